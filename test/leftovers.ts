@@ -58,9 +58,7 @@ function mountsBelow(folder: string): readonly string[] {
 
 /** Linux writes a blank as `\040`. */
 function unescaped(path: string): string {
-  return path.replace(/\\([0-7]{3})/g, (_, digits: string) =>
-    String.fromCharCode(Number.parseInt(digits, 8)),
-  );
+  return path.replace(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 }
 
 function isAlive(pid: number): boolean {

@@ -60,10 +60,7 @@ describe("a log line", () => {
     ],
     [
       "an error under a name that is taken",
-      (log) =>
-        log
-          .child({ cause: "x" })
-          .warn({ cause: new Retryable("it broke"), err: new Retryable("too") }, "said"),
+      (log) => log.child({ cause: "x" }).warn({ cause: new Retryable("it broke"), err: new Retryable("too") }, "said"),
       { cause: "x", line_cause: { message: "it broke", kind: "retryable" }, err: { message: "too" } },
     ],
     ["words to be put in", (log) => log.info({ a: 1 }, "said %d times", 3), { a: 1, msg: "said 3 times" }],
@@ -73,9 +70,7 @@ describe("a log line", () => {
   });
 
   test("a secret stays one, whatever is bound", () => {
-    const line = lineOf((log) =>
-      log.child({ token: "a" }).info({ token: "hidden", password: "hidden" }, "said"),
-    );
+    const line = lineOf((log) => log.child({ token: "a" }).info({ token: "hidden", password: "hidden" }, "said"));
     expect(read(line)).toMatchObject({ token: "[redacted]", password: "[redacted]" });
     expect(line).not.toContain("hidden");
   });

@@ -133,19 +133,10 @@ describe("everything that goes on passes it", () => {
 });
 
 test("of an address that is a secret the server may be named, and nothing else", () => {
-  const secret = new Secret(
-    `https://hooks.masking.example/services/${randomBytes(24).toString("base64url")}`,
-  );
+  const secret = new Secret(`https://hooks.masking.example/services/${randomBytes(24).toString("base64url")}`);
   const { pathname } = new URL(secret.reveal());
-  expect(masked("https://hooks.masking.example answered 403.")).toBe(
-    "https://hooks.masking.example answered 403.",
-  );
-  for (const echo of [
-    secret.reveal(),
-    pathname,
-    encodeURIComponent(secret.reveal()),
-    base64(secret.reveal()),
-  ]) {
+  expect(masked("https://hooks.masking.example answered 403.")).toBe("https://hooks.masking.example answered 403.");
+  for (const echo of [secret.reveal(), pathname, encodeURIComponent(secret.reveal()), base64(secret.reveal())]) {
     const shown = masked(`no such hook: ${echo}`);
     expect(shown).toContain("[redacted]");
     for (let at = 0; at + 12 <= pathname.length; at += 1) {

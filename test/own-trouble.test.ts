@@ -77,24 +77,21 @@ describe("a secret file that this machine cannot read at the moment", () => {
     expect(secret().reveal()).toBe("first");
   });
 
-  test.each(["gone", "empty"])(
-    "%s for a minute: it may be exchanged; then a person has to look",
-    async (how) => {
-      const secret = cachedSecret({ file }, clock);
-      secret();
-      if (how === "gone") rmSync(file);
-      else put("");
-      expect(secret).toThrow(LocalFailure);
-      await clock.advance(59_000);
-      expect(secret).toThrow(LocalFailure);
-      put("second");
-      expect(secret().reveal()).toBe("second");
-      rmSync(file);
-      expect(secret).toThrow(LocalFailure);
-      await clock.advance(60_000);
-      expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
-    },
-  );
+  test.each(["gone", "empty"])("%s for a minute: it may be exchanged; then a person has to look", async (how) => {
+    const secret = cachedSecret({ file }, clock);
+    secret();
+    if (how === "gone") rmSync(file);
+    else put("");
+    expect(secret).toThrow(LocalFailure);
+    await clock.advance(59_000);
+    expect(secret).toThrow(LocalFailure);
+    put("second");
+    expect(secret().reveal()).toBe("second");
+    rmSync(file);
+    expect(secret).toThrow(LocalFailure);
+    await clock.advance(60_000);
+    expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
+  });
 
   test("that was never there is a mistake in the settings at once", () => {
     rmSync(file);
@@ -122,8 +119,7 @@ describe("ten minutes in which this machine opens no connection", () => {
     const around =
       (send: Transport): Transport =>
       async (request, signal) => {
-        if (isBroken)
-          throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
+        if (isBroken) throw new LocalFailure("The service could not be asked, because of this machine (EMFILE).");
         left.push(request.path);
         return send(request, signal);
       };

@@ -58,9 +58,7 @@ export function runProgram(command: string, args: readonly string[], options: Ru
         };
         const timer = setTimeout(() => done(new Error(`It did not say ${wanted}, but:\n${text}`)), withinMs);
         listeners.add(look);
-        void ended.then(() =>
-          done(fits() ? undefined : new Error(`It ended without saying ${wanted}:\n${text}`)),
-        );
+        void ended.then(() => done(fits() ? undefined : new Error(`It ended without saying ${wanted}:\n${text}`)));
         look();
       });
     },

@@ -195,34 +195,19 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
       "malformed",
       /^The proxy PROXY says more than it was asked for\.$/,
     ],
-    [
-      "to hang up",
-      { answer: () => "" },
-      true,
-      "retryable",
-      /^The proxy PROXY could not be reached: it broke/,
-    ],
-    [
-      "to talk no HTTP",
-      { answer: () => "SSH-2.0-x\r\n\r\n" },
-      true,
-      "malformed",
-      /^What .*PROXY answered is/,
-    ],
-  ])(
-    "a proxy that wants %s is told in one sentence that names it",
-    async (...[, options, known, kind, says]) => {
-      const { far, proxy } = await proxied(options);
-      const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
-      const text = sentence(error);
-      expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "FAR")).toMatch(says);
-      // Any other reason would be the far end's word about its token.
-      expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
-      expect(far.connections).toBe(0);
-      const shown = inspect(error, { depth: 9 });
-      for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(shown).not.toContain(secret);
-    },
-  );
+    ["to hang up", { answer: () => "" }, true, "retryable", /^The proxy PROXY could not be reached: it broke/],
+    ["to talk no HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", /^What .*PROXY answered is/],
+  ])("a proxy that wants %s is told in one sentence that names it", async (...[, options, known, kind, says]) => {
+    const { far, proxy } = await proxied(options);
+    const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
+    const text = sentence(error);
+    expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "FAR")).toMatch(says);
+    // Any other reason would be the far end's word about its token.
+    expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
+    expect(far.connections).toBe(0);
+    const shown = inspect(error, { depth: 9 });
+    for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(shown).not.toContain(secret);
+  });
 
   test("says that the proxy is not there, and asks the far end by no other way", async () => {
     const far = await secure();
@@ -242,8 +227,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
       silent.listen(0, "127.0.0.1", () => resolve((silent.address() as { port: number }).port));
     });
     onTestFinished(() => void silent.close());
-    const patience =
-      attempt === actors[0]?.attempt ? { deadlines: { connect_ms: 300 } } : { timeout: "300ms" };
+    const patience = attempt === actors[0]?.attempt ? { deadlines: { connect_ms: 300 } } : { timeout: "300ms" };
     const error = await attempt(far.url, { url: `http://127.0.0.1:${port}` }, patience);
     expect(meaningOf(error).kind).toBe("retryable");
     expect(far.connections).toBe(0);
@@ -262,30 +246,27 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
   });
 });
 
-describe.each(actors.filter(({ name }) => name !== "webhook"))(
-  "$name over http:// through a proxy",
-  ({ attempt }) => {
-    const plainly = { allow_plain_http: true };
+describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:// through a proxy", ({ attempt }) => {
+  const plainly = { allow_plain_http: true };
 
-    test("goes through a tunnel too, once that is allowed", async () => {
-      const far = await startStub();
-      onTestFinished(() => far.stop());
-      const proxy = await startConnectProxy();
-      expect(await attempt(far.url, { url: proxy.url }, plainly)).toBeNull();
-      expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
-      expect(proxy.inClear).toEqual([]);
-    });
+  test("goes through a tunnel too, once that is allowed", async () => {
+    const far = await startStub();
+    onTestFinished(() => far.stop());
+    const proxy = await startConnectProxy();
+    expect(await attempt(far.url, { url: proxy.url }, plainly)).toBeNull();
+    expect(proxy.asked.map(({ authority }) => authority)).toEqual([`127.0.0.1:${far.port}`]);
+    expect(proxy.inClear).toEqual([]);
+  });
 
-    test("asks a port for https which it is through the proxy, and by no other way", async () => {
-      const far = await secure();
-      const proxy = await startConnectProxy();
-      const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
-      expect(sentence(error)).toMatch(/speaks TLS, and was talked to without/);
-      expect(far.connections).toBe(2);
-      expect(proxy.asked).toHaveLength(2);
-    });
-  },
-);
+  test("asks a port for https which it is through the proxy, and by no other way", async () => {
+    const far = await secure();
+    const proxy = await startConnectProxy();
+    const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
+    expect(sentence(error)).toMatch(/speaks TLS, and was talked to without/);
+    expect(far.connections).toBe(2);
+    expect(proxy.asked).toHaveLength(2);
+  });
+});
 
 test("connections through a proxy are used again, as others are", async () => {
   const far = await secure();
@@ -358,10 +339,7 @@ describe("the settings of a proxy", () => {
   const password = { env: "P" };
 
   test.each([
-    [
-      { url: "http://plenum:geheim@proxy.example.com:3128" },
-      /^Take the user name and password out of the address/,
-    ],
+    [{ url: "http://plenum:geheim@proxy.example.com:3128" }, /^Take the user name and password out of the address/],
     [{ url: "socks5://proxy.example.com" }, /^Write the address of the proxy as http:\/\/host:port/],
     [{ url: "proxy.example.com:3128" }, /^Write the address of the proxy/],
     [{ url: `${url}/path` }, /^The address must end with the port/],
@@ -399,9 +377,7 @@ describe("the settings of a proxy", () => {
     ] as const) {
       expect(schema.safeParse(settings).success).toBe(true);
       const { error } = schema.safeParse({ ...settings, proxy: { url } });
-      expect(error?.issues.map(({ path }) => path.join("."))).toEqual([
-        expect.stringMatching(/^(base_)?url$/),
-      ]);
+      expect(error?.issues.map(({ path }) => path.join("."))).toEqual([expect.stringMatching(/^(base_)?url$/)]);
     }
   });
 });

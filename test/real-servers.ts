@@ -112,13 +112,7 @@ export async function startMosquitto(options: MosquittoOptions = {}): Promise<Re
   ];
   const root = process.getuid?.() === 0 ? ["user root"] : [];
   writeFileSync(join(folder, "mosquitto.conf"), `${[...root, ...lines].join("\n")}\n`);
-  return started(
-    "mosquitto",
-    ["-c", join(folder, "mosquitto.conf")],
-    port,
-    folder,
-    `mqtt://127.0.0.1:${port}`,
-  );
+  return started("mosquitto", ["-c", join(folder, "mosquitto.conf")], port, folder, `mqtt://127.0.0.1:${port}`);
 }
 
 export async function startVictoriaMetrics(): Promise<RealServer> {
@@ -155,13 +149,7 @@ bind-address = "127.0.0.1:${port}"
 log-enabled = false
 `,
   );
-  return started(
-    "influxd",
-    ["-config", join(folder, "influxd.conf")],
-    port,
-    folder,
-    `http://127.0.0.1:${port}`,
-  );
+  return started("influxd", ["-config", join(folder, "influxd.conf")], port, folder, `http://127.0.0.1:${port}`);
 }
 
 /** Alertmanager, as Debian packages it, which tells a webhook at once of all that changes. */
@@ -194,10 +182,7 @@ receivers:
  * Exim, as Debian packages it: takes mail by STARTTLS for `plenum` with that password, refuses `gone@…`, defers
  * `later@…`, and keeps the rest in its queue.
  */
-export async function startExim(certificate: {
-  readonly cert: string;
-  readonly key: string;
-}): Promise<RealServer> {
+export async function startExim(certificate: { readonly cert: string; readonly key: string }): Promise<RealServer> {
   const port = await freePort();
   const folder = temporaryFolder("exim");
   writeFileSync(join(folder, "tls.pem"), `${certificate.key}${certificate.cert}`, { mode: 0o600 });
@@ -259,9 +244,7 @@ export async function startKafka(options: {
     "controller.listener.names=CONTROLLER",
     `log.dirs=${folder}/logs`,
     "auto.create.topics.enable=false",
-    ...options.lines.map((line) =>
-      line.replace(/^listeners=/, `listeners=CONTROLLER://127.0.0.1:${controller},`),
-    ),
+    ...options.lines.map((line) => line.replace(/^listeners=/, `listeners=CONTROLLER://127.0.0.1:${controller},`)),
   ];
   writeFileSync(properties, `${lines.join("\n")}\n`);
   const java = programPath("java") ?? "java";
@@ -428,8 +411,7 @@ async function runPostgres(
   appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
   const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
   // Its port opens before it lets anybody in.
-  const isReady = () =>
-    exitsWell(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
+  const isReady = () => exitsWell(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
   const server = await started("postgres", ["-D", data], port, folder, url, {
     ...{ as, isReady },
     ...(hasOwnClock ? { clock: createWallClock(folder, 0) } : {}),

@@ -50,8 +50,7 @@ const paths = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).map((path) => path.replaceAll("\\", "/"));
 
 /** A user of the system that is not root; root may write everywhere. */
-const asNobody =
-  process.getuid?.() === 0 ? ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] : [];
+const asNobody = process.getuid?.() === 0 ? ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] : [];
 
 describe("a release", () => {
   test("is, byte for byte, the same from another folder", async () => {
@@ -66,15 +65,11 @@ describe("a release", () => {
       writeFileSync(join(other, path), "secret");
     const target = join(other, "made/here");
     await release({ root: other, target, commit: COMMIT, seconds: SECONDS });
-    expect(readFileSync(join(target, "SHA256SUMS"), "utf8")).toBe(
-      readFileSync(join(dist, "SHA256SUMS"), "utf8"),
-    );
+    expect(readFileSync(join(target, "SHA256SUMS"), "utf8")).toBe(readFileSync(join(dist, "SHA256SUMS"), "utf8"));
   });
 
   test("has the checksums of all that belongs to it", () => {
-    expect(
-      execFileSync("sha256sum", ["-c", "SHA256SUMS"], { cwd: dist, encoding: "utf8" }).split("\n"),
-    ).toEqual([
+    expect(execFileSync("sha256sum", ["-c", "SHA256SUMS"], { cwd: dist, encoding: "utf8" }).split("\n")).toEqual([
       `plenum-${version}-changes.md: OK`,
       `${archive()}: OK`,
       `plenum-${version}.cdx.json: OK`,
@@ -109,9 +104,7 @@ describe("a release", () => {
   });
 
   test("finds every file that any of its files asks for", () => {
-    const files = paths(program).filter(
-      (path) => /^program\/.*\.js$/.test(path) && path !== "program/main.js",
-    );
+    const files = paths(program).filter((path) => /^program\/.*\.js$/.test(path) && path !== "program/main.js");
     expect(files.length).toBeGreaterThan(100);
     const code = `for (const file of ${JSON.stringify(files)}) await import("./" + file);`;
     const { stderr, status } = spawnSync(process.execPath, ["--input-type=module", "-e", code], {
@@ -127,13 +120,7 @@ describe("a release", () => {
     chmodSync(folder, 0o777);
     const before = paths(program).length;
     spawnSync("chmod", ["-R", "a-w", program]);
-    const [command = "", ...args] = [
-      ...asNobody,
-      join(program, "plenum"),
-      "demo",
-      "--folder",
-      join(folder, "demo"),
-    ];
+    const [command = "", ...args] = [...asNobody, join(program, "plenum"), "demo", "--folder", join(folder, "demo")];
     // It is the program that says where its compiled code is kept, and not these tests.
     vi.stubEnv("NODE_COMPILE_CACHE", undefined);
     onTestFinished(() => void vi.unstubAllEnvs());

@@ -410,11 +410,7 @@ export function sampleOfEveryForm(): readonly Event[] {
 }
 
 /** Value number `n` of a tag: one millisecond apart, so that no two are the same point in time. */
-export function valueEvent(
-  n: number,
-  tagId = TAG.id,
-  value: number | boolean | null = n,
-): Event<"tag-value"> {
+export function valueEvent(n: number, tagId = TAG.id, value: number | boolean | null = n): Event<"tag-value"> {
   const time = new Date(Date.parse(TIME) + n).toISOString();
   return makeEvent({
     type: "tag-value",

@@ -35,12 +35,9 @@ test("the stamp of a secret's file changes with its text, with who may read it, 
 });
 
 describe("a secret", () => {
-  test.each([0o600, 0o400, 0o440])(
-    "is read from a file of mode %o, without the line break at its end",
-    (mode) => {
-      expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
-    },
-  );
+  test.each([0o600, 0o400, 0o440])("is read from a file of mode %o, without the line break at its end", (mode) => {
+    expect(readSecret({ file: file(`good-${mode}`, "s3cret \n", mode) }).reveal()).toBe("s3cret ");
+  });
 
   test.each([0o644, 0o640, 0o604, 0o660, 0o444, 0o460, 0o450, 0o441])(
     "is refused in a file of mode %o, and the text says what to do",
@@ -53,18 +50,15 @@ describe("a secret", () => {
     },
   );
 
-  test.skipIf(process.getuid?.() !== 0)(
-    "of another owner may be read by its group, and by nobody else",
-    () => {
-      const path = file("handed-out", "s3cret", 0o640);
-      chownSync(path, 65_534, 0);
-      expect(readSecret({ file: path }).reveal()).toBe("s3cret");
-      for (const mode of [0o644, 0o660, 0o642]) {
-        chmodSync(path, mode);
-        expect(thrown(() => readSecret({ file: path })).message).toContain("others than its owner");
-      }
-    },
-  );
+  test.skipIf(process.getuid?.() !== 0)("of another owner may be read by its group, and by nobody else", () => {
+    const path = file("handed-out", "s3cret", 0o640);
+    chownSync(path, 65_534, 0);
+    expect(readSecret({ file: path }).reveal()).toBe("s3cret");
+    for (const mode of [0o644, 0o660, 0o642]) {
+      chmodSync(path, mode);
+      expect(thrown(() => readSecret({ file: path })).message).toContain("others than its owner");
+    }
+  });
 
   test.skipIf(process.platform === "win32")("is refused when it is a pipe, and nobody waits for it", () => {
     const path = join(folder, "pipe");
@@ -78,9 +72,7 @@ describe("a secret", () => {
   test("is refused when the file is missing, empty, huge or a folder", () => {
     expect(thrown(() => readSecret({ file: join(folder, "absent") })).message).toContain("ENOENT");
     expect(thrown(() => readSecret({ file: file("empty", "\n", 0o600) })).message).toContain("is empty");
-    expect(thrown(() => readSecret({ file: file("huge", "x".repeat(70_000), 0o600) })).message).toContain(
-      "larger",
-    );
+    expect(thrown(() => readSecret({ file: file("huge", "x".repeat(70_000), 0o600) })).message).toContain("larger");
     mkdirSync(join(folder, "folder"), { mode: 0o700 });
     expect(thrown(() => readSecret({ file: join(folder, "folder") })).message).toContain("EISDIR");
   });

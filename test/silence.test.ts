@@ -94,9 +94,7 @@ test("a silence in words, by ids or by names", () => {
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
   expect(whom(silence(parts))).toBe("alarm 7 named VS1* of priority B, C of site 3 of source main");
   expect(whom(silence({ site: 3 }))).toBe("alarms of site 3");
-  expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe(
-    "alarm Low of site School",
-  );
+  expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe("alarm Low of site School");
 });
 
 describe("a silence", () => {

@@ -12,10 +12,7 @@ const text = fc.oneof(
   fc.string({ unit: "grapheme" }),
   fc.constantFrom(...AWKWARD_TEXTS, "/tag/", "site/", `","good":[`, `,"data":{`, `"type":"tag-history"`),
 );
-const value = fc.oneof(
-  fc.double({ noNaN: true, noDefaultInfinity: true }),
-  fc.constantFrom(true, false, 0, -0, 21.5),
-);
+const value = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.constantFrom(true, false, 0, -0, 21.5));
 
 /** Good values, and such that are otherwise in one thing. */
 const almostGood = fc

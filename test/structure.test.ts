@@ -64,9 +64,7 @@ describe("imports", () => {
     const missing = packages.filter(({ package: path }) => named(path).length === 0);
     expect(missing.map(({ package: path }) => path)).toEqual([]);
     expect(new Set(paths).size).toBe(paths.length);
-    expect(paths.filter((path) => !packages.some((one) => `${one.package}/`.startsWith(`${path}/`)))).toEqual(
-      [],
-    );
+    expect(paths.filter((path) => !packages.some((one) => `${one.package}/`.startsWith(`${path}/`)))).toEqual([]);
   });
 });
 
@@ -91,9 +89,7 @@ describe("how src/packages.json is read", () => {
   });
 
   test("a file without a package is reported", () => {
-    expect(problems("src/flat.ts", "src/base/a.ts")).toEqual([
-      "src/flat.ts is in no package of src/packages.json.",
-    ]);
+    expect(problems("src/flat.ts", "src/base/a.ts")).toEqual(["src/flat.ts is in no package of src/packages.json."]);
   });
 
   test("an unused permission is reported", () => {
@@ -169,8 +165,7 @@ describe("the files keep the house rules", () => {
 
 describe("test/slow.json, what npm test leaves out", () => {
   const testFiles = testPrograms().filter((file) => file.endsWith(".test.ts"));
-  const isListedAs = (entry: string, file: string) =>
-    entry.endsWith("/") ? file.startsWith(entry) : file === entry;
+  const isListedAs = (entry: string, file: string) => (entry.endsWith("/") ? file.startsWith(entry) : file === entry);
 
   test("every entry names a test file or a folder of test files", () => {
     expect(slow.filter((entry) => !testFiles.some((file) => isListedAs(entry, file)))).toEqual([]);
@@ -229,8 +224,7 @@ describe("nothing is dead", () => {
     // What a browser loads is named by the page, or by the server that hands it out.
     const naming = [...pages(), ...files].map((file) => ({ file, text: textOf(file) }));
     const isLoaded = (file: string) =>
-      file.includes("/page/") &&
-      naming.some((other) => other.file !== file && other.text.includes(basename(file)));
+      file.includes("/page/") && naming.some((other) => other.file !== file && other.text.includes(basename(file)));
     const isEntry = (file: string) => file === "src/cli/main.ts" || isLoaded(file);
     expect(files.filter((file) => !imported.has(file) && !isEntry(file))).toEqual([]);
   });

@@ -24,11 +24,6 @@ test("a later value has a higher id, and the same end", () => {
 });
 
 test("another tag, another source and a value of the snapshot have other ids at the same moment", () => {
-  const all = [
-    idOf(NOON),
-    idOf(NOON, "8"),
-    idOf(NOON, "7", "other"),
-    idOf(NOON, "7", "main", ["snapshot", NOON]),
-  ];
+  const all = [idOf(NOON), idOf(NOON, "8"), idOf(NOON, "7", "other"), idOf(NOON, "7", "main", ["snapshot", NOON])];
   expect(new Set(all).size).toBe(all.length);
 });

@@ -37,12 +37,10 @@ describe("a stranger with a certificate of its own, while the environment says n
 
   async function refused(sink: Sink) {
     onTestFinished(() => sink.close());
-    await expect(sink.open(signal()).then(() => sink.write([valueEvent(1)], signal()))).rejects.toMatchObject(
-      {
-        kind: "config",
-        message: expect.stringContaining("is signed by itself"),
-      },
-    );
+    await expect(sink.open(signal()).then(() => sink.write([valueEvent(1)], signal()))).rejects.toMatchObject({
+      kind: "config",
+      message: expect.stringContaining("is signed by itself"),
+    });
     await expect(sink.probe?.(signal())).rejects.toMatchObject({ kind: "config" });
   }
 

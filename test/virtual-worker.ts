@@ -91,10 +91,7 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
     sinks: {
       ...(eventsFolder === null ? {} : { files: { file: { folder: eventsFolder } } }),
       ...Object.fromEntries(
-        Object.entries(options.sinks ?? {}).map(([name, { delivery }]) => [
-          name,
-          { ...delivery, stdout: {} },
-        ]),
+        Object.entries(options.sinks ?? {}).map(([name, { delivery }]) => [name, { ...delivery, stdout: {} }]),
       ),
     },
   });

@@ -25,11 +25,7 @@ describe("waiting", () => {
     const cut = sleepFor(clock, 5_000, stop.signal);
     await clock.advance(1_000);
     stop.abort();
-    expect(await Promise.all([whole, cut, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([
-      true,
-      false,
-      false,
-    ]);
+    expect(await Promise.all([whole, cut, sleepFor(clock, 1, AbortSignal.abort())])).toEqual([true, false, false]);
     expect(clock.sleepers()).toBe(0);
   });
 
@@ -104,10 +100,7 @@ describe("waiting", () => {
       expect(limits.map(({ signal }) => signal.reason)).toMatchObject([{ name: "TimeoutError" }, "too late"]);
       const cut = timeLimit(stop.signal, 1_000);
       stop.abort("stopped");
-      expect([cut.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual([
-        "stopped",
-        "stopped",
-      ]);
+      expect([cut.signal.reason, timeLimit(stop.signal, 1_000).signal.reason]).toEqual(["stopped", "stopped"]);
       for (const limit of [...limits, cut]) limit.end();
       expect([ended.signal.aborted, getEventListeners(stop.signal, "abort")]).toEqual([false, []]);
     } finally {

@@ -1,13 +1,4 @@
-import {
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-  utimesSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { type OutputChunk, type Plugin, rolldown } from "rolldown";
 
@@ -132,9 +123,7 @@ function refuseThatKnowsItsPlace({ modules }: OutputChunk): void {
       throw new Error(`${id} says where it lies by import.meta.dirname: say it by import.meta.url.`);
     if (name === undefined || KNOWS_ITS_PLACE.includes(name)) continue;
     if (/import\.meta\.|__dirname|__filename/.test(code ?? ""))
-      throw new Error(
-        `${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`,
-      );
+      throw new Error(`${name} looks for files beside its own (${id}): name it as external in tools/bundle.ts.`);
   }
 }
 

@@ -46,9 +46,7 @@ function nodeWillDo(version) {
  */
 function hostOf(userAgent) {
   const found = /^npm\/(\S+) node\/v(\S+)/.exec(userAgent || "");
-  return found && found[1] && found[2]
-    ? { node: found[2], npm: found[1] }
-    : { node: process.versions.node, npm: null };
+  return found && found[1] && found[2] ? { node: found[2], npm: found[1] } : { node: process.versions.node, npm: null };
 }
 
 /**

@@ -145,8 +145,7 @@ export function checkedFiles(): readonly string[] {
   });
   const isProgram = (file: string) => /^(?:src|connectors|tools)\/.*\.(?:ts|mjs|cjs)$/.test(file);
   // The licences of others keep their words.
-  const isPage = (file: string) =>
-    file.endsWith(".md") && !/(?:LICENCES|THIRD-PARTY-NOTICES)\.md$/.test(file);
+  const isPage = (file: string) => file.endsWith(".md") && !/(?:LICENCES|THIRD-PARTY-NOTICES)\.md$/.test(file);
   return listed.split("\n").filter((file) => isProgram(file) || isPage(file));
 }
 
@@ -174,10 +173,7 @@ function findingsOf(file: string): readonly string[] {
 }
 
 /** Entries whose findings differ from the list, each as one sentence; empty where the list is right. */
-export function differences(
-  found: ReadonlyMap<string, readonly string[]>,
-  allowed: Counts,
-): readonly string[] {
+export function differences(found: ReadonlyMap<string, readonly string[]>, allowed: Counts): readonly string[] {
   const entries = new Set([...found.keys(), ...Object.keys(allowed)]);
   return [...entries].toSorted().flatMap((entry) => {
     const findings = found.get(entry) ?? [];
@@ -235,9 +231,7 @@ function badTitles(range: string): readonly string[] {
   });
   return log.split("\n").flatMap((line) => {
     const [, commit, title = ""] = /^(\S+) (.*)/.exec(line) ?? [];
-    return commit === undefined
-      ? []
-      : titleFindings(title).map((finding) => `${commit} ${title}\n  ${finding}`);
+    return commit === undefined ? [] : titleFindings(title).map((finding) => `${commit} ${title}\n  ${finding}`);
   });
 }
 

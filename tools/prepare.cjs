@@ -34,11 +34,9 @@ function isInstalled(renew) {
 function npm(args, stdio) {
   const options = /** @type {const} */ ({ cwd: ROOT, stdio, encoding: "utf8" });
   const cli = process.env.npm_execpath;
-  if (cli !== undefined && /npm-cli\.c?js$/.test(cli))
-    return spawnSync(process.execPath, [cli].concat(args), options);
+  if (cli !== undefined && /npm-cli\.c?js$/.test(cli)) return spawnSync(process.execPath, [cli].concat(args), options);
   // On Windows npm is a batch file, which only a shell can start.
-  if (process.platform === "win32")
-    return spawnSync(`npm ${args.join(" ")}`, Object.assign({ shell: true }, options));
+  if (process.platform === "win32") return spawnSync(`npm ${args.join(" ")}`, Object.assign({ shell: true }, options));
   return spawnSync("npm", args, options);
 }
 
@@ -93,10 +91,7 @@ function main() {
     return;
   }
   // The script `plenum` explains the bundle, and runs the sources if there is none.
-  if (
-    ready.installed &&
-    spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0
-  )
+  if (ready.installed && spawnSync(ready.path, [join(__dirname, "bundle.ts")], { stdio: "ignore" }).status !== 0)
     process.stderr.write(
       "Plenum runs its sources, a little slower than their bundle: `npm run build` says what is wrong.\n",
     );

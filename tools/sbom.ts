@@ -23,10 +23,7 @@ export function sbomText(root: string): string {
   return sbomOf(manifest, shippedPackages(root));
 }
 
-function sbomOf(
-  { name, version, description, dependencies }: Manifest,
-  packages: readonly ShippedPackage[],
-): string {
+function sbomOf({ name, version, description, dependencies }: Manifest, packages: readonly ShippedPackage[]): string {
   const own = `${name}@${version}`;
   const direct = Object.entries(dependencies).map(([needed, exact]) => `${needed}@${exact}`);
   const bom = {

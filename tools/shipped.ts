@@ -78,8 +78,7 @@ type Lock = Readonly<Record<string, Locked>>;
  * out what a development dependency needs as well, such as yaml.
  */
 export function shippedPackages(root: string): readonly ShippedPackage[] {
-  const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock })
-    .packages;
+  const lock = (JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as { packages: Lock }).packages;
   const places = new Set<string>();
   const visit = (place: string, names: readonly string[]) => {
     for (const name of names) {
@@ -101,9 +100,7 @@ export function shippedPackages(root: string): readonly ShippedPackage[] {
     const name = looked.slice(0, looked.lastIndexOf("@"));
     const other = [...all.keys()].find((key) => key.startsWith(`${name}@`) && key !== looked);
     if (other === undefined) continue;
-    throw new Error(
-      `Look into ${other} for what it has inside, as was done for ${looked} (tools/shipped.ts).`,
-    );
+    throw new Error(`Look into ${other} for what it has inside, as was done for ${looked} (tools/shipped.ts).`);
   }
   return [...all].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, one]) => one);
 }
@@ -179,10 +176,7 @@ function licenceTexts(folder: string): readonly LicenceText[] {
 function licenceFiles(folder: string): readonly LicenceText[] {
   return readdirSync(folder, { recursive: true, encoding: "utf8" })
     .map((file) => file.replaceAll("\\", "/"))
-    .filter(
-      (file) =>
-        /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i.test(file) && !/(^|\/)node_modules\//.test(file),
-    )
+    .filter((file) => /(^|\/)(licen[cs]e|copying|notice)(\.\w+)?$/i.test(file) && !/(^|\/)node_modules\//.test(file))
     .toSorted()
     .map((file) => ({ file, text: tidy(readFileSync(join(folder, file), "utf8")) }));
 }

@@ -72,11 +72,7 @@ export function over(incident: IncidentMessage, first: AlertIdentity, nowMs: num
 
 function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): Alert {
   const { alarm, endedAt, link, priority, startedAt, text } = incident;
-  const lines = [
-    ...text.fields.map((field) => `${field.label}: ${field.text}`),
-    ...text.list,
-    ...text.curves,
-  ];
+  const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list, ...text.curves];
   const annotations = {
     summary: text.title,
     status: text.status,

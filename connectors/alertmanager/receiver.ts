@@ -29,12 +29,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     json?: unknown,
   ): Promise<ReceiverResponse> {
     const headers = { ...extraHeaders(), ...authorization() };
-    return sendRequest(
-      end,
-      { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json },
-      clock,
-      signal,
-    );
+    return sendRequest(end, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 
   /** One alert a request: of several Alertmanager takes the good ones and answers 400 to all. */
@@ -90,10 +85,7 @@ function referenceOf(first: AlertIdentity): IncidentReference {
   return { ref: first, ticket: null, link: null };
 }
 
-function authorizationOf(
-  config: AlertmanagerConfig,
-  { clock }: ConnectorContext,
-): () => Record<string, string> {
+function authorizationOf(config: AlertmanagerConfig, { clock }: ConnectorContext): () => Record<string, string> {
   if (config.token !== undefined) {
     const token = cachedSecret(config.token, clock);
     return () => ({ authorization: `Bearer ${inHeader(token().reveal(), "Authorization")}` });

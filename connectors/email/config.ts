@@ -6,9 +6,7 @@ import { RECEIVER } from "../shared/receiver/config.ts";
 
 const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 
-const Address = z
-  .string()
-  .regex(new RegExp(`^${ADDRESS}$`, "u"), "Write an address as operations@example.com.");
+const Address = z.string().regex(new RegExp(`^${ADDRESS}$`, "u"), "Write an address as operations@example.com.");
 
 const Sender = z
   .string()
@@ -52,8 +50,7 @@ export const EmailConfig = z
       description: "Port; without this 587, and 465 with `security: tls`.",
     }),
     security: z.enum(["starttls", "tls", "none"]).default("starttls").meta({
-      description:
-        "starttls: begins plain and has to change to TLS; tls: TLS from the start; none: readable.",
+      description: "starttls: begins plain and has to change to TLS; tls: TLS from the start; none: readable.",
     }),
     allow_plain: z.boolean().default(false).meta({
       description: "Allow `security: none` to another machine, readable for everybody on the way.",
@@ -95,8 +92,7 @@ export const EmailConfig = z
   })
   .refine((config) => config.security !== "none" || config.allow_plain || isLoopback(config.host), {
     path: ["security"],
-    message:
-      "Without TLS everybody on the way can read the mails; set allow_plain: true to send them anyway.",
+    message: "Without TLS everybody on the way can read the mails; set allow_plain: true to send them anyway.",
   })
   .meta({ description: "A mail for each alarm and its end, in one thread (SMTP)." });
 export type EmailConfig = z.infer<typeof EmailConfig>;

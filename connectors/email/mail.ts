@@ -89,9 +89,7 @@ function htmlOf({ link, text }: IncidentMessage): string {
     `<p><strong>${html(line(text.status))}</strong>: ${html(line(text.title))}</p>`,
     `<table>${rows.join("")}</table>`,
     ...(entries.length === 0 ? [] : [`<ul>${entries.join("")}</ul>`]),
-    ...(text.curves.length === 0
-      ? []
-      : [`<pre>${text.curves.map((curve) => html(line(curve))).join("\n")}</pre>`]),
+    ...(text.curves.length === 0 ? [] : [`<pre>${text.curves.map((curve) => html(line(curve))).join("\n")}</pre>`]),
     ...(link === null ? [] : [`<p><a href="${html(link)}">${html(line(text.linkText))}</a></p>`]),
     "</body></html>",
   ].join("\n");

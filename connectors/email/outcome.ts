@@ -1,11 +1,4 @@
-import {
-  ConfigError,
-  type Failure,
-  meaningOf,
-  Rejected,
-  Retryable,
-  Throttled,
-} from "../../src/core/errors/errors.ts";
+import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import { oneLine } from "../shared/receiver/text.ts";
 
@@ -82,10 +75,7 @@ export function failureOfMail(error: unknown, end: Server): Failure {
       hint: "If that stays so, check the port: one for TLS from the start, such as 465, needs security: tls.",
     });
   }
-  return failureOfConnection(
-    Object.assign(new Error(messageOf(error)), { code: CONNECTION[code] ?? code }),
-    end,
-  );
+  return failureOfConnection(Object.assign(new Error(messageOf(error)), { code: CONNECTION[code] ?? code }), end);
 }
 
 function refusal(command: string, code: string, said: string, end: Server): Failure {

@@ -31,8 +31,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
   /** Creates a connection for each mail: credentials and certificates are read again. */
   function transport() {
-    const auth =
-      password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
+    const auth = password === null ? {} : { auth: { user: config.user, pass: password().reveal() }, forceAuth: true };
     const ca = config.ca_file === undefined ? {} : { ca: readCertificates(config.ca_file, "ca_file") };
     return createTransport({
       host: config.host.replace(/^\[|\]$/g, ""),
@@ -69,11 +68,7 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
     }
   }
 
-  async function send(
-    incident: IncidentMessage,
-    title: string,
-    signal: AbortSignal,
-  ): Promise<IncidentReference> {
+  async function send(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
     const mail = mailOf(incident, title, config, clock.now());
     const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
     for (const { recipient = "", response } of sent.rejectedErrors ?? []) {

@@ -36,8 +36,7 @@ function isWithin(outer: string, path: string): boolean {
 
 /** `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which reads compressed files and others. */
 function searchFor({ folder, name, path }: FileConfig, { subject, type, siteid }: Event): string {
-  const below =
-    path === undefined ? "" : `${folderOf(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
+  const below = path === undefined ? "" : `${folderOf(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
   const line = `"subject":${JSON.stringify(subject)}`;
   return `zgrep -hF ${quoted(line)} ${quoted(resolve(folder))}/${below}${name}-*`;
 }

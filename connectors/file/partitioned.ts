@@ -177,8 +177,7 @@ function createParts({ root, name, gzip, mode, maxBytes, maxLines }: PartOptions
     return part;
   }
 
-  const stemAt = (folder: string, ms: number) =>
-    join(folder, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
+  const stemAt = (folder: string, ms: number) => join(folder, `${name}-${isoUtc(ms).replaceAll(/[-:.]/g, "")}.jsonl`);
 
   async function isTaken(stem: string): Promise<boolean> {
     const found = ["", ".gz", PART].map((end) =>

@@ -6,14 +6,7 @@ import type { Event } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
 import { bytesOf, type FileConfig } from "./config.ts";
-import {
-  type Appender,
-  checkWritable,
-  fileFailure,
-  finish,
-  openAppender,
-  syncFolder,
-} from "./durable-file.ts";
+import { type Appender, checkWritable, fileFailure, finish, openAppender, syncFolder } from "./durable-file.ts";
 import { createPartitionedSink } from "./partitioned.ts";
 
 /** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
@@ -151,9 +144,7 @@ function createDailySink(config: FileConfig, context: ConnectorContext): Sink {
         await appender.append(text);
       } catch (error) {
         // After a failed write the next one reopens and repairs the file.
-        await close().catch((cause: unknown) =>
-          context.log.debug({ err: cause }, "close after a failed write"),
-        );
+        await close().catch((cause: unknown) => context.log.debug({ err: cause }, "close after a failed write"));
         throw fileFailure(error, folder);
       }
       return ACCEPTED;

@@ -27,10 +27,7 @@ const PlainName = z.string().regex(/^[a-z][a-z0-9_]{0,63}$/, "Use lower-case let
 /** Tags that points have already, and `time`, which InfluxDB keeps for itself. */
 const TAKEN =
   "source site_id tag_id unit resolution time_zone type object object_id alarm_id trigger_id priority gateway_id outcome reason sink time";
-const OwnTag = PlainName.refine(
-  (name) => !TAKEN.split(" ").includes(name),
-  "Points have a tag of this name already.",
-);
+const OwnTag = PlainName.refine((name) => !TAKEN.split(" ").includes(name), "Points have a tag of this name already.");
 
 export const InfluxConfig = z
   .strictObject({
@@ -44,17 +41,13 @@ export const InfluxConfig = z
     retention_policy: Name.optional().meta({
       description: "Retention policy (v1); the default one when left out.",
     }),
-    create_database: z
-      .boolean()
-      .default(false)
-      .meta({ description: "Create the database when the sink opens (v1)." }),
+    create_database: z.boolean().default(false).meta({ description: "Create the database when the sink opens (v1)." }),
     token: SecretRef.optional().meta({ description: "Token that may write (InfluxDB 2 and 3)." }),
     username: z.string().min(1).optional().meta({ description: "User name (InfluxDB 1.x), with password." }),
     password: SecretRef.optional().meta({ description: "Password (InfluxDB 1.x), with username." }),
     measurement_prefix: PlainName.optional().meta({ description: "Put before every measurement name." }),
     allow_plain_http: z.boolean().default(false).meta({
-      description:
-        "Allow a token or password over http:// to another machine, readable for everybody on the way.",
+      description: "Allow a token or password over http:// to another machine, readable for everybody on the way.",
     }),
     tags: z
       .record(OwnTag, z.string().min(1).max(256))
@@ -76,8 +69,7 @@ export const InfluxConfig = z
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     if (config.api === "v2") {
       if (config.bucket === undefined) complain("bucket", "With `api: v2` a bucket is needed.");
       if (config.database !== undefined) complain("database", "With `api: v2` it is called bucket.");
@@ -98,10 +90,7 @@ export const InfluxConfig = z
     const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
     const isPlain = url?.protocol === "http:" && leaves;
     if (isPlain && (config.token ?? config.password) !== undefined && !config.allow_plain_http) {
-      complain(
-        "url",
-        "A token or password needs https://; set allow_plain_http: true to send it readable anyway.",
-      );
+      complain("url", "A token or password needs https://; set allow_plain_http: true to send it readable anyway.");
     }
     if (config.token !== undefined && config.username !== undefined) {
       complain("token", "Give a token, or username and password, not both.");

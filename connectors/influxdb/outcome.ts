@@ -1,11 +1,6 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import {
-  failureOfConnection,
-  indicatesTls,
-  type Server,
-  wantsTls,
-} from "../../src/core/http/connection-problem.ts";
+import { failureOfConnection, indicatesTls, type Server, wantsTls } from "../../src/core/http/connection-problem.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
@@ -53,10 +48,7 @@ export function verdictOfError(error: unknown, config: InfluxConfig, lines: numb
     }
     if (isAboutPath(error)) return { kind: "failed", error: noSuchPath(config) };
     if (error.statusCode === 400 || error.statusCode === 422) {
-      return verdictOfRefusal(
-        errorTextIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`,
-        lines,
-      );
+      return verdictOfRefusal(errorTextIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`, lines);
     }
   }
   return { kind: "failed", error: failureOf(error, config, nowMs) };
@@ -93,13 +85,10 @@ export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): 
   const said = `${new URL(config.url).origin} answered ${status}`;
   const serverText = errorTextIn(error.body ?? "");
   if (status === 401 || status === 403) {
-    return new ConfigError(
-      `${said}: it does not let us write${serverText === null ? "." : ` (${serverText}).`}`,
-      {
-        reason: status === 401 ? "unauthenticated" : "forbidden",
-        hint: "Check token, or username and password, and their right to write.",
-      },
-    );
+    return new ConfigError(`${said}: it does not let us write${serverText === null ? "." : ` (${serverText}).`}`, {
+      reason: status === 401 ? "unauthenticated" : "forbidden",
+      hint: "Check token, or username and password, and their right to write.",
+    });
   }
   if (status === 404) return notFound(said, serverText, config);
   if (status === 429 || status === 503) {

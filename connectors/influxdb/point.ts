@@ -22,9 +22,7 @@ export type Parts = Omit<PointParts, "timeMs"> & { readonly time: string };
 
 /** The point as a line with a timestamp in nanoseconds. Numbers are always floats, so types never conflict. */
 export function lineOf({ measurement, tags, fields, timeMs, apartBy }: PointParts): string {
-  const point = new Point(measurement).timestamp(
-    `${timeMs}${apartBy === undefined ? WHOLE_MS : nanosOf(apartBy)}`,
-  );
+  const point = new Point(measurement).timestamp(`${timeMs}${apartBy === undefined ? WHOLE_MS : nanosOf(apartBy)}`);
   for (const [name, value] of Object.entries(tags)) {
     const text = value === null || value === undefined ? null : tagText(String(value));
     if (text !== null) point.tag(name, text);

@@ -172,9 +172,7 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
       initial: "initial" in data ? data.initial : undefined,
       behind_gateway: data.behindGateway,
       episode: data.episode,
-      tickets: data.tickets
-        ?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`))
-        .join(", "),
+      tickets: data.tickets?.map(({ sink, ticket }) => (ticket === null ? sink : `${sink} ${ticket}`)).join(", "),
       ...changesIn(data),
       event_id: id,
     },
@@ -186,10 +184,7 @@ function alarmPoint({ id, type, time, data }: AlarmEvent): Parts {
  * Known state of an alarm. One that vanished or left the token's view still has the status `active`, and needs a
  * point that ends it. Any status except `resolved` means active, as everywhere in Plenum.
  */
-function stateOf(
-  type: AlarmEvent["type"],
-  status: string,
-): "active" | "resolved" | "vanished" | "out-of-scope" {
+function stateOf(type: AlarmEvent["type"], status: string): "active" | "resolved" | "vanished" | "out-of-scope" {
   if (type === "alarm-vanished") return "vanished";
   if (type === "alarm-out-of-scope") return "out-of-scope";
   return status === "resolved" ? "resolved" : "active";

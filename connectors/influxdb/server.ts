@@ -38,8 +38,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       } catch (error) {
         const refused = error instanceof HttpError && (error.statusCode === 401 || error.statusCode === 403);
         if (!refused && !(error instanceof ConfigError)) throw error;
-        const words =
-          error instanceof HttpError ? (errorTextIn(error.body ?? "") ?? error.message) : error.message;
+        const words = error instanceof HttpError ? (errorTextIn(error.body ?? "") ?? error.message) : error.message;
         throw new ConfigError(`There is no database "${database}", and we may not create it: ${words}`, {
           reason: "forbidden",
           field: "create_database",
@@ -83,9 +82,7 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
-    const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) =>
-      Number(rule.everySeconds),
-    );
+    const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
     const finite = seconds.filter((one) => one > 0);
     return finite.length === 0 ? Number.POSITIVE_INFINITY : Math.min(...finite) * 1_000;
   }

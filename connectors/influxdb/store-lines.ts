@@ -66,8 +66,7 @@ export async function storeLines(
         todo.push(right, left);
         continue;
       }
-      const reason =
-        verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
+      const reason = verdict.kind === "poison" ? verdict.reason : "A single point is larger than the server takes.";
       for (const { owner } of part) if (!rejected.has(owner)) rejected.set(owner, reason);
     }
     for (const { free } of request) free?.();

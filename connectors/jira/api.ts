@@ -103,8 +103,7 @@ function refusalOf(said: ReceiverResponse): z.infer<typeof Refusal> {
 function failureOf(said: ReceiverResponse, origin: string, nowMs: number): Error {
   const { status } = said;
   const words = errorTextOf(said);
-  if (status === 409)
-    return new Retryable(`${origin} answered 409: somebody else edits it just now. ${words}`);
+  if (status === 409) return new Retryable(`${origin} answered 409: somebody else edits it just now. ${words}`);
   if (status === 400 && words !== "") return refused(said, origin);
   const body = said.json === undefined ? said.body : words;
   return (
@@ -177,8 +176,7 @@ export function createChecks(config: JiraConfig, jira: Jira): Checks {
   async function seesProject(signal: AbortSignal): Promise<void> {
     const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
     const answer = await jira.ask({ method: "GET", path, allow: [404] }, signal);
-    const { permissions } =
-      answer.status === 404 ? { permissions: {} } : readAs(answer, Permissions, jira.origin);
+    const { permissions } = answer.status === 404 ? { permissions: {} } : readAs(answer, Permissions, jira.origin);
     if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
     throw new ConfigError(`${jira.origin} does not show us the project ${config.project}.`, {
       reason: "forbidden",
@@ -189,9 +187,7 @@ export function createChecks(config: JiraConfig, jira: Jira): Checks {
 
   /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
   async function all<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
-    const Page = z
-      .object({ values: z.array(item).optional(), total: z.number().optional() })
-      .catchall(z.unknown());
+    const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
     const records: T[] = [];
     for (let page = 0; page < MAX_PAGES; page += 1) {
       const question = {
@@ -209,14 +205,11 @@ export function createChecks(config: JiraConfig, jira: Jira): Checks {
   }
 
   function noSuchProject(words: string): ConfigError {
-    return new ConfigError(
-      `${jira.origin} lets us create nothing in the project ${config.project}. ${words}`.trim(),
-      {
-        reason: "forbidden",
-        field: "project",
-        hint: 'Check the key of the project, and give the account the permission "Create issues" there.',
-      },
-    );
+    return new ConfigError(`${jira.origin} lets us create nothing in the project ${config.project}. ${words}`.trim(), {
+      reason: "forbidden",
+      field: "project",
+      hint: 'Check the key of the project, and give the account the permission "Create issues" there.',
+    });
   }
 
   async function typeId(signal: AbortSignal): Promise<string> {
@@ -255,14 +248,11 @@ function faultOf(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): 
   );
   if (missing.length > 0) {
     const names = missing.map(({ fieldId, name }) => `${printable(name)} (${printable(fieldId)})`).join(", ");
-    return new ConfigError(
-      `The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`,
-      {
-        reason: "validation",
-        field: "fields",
-        hint: "Give each a value under `fields`, or make it optional in Jira.",
-      },
-    );
+    return new ConfigError(`The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`, {
+      reason: "validation",
+      field: "fields",
+      hint: "Give each a value under `fields`, or make it optional in Jira.",
+    });
   }
   const shown = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
   const absent = [...filled].filter((id) => !shown.has(id));

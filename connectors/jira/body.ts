@@ -147,9 +147,7 @@ function text(text: string, ...marks: readonly Mark[]): Node {
 
 /** `: first`, and each further line behind a break. An empty text is not allowed. */
 function textOf(lines: Body["fields"][number]["lines"]): readonly Node[] {
-  return lines.flatMap((line, index) =>
-    index === 0 ? [text(`: ${line}`)] : [{ type: "hardBreak" }, text(line)],
-  );
+  return lines.flatMap((line, index) => (index === 0 ? [text(`: ${line}`)] : [{ type: "hardBreak" }, text(line)]));
 }
 
 /** Jira Data Center: wiki text, in which every sign that could mean something is written by its number. */

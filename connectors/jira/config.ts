@@ -18,8 +18,7 @@ const Field = z
 export const JiraConfig = z
   .strictObject({
     url: ReceiverUrl.refine((text) => !URL.canParse(text) || isBase(new URL(text)), {
-      error:
-        "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
+      error: "Write the address of Jira itself, without /rest, ? and #, such as https://example.atlassian.net.",
     }).meta({ description: "Address of Jira, such as https://example.atlassian.net." }),
     deployment: z.enum(["cloud", "data_center"]).default("cloud").meta({
       description: "Which Jira it is: cloud, or data_center for one that you run yourselves.",
@@ -65,8 +64,7 @@ export const JiraConfig = z
     ...RECEIVER,
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const isCloud = config.deployment === "cloud";
     if (isCloud && config.user === undefined)
       complain("user", "Jira Cloud wants the e-mail address of the account whose token it is.");

@@ -58,10 +58,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
 
   /** True when the issue is done; null when it no longer exists. */
   async function isDone(id: string, signal: AbortSignal): Promise<boolean | null> {
-    const answer = await jira.ask(
-      { method: "GET", path: `/issue/${id}?fields=status`, allow: [404] },
-      signal,
-    );
+    const answer = await jira.ask({ method: "GET", path: `/issue/${id}?fields=status`, allow: [404] }, signal);
     if (answer.status === 404) return gone(signal);
     return readAs(answer, Status, jira.origin).fields.status.statusCategory.key === "done";
   }
@@ -79,10 +76,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       // Update the summary of groups only: the summary of one alarm is stable and a person may have edited it.
       ...(incident.kind === "alarm" ? {} : { summary: summaryOf(incident) }),
     };
-    const answer = await jira.ask(
-      { method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] },
-      signal,
-    );
+    const answer = await jira.ask({ method: "PUT", path: `/issue/${id}`, json: { fields }, allow: [404] }, signal);
     return answer.status !== 404;
   }
 
@@ -142,11 +136,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
         labels: [...new Set(["plenum", labelOf(incident), ...config.labels])],
         ...(priority === undefined ? {} : { priority: { name: priority } }),
       };
-      const { id, key } = await jira.read(
-        { method: "POST", path: "/issue", json: { fields } },
-        Created,
-        signal,
-      );
+      const { id, key } = await jira.read({ method: "POST", path: "/issue", json: { fields } }, Created, signal);
       return referenceOf(id, key);
     },
 
@@ -177,10 +167,7 @@ export function createJiraReceiver(config: JiraConfig, context: ConnectorContext
       // Before the transition: what is closed may not take comments any more.
       await comment(id, commentFor(incident, false), signal);
       if (step === null || !(await carryOut(id, step, signal)))
-        warnOnce(
-          "an issue stays open although its alarm is over, because no transition closes it",
-          reference,
-        );
+        warnOnce("an issue stays open although its alarm is over, because no transition closes it", reference);
       return done;
     },
 

@@ -81,13 +81,10 @@ export function createClient(config: KafkaConfig, clock: Clock): Client {
 /** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
 function refusePlainPassword({ sasl, tls, plain_text }: KafkaConfig, address: Address): void {
   if (sasl === undefined || tls.enabled || plain_text || isLoopback(address.host)) return;
-  throw new ConfigError(
-    `${brokerAt(address).name} would get our password readable to everybody on the way.`,
-    {
-      hint: "Set tls.enabled: true, or plain_text: true to send it anyway.",
-      field: "sasl",
-    },
-  );
+  throw new ConfigError(`${brokerAt(address).name} would get our password readable to everybody on the way.`, {
+    hint: "Set tls.enabled: true, or plain_text: true to send it anyway.",
+    field: "sasl",
+  });
 }
 
 /** Extra time for the brokers' own timeout response to arrive, in milliseconds. */
@@ -118,10 +115,7 @@ function connectionOptions(config: KafkaConfig, clock: Clock): (host: string) =>
   });
 }
 
-function saslOptions(
-  { mechanism, username }: NonNullable<KafkaConfig["sasl"]>,
-  password: string,
-): SASLOptions {
+function saslOptions({ mechanism, username }: NonNullable<KafkaConfig["sasl"]>, password: string): SASLOptions {
   return {
     mechanism,
     username,
@@ -146,15 +140,7 @@ const byScram: SASLCustomAuthenticator = (mechanism, connection, ask, username, 
   const algorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
   const authenticate = Object.assign(guarded, { async: ask.async, key: ask.key, version: ask.version });
   const { defaultCrypto } = saslScramSha;
-  saslScramSha.authenticate(
-    authenticate,
-    connection,
-    algorithm,
-    username ?? "",
-    password ?? "",
-    defaultCrypto,
-    done,
-  );
+  saslScramSha.authenticate(authenticate, connection, algorithm, username ?? "", password ?? "", defaultCrypto, done);
 };
 
 function pem(path: string): string {
@@ -176,10 +162,7 @@ async function diagnoseDisconnect(
   signal: AbortSignal,
 ): Promise<ConfigError | null> {
   const server = brokerAt(address);
-  if (
-    tls === undefined &&
-    (await speaksTls((limit) => probeServer(address, AbortSignal.any([limit, signal]))))
-  ) {
+  if (tls === undefined && (await speaksTls((limit) => probeServer(address, AbortSignal.any([limit, signal]))))) {
     return speaksTlsOnly(server);
   }
   const ways = sasl === undefined && !signal.aborted ? await offeredMechanisms(address, tls, signal) : [];
@@ -209,8 +192,7 @@ async function offeredMechanisms(
     const { mechanisms } = await saslHandshakeV1.api.async(connection, "NONE");
     return mechanisms;
   } catch (error) {
-    if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))
-      return [];
+    if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM")) return [];
     return (error.response as { readonly mechanisms: readonly string[] }).mechanisms;
   } finally {
     signal.removeEventListener("abort", end);

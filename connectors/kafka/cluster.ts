@@ -134,9 +134,7 @@ export function createCluster({
     } catch (error) {
       if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;
       const failure = connectionFailure(error, broker.address);
-      throw failure instanceof Disconnected
-        ? ((await diagnoseDisconnect(broker.address)) ?? failure)
-        : failure;
+      throw failure instanceof Disconnected ? ((await diagnoseDisconnect(broker.address)) ?? failure) : failure;
     }
   }
 
@@ -160,15 +158,11 @@ export function createCluster({
         for (const topic of await requestMetadata(unknown, createTopics, false)) {
           if (topic.code === 0) known.set(topic.name, { topic, atMs: now });
           const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE : topic.code;
-          if (code !== 0)
-            known.set(topic.name, { topic: { ...topic, code }, atMs: Number.NEGATIVE_INFINITY });
+          if (code !== 0) known.set(topic.name, { topic: { ...topic, code }, atMs: Number.NEGATIVE_INFINITY });
         }
       }
       return new Map(
-        names.map((name) => [
-          name,
-          known.get(name)?.topic ?? { name, code: UNKNOWN, leaders: [], mayWrite: null },
-        ]),
+        names.map((name) => [name, known.get(name)?.topic ?? { name, code: UNKNOWN, leaders: [], mayWrite: null }]),
       );
     },
 

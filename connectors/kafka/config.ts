@@ -40,8 +40,7 @@ const Sasl = z.strictObject({
 export const KafkaConfig = z
   .strictObject({
     brokers: z.array(Broker).min(1).max(50).meta({
-      description:
-        "Brokers that are asked for the others (bootstrap.servers), as host:port; two or three are enough.",
+      description: "Brokers that are asked for the others (bootstrap.servers), as host:port; two or three are enough.",
     }),
     tls: Tls.prefault({}).meta({ description: "TLS to the brokers: on by default." }),
     sasl: Sasl.optional().meta({ description: "Name and password, where the brokers want them." }),
@@ -69,8 +68,7 @@ export const KafkaConfig = z
         "Ask the brokers to create a topic that is missing, with their defaults (auto.create.topics.enable).",
     }),
     idempotent: z.boolean().default(true).meta({
-      description:
-        "Idempotent producer; false only for brokers that cannot (before Kafka 0.11, some imitations).",
+      description: "Idempotent producer; false only for brokers that cannot (before Kafka 0.11, some imitations).",
     }),
     compression: z
       .enum(["none", "gzip", "snappy", "lz4", "zstd"])
@@ -87,20 +85,15 @@ export const KafkaConfig = z
       .meta({ description: "Longest wait for the acknowledgement of a batch by all replicas in sync." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const { enabled, ...files } = config.tls;
-    if (!enabled && Object.keys(files).length > 0)
-      complain("tls", "Set tls.enabled: true to use these files.");
+    if (!enabled && Object.keys(files).length > 0) complain("tls", "Set tls.enabled: true to use these files.");
     if ((files.cert_file === undefined) !== (files.key_file === undefined)) {
       complain("tls", "cert_file and key_file belong together; give both or none.");
     }
     if (config.sasl !== undefined && !enabled && !config.plain_text) {
       if (config.brokers.some((broker) => !isLoopback(addressOf(broker).host))) {
-        complain(
-          "sasl",
-          "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.",
-        );
+        complain("sasl", "A password needs tls.enabled: true; set plain_text: true to send it readable anyway.");
       }
     }
   })

@@ -76,25 +76,19 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
     try {
       await connection.connect(address.host, address.port);
       const { apiKeys } = await versionsOf(connection);
-      const newest = new Map(
-        apiKeys.map(({ apiKey, minVersion, maxVersion }) => [apiKey, { minVersion, maxVersion }]),
-      );
+      const newest = new Map(apiKeys.map(({ apiKey, minVersion, maxVersion }) => [apiKey, { minVersion, maxVersion }]));
       return {
         address,
         request(versions, ...asked) {
           const [first] = versions;
           const range = newest.get(first?.key ?? -1);
           const request = versions.find(
-            ({ version }) =>
-              range !== undefined && version >= range.minVersion && version <= range.maxVersion,
+            ({ version }) => range !== undefined && version >= range.minVersion && version <= range.maxVersion,
           );
           if (request === undefined) {
-            throw new UnsupportedRequest(
-              `${brokerAt(address).name} does not know a request that is needed.`,
-              {
-                hint: "It has to be Kafka 0.11 or newer.",
-              },
-            );
+            throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, {
+              hint: "It has to be Kafka 0.11 or newer.",
+            });
           }
           return request.async(connection, ...asked).catch((error: unknown) => {
             throw error instanceof NetworkError ? (cause ?? error) : error;
@@ -133,22 +127,14 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
 }
 
 /** Waits for a reauthentication, during which no other request is allowed. */
-async function ready({
-  connection,
-  broker,
-}: {
-  readonly connection: Connection;
-  readonly broker: Promise<Broker>;
-}) {
+async function ready({ connection, broker }: { readonly connection: Connection; readonly broker: Promise<Broker> }) {
   if (connection.status === ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
 }
 
 function isAlive({ status }: Connection): boolean {
   return (
-    status !== ConnectionStatuses.CLOSED &&
-    status !== ConnectionStatuses.CLOSING &&
-    status !== ConnectionStatuses.ERROR
+    status !== ConnectionStatuses.CLOSED && status !== ConnectionStatuses.CLOSING && status !== ConnectionStatuses.ERROR
   );
 }
 

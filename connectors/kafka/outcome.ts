@@ -51,11 +51,7 @@ const TOPIC: Readonly<Record<string, Complaint>> = {
     "Allow IdempotentWrite on the cluster for our user, or set idempotent: false.",
     "forbidden",
   ],
-  INVALID_TOPIC_EXCEPTION: [
-    "is refused by the brokers as a name",
-    "Choose another template in topic.",
-    "settings",
-  ],
+  INVALID_TOPIC_EXCEPTION: ["is refused by the brokers as a name", "Choose another template in topic.", "settings"],
   POLICY_VIOLATION: ["goes against a policy of the brokers", "Ask whoever runs them.", "settings"],
   INVALID_REPLICATION_FACTOR: [
     "cannot be created: there are too few brokers for its replicas",
@@ -68,8 +64,7 @@ const TOPIC: Readonly<Record<string, Complaint>> = {
 /** Hints for errors that pass without action. */
 const TEMPORARY: Readonly<Record<string, string>> = {
   NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
-  NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-    "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
 };
 
 /** Failure of a topic that is missing or took nothing. */
@@ -81,10 +76,7 @@ export function topicFailure(code: number, topic: string): Failure {
     return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
   }
   const hint = TEMPORARY[name];
-  return new Retryable(
-    `Topic ${topic} took nothing at the moment (${name}).`,
-    hint === undefined ? {} : { hint },
-  );
+  return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, hint === undefined ? {} : { hint });
 }
 
 /**
@@ -134,17 +126,12 @@ export function connectionFailure(error: unknown, address: Address): Failure {
     });
   }
   const cause = rootCauseOf(error);
-  if (cause instanceof GenericError || cause instanceof MultipleErrors)
-    return libraryFailure(cause, server, codes);
+  if (cause instanceof GenericError || cause instanceof MultipleErrors) return libraryFailure(cause, server, codes);
   return failureOfConnection(cause, server);
 }
 
 /** Failure for an error of the library itself, without a system error as cause. */
-function libraryFailure(
-  error: GenericError | MultipleErrors,
-  server: Server,
-  codes: readonly string[],
-): Failure {
+function libraryFailure(error: GenericError | MultipleErrors, server: Server, codes: readonly string[]): Failure {
   const { name } = server;
   if (error.message === "Broker requires TLS.") return speaksTlsOnly(server);
   if (error.code === "PLT_KFK_AUTHENTICATION") {

@@ -101,8 +101,7 @@ export function createProducer(options: ProducerOptions): Producer {
     cluster.forget();
     sequences.clear();
     if (producer === null) return;
-    producer =
-      needsNewId || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
+    producer = needsNewId || producer.epoch >= MAX_EPOCH ? null : { id: producer.id, epoch: producer.epoch + 1 };
   }
 
   async function send(records: readonly KafkaRecord[]): Promise<readonly RecordOutcome[]> {
@@ -159,9 +158,7 @@ export function createProducer(options: ProducerOptions): Producer {
           sent.flatMap(({ lane, run }) => run.map(({ record }) => wireRecord(record, lane.partition))),
           {
             compression: options.compression,
-            ...(producer === null
-              ? {}
-              : { producerId: producer.id, producerEpoch: producer.epoch, sequences }),
+            ...(producer === null ? {} : { producerId: producer.id, producerEpoch: producer.epoch, sequences }),
           },
         ),
       );
@@ -218,8 +215,7 @@ function lanesOf(
   for (const [index, record] of records.entries()) {
     const topic = topics.get(record.topic);
     const leaders = topic?.leaders ?? [];
-    const partition =
-      leaders.length === 0 ? 0 : compatibilityPartitioner(record, record.key) % leaders.length;
+    const partition = leaders.length === 0 ? 0 : compatibilityPartitioner(record, record.key) % leaders.length;
     const leader = leaders[partition];
     if (topic === undefined || topic.code !== 0 || leader === undefined || leader === null) {
       const code = topic === undefined || topic.code === 0 ? LEADER_NOT_AVAILABLE : topic.code;

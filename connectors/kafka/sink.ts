@@ -1,11 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  ACCEPTED,
-  type ConnectorContext,
-  type Offered,
-  type Receipt,
-  type Sink,
-} from "../../src/core/connector.ts";
+import { ACCEPTED, type ConnectorContext, type Offered, type Receipt, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { createClient } from "./client.ts";

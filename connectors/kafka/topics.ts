@@ -56,8 +56,7 @@ export function templateComplaint(template: string): string | null {
   }
   if (template === "" || /^\.{1,2}$/.test(template)) return 'A topic needs a name; "." and ".." are none.';
   if (template.startsWith("__")) return 'Topics that begin with "__" are those of Kafka itself.';
-  const length =
-    literals.join("").length + used.filter(isPlaceholder).reduce((sum, n) => sum + LONGEST[n], 0);
+  const length = literals.join("").length + used.filter(isPlaceholder).reduce((sum, n) => sum + LONGEST[n], 0);
   if (length > MAX_TOPIC) return `Topics could become ${length} characters long; Kafka takes ${MAX_TOPIC}.`;
   return null;
 }
@@ -70,9 +69,7 @@ export function createTopics(template: string): Topics {
   const nouns: readonly string[] = uses("noun") ? NOUNS : [""];
   const kinds: readonly string[] = uses("kind") ? KINDS : [""];
   const depends = uses("source") || uses("site");
-  const pattern = new RegExp(
-    `^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`,
-  );
+  const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
   return {
     of: (event) => filled((name) => VALUES[name](event)),
     all: depends

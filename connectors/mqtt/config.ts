@@ -30,8 +30,7 @@ const Retain = z.strictObject({
 
 const Commands = z.strictObject({
   enabled: z.boolean().default(false).meta({
-    description:
-      "Listen for commands below `<prefix>/cmd/`. What may be written is decided in the section `commands`.",
+    description: "Listen for commands below `<prefix>/cmd/`. What may be written is decided in the section `commands`.",
   }),
 });
 
@@ -53,8 +52,7 @@ export const MqttConfig = z
       .regex(/^[A-Za-z0-9_.-]{1,128}$/, "Use up to 128 letters, digits, `_`, `.` and `-`.")
       .optional()
       .meta({
-        description:
-          "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
+        description: "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
       }),
     username: z.string().min(1).optional().meta({ description: "User name at the broker." }),
     password: SecretRef.optional(),
@@ -102,8 +100,7 @@ export const MqttConfig = z
     commands: Commands.prefault({}).meta({ description: "The way back into the building." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const secure = config.url.startsWith("mqtts:");
     if (!secure && Object.keys(config.tls).length > 0) complain("tls", "Write mqtts:// to use TLS.");
     if ((config.tls.cert_file === undefined) !== (config.tls.key_file === undefined)) {
@@ -114,10 +111,7 @@ export const MqttConfig = z
     }
     const delicate = config.password !== undefined || config.commands.enabled;
     if (!secure && delicate && !config.plain_text && !isLoopback(URL.parse(config.url)?.hostname ?? "")) {
-      complain(
-        "url",
-        "A password or commands need mqtts://; set plain_text: true to send them readable anyway.",
-      );
+      complain("url", "A password or commands need mqtts://; set plain_text: true to send them readable anyway.");
     }
   })
   .meta({ description: "Topics at an MQTT broker, and commands from there." });

@@ -20,8 +20,7 @@ import { NO_LISTENER, openSocket } from "./fast-path.ts";
 export class HungUp extends Retryable {}
 
 /** Errors of mqtt-packet for data that is not MQTT, such as a TLS alert. */
-const NOT_MQTT =
-  /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
+const NOT_MQTT = /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must not|Unknown property|Not supported)/;
 
 /** Returns the failure for a refused connection. */
 export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
@@ -98,16 +97,10 @@ const REFUSED: Readonly<Record<number, RefusalMessage>> = {
   134: PASSWORD,
   135: NOT_ALLOWED,
   138: ["has banned us", "Ask whoever runs it.", "forbidden"],
-  140: [
-    "wants another way of authentication",
-    "Only user name and password, or a certificate, are supported.",
-  ],
+  140: ["wants another way of authentication", "Only user name and password, or a certificate, are supported."],
   144: ["does not accept our status topic", "Choose another prefix."],
   154: ["does not keep messages", "Allow retained messages there, or use another broker."],
-  155: [
-    "does not offer QoS 1",
-    "Allow QoS 1 there: without acknowledgements nothing can be delivered reliably.",
-  ],
+  155: ["does not offer QoS 1", "Allow QoS 1 there: without acknowledgements nothing can be delivered reliably."],
   156: ["sends us to another server", "Set url to the address that it names."],
   157: ["has moved to another server", "Set url to the new address."],
 };
@@ -156,13 +149,10 @@ export function disconnectFailure(code: number | undefined, address: string): Fa
       });
     // The broker did not announce its limit, so the message is unknown.
     case 149:
-      return new ConfigError(
-        `The broker at ${address} ended the connection: a message is too large for it (149).`,
-        {
-          field: "max_message_bytes",
-          hint: "Set max_message_bytes to what the broker takes; larger messages become dead letters then.",
-        },
-      );
+      return new ConfigError(`The broker at ${address} ended the connection: a message is too large for it (149).`, {
+        field: "max_message_bytes",
+        hint: "Set max_message_bytes to what the broker takes; larger messages become dead letters then.",
+      });
     case 151:
       return new Throttled(`Our quota at the broker at ${address} is used up (151).`, null);
     default:
@@ -224,9 +214,7 @@ export async function diagnoseHangUp(
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await isAnswered(greeting, signal))) return null;
-  return (await isAnswered({ ...greeting, protocolVersion: 4 }, signal))
-    ? supportsMqtt311Only(address)
-    : null;
+  return (await isAnswered({ ...greeting, protocolVersion: 4 }, signal)) ? supportsMqtt311Only(address) : null;
 }
 
 /** True when the broker responds to CONNECT, even with a refusal, except of the version. */

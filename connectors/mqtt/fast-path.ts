@@ -82,13 +82,7 @@ function lengthBytes(length: number): number {
  *     32 A3 01 │ 00 12 plenum/1/tag/7/value │ 00 2A │ 44 properties │ payload
  *     type and length      topic              id       MQTT 5 only
  */
-export function writePublish(
-  into: Buffer,
-  at: number,
-  message: Message,
-  id: number,
-  version: ProtocolVersion,
-): number {
+export function writePublish(into: Buffer, at: number, message: Message, id: number, version: ProtocolVersion): number {
   into[at] = PUBLISH_QOS_1 | (message.retain ? RETAIN : 0);
   // Reserve two bytes for the length, as for 128 to 16,383 bytes. For any other length the packet is moved.
   const begin = at + 1 + 2;

@@ -195,10 +195,7 @@ function linkOver(
   function gone(): void {
     const abandoned = pending.takeAll();
     const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
-    const reason = withSize(
-      cause ?? new Retryable(`The connection to the broker at ${address} was lost.`),
-      longest,
-    );
+    const reason = withSize(cause ?? new Retryable(`The connection to the broker at ${address} was lost.`), longest);
     lost.abort(reason);
     for (const { done } of abandoned) done(reason);
   }

@@ -267,11 +267,7 @@ function series(
 }
 
 /** Returns text, because the list of points is written without an object for each. */
-export function history(
-  event: Event<"tag-history">,
-  { fact, points }: HistoryText,
-  source: string | null,
-): string {
+export function history(event: Event<"tag-history">, { fact, points }: HistoryText, source: string | null): string {
   const { origin, revised } = fact;
   const before = JSON.stringify({ ...series(event, fact, source), origin, revised });
   return `${before.slice(0, -1)},"points":${listText(points)},"id":${JSON.stringify(event.id)}}`;
@@ -310,14 +306,10 @@ function alarmState(event: Event & { readonly data: AlarmFact }): Body {
   };
 }
 
-function gatewayState(
-  event: Event<"gateway-added" | "gateway-changed" | "gateway-online" | "gateway-offline">,
-): Body {
+function gatewayState(event: Event<"gateway-added" | "gateway-changed" | "gateway-online" | "gateway-offline">): Body {
   const { gateway } = event.data;
   const state = { ts: event.time, online: gateway.online, name: gateway.displayName, id: event.id };
-  return "hosts" in event.data
-    ? { ...state, hosts: event.data.hosts, wholeSite: event.data.wholeSite }
-    : state;
+  return "hosts" in event.data ? { ...state, hosts: event.data.hosts, wholeSite: event.data.wholeSite } : state;
 }
 
 /** All fields of a site, gateway, host, system or tag; empty when it is removed. */

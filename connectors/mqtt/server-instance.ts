@@ -27,10 +27,7 @@ export interface BrokerReport extends StoredBroker {
 /** Tolerance: the uptime is published every 10 s and the response takes time, in milliseconds. */
 const SLACK_MS = 15_000;
 
-export function serverInstanceOf(
-  before: string | null,
-  { sessionLost, ...now }: BrokerReport,
-): ServerInstance {
+export function serverInstanceOf(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
   const stored = before === null ? null : parseStoredBroker(before);
   return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }

@@ -36,8 +36,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     lastStepMs: () => connection.link()?.answeredMs() ?? Number.NEGATIVE_INFINITY,
     open: (signal) => connection.open(signal),
     close: () => connection.close(),
-    probe: (signal) =>
-      tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
+    probe: (signal) => tryConnection(config, context, { clientId: `${clientId}-probe`, topic: topics.check }, signal),
 
     /** A restart ends every connection, so check once for each link. */
     async look(before, signal) {

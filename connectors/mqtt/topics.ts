@@ -85,8 +85,7 @@ export function createTopics(prefix: string, template: string, source?: string):
     },
 
     mayReply(topic) {
-      if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed())
-        return false;
+      if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC) return false;
       if (topic.startsWith(`${prefix}/reply/`)) return true;
       return topic !== prefix && !topic.startsWith(`${prefix}/`) && !isOwn(topic);
@@ -139,9 +138,7 @@ function text(level: string): string {
 }
 
 function percent(characters: string): string {
-  return [...Buffer.from(characters)]
-    .map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`)
-    .join("");
+  return [...Buffer.from(characters)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, "0")}`).join("");
 }
 
 function hashed(value: string): string {
@@ -181,8 +178,7 @@ export function templateError(template: string): string | null {
     if (known && levels.indexOf(level) !== levels.lastIndexOf(level)) return `${level} stands there twice.`;
   }
   for (const needed of ["{kind}", "{id}", "{aspect}"]) {
-    if (!levels.includes(needed))
-      return `The layout needs ${needed}, or different things would share a topic.`;
+    if (!levels.includes(needed)) return `The layout needs ${needed}, or different things would share a topic.`;
   }
   return null;
 }

@@ -30,9 +30,7 @@ export interface Compacted {
   readonly rows: number;
   readonly sourceRows: number;
   /** Rows and their order in the file; only column bounds where the rows were not decoded. */
-  readonly content:
-    | { readonly columns: Columns; readonly order: Uint32Array }
-    | { readonly bounds: readonly Bounds[] };
+  readonly content: { readonly columns: Columns; readonly order: Uint32Array } | { readonly bounds: readonly Bounds[] };
 }
 
 export interface CompactionTools {

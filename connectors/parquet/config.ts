@@ -34,8 +34,7 @@ export const S3Config = z
       .default("")
       .meta({ description: "Put before every key, such as `plenum/lake`; a folder of the sink's own." }),
     path_style: z.boolean().default(false).meta({
-      description:
-        "True where the bucket stands in the path and not before the host, as MinIO and Ceph have it.",
+      description: "True where the bucket stands in the path and not before the host, as MinIO and Ceph have it.",
     }),
     access_key_id: SecretRef.meta({ description: "Name of the key." }),
     secret_access_key: SecretRef.meta({ description: "The key itself." }),
@@ -46,8 +45,7 @@ export const S3Config = z
     timeout: Duration.refine((ms) => ms >= 1_000 && ms <= 120_000, "Choose between 1s and 2m.")
       .prefault("20s")
       .meta({
-        description:
-          "Total time of one request; at most 2m. With more than 30s raise the sink's deadline as well.",
+        description: "Total time of one request; at most 2m. With more than 30s raise the sink's deadline as well.",
       }),
     proxy: ProxyConfig.optional(),
     ca_file: z
@@ -57,8 +55,7 @@ export const S3Config = z
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const url = config.endpoint === undefined ? null : URL.parse(config.endpoint);
     const leaves = url !== null && (config.proxy !== undefined || !isLoopback(url.hostname));
     if (url?.protocol === "http:" && leaves && !config.allow_plain_http) {
@@ -85,8 +82,7 @@ export const ParquetConfig = z
         "plain: all Parquet files in the folder of a table are the table. delta: each folder is a Delta Lake table, to be read through its log.",
     }),
     max_rows: z.int().min(1).max(1_000_000).default(100_000).meta({
-      description:
-        "Rows are written as files when there are so many. A hundred thousand take about 30 MB of memory.",
+      description: "Rows are written as files when there are so many. A hundred thousand take about 30 MB of memory.",
     }),
     max_age: Duration.refine((ms) => ms >= 1_000 && ms <= 86_400_000, "Choose between 1s and 24h.")
       .prefault("15m")

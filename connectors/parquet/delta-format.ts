@@ -69,17 +69,13 @@ export function createDeltaFormat(
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    const keyFor = ({ partition }: PartitionBatch, digest: string) =>
-      newKey(keyIn(partition, name), digest, uploaded);
+    const keyFor = ({ partition }: PartitionBatch, digest: string) => newKey(keyIn(partition, name), digest, uploaded);
     const files = await putBatches({ batches, keyFor, store, uploaded, signal });
     const add: AddedFile[] = [];
     for (const { key, bytes, batch, rows } of files) {
       add.push(await addedFile(key, bytes, batch.partition, batch.columns, rows));
     }
-    const { outcome } = await deltaTableOf(table).commit(
-      { ...EMPTY_CHANGE, add, txn: txnOf(positions) },
-      signal,
-    );
+    const { outcome } = await deltaTableOf(table).commit({ ...EMPTY_CHANGE, add, txn: txnOf(positions) }, signal);
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
@@ -105,8 +101,7 @@ export function createDeltaFormat(
         uploaded.set(key, digest);
         add.push(await addedFile(key, bytes.length, partition, columns, rows));
         remove.push(...stored);
-        if (change.from !== undefined)
-          remove.push(...keysIn(change.from, files).map(({ key: each }) => each));
+        if (change.from !== undefined) remove.push(...keysIn(change.from, files).map(({ key: each }) => each));
       }
       if (add.length === 0) return [];
       const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
@@ -148,14 +143,8 @@ export function createDeltaFormat(
   /**
    * Replaces files in one commit, so readers see each row once at every moment. Returns false after a conflict.
    */
-  async function replaceFiles(
-    table: Table,
-    all: readonly CompactedPartition[],
-    signal: AbortSignal,
-  ): Promise<boolean> {
-    const results = all.map(({ kind, partition }) =>
-      keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`),
-    );
+  async function replaceFiles(table: Table, all: readonly CompactedPartition[], signal: AbortSignal): Promise<boolean> {
+    const results = all.map(({ kind, partition }) => keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
     await memory.put(rememberCompactions(results.map((result) => ({ result, sources: [] }))));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
@@ -200,18 +189,15 @@ export function createDeltaFormat(
     },
 
     nameOf: (landing) => `${landing}-${own}`,
-    keysOf: ({ changes, batches }, name) =>
-      [...batches, ...changes].map(({ partition }) => keyIn(partition, name)),
+    keysOf: ({ changes, batches }, name) => [...batches, ...changes].map(({ partition }) => keyIn(partition, name)),
 
     async commit(work, signal) {
       const made: string[] = [];
       for (const [table, batches] of byTable(work.batches)) {
-        if (!(await isCommitted(table, work, signal)))
-          made.push(...(await append(table, batches, work, signal)));
+        if (!(await isCommitted(table, work, signal))) made.push(...(await append(table, batches, work, signal)));
       }
       for (const [table, changes] of byTable(work.changes)) {
-        if (!(await isCommitted(table, work, signal)))
-          made.push(...(await replace(table, changes, work, signal)));
+        if (!(await isCommitted(table, work, signal))) made.push(...(await replace(table, changes, work, signal)));
       }
       return made;
     },
@@ -220,8 +206,7 @@ export function createDeltaFormat(
       for (const table of TABLES) {
         const inFolder = keys.filter((key) => key.startsWith(folderOf(table)));
         if (inFolder.length === 0) continue;
-        for (const key of await deltaTableOf(table).unreferenced(inFolder, signal))
-          await store.remove(key, signal);
+        for (const key of await deltaTableOf(table).unreferenced(inFolder, signal)) await store.remove(key, signal);
       }
     },
 

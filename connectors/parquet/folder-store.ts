@@ -44,8 +44,7 @@ export function createFolderStore(
     const first = await mkdir(path, { recursive: true, mode: folderMode });
     // Make the names of new folders durable too.
     if (first !== undefined) {
-      for (let made = path; made.length >= first.length; made = dirname(made))
-        await syncFolder(dirname(made));
+      for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
     } else await tidy(path);
     known.add(path);
   }
@@ -71,11 +70,7 @@ export function createFolderStore(
   }
 
   /** Writes a draft, lets `named` give it its name, and removes the draft. */
-  async function publish<T>(
-    key: string,
-    bytes: Uint8Array,
-    named: (draft: string) => Promise<T>,
-  ): Promise<T> {
+  async function publish<T>(key: string, bytes: Uint8Array, named: (draft: string) => Promise<T>): Promise<T> {
     try {
       const draft = await written(key, bytes);
       try {
@@ -136,9 +131,7 @@ export function createFolderStore(
       signal.throwIfAborted();
       const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
       try {
-        const files = await step(() =>
-          readdir(top, { recursive: true, withFileTypes: true }).catch(emptyIfMissing),
-        );
+        const files = await step(() => readdir(top, { recursive: true, withFileTypes: true }).catch(emptyIfMissing));
         const found: StoredObject[] = [];
         for (const file of files) {
           const path = join(file.parentPath, file.name);
@@ -157,9 +150,7 @@ export function createFolderStore(
     async folders(prefix, signal) {
       signal.throwIfAborted();
       try {
-        const entries = await step(() =>
-          readdir(join(root, prefix), { withFileTypes: true }).catch(emptyIfMissing),
-        );
+        const entries = await step(() => readdir(join(root, prefix), { withFileTypes: true }).catch(emptyIfMissing));
         const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
         return names.sort(byBytes);
       } catch (error) {

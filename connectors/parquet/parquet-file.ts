@@ -1,11 +1,5 @@
 import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
-import {
-  type FileMetaData,
-  parquetMetadata,
-  parquetRead,
-  type RowGroup,
-  type SchemaElement,
-} from "hyparquet";
+import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type SchemaElement } from "hyparquet";
 import { ByteWriter, type ColumnSource, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
@@ -124,8 +118,7 @@ function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
   let bounds: Bounds = { min: null, max: null, nulls: 0 };
   let isStated = type !== "boolean";
   for (const { meta_data } of chunks) {
-    const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } =
-      meta_data?.statistics ?? {};
+    const { is_max_value_exact, is_min_value_exact, max_value, min_value, null_count } = meta_data?.statistics ?? {};
     const nulls = bounds.nulls + Number(null_count ?? 0);
     const [min, max] = [boundOf(type, min_value), boundOf(type, max_value)];
     const isExact = is_max_value_exact !== false && is_min_value_exact !== false;
@@ -195,9 +188,7 @@ function movedBy(column: Chunk, by: bigint): Chunk {
     meta_data: {
       ...meta_data,
       data_page_offset: data_page_offset + by,
-      ...(dictionary_page_offset === undefined
-        ? {}
-        : { dictionary_page_offset: dictionary_page_offset + by }),
+      ...(dictionary_page_offset === undefined ? {} : { dictionary_page_offset: dictionary_page_offset + by }),
     },
   };
 }

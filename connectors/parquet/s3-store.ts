@@ -87,9 +87,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
       proxy.tunnel(targetOf(target), AbortSignal.timeout(CONNECT_MS)).then(
         // Without TLS the tunnel is the connection; undici accepts a socket only to add TLS to it.
         (socket) =>
-          target.protocol === "https:"
-            ? connect({ ...target, httpSocket: socket }, done)
-            : done(null, socket),
+          target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),
       );
     };
@@ -146,8 +144,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     }
     const response = { status: raw.statusCode, headers: raw.headers, bytes: start.bytes };
     const isFine = response.status >= 200 && response.status < 300;
-    if (isFine && start.isCut && request.maxBytes !== undefined)
-      throw tooLarge(request.key, request.maxBytes);
+    if (isFine && start.isCut && request.maxBytes !== undefined) throw tooLarge(request.key, request.maxBytes);
     if (isFine && method === "PUT") throwIfNotStored(response);
     if (isFine || request.allow?.includes(response.status) === true) return response;
     throw failureOfResponse(response, config, clock.now());
@@ -156,31 +153,22 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   /** Throws for a login page or another HTML page in place of the storage's empty response. */
   function throwIfNotStored({ status, bytes }: S3Response): void {
     if (!isPage(Buffer.from(bytes.subarray(0, 64)).toString())) return;
-    throw new Retryable(
-      `${endpoint.origin} answered ${status}, but not as a storage that has stored something.`,
-      {
-        hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
-      },
-    );
+    throw new Retryable(`${endpoint.origin} answered ${status}, but not as a storage that has stored something.`, {
+      hint: "If that stays so, check whether s3.endpoint leads to the storage itself.",
+    });
   }
 
   function tooLarge(key: string | null, maxBytes: number): ConfigError {
     const most = `more than ${maxBytes / 1024 ** 2} MiB`;
     if (key === null) {
-      return new ConfigError(
-        `${endpoint.origin} answered ${most} to a list, where a storage has half of it.`,
-        {
-          field: "s3.endpoint",
-          hint: "Check that s3.endpoint is that of an S3-compatible storage.",
-        },
-      );
+      return new ConfigError(`${endpoint.origin} answered ${most} to a list, where a storage has half of it.`, {
+        field: "s3.endpoint",
+        hint: "Check that s3.endpoint is that of an S3-compatible storage.",
+      });
     }
-    return new ConfigError(
-      `${prefix}${key} in the bucket ${config.bucket} has ${most}, too many to be read.`,
-      {
-        hint: "Nothing that Plenum writes comes near: see who has put it there, or choose another prefix.",
-      },
-    );
+    return new ConfigError(`${prefix}${key} in the bucket ${config.bucket} has ${most}, too many to be read.`, {
+      hint: "Nothing that Plenum writes comes near: see who has put it there, or choose another prefix.",
+    });
   }
 
   const server = {
@@ -231,10 +219,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     },
 
     async get(key, signal) {
-      const response = await request(
-        { method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES },
-        signal,
-      );
+      const response = await request({ method: "GET", key, allow: [404], maxBytes: MAX_OBJECT_BYTES }, signal);
       if (response.status !== 404) return response.bytes;
       if (Buffer.from(response.bytes).includes("<Code>NoSuchBucket</Code>")) {
         throw failureOfResponse(response, config, clock.now());
@@ -409,8 +394,7 @@ export function failureOfResponse(response: S3Response, config: S3Config, nowMs:
       hint: "It has to know list-type=2 and, for a Delta log, If-None-Match.",
     });
   }
-  if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted")
-    return new Retryable(`${start}.`);
+  if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
   if (status === 400 && indicatesTls(text)) {
     return wantsTls({
       name: end,
@@ -441,9 +425,4 @@ const WRONG_PLACE = new Set([
   "AuthorizationHeaderMalformed",
   "IllegalLocationConstraintException",
 ]);
-const FULL = new Set([
-  "QuotaExceeded",
-  "XMinioStorageFull",
-  "XMinioAdminBucketQuotaExceeded",
-  "InsufficientStorage",
-]);
+const FULL = new Set(["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"]);

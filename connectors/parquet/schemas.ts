@@ -15,11 +15,7 @@ const OPTION = "table_format";
  * column is null in the other files, because readers unite files by column name. A column with another type would
  * make all of them unreadable together, so that is a ConfigError.
  */
-export async function agreeOnSchemas(
-  store: ObjectStore,
-  format: TableFormat,
-  signal: AbortSignal,
-): Promise<void> {
+export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS, signal);
   const before = bytes === null ? {} : parsed(bytes, store);
   if (bytes !== null) checkFormat(before[FORMAT]?.[OPTION] ?? "plain", store, format);
@@ -41,9 +37,7 @@ export async function agreeOnSchemas(
     }
   }
   const tables = new Set([...Object.keys(before), ...Object.keys(now)]);
-  const all = Object.fromEntries(
-    [...tables].sort().map((table) => [table, { ...before[table], ...now[table] }]),
-  );
+  const all = Object.fromEntries([...tables].sort().map((table) => [table, { ...before[table], ...now[table] }]));
   const text = `${JSON.stringify(all, null, 2)}\n`;
   if (bytes !== null && Buffer.from(bytes).toString() === text) return;
   for (const table of TABLES) await format.make(table, signal);

@@ -74,9 +74,7 @@ export async function openSinkState(
 ): Promise<SinkState> {
   const all = await memory.all<unknown>();
   const stagedCommits = (all.get(STAGED) ?? []) as readonly StagedCommit[];
-  const completeDays = [...all]
-    .filter(([key]) => key.startsWith(COMPLETE_DAY))
-    .map(([, day]) => day as CompleteDay);
+  const completeDays = [...all].filter(([key]) => key.startsWith(COMPLETE_DAY)).map(([, day]) => day as CompleteDay);
   const rest = {
     completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
     // Earlier versions stored a single compaction.
@@ -144,10 +142,7 @@ export function rememberDays(completeDays: readonly CompleteDay[]): SinkStateCha
 }
 
 /** Adds days; a later revision replaces an earlier one. */
-export function mergeDays(
-  completeDays: readonly CompleteDay[],
-  more: readonly CompleteDay[],
-): readonly CompleteDay[] {
+export function mergeDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]): readonly CompleteDay[] {
   return [...new Map([...completeDays, ...more].map((day) => [keyOf(day), day])).values()];
 }
 

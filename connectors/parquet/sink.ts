@@ -1,12 +1,5 @@
 import { createHash } from "node:crypto";
-import type {
-  ConnectorContext,
-  Offered,
-  Receipt,
-  Rejection,
-  Sink,
-  SinkStateChange,
-} from "../../src/core/connector.ts";
+import type { ConnectorContext, Offered, Receipt, Rejection, Sink, SinkStateChange } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
@@ -46,9 +39,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   const { clock, log, memory } = context;
   const { store, ...lake } = createLakeStore(config, clock);
   const format =
-    config.table_format === "delta"
-      ? createDeltaFormat(store, context)
-      : createPlainFormat({ store, memory, clock });
+    config.table_format === "delta" ? createDeltaFormat(store, context) : createPlainFormat({ store, memory, clock });
   const inserts = createIdempotentInserts(format, store.where);
   const uploaded: UploadedFiles = new Map();
   let commits: StagedCommits | null = null;
@@ -166,9 +157,7 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
       const isAlone = offer === undefined || offer.again || offer.positions.includes(0);
-      return orReset(() =>
-        isAlone ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal),
-      );
+      return orReset(() => (isAlone ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal)));
     },
 
     async tick(signal) {

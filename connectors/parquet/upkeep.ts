@@ -2,13 +2,7 @@ import type { SinkStateChange } from "../../src/core/connector.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { TABLES } from "../shared/lake/tables.ts";
 import { FIRST_DAY, isDivided, type Partition, partitionOf } from "./paths.ts";
-import {
-  dayKey,
-  rememberCompactedAt,
-  rememberUncompacted,
-  type SinkState,
-  type UncompactedDay,
-} from "./sink-state.ts";
+import { dayKey, rememberCompactedAt, rememberUncompacted, type SinkState, type UncompactedDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
 /**

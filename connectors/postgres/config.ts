@@ -14,10 +14,7 @@ export const PostgresConfig = z
     }),
     host: z
       .string()
-      .regex(
-        /^(\/.*|[A-Za-z0-9._:[\]-]{1,253})$/,
-        "Write the name of the server alone; port and database are options.",
-      )
+      .regex(/^(\/.*|[A-Za-z0-9._:[\]-]{1,253})$/, "Write the name of the server alone; port and database are options.")
       .optional()
       .meta({ description: "Name or address of the server, or the folder of its socket on this machine." }),
     port: z.int().min(1).max(65_535).optional().meta({ description: "Port; 5432 without this." }),
@@ -29,8 +26,7 @@ export const PostgresConfig = z
         "verify-full: TLS, and the server's certificate is checked, name included (require and verify-ca mean the same here); disable: readable for everybody on the way. verify-full without this, but for a socket.",
     }),
     allow_plain: z.boolean().default(false).meta({
-      description:
-        "Allow `sslmode: disable` to another machine, so that password and data can be read on the way.",
+      description: "Allow `sslmode: disable` to another machine, so that password and data can be read on the way.",
     }),
     ca_file: z
       .string()
@@ -55,8 +51,7 @@ export const PostgresConfig = z
       .meta({ description: "Longest time until the server has let us in; at most 2m." }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     const parts = ["host", "port", "database", "user", "sslmode"] as const;
     if (config.url !== undefined) {
       for (const part of parts)

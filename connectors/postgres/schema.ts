@@ -179,10 +179,7 @@ where n.nspname = $1`,
 }
 
 /** Returns table and columns of each unique index that `on conflict` can use. */
-async function uniques(
-  session: Session,
-  { schema }: Target,
-): Promise<readonly (readonly [string, string])[]> {
+async function uniques(session: Session, { schema }: Target): Promise<readonly (readonly [string, string])[]> {
   const { rows } = await session.query(
     `select c.relname::text, i.indexrelid::text, a.attname::text
 from pg_catalog.pg_index i

@@ -46,8 +46,7 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
   } catch (error) {
     const isData = isAboutData(error);
     if (!isData && !isAboutTables(error)) throw error;
-    if (await context.check())
-      throw new Retryable("Tables were gone from the database; they were made anew.");
+    if (await context.check()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
   const found = await transact(session, { statementMs: timeoutMs }, () => search(offered, context));

@@ -61,9 +61,7 @@ export function createTable(config: ServiceNowConfig, clock: Clock): Table {
     const words = errorTextOf(said);
     if (said.status < 300) {
       if (words === "") return said;
-      throw new Rejected(
-        `${end.origin} answered ${said.status}, and refused it all the same. It said: ${words}`,
-      );
+      throw new Rejected(`${end.origin} answered ${said.status}, and refused it all the same. It said: ${words}`);
     }
     // A page, rather than an error in words, is not ServiceNow's.
     if (said.status === 404 && words !== "" && question.allow?.includes(404) === true) return said;
@@ -142,8 +140,7 @@ function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
     const secret = cachedSecret(password, clock);
     return () => `Basic ${Buffer.from(`${user}:${secret().reveal()}`).toString("base64")}`;
   }
-  if (token === undefined)
-    throw new ConfigError("There is neither a token nor a password.", { field: "token" });
+  if (token === undefined) throw new ConfigError("There is neither a token nor a password.", { field: "token" });
   const secret = cachedSecret(token, clock);
   return () => {
     const text = secret().reveal();

@@ -14,9 +14,7 @@ const OWN_FIELDS = [
   "assignment_group",
 ];
 
-const Name = z
-  .string()
-  .regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
+const Name = z.string().regex(/^[a-z][a-z0-9_]{0,79}$/, "Write the name as ServiceNow has it: a-z, 0-9 and _.");
 
 const Field = Name.refine(
   (name) => !OWN_FIELDS.includes(name),
@@ -79,8 +77,7 @@ export const ServiceNowConfig = z
     ...RECEIVER,
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     if ((config.user === undefined) !== (config.password === undefined))
       complain("user", "Give user and password together.");
     else if ((config.user === undefined) === (config.token === undefined))

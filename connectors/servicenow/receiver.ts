@@ -58,10 +58,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
   const isResolved = ({ state }: Row) => state === config.resolved_state;
 
   /** Changes of a resolved incident whose alarm is back. */
-  function reopening(
-    incident: IncidentMessage,
-    reference: IncidentReference,
-  ): Readonly<Record<string, unknown>> {
+  function reopening(incident: IncidentMessage, reference: IncidentReference): Readonly<Record<string, unknown>> {
     if (config.reopen_state !== undefined)
       return { ...textsOf(incident), ...noteFor(incident, true), state: config.reopen_state };
     warnOnce("an alarm is back and its incident stays resolved, because there is no reopen_state", reference);
@@ -113,9 +110,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (isOver && !cameBack) return reference;
       // A closed incident cannot be reopened: the alarm gets a new one.
       if (isClosed(now)) return "gone";
-      const fields = isOver
-        ? reopening(incident, reference)
-        : { ...textsOf(incident), ...noteFor(incident, cameBack) };
+      const fields = isOver ? reopening(incident, reference) : { ...textsOf(incident), ...noteFor(incident, cameBack) };
       const changed = await table.change(id, fields, signal);
       return changed === null ? "gone" : { ...reference, ref: { id, over: false } };
     },
@@ -137,10 +132,7 @@ export function createServiceNowReceiver(config: ServiceNowConfig, context: Conn
       if (changed === null) return "gone";
       // ServiceNow silently ignores fields that the user may not write.
       if (!isResolved(changed) && !isClosed(changed))
-        warnOnce(
-          "an incident stays open although its alarm is over, because its state did not change",
-          reference,
-        );
+        warnOnce("an incident stays open although its alarm is over, because its state did not change", reference);
       return done;
     },
 
@@ -202,10 +194,7 @@ export function descriptionOf({ link, text }: IncidentMessage): string {
 /** The status and some of the fields; `labels` are theirs. */
 export function noteOf({ text }: IncidentMessage, labels: readonly string[], before?: string): string {
   const fields = text.fields.filter(({ label }) => labels.includes(label));
-  return cut(
-    [...(before === undefined ? [] : [before]), text.status, ...linesOf(fields, 1_000)].join("\n"),
-    MAX_LONG,
-  );
+  return cut([...(before === undefined ? [] : [before]), text.status, ...linesOf(fields, 1_000)].join("\n"), MAX_LONG);
 }
 
 /** Phrases of the fields in the work note for a change; null for no note. */

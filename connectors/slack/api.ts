@@ -3,11 +3,7 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
-import {
-  type ReceiverRequest,
-  type ReceiverResponse,
-  sendRequest,
-} from "../../src/core/http/outbound/request.ts";
+import { type ReceiverRequest, type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
@@ -286,8 +282,7 @@ const TOKEN_ERRORS: ReadonlyMap<string, string> = new Map(
 
 const NOT_ALLOWED: ReadonlyMap<string, string> = new Map(
   Object.entries({
-    missing_scope:
-      "Add it to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
+    missing_scope: "Add it to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
     no_permission: "Invite the bot into the channel, and check the app's scopes.",
     access_denied: ASK_ADMINISTRATOR,
     accesslimited: ASK_ADMINISTRATOR,
@@ -318,12 +313,7 @@ const CHANNEL_ERRORS: ReadonlyMap<string, string> = new Map(
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
 
 /** Temporarily unavailable; may have been executed. */
-const UNAVAILABLE = [
-  "service_unavailable",
-  "team_added_to_org",
-  "org_login_required",
-  "external_channel_migrating",
-];
+const UNAVAILABLE = ["service_unavailable", "team_added_to_org", "org_login_required", "external_channel_migrating"];
 
 /** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
 const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];

@@ -91,10 +91,7 @@ function headingOf({ status, text }: IncidentMessage): string {
 
 function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Block[] {
   const pairs = fields
-    .map(({ label, text }): [Marked, Plain] => [
-      marked(`*${within(shown(label), 200)}*`),
-      plain(shown(text), most),
-    ])
+    .map(({ label, text }): [Marked, Plain] => [marked(`*${within(shown(label), 200)}*`), plain(shown(text), most)])
     .filter(([, { text }]) => text !== "");
   return Array.from({ length: Math.ceil(pairs.length / PAIRS_OF_A_SECTION) }, (_, n) => ({
     type: "section",

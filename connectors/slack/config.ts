@@ -20,8 +20,7 @@ export const SlackConfig = z
       .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
       .default(["A"])
       .meta({
-        description:
-          "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
+        description: "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
       }),
     base_url: ReceiverUrl.refine(isBase, "Write the address without `?` and `#`.")
       .default("https://slack.com")

@@ -52,11 +52,7 @@ const RATES: NonNullable<Receiver["rates"]> = [
 const NAMESPACE = Buffer.from("6f1d3c5e90b84f0c9a574be2a7c1d836", "hex");
 
 /** One message for each incident, edited in place, and thread replies for important changes. */
-export function createSlackReceiver(
-  config: SlackConfig,
-  context: ConnectorContext,
-  lookup?: Lookup,
-): Receiver {
+export function createSlackReceiver(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): Receiver {
   const api = createSlackApi(config, context, lookup);
   const { log, name } = context;
 
@@ -137,10 +133,7 @@ export function createSlackReceiver(
     );
     if (isOneOf(answer, NO_THREAD)) return "gone";
     if (answer.error !== null) {
-      log.warn(
-        { sink: name, reason: answer.error },
-        "Slack takes no reply in a thread; its message says it all",
-      );
+      log.warn({ sink: name, reason: answer.error }, "Slack takes no reply in a thread; its message says it all");
     }
     return "said";
   }
@@ -225,10 +218,7 @@ export function createSlackReceiver(
       const [oldest] = marked;
       if (oldest !== undefined) return referenceAt(channel, oldest.ts, signal);
       if (!isComplete) {
-        log.warn(
-          { sink: name },
-          "Slack's channel has too many messages to be sure that an alarm is not there already",
-        );
+        log.warn({ sink: name }, "Slack's channel has too many messages to be sure that an alarm is not there already");
       }
       return null;
     },

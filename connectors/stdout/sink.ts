@@ -27,8 +27,7 @@ export function createStdoutSink(stream: Writable): Sink {
       signal.throwIfAborted();
       const lines = batch
         .map(
-          (event, index) =>
-            `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
+          (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
         )
         .join("");
       await writeLines(stream, lines, signal);

@@ -47,8 +47,7 @@ function aboutEvents(config: ParsedConfig): readonly OptionError[] {
   if (secrets.length > 0 && unsigned)
     complain("unsigned", "There are signing secrets, so `unsigned: true` contradicts them; take one away.");
   for (const field of ["key", "template"] as const) {
-    if (config[field] !== undefined)
-      complain(field, `The format ${format} has no use for this; take it away.`);
+    if (config[field] !== undefined) complain(field, `The format ${format} has no use for this; take it away.`);
   }
   for (const field of receiverOptionsIn(config)) {
     complain(field, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
@@ -94,8 +93,7 @@ function aboutAlarms(config: ParsedConfig, format: FormatName | "template"): rea
 function aboutProxyAndHeaders({ headers, proxy, url }: ParsedConfig): readonly OptionError[] {
   const found: OptionError[] = [];
   if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:") {
-    const message =
-      "Through a proxy use https://, because the proxy would read and could change every event.";
+    const message = "Through a proxy use https://, because the proxy would read and could change every event.";
     found.push({ path: ["url"], message });
   }
   if (Object.keys(headers).some((name) => /^webhook-/i.test(name))) {
@@ -135,8 +133,7 @@ export const WebhookConfig = z
     ...RECEIVER,
   })
   .superRefine((config, context) => {
-    for (const { path, message } of errorsIn(config))
-      context.addIssue({ code: "custom", path: [...path], message });
+    for (const { path, message } of errorsIn(config)) context.addIssue({ code: "custom", path: [...path], message });
   })
   .meta({
     description:

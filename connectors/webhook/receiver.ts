@@ -10,13 +10,7 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
 import { isForEvents, type WebhookConfig } from "./config.ts";
 import { FORMATS, requirementsOf } from "./formats/by-name.ts";
-import {
-  type Format,
-  type Message,
-  NO_REFERENCE,
-  type Operation,
-  type RequestContext,
-} from "./formats/format.ts";
+import { type Format, type Message, NO_REFERENCE, type Operation, type RequestContext } from "./formats/format.ts";
 import { templateFormat } from "./formats/template.ts";
 
 /** Receives alarms with one request for each message; the format builds it. */
@@ -126,8 +120,7 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
 
 function formatOf({ format, template }: WebhookConfig): Format {
   if (format === "template" && template !== undefined) return templateFormat(template);
-  if (format === "template" || isForEvents(format))
-    throw new Error("a format that is no receiver passed the schema");
+  if (format === "template" || isForEvents(format)) throw new Error("a format that is no receiver passed the schema");
   return FORMATS[format].format;
 }
 

@@ -111,11 +111,7 @@ interface Payload {
   readonly body: Buffer;
 }
 
-export function payloadOf(
-  event: Event,
-  format: WebhookConfig["format"],
-  sequence?: Sequence | null,
-): Payload {
+export function payloadOf(event: Event, format: WebhookConfig["format"], sequence?: Sequence | null): Payload {
   if (format === "cloudevents") {
     return {
       contentType: "application/cloudevents+json; charset=utf-8",
@@ -125,9 +121,7 @@ export function payloadOf(
   const { type, time, data, ...envelope } = event;
   return {
     contentType: "application/json; charset=utf-8",
-    body: Buffer.from(
-      JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequenceAttributes(sequence) }),
-    ),
+    body: Buffer.from(JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequenceAttributes(sequence) })),
   };
 }
 
@@ -174,12 +168,7 @@ export function keyOf(secret: Secret): Buffer {
 }
 
 /** Value of `webhook-signature`: one signature a key, so that receivers with the old or the new key verify. */
-export function signature(
-  keys: readonly Buffer[],
-  id: string,
-  timestampSeconds: number,
-  body: Buffer,
-): string {
+export function signature(keys: readonly Buffer[], id: string, timestampSeconds: number, body: Buffer): string {
   return keys
     .map((key) => {
       const hmac = createHmac("sha256", key).update(`${id}.${timestampSeconds}.`).update(body);

@@ -174,9 +174,7 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
     picture,
     followsHistory: followsHistory(config),
     ...(standIn === undefined ? {} : { standIn }),
-    ...(tenure === undefined
-      ? {}
-      : { share: { fleet: tenure.fleet, source: tenure.source, now: tenure.now } }),
+    ...(tenure === undefined ? {} : { share: { fleet: tenure.fleet, source: tenure.source, now: tenure.now } }),
   };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
   const { state } = config;

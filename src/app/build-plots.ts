@@ -53,8 +53,7 @@ export async function buildPlots({ config, known, metrics, ...shared }: BuildPlo
           .filter(({ labels }) => labels.outcome === "accepted")
           .map(({ labels, value }) => [minuteNames.accepted(String(labels.sink)), value] as const),
         ...labelled(slots).map(
-          ({ labels: { lane, source }, value }) =>
-            [minuteNames.requests(String(source), String(lane)), value] as const,
+          ({ labels: { lane, source }, value }) => [minuteNames.requests(String(source), String(lane)), value] as const,
         ),
       ]);
     },
@@ -75,11 +74,7 @@ export async function buildPlots({ config, known, metrics, ...shared }: BuildPlo
   return createPlots({ ...shared, sources, facts });
 }
 
-function labelled({
-  values,
-}: {
-  readonly values: readonly { readonly labels: object; readonly value: number }[];
-}) {
+function labelled({ values }: { readonly values: readonly { readonly labels: object; readonly value: number }[] }) {
   return values.map(({ labels, value }) => ({ labels: labels as Readonly<Record<string, unknown>>, value }));
 }
 

@@ -92,11 +92,7 @@ function sinksAndCommands(parts: RunningParts): Reconfigurable {
     name: "sinks and commands",
     async prepare(next) {
       const before = sinks.built;
-      const built = await buildSinks(
-        next.sinks,
-        { ...sinkParts, followsHistory: followsHistory(next) },
-        before,
-      );
+      const built = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, before);
       return {
         async takeOver() {
           sinks.built = built;

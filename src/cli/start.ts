@@ -36,7 +36,6 @@ export async function start(): Promise<never> {
   // Exit once the output is written, even if a library left a timer behind.
   setTimeout(() => process.exit(), END_WITHIN_MS).unref();
   for (const stream of [process.stdout, process.stderr])
-    if (stream.writableLength > 0)
-      await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
+    if (stream.writableLength > 0) await new Promise((resolve) => stream.once("drain", resolve).once("close", resolve));
   process.exit();
 }

@@ -45,11 +45,9 @@ export function createMemberFile(options: {
     }
     const whole = { ...report, ...found };
     if (isDryRun) return whole;
-    const isNews =
-      JSON.stringify(found) !== JSON.stringify({ pending: state.pending, refused: state.refused });
+    const isNews = JSON.stringify(found) !== JSON.stringify({ pending: state.pending, refused: state.refused });
     if (isNews || by !== "file") state = { file, last: whole, ...found };
-    if (isNews)
-      log.info({ by, ...found }, "the configuration file was changed; a fleet waits for a restart of all");
+    if (isNews) log.info({ by, ...found }, "the configuration file was changed; a fleet waits for a restart of all");
     return whole;
   }
 

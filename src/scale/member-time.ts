@@ -137,8 +137,7 @@ export async function openDatabaseTime(options: {
           await look();
           return LOOK_EVERY_MS;
         },
-        fault: (error) =>
-          log.debug({ reason: sentence(error) }, "the database's time could not be asked for"),
+        fault: (error) => log.debug({ reason: sentence(error) }, "the database's time could not be asked for"),
       }),
   };
 }

@@ -198,9 +198,7 @@ async function build(
     const source = arrival.source ?? onlyName;
     const held = source === null ? undefined : pipelines.get(source);
     if (held === undefined)
-      throw new Retryable(
-        source === null ? `Name one of the sources: ${names.join(", ")}.` : await noSource(source),
-      );
+      throw new Retryable(source === null ? `Name one of the sources: ${names.join(", ")}.` : await noSource(source));
     await held.commands.accept(arrival);
   };
 
@@ -271,8 +269,7 @@ async function build(
     },
     // Nothing leaves from here at once; the others hear of it within seconds, or as soon as the database answers.
     stopWrites: page.writes
-      ? async (by: string) =>
-          void (await within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))))
+      ? async (by: string) => void (await within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))))
       : null,
     fleet: fleetStatus,
     log,
@@ -323,10 +320,7 @@ async function expositions(all: readonly { readonly registry: { metrics(): Promi
 }
 
 /** A member that cannot ask the database is no use, whatever it held last. */
-async function withFleet(
-  own: () => Promise<Readiness>,
-  status: () => Promise<FleetStatus>,
-): Promise<Readiness> {
+async function withFleet(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
   const away = {
     reason: "commit-failed" as const,

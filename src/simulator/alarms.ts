@@ -51,14 +51,7 @@ export interface AlarmTransition {
   readonly atMs: number;
   readonly alarmId: string;
   readonly siteId: number;
-  readonly kind:
-    | "raised"
-    | "resolved"
-    | "acknowledged"
-    | "unacknowledged"
-    | "recovering"
-    | "retriggered"
-    | "deleted";
+  readonly kind: "raised" | "resolved" | "acknowledged" | "unacknowledged" | "recovering" | "retriggered" | "deleted";
   /** Start of the episode that the transition belongs to. */
   readonly triggeredAtMs: number;
 }

@@ -89,10 +89,7 @@ const QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchPa
   "truth/writes": ({ truth }) => truth.writes(),
   "truth/alarms": ({ truth, now }) => truth.alarms.list(now()),
   "truth/transitions": ({ truth, now, world }, query) =>
-    truth.alarms.transitions(
-      Number(query.get("from_ms") ?? world.epochMs),
-      Number(query.get("to_ms") ?? now()),
-    ),
+    truth.alarms.transitions(Number(query.get("from_ms") ?? world.epochMs), Number(query.get("to_ms") ?? now())),
   "truth/gateways": ({ truth }) => truth.gatewayChanges(),
   "truth/history"({ truth }, query) {
     const { tag, from, to, resolution, tz } = HistoryParameters.parse(Object.fromEntries(query));
@@ -116,8 +113,7 @@ export function handleControl(
     return { status: 404, body: { error } };
   }
   try {
-    const data =
-      read?.(simulator, query) ?? change?.(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null;
+    const data = read?.(simulator, query) ?? change?.(simulator, JSON.parse(body === "" ? "{}" : body)) ?? null;
     return { status: 200, body: { data } };
   } catch (error) {
     if (error instanceof z.ZodError) return { status: 400, body: { error: z.prettifyError(error) } };

@@ -41,11 +41,9 @@ export function createControl(parts: ControlParts) {
     if (triggerId !== undefined && named === undefined) throw new Error(`There is no trigger ${triggerId}.`);
     const tag = tagId === undefined ? undefined : tagOf(tagId);
     const site = tag?.site.id ?? named?.site_id ?? siteId;
-    if (site === undefined || !world.sites.has(site))
-      throw new Error("Name a site, a trigger or a tag that exists.");
+    if (site === undefined || !world.sites.has(site)) throw new Error("Name a site, a trigger or a tag that exists.");
     const trigger =
-      named ??
-      world.triggers.values().find(({ site_id, tag_id }) => (tag ? tag_id === tag.id : site_id === site));
+      named ?? world.triggers.values().find(({ site_id, tag_id }) => (tag ? tag_id === tag.id : site_id === site));
     const firstTag = world.tags.values().find((candidate) => candidate.site.id === site);
     return {
       siteId: site,

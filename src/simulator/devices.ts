@@ -95,8 +95,7 @@ export function createDevices(world: World, options: SimulatorOptions) {
       return;
     }
     const ofTag = overrides.get(tag.id);
-    const isUnchanged =
-      ofTag === undefined && !gatewayChanges.has(tag.gatewayId) && !offlineAtStart.has(tag.gatewayId);
+    const isUnchanged = ofTag === undefined && !gatewayChanges.has(tag.gatewayId) && !offlineAtStart.has(tag.gatewayId);
     if (isUnchanged) {
       visitRecorded(tag, fromMs, toMs, visit);
       return;

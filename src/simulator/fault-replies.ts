@@ -35,9 +35,7 @@ export function replyOfProxy(fault: Fault): SimReply | undefined {
     case "missing_route":
       return missingRoute(fault.body);
     case "reset":
-      return fault.effect === "none"
-        ? { status: 200, headers: {}, body: "", transport: { reset: true } }
-        : undefined;
+      return fault.effect === "none" ? { status: 200, headers: {}, body: "", transport: { reset: true } } : undefined;
     default:
       return undefined;
   }
@@ -121,8 +119,7 @@ function asObject(value: unknown): Body {
 }
 
 function withBody(reply: SimReply, edit: (body: Body) => Body): SimReply {
-  if (reply.headers["content-type"]?.startsWith("application/json") !== true || reply.body === "")
-    return reply;
+  if (reply.headers["content-type"]?.startsWith("application/json") !== true || reply.body === "") return reply;
   return { ...reply, body: JSON.stringify(edit(asObject(JSON.parse(reply.body)))) };
 }
 
@@ -149,8 +146,7 @@ function withGatewaysOffline(reply: SimReply, offline: ReadonlySet<string>, worl
 /** A smaller list whose records, links and counts agree with each other. */
 function shrunken(body: Body, keep: number): Body {
   const meta = asObject(body.meta);
-  if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number")
-    return body;
+  if (!Array.isArray(body.data) || typeof meta.total !== "number" || typeof meta.per_page !== "number") return body;
   const total = Math.floor(meta.total * keep);
   const lastPage = Math.max(1, Math.ceil(total / meta.per_page));
   const page = Number(meta.current_page);

@@ -137,10 +137,7 @@ export const Fault = z.discriminatedUnion("kind", [
   z.strictObject({
     kind: kind("raw", "Any response."),
     status: httpStatus,
-    headers: z
-      .record(z.string(), z.string())
-      .default({ "content-type": "application/json" })
-      .describe("Headers."),
+    headers: z.record(z.string(), z.string()).default({ "content-type": "application/json" }).describe("Headers."),
     body: z.string().describe("Body."),
   }),
 ]);
@@ -193,8 +190,7 @@ export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, ra
 function applies(active: ActiveRule, request: MatchedRequest, nowMs: number, random: Random): boolean {
   const { match, when } = active.rule;
   const { endpoint } = request;
-  if (match.endpoints !== undefined && (endpoint === null || !match.endpoints.includes(endpoint)))
-    return false;
+  if (match.endpoints !== undefined && (endpoint === null || !match.endpoints.includes(endpoint))) return false;
   if (match.method !== undefined && match.method !== request.method) return false;
   if (match.site_id !== undefined && !request.siteIds.has(match.site_id)) return false;
   if (match.tag_id !== undefined && !request.tagIds.has(match.tag_id)) return false;

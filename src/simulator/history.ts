@@ -98,11 +98,7 @@ export function createHistory(devices: Devices, buckets: Buckets, { history, see
     return chanceOf(seed, `late ${tag.id} ${atMs}`) >= late.share;
   }
 
-  function visitLogged(
-    tag: Tag,
-    { fromMs, toMs, nowMs }: Range,
-    visit: (atMs: number, value: RawValue) => void,
-  ): void {
+  function visitLogged(tag: Tag, { fromMs, toMs, nowMs }: Range, visit: (atMs: number, value: RawValue) => void): void {
     devices.visitSamples(tag, Math.max(fromMs, logStartMs(tag)), Math.min(toMs, nowMs + 1), (atMs, value) => {
       if (hasArrived(tag, atMs, nowMs)) visit(atMs, value);
     });

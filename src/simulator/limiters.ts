@@ -52,8 +52,7 @@ function firstHitWindow(limit: number, windowMs: number): Counter {
       openedMs = nowMs;
       hits = 0;
     }
-    if (hits >= limit)
-      return refused(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
+    if (hits >= limit) return refused(Math.floor(openedMs / 1000) + windowMs / 1000 - Math.floor(nowMs / 1000));
     hits += 1;
     return allowed(limit - hits);
   };
@@ -129,8 +128,7 @@ function weightedCounter(limit: number, windowMs: number): Counter {
     const weight = previous * fractionLeft + current;
     if (weight + 1 > limit) {
       const leftMs = windowMs * fractionLeft;
-      const fadesMs =
-        previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
+      const fadesMs = previous === 0 ? Number.POSITIVE_INFINITY : ((weight + 1 - limit) * windowMs) / previous;
       // Otherwise this window must end, and then its own weight must fall.
       const afterwardsMs = Math.max(0, 1 - (limit - 1) / current) * windowMs;
       return refused(wholeSeconds(fadesMs <= leftMs ? fadesMs : leftMs + afterwardsMs));

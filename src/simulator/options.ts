@@ -115,9 +115,7 @@ const Alarms = z.strictObject({
 const TagRefusal = z.enum(["404", "422", "403", "omit"]);
 
 const Reads = z.strictObject({
-  unknown_tag: TagRefusal.default("404").describe(
-    "Response to an unknown tag id on read, write and history.",
-  ),
+  unknown_tag: TagRefusal.default("404").describe("Response to an unknown tag id on read, write and history."),
   out_of_scope_tag: TagRefusal.default("403").describe("Response to a tag outside the sites or views."),
   order: choice(["id", "asked"], "Order of the records: by id or as requested."),
   latency_ms: nonNegative.describe("Minimum duration of a read."),

@@ -70,8 +70,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
     const progress: Progress = { endpoint: name, tokenName: null, limit: "none" };
     const faults = faultPlan.faultsFor(() => matchedRequest(context, request, name), request.receivedAtMs);
 
-    let reply =
-      firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
+    let reply = firstReply(faults, replyOfProxy) ?? respond({ ...request, path }, number, endpoint, faults, progress);
     for (const fault of faults) reply = applyFault(reply, fault, context.world);
     log.add(logEntry(request, number, progress, reply, faults));
     const date = new Date(request.receivedAtMs + options.clock_skew_s * 1000).toUTCString();
@@ -92,8 +91,7 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
       return htmlReply(302, "Redirecting", { location: "/login" });
     if (progress.endpoint === "healthcheck") return failure() ?? healthReply(health, nowMs);
     if (endpoint === undefined) return notFoundReply();
-    if (endpoint.method !== request.method)
-      return errorReply(405, "The method is not supported for this route.");
+    if (endpoint.method !== request.method) return errorReply(405, "The method is not supported for this route.");
 
     const token = tokens.authenticate(request.headers.authorization, nowMs);
     if (token === undefined) return errorReply(401, "Unauthenticated.");
@@ -141,16 +139,12 @@ function healthReply(health: SimulatorOptions["health"], nowMs: number): SimRepl
 }
 
 function mayUse(token: Token, { ability, permission, unscoped }: Endpoint): boolean {
-  if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability))
-    return false;
+  if (ability !== undefined && !token.abilities.includes("*") && !token.abilities.includes(ability)) return false;
   if (permission !== undefined && !token.permissions.includes(permission)) return false;
   return unscoped === true || token.sites === "all" || token.sites.length > 0;
 }
 
-function firstReply(
-  faults: readonly Fault[],
-  replyOf: (fault: Fault) => SimReply | undefined,
-): SimReply | undefined {
+function firstReply(faults: readonly Fault[], replyOf: (fault: Fault) => SimReply | undefined): SimReply | undefined {
   for (const fault of faults) {
     const reply = replyOf(fault);
     if (reply !== undefined) return reply;

@@ -64,20 +64,13 @@ async function handleRequest(
       : { status: 403, body: { error } };
     return void response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(data));
   }
-  const headers = Object.fromEntries(
-    Object.entries(request.headers).map(([name, value]) => [name, value?.toString()]),
-  );
+  const headers = Object.fromEntries(Object.entries(request.headers).map(([name, value]) => [name, value?.toString()]));
   const { pathname: path, searchParams: query } = url;
   const reply = simulator.handle({ method, path, query, headers, body, receivedAtMs });
   await send(reply, request, response, signal);
 }
 
-async function send(
-  reply: SimReply,
-  request: IncomingMessage,
-  response: ServerResponse,
-  signal: AbortSignal,
-) {
+async function send(reply: SimReply, request: IncomingMessage, response: ServerResponse, signal: AbortSignal) {
   const { delayMs = 0, cutAfterBytes, dripBytes, dripEveryMs = 0, reset = false } = reply.transport ?? {};
   if (delayMs > 0) await pause(delayMs, undefined, { signal });
   if (reset) return void request.socket.resetAndDestroy();
@@ -118,8 +111,7 @@ async function bodyOf(request: IncomingMessage): Promise<string | undefined> {
 function mayControl(request: IncomingMessage): boolean {
   const from = request.socket.remoteAddress ?? "";
   const isLocal = from === "::1" || from.startsWith("127.") || from.startsWith("::ffff:127.");
-  const isJson =
-    request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
+  const isJson = request.method === "GET" || (request.headers["content-type"] ?? "").startsWith("application/json");
   const isSameOrigin =
     request.headers.origin === undefined || request.headers.origin === `http://${request.headers.host}`;
   return isLocal && isJson && isSameOrigin;

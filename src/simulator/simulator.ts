@@ -89,8 +89,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       requests: () => log.requests,
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
-      value: (tagId: string, atMs: number): Value =>
-        fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
+      value: (tagId: string, atMs: number): Value => fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
       /** Returns the points of a history request without faults. */
       history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): Point[] =>
         history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
@@ -98,8 +97,7 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
     },
     exportState,
     importState(state: ReturnType<typeof exportState>): void {
-      if (state.version !== 1)
-        throw new Error("Another version of the simulator wrote the state; start without it.");
+      if (state.version !== 1) throw new Error("Another version of the simulator wrote the state; start without it.");
       if (state.epochMs !== epochMs)
         throw new Error(
           "The state belongs to a world with another epoch; start the simulator with the epoch of the state.",

@@ -33,12 +33,7 @@ function history(): Event {
   return { ...sample, data: { ...sample.data, points } };
 }
 
-async function perSecond(
-  name: string,
-  unit: string,
-  times: number,
-  work: () => Promise<number>,
-): Promise<void> {
+async function perSecond(name: string, unit: string, times: number, work: () => Promise<number>): Promise<void> {
   await work();
   const rates: number[] = [];
   for (let round = 0; round < 5; round += 1) {

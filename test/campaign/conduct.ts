@@ -23,8 +23,7 @@ export interface Conduct {
  */
 export async function conduct(options: Conduct): Promise<void> {
   const one = process.env.PLENUM_SEED;
-  if (one === undefined)
-    await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
+  if (one === undefined) await playMany(options, Number(process.argv[2] ?? 1_000), Number(process.argv[3] ?? 1));
   else await replay(options, Number(one));
 }
 
@@ -38,9 +37,7 @@ async function replay({ campaign }: Conduct, seed: number): Promise<void> {
   await playAll(campaign, [{ seed, twice: false }], (report) => {
     for (const line of report.story) console.log(line);
     for (const { rule, text } of report.problems) console.log(`! ${rule}: ${text}`);
-    console.log(
-      `seed ${seed}: ${report.problems.length} problems, ${report.digest}, ${seconds(report.tookMs)}`,
-    );
+    console.log(`seed ${seed}: ${report.problems.length} problems, ${report.digest}, ${seconds(report.tookMs)}`);
     if (report.problems.length > 0) process.exitCode = 1;
   });
 }
@@ -56,8 +53,7 @@ async function playMany(options: Conduct, seeds: number, first: number): Promise
     const { seed, problems, same } = report;
     sum.done += 1;
     sum.requests += report.requests;
-    for (const [name, count] of Object.entries(report.counts ?? {}))
-      counts.set(name, (counts.get(name) ?? 0) + count);
+    for (const [name, count] of Object.entries(report.counts ?? {})) counts.set(name, (counts.get(name) ?? 0) + count);
     sum.simulatedMs += report.simulatedMs;
     sum.tookMs += report.tookMs;
     sum.slowestMs = Math.max(sum.slowestMs, report.tookMs);
@@ -87,8 +83,7 @@ async function playMany(options: Conduct, seeds: number, first: number): Promise
   for (const [name] of missing) console.log(`${name} never occurred, so the campaign did not judge it`);
   const quotient = ratio === undefined ? 0 : (counts.get(ratio.of) ?? 0) / (counts.get(ratio.to) ?? 1);
   const isTooMuch = sum.done >= ENOUGH_SEEDS && ratio !== undefined && quotient > ratio.most;
-  if (ratio !== undefined)
-    console.log(`${ratio.of} per ${ratio.to}: ${quotient.toFixed(3)}, at most ${ratio.most}`);
+  if (ratio !== undefined) console.log(`${ratio.of} per ${ratio.to}: ${quotient.toFixed(3)}, at most ${ratio.most}`);
   console.log(
     [
       `${sum.done} seeds from ${first}: ${sum.failed} failed, ${sum.unlike} of the repeated differ`,

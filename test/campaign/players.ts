@@ -21,11 +21,7 @@ export interface Wanted {
 }
 
 /** Plays all of them and hands each report over as it comes. `campaign`: the module that exports it. */
-export async function playAll(
-  campaign: URL,
-  wanted: readonly Wanted[],
-  take: (report: Report) => void,
-): Promise<void> {
+export async function playAll(campaign: URL, wanted: readonly Wanted[], take: (report: Report) => void): Promise<void> {
   const folder = runFolder(swiftPlace());
   const left = [...wanted];
   try {

@@ -26,9 +26,7 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
   const usual = sized(suite.seedsInCi, suite.seeds);
   const seeds = Number(process.env.PLENUM_SCHEDULES ?? usual);
   const wanted =
-    only === undefined
-      ? [...new Set([...Array.from({ length: seeds }, (_, n) => n + 1), ...kept])]
-      : [Number(only)];
+    only === undefined ? [...new Set([...Array.from({ length: seeds }, (_, n) => n + 1), ...kept])] : [Number(only)];
   const reports = new Map<number, Report>();
   let played: Promise<void> | undefined;
 

@@ -156,9 +156,7 @@ describe("what is not to be had", () => {
     const worker = place.start("run");
     await worker.says("Plenum is running");
     const bad = await report(place, ({ sources }) => (sources[0]?.unavailable.length ?? 0) > 0);
-    expect(bad.notices[0]).toMatch(
-      /^main is unavailable since 2\S+: unauthenticated: .*Put a valid token where/,
-    );
+    expect(bad.notices[0]).toMatch(/^main is unavailable since 2\S+: unauthenticated: .*Put a valid token where/);
     writeFileSync(place.path("token"), "simulator-token\n");
     await report(place, ({ notices }) => notices.length === 0);
     const { code, stderr, stdout } = await stopped(worker);
@@ -183,10 +181,7 @@ describe("what is not to be had", () => {
 
     const worker = place.start("run");
     await worker.says("Plenum is running");
-    const down = await report(
-      place,
-      ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null,
-    );
+    const down = await report(place, ({ notices, sinks }) => notices.length >= 2 && sinks[0]?.problem != null);
     expect(down.notices.join("\n")).toMatch(/main.*127\.0\.0\.1:9 could not be asked/);
     expect(down.sinks[0]).toMatchObject({
       sink: "hook",
@@ -214,9 +209,7 @@ describe("what is not to be had", () => {
     expect(() => writeFileSync(join(disk, "ballast"), Buffer.alloc(16 * 1024 ** 2))).toThrow("ENOSPC");
     service.simulator.control.raiseAlarm({ siteId: 1, description: "x".repeat(500_000) });
     await worker.says("is full");
-    const full = await report(place, ({ notices }) =>
-      notices.some((notice) => notice.startsWith("The disk")),
-    );
+    const full = await report(place, ({ notices }) => notices.some((notice) => notice.startsWith("The disk")));
     expect(full.notices.find((notice) => notice.startsWith("The disk"))).toMatch(
       /^The disk that holds .*plenum\.db has only 0 MiB left\./,
     );

@@ -35,8 +35,7 @@ const BROKEN: readonly Broken[] = [
   {
     what: "a missing secret",
     make: (file, good) => writeFileSync(file, good.replace("file: token", `env: \${NO_SUCH_SECRET}`)),
-    problem:
-      /plenum\.yaml:\d+:\d+ sources\.main\.token\.env: The environment variable NO_SUCH_SECRET is not set/,
+    problem: /plenum\.yaml:\d+:\d+ sources\.main\.token\.env: The environment variable NO_SUCH_SECRET is not set/,
   },
   {
     what: "a file that this user may not read",

@@ -86,9 +86,7 @@ describe("the building", () => {
       [
         "main: read late",
         "warning",
-        expect.stringMatching(
-          /^All \d+ tags of this class are taken by meters \(\d+\), which stands before it/,
-        ),
+        expect.stringMatching(/^All \d+ tags of this class are taken by meters \(\d+\), which stands before it/),
         "- name: late",
       ],
       [
@@ -103,28 +101,19 @@ describe("the building", () => {
         expect.stringMatching(/^The name of no tag fits "\*spare\*"; names are such as /),
         'name: "*spare*"',
       ],
-      [
-        "main: commands",
-        "wrong",
-        "Tag 10169 is at site 6 (Bygg 105 Office), not 1: write site_id: 6.",
-        "site_id: 1",
-      ],
+      ["main: commands", "wrong", "Tag 10169 is at site 6 (Bygg 105 Office), not 1: write site_id: 6.", "site_id: 1"],
       ["sink files", "warning", "The service knows no priority D; its alarms have A, B, C.", "- D"],
       ["sink files", "warning", `No event can be of a site 5; ${sites}`, "- 5"],
     ]);
     expect(code).toBe(78);
-    const fine = lines
-      .filter(({ result }) => result === "ok")
-      .map(({ what, detail }) => `${what}: ${detail}`);
+    const fine = lines.filter(({ result }) => result === "ok").map(({ what, detail }) => `${what}: ${detail}`);
     expect(fine).toContain("main: building: 141 tags, as the service lists them");
     expect(fine).toContain("main: read meters: 133 tags, at most 10m old");
     expect(fine).toContain("main: read rest: 8 tags, at most 15m old");
     expect(fine).toContain("main: commands: 1 tag of commands.allow found in the building: 10001");
     expect(fine.join("\n")).not.toContain("may be written");
     expect(fine).toContainEqual(expect.stringMatching(/^main: quota: the wishes need \d+ % of what/));
-    expect(fine).toContainEqual(
-      expect.stringMatching(/^source main: the token may read:alarms, read:tags, /),
-    );
+    expect(fine).toContainEqual(expect.stringMatching(/^source main: the token may read:alarms, read:tags, /));
     // No request of the quota, and no list of what nobody asked about.
     const asked = service.simulator.truth.requests().map(({ path }) => path);
     expect(asked.filter((path) => /tags\/|systems|hosts|gateways/.test(path))).toEqual([]);
@@ -169,18 +158,14 @@ describe("the building", () => {
     );
     const worker = place.start("run");
     const log = await worker.says("a class selects no tag");
-    expect(log).toMatch(
-      /"list":"read","class":"warm","reason":"No tag has the unit \\"C\\"; there are kWh 133, /,
-    );
+    expect(log).toMatch(/"list":"read","class":"warm","reason":"No tag has the unit \\"C\\"; there are kWh 133, /);
     const before = tagLists(service);
     const { code, lines, told } = await checked(place);
     expect([code, told.map(([what]) => what)]).toEqual([0, ["main: read warm"]]);
     expect(tagLists(service)).toBe(before);
     const details = lines.map(({ detail }) => detail);
     expect(details).toContain("141 tags, from the worker's state");
-    expect(details).toContainEqual(
-      expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/),
-    );
+    expect(details).toContainEqual(expect.stringMatching(/^on 127\.0\.0\.1:\d+; a worker is running on this state$/));
     const asked = await checked(place, "--ask");
     expect(asked.lines.map(({ detail }) => detail)).toContain("141 tags, as the service lists them");
     // Another configuration on the same state would not start now.

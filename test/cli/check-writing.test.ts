@@ -83,11 +83,7 @@ const CASES: readonly Case[] = [
   ["writing is off", /^Writing is off .* set commands\.enabled: true\.$/, { commands: { enabled: false } }],
   ["a rehearsal", /^Commands are only rehearsed .* restart the worker\.$/, { commands: { rehearsal: true } }],
   ["no entry", /^No tag may be written, because commands\.allow is empty: add/, { commands: { allow: [] } }],
-  [
-    "no list of tags",
-    /^The worker does not list the tags of main /,
-    { source: { schedules: { tags: false } } },
-  ],
+  ["no list of tags", /^The worker does not list the tags of main /, { source: { schedules: { tags: false } } }],
   [
     "no listener at the broker",
     /^No sink listens for commands, .* set sinks\.broker\.mqtt\.commands: \{ enabled: true \};/,
@@ -171,9 +167,7 @@ test("docs/troubleshooting.md quotes each message and names `plenum check`", asy
   const printed = await Promise.all(
     CASES.map(async ([, , settings, state]) => (await locks(settings, state))[0]?.detail ?? ""),
   );
-  expect(
-    printed.filter((detail) => quotes.filter((quote) => pattern(quote).test(detail)).length !== 1),
-  ).toEqual([]);
+  expect(printed.filter((detail) => quotes.filter((quote) => pattern(quote).test(detail)).length !== 1)).toEqual([]);
   // The rest has lines of its own: worker, approval, token, clock.
   const others = quotes.filter((quote) => !printed.some((detail) => pattern(quote).test(detail)));
   expect(others).toEqual([
@@ -196,9 +190,7 @@ test.skipIf(absent("mosquitto"))(
         commands: { enabled: true, allow: [TAG] },
       });
     const checked = async () =>
-      (await place.plenum("check")).stdout
-        .split("\n")
-        .filter((line) => /^(writing|main: commands) /.test(line));
+      (await place.plenum("check")).stdout.split("\n").filter((line) => /^(writing|main: commands) /.test(line));
     configure(true);
     const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");

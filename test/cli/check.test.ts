@@ -42,10 +42,7 @@ describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
     expect(told("broker"), stderr).toEqual([["ok", "mqtt answers"]]);
     expect(told("short")).toEqual([
       ["ok", "influxdb answers"],
-      [
-        "warning",
-        expect.stringMatching(/^It keeps 10d, and the history deep of main asks for the past 365d:/),
-      ],
+      ["warning", expect.stringMatching(/^It keeps 10d, and the history deep of main asks for the past 365d:/)],
     ]);
     expect(told("short-alarms"), "it gets no history").toEqual([["ok", "influxdb answers"]]);
     expect(told("tomorrow")).toEqual([["ok", "influxdb answers"]]);

@@ -71,16 +71,10 @@ describe("without a worker", () => {
       78,
       "There is no state in state yet. Start the worker first, or name the folder that it uses.",
     ]);
-    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
-      1,
-      expect.stringMatching(/^Tag 999999999: .*404/),
-    ]);
+    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([1, expect.stringMatching(/^Tag 999999999: .*404/)]);
     expect([slip.code, slip.stderr]).toEqual([2, expect.stringContaining("Did you mean status?")]);
     expect([choice.code, choice.stderr]).toEqual([2, expect.stringContaining("Allowed choices are A, B, C")]);
-    expect([outcome.code, onlyLine(outcome.stderr)]).toEqual([
-      78,
-      "There is no source mian; known are: main.",
-    ]);
+    expect([outcome.code, onlyLine(outcome.stderr)]).toEqual([78, "There is no source mian; known are: main."]);
   });
 
   test("`status` prints the state, `audit verify` confirms the log", async () => {
@@ -154,10 +148,7 @@ describe("beside a running worker", () => {
     const replayed = data(await place.plenum("outbox", "replay", "files", "--since", "1h", "--json"));
     expect((replayed as { replayed: number }).replayed).toBeGreaterThan(1);
     const unknown = await place.plenum("outbox", "resend", "hok");
-    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([
-      78,
-      "There is no sink hok; known are: files, hook.",
-    ]);
+    expect([unknown.code, onlyLine(unknown.stderr)]).toEqual([78, "There is no sink hok; known are: files, hook."]);
     const lag = data(await place.plenum("outbox", "--json")) as { sink: string }[];
     expect(lag.map(({ sink }) => sink)).toEqual(["files", "hook"]);
 
@@ -166,10 +157,7 @@ describe("beside a running worker", () => {
     expect(data(await place.plenum("sites", "--json"))).toHaveLength(2);
     expect(service.simulator.truth.requests().length).toBeGreaterThan(before);
     const nothing = await place.plenum("read", "999999999", "--ask");
-    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([
-      1,
-      expect.stringMatching(/^Tag 999999999: .*404/),
-    ]);
+    expect([nothing.code, onlyLine(nothing.stderr)]).toEqual([1, expect.stringMatching(/^Tag 999999999: .*404/)]);
 
     const status = data(await place.plenum("status", "--json")) as StatusReport;
     expect(status.startedAt).toMatch(/Z$/);

@@ -52,13 +52,8 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
   test("rejects a wrong number of members and names the missing package in one line", async () => {
     const nothing = workplace("http://127.0.0.1:9");
     const wrong = await nothing.plenum("demo", "--fleet", "many");
-    expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
-      78,
-      expect.stringContaining("1 to 9 members, not many"),
-    ]);
+    expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, expect.stringContaining("1 to 9 members, not many")]);
     expect(left()).toEqual([]);
-    expect(() => programsFolder([nothing.folder])).toThrow(
-      "A fleet needs PostgreSQL, and none is installed here.",
-    );
+    expect(() => programsFolder([nothing.folder])).toThrow("A fleet needs PostgreSQL, and none is installed here.");
   });
 });

@@ -20,9 +20,7 @@ test("commands find the running demo with --demo or without a configuration", as
   expect(statSync(word).mode & 0o777).toBe(0o600);
 
   const tags = () => place.plenum("tags", "--demo", "--json");
-  await expect
-    .poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 })
-    .toBe(186);
+  await expect.poll(async () => JSON.parse((await tags()).stdout || "[]").length, { timeout: 60_000 }).toBe(186);
   expect((await place.plenum("check", "--demo")).code).toBe(0);
   const status = await place.plenum("status", "--demo");
   expect([status.code, status.stderr]).toEqual([0, ""]);
@@ -37,9 +35,7 @@ test("commands find the running demo with --demo or without a configuration", as
   );
   expect([plan.code, plan.stdout]).toEqual([0, expect.stringMatching(/^source demo: 6 sites, /)]);
   expect((await place.plenum("status", "--config", "other.yaml")).stderr).toContain("does not exist");
-  expect((await place.plenum("run")).stderr).toContain(
-    "plenum.yaml does not exist. Make one with `./plenum init`",
-  );
+  expect((await place.plenum("run")).stderr).toContain("plenum.yaml does not exist. Make one with `./plenum init`");
 
   const left = readFileSync(word, "utf8");
   demo.signal("SIGTERM");

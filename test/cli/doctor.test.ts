@@ -71,9 +71,7 @@ test("lists a missing or wrong configuration first", async () => {
 
   place.configure();
   writeFileSync(place.path("token"), "");
-  expect((await doctor(place)).first).toMatch(
-    /^Most likely: A secret cannot be used: The secret file token is empty/,
-  );
+  expect((await doctor(place)).first).toMatch(/^Most likely: A secret cannot be used: The secret file token is empty/);
 });
 
 test("lists a damaged state before the missing worker, and a rejecting source after it", async () => {
@@ -117,10 +115,7 @@ test("explains a missing worker by the port in use and the last error of its log
   const none = await place.plenum("doctor", "--log", "no.log");
   expect([none.code, onlyLine(none.stderr)]).toEqual([78, "The log file no.log cannot be read."]);
   const nowhere = await place.plenum("doctor", "--to", "no/folder");
-  expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([
-    78,
-    expect.stringContaining("cannot be written (ENOENT)"),
-  ]);
+  expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([78, expect.stringContaining("cannot be written (ENOENT)")]);
 });
 
 test("reports an unreachable sink once, even if the worker reports it too", async () => {
@@ -149,7 +144,5 @@ test("reports one network problem when no server can be reached", async () => {
   const place = workplace("https://service.invalid");
   place.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });
   const { report } = await doctor(place);
-  expect(report.troubles[1]).toMatch(
-    /^None of main, broker can be reached, so look at this machine's network first/,
-  );
+  expect(report.troubles[1]).toMatch(/^None of main, broker can be reached, so look at this machine's network first/);
 });

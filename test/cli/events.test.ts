@@ -68,9 +68,7 @@ test("lists with filters, follows a running worker, and reports unknown names", 
   expect((await following.ended).code).toBe(0);
 
   const all = await events(place, "--since", "1h");
-  expect(all.map(({ position }) => position)).toEqual(
-    all.map(({ position }) => position).toSorted((x, y) => x - y),
-  );
+  expect(all.map(({ position }) => position)).toEqual(all.map(({ position }) => position).toSorted((x, y) => x - y));
   expect(all.length).toBeGreaterThan(10);
   expect(await events(place, "--since", "2099-01-01T00:00:00Z")).toEqual([]);
   const [tag] = all.filter(({ type }) => type === "tag-value");

@@ -26,17 +26,12 @@ const valueLines = (more: Partial<TagExplanation>) => {
 
 test("explains an unreadable value with the text of the response", () => {
   const leftOut = { since: AT, kind: "unreadable", reason: 'Its value is the text "--".' } as const;
-  expect(valueLines({ leftOut })).toEqual([
-    `  Unreadable in the replies since ${AT}: Its value is the text "--".`,
-  ]);
+  expect(valueLines({ leftOut })).toEqual([`  Unreadable in the replies since ${AT}: Its value is the text "--".`]);
 });
 
 test.each([
   ["unit", "  uncertain: it is a boolean, and °C is a unit of numbers."],
-  [
-    "changed",
-    "  uncertain: the values before were of another type, until a further reading confirms this one.",
-  ],
+  ["changed", "  uncertain: the values before were of another type, until a further reading confirms this one."],
 ] as const)("explains a value whose type is in doubt: %s", (typeDoubt, line) => {
   const value = { value: true, quality: "uncertain", time: AT, told: "this", typeDoubt } as const;
   expect(valueLines({ value })).toEqual([line]);

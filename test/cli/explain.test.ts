@@ -31,8 +31,7 @@ test("explains a tag and an alarm: requests, due times, sinks and commands", asy
   const alarmId = service.simulator.control.raiseAlarm({ siteId: 6 });
   const worker = place.start("run");
   await worker.says("Plenum is running");
-  const explained = async () =>
-    JSON.parse((await place.plenum("explain", "10169", "--json")).stdout) as TagExplanation;
+  const explained = async () => JSON.parse((await place.plenum("explain", "10169", "--json")).stdout) as TagExplanation;
   await expect.poll(async () => (await place.plenum("status", "--json")).stdout).toContain('"tags":8');
   await expect.poll(async () => (await explained()).value, { timeout: 20_000 }).not.toBeNull();
   await expect.poll(async () => (await explained()).history, { timeout: 20_000 }).toHaveLength(1);
@@ -67,18 +66,12 @@ test("explains a tag and an alarm: requests, due times, sinks and commands", asy
   }
 
   const alarm = await place.plenum("explain", alarmId);
-  expect(alarm.stdout).toMatch(
-    new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `),
-  );
-  expect(alarm.stdout).toMatch(
-    /^Told, newest first\n {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}alarm-raised$/m,
-  );
+  expect(alarm.stdout).toMatch(new RegExp(`^alarm ${alarmId} .+, priority [ABC], site .+ of main\n {2}active since `));
+  expect(alarm.stdout).toMatch(/^Told, newest first\n {2}20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))? {2}alarm-raised$/m);
   expect(alarm.stdout).toMatch(
     /^Asked\n {2}alarms: last at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?, next at 20\S+ \S+ [+-]\d\d:\d\d( \([^)]+\))?$/m,
   );
-  expect(
-    JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation,
-  ).toMatchObject({
+  expect(JSON.parse((await place.plenum("explain", alarmId, "--json")).stdout) as AlarmExplanation).toMatchObject({
     held: { state: "active" },
     told: [{ type: "alarm-raised", late: false }],
     sinks: [{ sink: "files" }],
@@ -90,10 +83,7 @@ test("explains a tag and an alarm: requests, due times, sinks and commands", asy
     "The state knows neither a tag nor an alarm 1016 of main. `plenum alarms` and `plenum tags` list what there is.",
   ]);
   const nothing = await place.plenum("explain");
-  expect([nothing.code, nothing.stderr]).toEqual([
-    2,
-    expect.stringContaining("missing required argument 'id'"),
-  ]);
+  expect([nothing.code, nothing.stderr]).toEqual([2, expect.stringContaining("missing required argument 'id'")]);
 
   worker.signal("SIGTERM");
   expect((await worker.ended).code).toBe(0);

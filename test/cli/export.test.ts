@@ -22,10 +22,7 @@ describe("an export", () => {
     const { here, service } = await place();
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
     const outcome = JSON.parse(stdout);
-    expect([code, outcome]).toEqual([
-      0,
-      expect.objectContaining({ complete: true, tags: 8, holes: [], troubles: [] }),
-    ]);
+    expect([code, outcome]).toEqual([0, expect.objectContaining({ complete: true, tags: 8, holes: [], troubles: [] })]);
     expect(await numbersOf(here)).toEqual([
       { rows: outcome.had + outcome.null, buckets: outcome.had + outcome.null, tags: 8 },
     ]);
@@ -96,8 +93,7 @@ describe("an export", () => {
     };
     const { here, service } = await place({ faults: [slow], history: { max_values: 300 } });
     const first = here.start(...EXPORT);
-    const asked = () =>
-      service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
+    const asked = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "history").length;
     await expect.poll(asked, { timeout: 60_000 }).toBeGreaterThan(2);
     first.signal("SIGKILL");
     await first.ended;
@@ -120,11 +116,7 @@ describe("what cannot be done is one sentence", () => {
       "No interval of 1mo has closed since --from; the first will by itself.",
     ],
     [["--from", "1d", "--source", "north"], 78, "There is no source north; known are: main."],
-    [
-      ["--from", "1d", "--site", "7"],
-      78,
-      "The state knows no site 7 of main. `plenum sites` lists the sites.",
-    ],
+    [["--from", "1d", "--site", "7"], 78, "The state knows no site 7 of main. `plenum sites` lists the sites."],
     [
       ["99999998,99999999", "--from", "1d"],
       78,

@@ -22,10 +22,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
       ...stage.configuration,
       // Writing has the quota, so that no command waits for it.
       sources: Object.fromEntries(
-        Object.entries(stage.configuration.sources as object).map(([name, source]) => [
-          name,
-          { ...source, read: [] },
-        ]),
+        Object.entries(stage.configuration.sources as object).map(([name, source]) => [name, { ...source, read: [] }]),
       ),
       commands: {
         ...{ enabled: true, read_back_after: "100ms", approval },
@@ -69,10 +66,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule 
     for (const machine of machines) expect((await machine.one("writes arm")).code).toBe(0);
     await expect.poll(() => written(41), LONG).toEqual(["unapproved", "unapproved"]);
 
-    writeFileSync(
-      join(here.folder, "anna.pem"),
-      privateKey.export({ format: "pem", type: "pkcs8" }) as string,
-    );
+    writeFileSync(join(here.folder, "anna.pem"), privateKey.export({ format: "pem", type: "pkcs8" }) as string);
     expect((await here.one("writes approve anna --key anna.pem")).code).toBe(0);
     await expect.poll(() => written(42), LONG).toEqual(["confirmed", "unapproved"]);
     copyFileSync(join(here.folder, "approvals.json"), join(there.folder, "approvals.json"));

@@ -32,11 +32,7 @@ export interface Machine {
 /** The password of the status pages, in the variable of its name. */
 export const PASSWORD = "page-password";
 
-export function setMachine(
-  stage: Stage,
-  configuration: Readonly<Record<string, unknown>>,
-  member: string,
-): Machine {
+export function setMachine(stage: Stage, configuration: Readonly<Record<string, unknown>>, member: string): Machine {
   const folder = join(stage.folder, `machine-${member}`);
   mkdirSync(folder);
   const environment = {
@@ -55,9 +51,7 @@ export function setMachine(
   const run = async (...lines: readonly string[]) => {
     const ended: Ended[] = [];
     for (const line of lines)
-      ended.push(
-        await command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } }),
-      );
+      ended.push(await command({ args: line.split(" "), folder, environment: { ...usual(), ...environment } }));
     return ended;
   };
   const configure = (name: string, sections: Readonly<Record<string, unknown>>) => {
@@ -79,7 +73,5 @@ export function setMachine(
 
 /** The fleet as its database says. */
 export function fleetOf({ configuration, services }: Stage): Promise<FleetStatus> {
-  return withStateDatabase(Config.parse(configuration), (database) =>
-    readFleet(database, null, [...services.keys()]),
-  );
+  return withStateDatabase(Config.parse(configuration), (database) => readFleet(database, null, [...services.keys()]));
 }

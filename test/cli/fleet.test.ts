@@ -165,9 +165,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       for (const each of ended.slice(0, 2)) expect(each.stdout).toContain(tag);
       expect(ended[2]?.stdout).toContain(tag);
       for (const each of ended.slice(3))
-        expect(onlyLine(each.stderr)).toBe(
-          "There are several sources; add --source and one of east, north, south.",
-        );
+        expect(onlyLine(each.stderr)).toBe("There are several sources; add --source and one of east, north, south.");
     });
 
     test("merges the events of all sources by commit time", async ({ expect }) => {
@@ -190,9 +188,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       const times = said.map(({ id }) => committed.get(id) ?? "");
       expect(times).not.toContain("");
       expect(times).toEqual(times.toSorted());
-      const names = (each: readonly Said[]) => [
-        ...new Set(each.map(({ source }) => source.split("/").at(-1))),
-      ];
+      const names = (each: readonly Said[]) => [...new Set(each.map(({ source }) => source.split("/").at(-1)))];
       expect(names(said).toSorted()).toEqual(SOURCES);
       expect(names(jsonLines<Said>(one))).toEqual(["north"]);
       expect(jsonLines<Said>(last)).toHaveLength(3);
@@ -275,13 +271,10 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect((await endThere()).status).toBe(404);
     });
 
-    test("rejects commands that a fleet does not support, and fleet commands without a fleet", async ({
-      expect,
-    }) => {
+    test("rejects commands that a fleet does not support, and fleet commands without a fleet", async ({ expect }) => {
       const free = await freePort();
       const { database } = stage;
-      const at = (user: string, port: number) =>
-        `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
+      const at = (user: string, port: number) => `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
       here.configure("away.json", statedAt(at("postgres", free)));
       here.configure("refused.json", statedAt(at("somebody", database.port), { password: { env: "WRONG" } }));
       here.configure("empty.json", statedAt(at("postgres", database.port), { schema: "elsewhere" }));
@@ -304,9 +297,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ]);
       const noFleet = [
         78,
-        expect.stringMatching(
-          /^There is no fleet: the configuration keeps its state in a folder\. A fleet shares/,
-        ),
+        expect.stringMatching(/^There is no fleet: the configuration keeps its state in a folder\. A fleet shares/),
       ];
       expect(refused.map(told)).toEqual([
         [78, expect.stringMatching(/^In a fleet an export would spend the quota of whichever member/)],
@@ -346,9 +337,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       Promise.all(
         pages.map(
           async (page) =>
-            (await (
-              await fetch(`${page}/api/status`, { headers: { authorization } })
-            ).json()) as StatusReport,
+            (await (await fetch(`${page}/api/status`, { headers: { authorization } })).json()) as StatusReport,
         ),
       );
     const stopped = async () => (await reports()).map(({ commands }) => commands?.stopped);
@@ -436,9 +425,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
   });
 
   test("verifies the audit log of each source, and the expected head of one", async () => {
-    const heads = jsonLines<{ source: string; records: number; head: string }>(
-      await here.one("audit verify --json"),
-    );
+    const heads = jsonLines<{ source: string; records: number; head: string }>(await here.one("audit verify --json"));
     expect(heads.map(({ source }) => source)).toEqual(SOURCES);
     const [first] = heads.filter(({ records }) => records > 0);
     if (first === undefined) throw new Error("Nobody has written.");
@@ -452,9 +439,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     );
     expect(ended.map(({ code }) => code)).toEqual([0, 0, 78, 0, 1]);
     expect(ended[0]?.stdout.trimEnd().split("\n")).toEqual(
-      SOURCES.map((name) =>
-        expect.stringMatching(new RegExp(`^${name}: The chain of \\d+ records is whole`)),
-      ),
+      SOURCES.map((name) => expect.stringMatching(new RegExp(`^${name}: The chain of \\d+ records is whole`))),
     );
     expect(ended[1]?.stdout.trimEnd().split("\n")).toHaveLength(1);
     expect(onlyLine(ended[2]?.stderr ?? "")).toBe(

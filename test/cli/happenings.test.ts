@@ -47,10 +47,7 @@ test("prints a log line as a sentence, and not again within five minutes", () =>
 
 test("prints problems and changes of the configuration, and changes that need a restart", () => {
   const { lines, log } = told();
-  const problems = [
-    "plenum.yaml:9:22 evry: unknown. Did you mean every?",
-    "plenum.yaml:12:3 a port is a number",
-  ];
+  const problems = ["plenum.yaml:9:22 evry: unknown. Did you mean every?", "plenum.yaml:12:3 a port is a number"];
   log.warn({ file: "plenum.yaml", problems }, "the configuration file is wrong and changes nothing");
   log.info({ changes: ["a: 1 → 2 (at once)"], pending: [] }, "the configuration was changed");
   log.info({ changes: [], pending: ["b: 1 → 2 (needs a restart: it)"] }, "a restart has to follow");
@@ -115,11 +112,7 @@ test("prints readiness when it changes", () => {
   const { lines, happenings } = told();
   for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
     happenings.readiness(reasons);
-  expect(lines).toEqual([
-    "  All is well: polls, state, sinks.",
-    "! Sink lake is blocked.",
-    "  All is well again.",
-  ]);
+  expect(lines).toEqual(["  All is well: polls, state, sinks.", "! Sink lake is blocked.", "  All is well again."]);
 });
 
 /** util-linux's `script` gives a program a terminal. */

@@ -39,11 +39,7 @@ const FROM_SERVICE: readonly (readonly [args: string, shows: boolean])[] = [
   ["check", true],
 ];
 
-function expectTame(
-  what: string,
-  { stdout, stderr }: Pick<Ended, "stdout" | "stderr">,
-  shows: boolean,
-): void {
+function expectTame(what: string, { stdout, stderr }: Pick<Ended, "stdout" | "stderr">, shows: boolean): void {
   const all = `${stdout}${stderr}`;
   if (shows) expect(all, what).toContain("EVIL");
   const found = FORBIDDEN.exec(all);
@@ -73,9 +69,7 @@ async function tryAll(place: Workplace, commands: typeof FROM_STATE, alarm: stri
 /** Events that a short run does not emit by itself. */
 async function saidBefore(store: Store): Promise<void> {
   const times = { at: "2026-11-21T10:00:00Z", againAt: "2026-11-23T10:00:00Z" };
-  const ledgers = await store.documents<{ readonly spans: readonly object[] }>(
-    documentSet("history", "main"),
-  );
+  const ledgers = await store.documents<{ readonly spans: readonly object[] }>(documentSet("history", "main"));
   const command = { id: `c${HOSTILE}`, siteId: 6, source: "main", tagId: "10169", value: 75 };
   const restore = { command, before: 60, dueAt: times.at };
   const lost = { ...restore, commandId: `c${HOSTILE}`, reason: HOSTILE, message: HOSTILE, said: HOSTILE };

@@ -70,22 +70,14 @@ describe("without a terminal", () => {
     const other = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}`;
 
     const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
-      [
-        [],
-        2,
-        /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/,
-      ],
+      [[], 2, /^Without a terminal no question can be asked: add the address of the service, --token-file and --t/],
       [[service.url, ...TOKEN], 2, /^Without a terminal no question can be asked: add --time-zone\.$/],
       [[service.url, ...ZONE, "--token-file", "nope"], 78, /^There is no token file nope\. Write the access/],
       [[service.url, ...ZONE, "--token-file", "wrong"], 78, /does not accept this token\. Make a new one/],
       [[service.url, ...ZONE, "--token-file", "open"], 78, /chmod 600/],
       [[service.url, ...TOKEN, "--time-zone", "Oslo"], 78, /`Oslo` is not a time zone; write an IANA/],
       [["http://192.0.2.1", ...TOKEN, ...ZONE], 78, /^With http:\/\/ everybody on the way to 192\.0\.2\.1/],
-      [
-        [other, ...TOKEN, ...ZONE],
-        78,
-        /^Something answers at http:\S+, but it is not the monitoring service/,
-      ],
+      [[other, ...TOKEN, ...ZONE], 78, /^Something answers at http:\S+, but it is not the monitoring service/],
       [["http://127.0.0.1:9", ...TOKEN, ...ZONE], 75, /refuses the connection.*the port in the address\.$/],
       [[service.url, ...TOKEN, ...ZONE, "--mqtt", "localhost"], 78, /sinks\.broker\.mqtt\.url/],
       [[service.url, ...TOKEN, ...ZONE, "--history", "3h"], 2, /Write it in days, such as 7d/],
@@ -103,19 +95,9 @@ describe("without a terminal", () => {
 
   const token = (parts: object) => ({ tokens: [{ token: DEFAULT_TOKEN, ...parts }] });
   test.each<[string, object, number, RegExp]>([
-    [
-      "no site",
-      token({ sites: [] }),
-      78,
-      /^The token "Simulator" sees no site, so there is nothing to follow\./m,
-    ],
+    ["no site", token({ sites: [] }), 78, /^The token "Simulator" sees no site, so there is nothing to follow\./m],
     ["nothing", token({ abilities: [] }), 78, /may read neither alarms nor tags; it may: nothing\. Make one/],
-    [
-      "no tags",
-      token({ visible_tags: [] }),
-      0,
-      /^There is no tag in these 2 sites: a user who has permission/m,
-    ],
+    ["no tags", token({ visible_tags: [] }), 0, /^There is no tag in these 2 sites: a user who has permission/m],
     ["alarms only", token({ abilities: ["read:alarms"] }), 0, /may not read tags .* no value is read\.$/m],
     ["many tags", { sites: undefined, replicate: 96 }, 0, /^\d+ tags were looked at; units .* assumed/m],
   ])(

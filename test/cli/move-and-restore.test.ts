@@ -172,8 +172,7 @@ describe.skipIf(absent("postgres"))(
 
     test("a fleet restored from a backup reports its age and emits no false end of an alarm", async () => {
       const schema = "backed_up";
-      const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } =
-        await stage(schema);
+      const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
       inDatabase();
       const first = await started();
       const [known, ends] = [raise("main"), raise("annex")];
@@ -184,12 +183,7 @@ describe.skipIf(absent("postgres"))(
       const programs = dirname(realpathSync(programPath("postgres") ?? ""));
       const at = ["-h", "127.0.0.1", "-p", String(server.port), "-U", "postgres", "-d", "postgres"];
       const dump = place.path("backup.dump");
-      await run(join(programs, "pg_dump"), [
-        ...at,
-        "--format=custom",
-        `--schema=${schema}`,
-        `--file=${dump}`,
-      ]);
+      await run(join(programs, "pg_dump"), [...at, "--format=custom", `--schema=${schema}`, `--file=${dump}`]);
       const dumpedAtMs = Date.now();
 
       const later = raise("main");

@@ -23,12 +23,9 @@ test.each([
   expect(betterFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
 });
 
-test.each(["plenum", "plenum.cmd", "tools/start.cjs"])(
-  "%s starts a worker with the flags for few sources",
-  (file) => {
-    expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
-  },
-);
+test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with the flags for few sources", (file) => {
+  expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
+});
 
 test("a worker with ten sources executes itself again in the same process, silently", async () => {
   const place = workplace("http://127.0.0.1:9");

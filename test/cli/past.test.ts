@@ -6,14 +6,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import type { HistoryGap } from "#src/engine/sync/history/progress.ts";
 import { valueEvent } from "../sample-events.ts";
-import {
-  onlyLine,
-  type Running,
-  type Service,
-  simulatedServer,
-  type Workplace,
-  workplace,
-} from "./plenum.ts";
+import { onlyLine, type Running, type Service, simulatedServer, type Workplace, workplace } from "./plenum.ts";
 
 /** `plenum gaps` and `plenum backfill` as a user types them. */
 
@@ -113,9 +106,7 @@ describe("an order", () => {
     const { id } = JSON.parse(taken.stdout) as Order;
     expect(taken).toMatchObject({ code: 0, stderr: "" });
     expect(await list(here)).toMatchObject([{ id, paused: true, done: 0, tags: 1, expectedAt: null }]);
-    expect((await here.plenum("gaps", "10169")).stdout).toMatch(
-      /^ *1 +10169 .*(requested by|not known yet)/m,
-    );
+    expect((await here.plenum("gaps", "10169")).stdout).toMatch(/^ *1 +10169 .*(requested by|not known yet)/m);
     await stopped(worker);
 
     const resumed = await here.plenum("backfill", "--resume");
@@ -132,15 +123,10 @@ describe("an order", () => {
     const state = await openStore({ folder: here.path("state"), clock: systemClock });
     await state.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) });
     await state.close();
-    expect((await here.plenum("backfill")).stdout).toMatch(
-      /requests left, waiting for the sinks \(plenum outbox\)$/m,
-    );
+    expect((await here.plenum("backfill")).stdout).toMatch(/requests left, waiting for the sinks \(plenum outbox\)$/m);
     for (const [line, sentence] of [
       [["--cancel", "nothing"], "There is no order nothing. `plenum backfill` lists them."],
-      [
-        ["no-such-tag", "--from", "1d"],
-        "The state knows no tag no-such-tag of main. `plenum tags` lists the tags.",
-      ],
+      [["no-such-tag", "--from", "1d"], "The state knows no tag no-such-tag of main. `plenum tags` lists the tags."],
       [["--from", "1d", "--source", "mian"], "There is no source mian; known are: main."],
     ] as const) {
       const { code, stderr } = await here.plenum("backfill", ...line);

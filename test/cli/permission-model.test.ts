@@ -12,10 +12,7 @@ function documentedOptions(folders: Readonly<Record<string, string>>): string {
   const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
   const [, options] = /^export NODE_OPTIONS="(.*?)"$/ms.exec(text) ?? [];
   if (options === undefined) throw new Error("docs/operations.md tells no NODE_OPTIONS.");
-  const here = Object.entries(folders).reduce(
-    (all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`),
-    options,
-  );
+  const here = Object.entries(folders).reduce((all, [from, to]) => all.replaceAll(`=${from}`, `="${to}"`), options);
   const net = process.allowedNodeEnvironmentFlags.has("--allow-net") ? " --allow-net" : "";
   return here.replaceAll("\\\n", " ") + net;
 }

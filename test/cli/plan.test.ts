@@ -11,10 +11,7 @@ const CLASSES = [
 ];
 const HISTORY = [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }];
 
-async function planned(
-  parts: object = {},
-  state: object = {},
-): Promise<{ service: Service; place: Workplace }> {
+async function planned(parts: object = {}, state: object = {}): Promise<{ service: Service; place: Workplace }> {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo" };
@@ -71,12 +68,7 @@ describe("before anything runs", () => {
       return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
     };
     // A fiftieth of 100 MiB are 32,768 values, half a reply of the default `max_body_bytes` in 400 MiB.
-    const [small, middle, large, huge] = [
-      await ofLog(100),
-      await ofLog(400),
-      await ofLog(800),
-      await ofLog(1_600),
-    ];
+    const [small, middle, large, huge] = [await ofLog(100), await ofLog(400), await ofLog(800), await ofLog(1_600)];
     expect(small).toBeGreaterThan(middle);
     expect(middle).toBeGreaterThan(large);
     expect(huge).toBe(large);
@@ -110,8 +102,7 @@ test("plans from the state with the configuration file, during and after a run",
   const { service, place } = await planned();
   const worker = place.start("run");
   await worker.says("Plenum is running");
-  const plan = async (...more: readonly string[]) =>
-    reports((await place.plenum("plan", "--json", ...more)).stdout)[0];
+  const plan = async (...more: readonly string[]) => reports((await place.plenum("plan", "--json", ...more)).stdout)[0];
   await expect
     .poll(() => plan(), { timeout: 20_000 })
     .toMatchObject({ basis: "state", sites: 2, tags: 141, fits: true });

@@ -101,9 +101,7 @@ export function workplace(serviceUrl: string, environment: Readonly<Record<strin
           const look = () => stderr.includes(text) && resolve(stderr);
           listeners.add(look);
           look();
-          void ended.then(({ code }) =>
-            reject(new Error(`ended with ${code} without a word of “${text}”: ${stderr}`)),
-          );
+          void ended.then(({ code }) => reject(new Error(`ended with ${code} without a word of “${text}”: ${stderr}`)));
         }),
     };
   }

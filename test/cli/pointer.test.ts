@@ -1,13 +1,4 @@
-import {
-  chmodSync,
-  chownSync,
-  mkdirSync,
-  mkdtempSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Hono } from "hono";
@@ -45,11 +36,7 @@ describe("the pointer of a worker", () => {
     const [one, two] = [state("one"), state("two")];
     expect(leavePointer(at("plenum.yaml"), lone(one))).toBe(true);
     expect(leavePointer(at("other.yaml"), lone(two))).toBe(true);
-    expect([found(at("plenum.yaml")), found(at("other.yaml")), found(at("third.yaml"))]).toEqual([
-      [one],
-      [two],
-      [],
-    ]);
+    expect([found(at("plenum.yaml")), found(at("other.yaml")), found(at("third.yaml"))]).toEqual([[one], [two], []]);
     expect(leavePointer(at("plenum.yaml"), lone(two))).toBe(true);
     expect(found(at("plenum.yaml"))).toEqual([two]);
   });

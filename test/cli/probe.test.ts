@@ -36,16 +36,13 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
 }
 
 describe("the short way of `plenum status --probe`", () => {
-  test.each([[["status", "--probe"]], [["--probe", "status"]]])(
-    "asks the ready worker for %j",
-    async (args) => {
-      const { asked, file, probe } = await answering({ result: null });
-      expect(await probe(...args)).toBe(true);
-      for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
-        expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
-      expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
-    },
-  );
+  test.each([[["status", "--probe"]], [["--probe", "status"]]])("asks the ready worker for %j", async (args) => {
+    const { asked, file, probe } = await answering({ result: null });
+    expect(await probe(...args)).toBe(true);
+    for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
+      expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
+    expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
+  });
 
   test("finds a member of a fleet in its own folder", async () => {
     const { probe } = await answering({ result: null }, { isFleet: true });

@@ -52,23 +52,18 @@ function loadedBy(first: string): {
 }
 
 describe("the help", () => {
-  test.each([...all.keys()])(
-    "%s: what it does, every argument and option explained, an example near",
-    (name) => {
-      const command = all.get(name) as Command;
-      const help = helpOf(command);
-      expect(command.description()).not.toBe("");
-      for (const { description } of [...command.options, ...command.registeredArguments]) {
-        expect(description, help).not.toBe("");
-      }
-      // A command of a group is shown by the group's examples.
-      const [group = name] = name.split(" ");
-      expect(helpOf(all.get(group) as Command)).toMatch(
-        new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`),
-      );
-      expect(help).toContain("--config <file>");
-    },
-  );
+  test.each([...all.keys()])("%s: what it does, every argument and option explained, an example near", (name) => {
+    const command = all.get(name) as Command;
+    const help = helpOf(command);
+    expect(command.description()).not.toBe("");
+    for (const { description } of [...command.options, ...command.registeredArguments]) {
+      expect(description, help).not.toBe("");
+    }
+    // A command of a group is shown by the group's examples.
+    const [group = name] = name.split(" ");
+    expect(helpOf(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
+    expect(help).toContain("--config <file>");
+  });
 
   test("the help lists all commands with the arguments that their modules define", () => {
     const listed = helpOf(program);

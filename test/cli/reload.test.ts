@@ -1,12 +1,4 @@
-import {
-  chmodSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, readFileSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { parse, stringify } from "yaml";
@@ -69,16 +61,11 @@ describe("a file that is edited while the worker runs", () => {
     await worker.says("sources.main.read.all.every: 1m → 5m (with the next request)");
 
     // Half of a file: the rest comes later than anybody waits.
-    const whole = edited(
-      place,
-      (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }),
-    );
+    const whole = edited(place, (file) => (file.sinks.more = { file: { folder: "more" }, from: "beginning" }));
     writeFileSync(place.path("plenum.yaml"), `${whole.slice(0, whole.indexOf("time_zone"))}time_zo`);
     await worker.says("the configuration file is wrong and changes nothing");
     const during = await statusOf(place);
-    expect(during.notices[0]).toMatch(
-      /^The configuration file plenum\.yaml is rejected: plenum\.yaml:\d+:\d+ /,
-    );
+    expect(during.notices[0]).toMatch(/^The configuration file plenum\.yaml is rejected: plenum\.yaml:\d+:\d+ /);
     expect(during.notices.join("\n")).not.toContain("is wrong and changes nothing");
     const check = await place.plenum("check");
     expect(check.code).toBe(78);
@@ -123,20 +110,14 @@ describe("a file that is edited while the worker runs", () => {
       ["sources.main.time_zone"],
     ]);
     const { notices, configuration } = await statusOf(place);
-    expect(notices.join("\n")).toContain(
-      "A change of the configuration waits for a restart: sources.main.time_zone.",
-    );
+    expect(notices.join("\n")).toContain("A change of the configuration waits for a restart: sources.main.time_zone.");
     expect(configuration?.refused).toBeNull();
 
     worker.signal("SIGTERM");
     const { code: ended } = await worker.ended;
     expect(ended).toBe(0);
     const told = toldTo(place.path("events")).filter(({ type }) => type === "configuration-changed");
-    expect(told.map(({ data }) => ("by" in data ? data.by : null)).slice(0, 3)).toEqual([
-      "file",
-      "file",
-      "signal",
-    ]);
+    expect(told.map(({ data }) => ("by" in data ? data.by : null)).slice(0, 3)).toEqual(["file", "file", "signal"]);
     const more = toldTo(place.path("more")).map(({ id }) => id);
     expect(new Set(more).size).toBe(more.length);
     expect(toldTo(place.path("events")).map(({ id }) => id)).toEqual(more);

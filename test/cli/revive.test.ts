@@ -39,10 +39,7 @@ test("a webhook that responded 410 resumes at the same url on request, and at an
   // It still wants nothing, and is asked once more, for the first event.
   const first = idsAt(one)[0];
   const revived = await place.plenum("outbox", "revive", "hook");
-  expect([revived.code, revived.stdout]).toEqual([
-    0,
-    expect.stringMatching(/^hook goes on, with [12] events/),
-  ]);
+  expect([revived.code, revived.stdout]).toEqual([0, expect.stringMatching(/^hook goes on, with [12] events/)]);
   await expect.poll(() => idsAt(one), { timeout: 20_000 }).toEqual([first, first]);
   await expect.poll(async () => (await ended())?.ended, { timeout: 20_000 }).toContain("answered 410");
   worker.signal("SIGTERM");

@@ -50,16 +50,13 @@ describe("the log of `plenum run`", () => {
     const { code, stderr } = await worker.ended;
     expect(code).toBe(0);
     const lines = readLines(stderr);
-    expect(lines.map(({ msg }) => msg)).toEqual(
-      expect.arrayContaining(["started", "Plenum is running", "stopped"]),
-    );
+    expect(lines.map(({ msg }) => msg)).toEqual(expect.arrayContaining(["started", "Plenum is running", "stopped"]));
     for (const line of lines)
       expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
   });
 
   test("contains warnings of Node.js, prints of libraries and uncaught errors as JSON lines", () => {
-    const at = (file: string) =>
-      JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
+    const at = (file: string) => JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("core/runtime/log.ts")};
       import { redirectStandardError, exitOnUncaughtErrors } from ${at("cli/shell/uncaught-errors.ts")};

@@ -88,10 +88,7 @@ describe.skipIf(absent("chromium"))("the setup page", () => {
     await heading("The configuration is written");
     expect(await findings(page)).toEqual([]);
     const token = place.path("secrets/buildings_token");
-    expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([
-      `${DEFAULT_TOKEN}\n`,
-      0o600,
-    ]);
+    expect([readFileSync(token, "utf8"), statSync(token).mode & 0o777]).toEqual([`${DEFAULT_TOKEN}\n`, 0o600]);
     const text = readFileSync(place.path("plenum.yaml"), "utf8");
     expect(text).toContain("time_zone: Europe/Oslo");
     expect(complaints.filter((each) => !/status of 40\d/.test(each))).toEqual([]);
@@ -171,9 +168,7 @@ describe("the setup page in Norwegian", () => {
       await page.getByRole("heading", { name: "Hva som ble sett" }).waitFor();
       await page.getByText("/api/v1 på slutten av adressen er utelatt").waitFor();
       await page.getByText("141 tagger (kWh").waitFor();
-      expect(await page.locator(".plan b").textContent()).toMatch(
-        /^Disse ønskene tar \d+ % av kvoten \([\d.]+ /,
-      );
+      expect(await page.locator(".plan b").textContent()).toMatch(/^Disse ønskene tar \d+ % av kvoten \([\d.]+ /);
       expect(await findings(page)).toEqual([]);
       await page.getByLabel("Tidssonen til byggene").fill("Europe/Oslo");
       await page.getByRole("button", { name: "English" }).click();

@@ -21,9 +21,7 @@ function isThere(command: string): boolean {
 }
 
 test("the manual page lists every exit code", () => {
-  expect(manualPage(facts, RELEASE)).toEqual(
-    expect.arrayContaining(Object.values(EXIT).map((code) => `.B ${code}`)),
-  );
+  expect(manualPage(facts, RELEASE)).toEqual(expect.arrayContaining(Object.values(EXIT).map((code) => `.B ${code}`)));
 });
 
 test.skipIf(!isThere("groff"))("groff renders the manual page without a warning", () => {
@@ -38,23 +36,19 @@ test.skipIf(!isThere("mandoc"))("mandoc finds no error in the manual page", () =
   expect(stdout.toString()).toBe("");
 });
 
-test.each(["bash", "zsh", "fish"] as const)(
-  "the script for %s knows every command and every option",
-  (shell) => {
-    const script = completionScript(shell, facts).join("\n");
-    for (const { path, options } of facts) {
-      expect(script).toContain(path);
-      for (const { name } of options)
-        expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
-    }
-    if (!isThere(shell)) return;
-    const folder = temporaryFolder();
-    onTestFinished(() => rmSync(folder, { recursive: true }));
-    writeFileSync(join(folder, "script"), script);
-    const { status, stderr } = spawnSync(shell, ["-n", join(folder, "script")]);
-    expect([status, stderr.toString()]).toEqual([0, ""]);
-  },
-);
+test.each(["bash", "zsh", "fish"] as const)("the script for %s knows every command and every option", (shell) => {
+  const script = completionScript(shell, facts).join("\n");
+  for (const { path, options } of facts) {
+    expect(script).toContain(path);
+    for (const { name } of options) expect(script).toContain(shell === "fish" ? `-l ${name.slice(2)}` : name);
+  }
+  if (!isThere(shell)) return;
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  writeFileSync(join(folder, "script"), script);
+  const { status, stderr } = spawnSync(shell, ["-n", join(folder, "script")]);
+  expect([status, stderr.toString()]).toEqual([0, ""]);
+});
 
 /** Completions of bash after these words; `plenum completion --names` prints `lake` and `scada`. */
 function offered(...words: readonly string[]): readonly string[] {
@@ -67,21 +61,16 @@ function offered(...words: readonly string[]): readonly string[] {
     .filter((word) => word !== "");
 }
 
-test.skipIf(!isThere("bash"))(
-  "bash completes commands, options, choices, and names of the configuration",
-  () => {
-    expect(offered("plenum", "expl")).toEqual(["explain"]);
-    expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);
-    expect(offered("plenum", "events", "--fol")).toEqual(["--follow"]);
-    expect(offered("plenum", "alarms", "--status", "a")).toEqual(["active", "all"]);
-    expect(offered("plenum", "outbox", "replay", "")).toEqual(
-      expect.arrayContaining(["lake", "scada", "--since"]),
-    );
-    expect(offered("plenum", "sink", "test", "la")).toEqual(["lake"]);
-    expect(offered("plenum", "alarms", "--source", "")).toEqual(["lake", "scada"]);
-    expect(offered("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
-  },
-);
+test.skipIf(!isThere("bash"))("bash completes commands, options, choices, and names of the configuration", () => {
+  expect(offered("plenum", "expl")).toEqual(["explain"]);
+  expect(offered("plenum", "outbox", "re")).toEqual(["resend", "replay", "revive"]);
+  expect(offered("plenum", "events", "--fol")).toEqual(["--follow"]);
+  expect(offered("plenum", "alarms", "--status", "a")).toEqual(["active", "all"]);
+  expect(offered("plenum", "outbox", "replay", "")).toEqual(expect.arrayContaining(["lake", "scada", "--since"]));
+  expect(offered("plenum", "sink", "test", "la")).toEqual(["lake"]);
+  expect(offered("plenum", "alarms", "--source", "")).toEqual(["lake", "scada"]);
+  expect(offered("plenum", "--config", "x.yaml", "status", "--pro")).toEqual(["--probe"]);
+});
 
 test.skipIf(!isThere("fish"))("fish offers the commands of a group", () => {
   const script = completionScript("fish", facts).join("\n");

@@ -23,22 +23,10 @@ describe("plenum silence", () => {
       expect([code, stderr]).toEqual([78, expect.stringContaining(sentence)]);
     }
 
-    const made = await add(
-      "--site",
-      "3",
-      "--priority",
-      "B,C",
-      "--for",
-      "4h",
-      "--reason",
-      "The boiler",
-      "--json",
-    );
+    const made = await add("--site", "3", "--priority", "B,C", "--for", "4h", "--reason", "The boiler", "--json");
     const silence = JSON.parse(made.stdout) as { readonly id: string };
     expect(silence).toMatchObject({ site: 3, priorities: ["B", "C"], reason: "The boiler", madeBy: "cli" });
-    expect((await plenum("silence")).stdout).toMatch(
-      / alarms of priority B, C of site 3 +The boiler +cli\n$/,
-    );
+    expect((await plenum("silence")).stdout).toMatch(/ alarms of priority B, C of site 3 +The boiler +cli\n$/);
     expect((await plenum("silence", "end", silence.id)).code).toBe(0);
     expect((await plenum("silence", "end", silence.id)).code).toBe(78);
   });

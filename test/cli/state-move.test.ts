@@ -31,9 +31,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
       /is in 127\.0\.0\.1:\d+\/postgres, schema plenum_state now, for 4 sources: main, annex, /,
     );
     expect(moved.stdout).toMatch(/\n {2}event +106 rows\n {4}main: 86 rows, digest [0-9a-f]{16}\n/);
-    expect(moved.stdout).toContain(
-      "Next: say so in the configuration (state.postgres), and start the members",
-    );
+    expect(moved.stdout).toContain("Next: say so in the configuration (state.postgres), and start the members");
     expect(moved.code).toBe(0);
 
     const worker = await place.plenum("run");
@@ -63,9 +61,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect([moved.stderr, moved.code]).toEqual(["", 0]);
     expect(moved.stdout).toContain("Next: start the members: plenum run.");
     const client = await connectTo(server);
-    const { rows } = await client.query(
-      "select key, body from configured.fleet_document where key = 'kill-switch'",
-    );
+    const { rows } = await client.query("select key, body from configured.fleet_document where key = 'kill-switch'");
     await client.end();
     expect(JSON.parse(rows[0]?.body)).toMatchObject({ by: expect.stringContaining(place.path("state")) });
   });

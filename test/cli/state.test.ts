@@ -32,10 +32,7 @@ test("a state is checked, damaged, quarantined, restarted as initial, and salvag
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);
   const missing = await place.plenum("state", "check");
-  expect([missing.code, onlyLine(missing.stderr)]).toEqual([
-    78,
-    expect.stringContaining("There is no state"),
-  ]);
+  expect([missing.code, onlyLine(missing.stderr)]).toEqual([78, expect.stringContaining("There is no state")]);
   const active = await activeAlarms(service.url);
   await runUntil(place, active);
 
@@ -51,9 +48,7 @@ test("a state is checked, damaged, quarantined, restarted as initial, and salvag
 
   await runUntil(place, 2 * active);
   const ids = initialAlarms(place);
-  expect(ids.slice(active).toSorted(), "the same alarms, with the same ids").toEqual(
-    ids.slice(0, active).toSorted(),
-  );
+  expect(ids.slice(active).toSorted(), "the same alarms, with the same ids").toEqual(ids.slice(0, active).toSorted());
   const { filesSetAside, trouble } = JSON.parse((await place.plenum("state", "check", "--json")).stdout) as {
     readonly filesSetAside: readonly string[];
     readonly trouble: readonly string[];
@@ -61,9 +56,7 @@ test("a state is checked, damaged, quarantined, restarted as initial, and salvag
   expect([filesSetAside.length, trouble]).toEqual([1, []]);
   expect(readdirSync(place.path("state"))).toContain(`${filesSetAside[0]}-wal`);
   const salvaged = await place.plenum("state", "salvage", place.path(`state/${filesSetAside[0]}`));
-  expect(salvaged.stdout + salvaged.stderr).toMatch(
-    /events were read out of \d+ pages|No event could be read/,
-  );
+  expect(salvaged.stdout + salvaged.stderr).toMatch(/events were read out of \d+ pages|No event could be read/);
   const none = await place.plenum("state", "salvage", "nothing.db");
   expect([none.code, onlyLine(none.stderr)]).toEqual([78, "There is no file nothing.db."]);
 }, 90_000);

@@ -33,9 +33,7 @@ test("distinguishes no worker, a running worker, and one that does not respond",
     "A worker is there and does not answer within 5 s. It may be busy: try again. If that lasts, its log says what it does.";
   expect([silent.code, probe.code, read.code]).toEqual([75, 75, 75]);
   for (const { stderr } of [silent, probe, read]) expect(onlyLine(stderr)).toBe(sentence);
-  expect(silent.stdout).toMatch(
-    /^A worker is there and does not answer; this is what the state remembers\.\n/,
-  );
+  expect(silent.stdout).toMatch(/^A worker is there and does not answer; this is what the state remembers\.\n/);
   expect(silent.stdout).toContain("quota: unknown, only a running worker counts it");
   const explained = await place.plenum("explain", "10169");
   expect([explained.code, explained.stdout]).toEqual([

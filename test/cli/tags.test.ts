@@ -80,10 +80,7 @@ test("reports unknown ids and still prints the known ones", async () => {
     "No tag that fits belongs to the system 999999. `plenum systems` lists the systems.",
   ]);
   const wrong = await place.plenum("tags", "--class", "cold");
-  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([
-    78,
-    "There is no class cold under `read`; there are warm.",
-  ]);
+  expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, "There is no class cold under `read`; there are warm."]);
 });
 
 test("prints the inventory of a running worker with value, age, class and log", async () => {
@@ -94,9 +91,7 @@ test("prints the inventory of a running worker with value, age, class and log", 
   await expect
     .poll(async () => (await own()).filter(({ hasLog }) => hasLog !== null).length, { timeout: 40_000 })
     .toBe(8);
-  await expect
-    .poll(async () => (await own()).some(({ readAt }) => readAt !== null), { timeout: 40_000 })
-    .toBe(true);
+  await expect.poll(async () => (await own()).some(({ readAt }) => readAt !== null), { timeout: 40_000 }).toBe(true);
   const rows = await own();
   expect(rows.filter(({ hasLog }) => hasLog === false).map(({ id }) => id)).toEqual(["10170"]);
   expect(rows.find(({ class: name }) => name === "warm")).toMatchObject({ value: expect.anything() });
@@ -105,9 +100,7 @@ test("prints the inventory of a running worker with value, age, class and log", 
   const shown = await place.plenum("tags", "--search", "10169");
   expect(shown.stdout).toMatch(/\n10169 /);
   expect(onlyLine(shown.stderr)).toMatch(/^1 tag of main, as the worker listed them [\d.]+ (s|min) ago\.$/);
-  expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(
-    before,
-  );
+  expect(service.simulator.truth.requests().filter(({ path }) => path.endsWith("/tags"))).toHaveLength(before);
   // Which tags a system has the worker was not told to learn: it asks for us.
   const [system] = await rowsOf("systems", "--site", "6");
   expect((await rowsOf("tags", "--system", system?.id ?? "")).length).toBeGreaterThan(0);

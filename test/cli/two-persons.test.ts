@@ -41,9 +41,7 @@ test("lists each change, approves it with a key, and the running worker applies 
   expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "not-armed" });
   expect((await place.plenum("status")).stdout).toContain("run plenum writes arm once");
   expect((await place.plenum("writes", "arm")).code).toBe(0);
-  await expect
-    .poll(async () => (await place.plenum("status")).stdout)
-    .not.toContain("run plenum writes arm once");
+  await expect.poll(async () => (await place.plenum("status")).stdout).not.toContain("run plenum writes arm once");
   expect(data(await place.plenum("write", "10169", "75", "--json"))).toMatchObject({ reason: "unapproved" });
   expect((await place.plenum("status")).stdout).toContain("What may be written is not approved as it stands");
 

@@ -69,11 +69,7 @@ const CASES: readonly (readonly [typed: string, code: number, sentence: RegExp])
   ["audit show --source nowhere", 78, NO_SOURCE],
   ["audit show --command nosuch", 78, /^The audit log has no record of a command nosuch\.$/],
   ["audit show --tag 88888888", 78, /^The audit log has no record about a tag 88888888\.$/],
-  [
-    "audit show --kind nosuch*",
-    78,
-    /^The audit log has no record of a step nosuch\*\. Its steps are .*rejected/,
-  ],
+  ["audit show --kind nosuch*", 78, /^The audit log has no record of a step nosuch\*\. Its steps are .*rejected/],
   ["plan --source nowhere", 78, NO_SOURCE],
   ["gaps 10001 99999999", 78, NO_TAG],
   ["gaps --source nowhere", 78, NO_SOURCE],
@@ -124,8 +120,7 @@ test("every command that takes a name is in the table", async () => {
       for (const { long, flags } of each.options) {
         const [, value = ""] = /(<[^>]+>)$/.exec(flags) ?? [];
         if (!names.test(value) || made.test(`${path} ${long}`)) continue;
-        if (!typed.some((line) => line.startsWith(path) && line.includes(` ${long} `)))
-          missing.push(`${path} ${long}`);
+        if (!typed.some((line) => line.startsWith(path) && line.includes(` ${long} `))) missing.push(`${path} ${long}`);
       }
       const [argument] = each.registeredArguments;
       const takes = argument !== undefined && names.test(argument.name());
@@ -157,8 +152,7 @@ describe("what there is not is named", () => {
     const worker = place.start("run", "--arm-writing");
     await worker.says("Plenum is running");
     // Waits for the first listing, which the commands below compare with.
-    const listed = async (what: string) =>
-      (await place.plenum(what)).stderr.includes("as the worker listed them");
+    const listed = async (what: string) => (await place.plenum(what)).stderr.includes("as the worker listed them");
     for (const what of ["tags", "gateways", "hosts", "systems"])
       await expect.poll(() => listed(what), { timeout: 120_000 }).toBe(true);
 
@@ -169,8 +163,7 @@ describe("what there is not is named", () => {
       for (const [n, [typed, code, sentence]] of cases.entries()) {
         const each = ended[n];
         const text = onlyLine((each?.stderr ?? "").replace(HELP, ""));
-        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout))
-          wrong.push({ typed, ...each });
+        if (each?.code !== code || !sentence.test(text) || !stdout.test(each.stdout)) wrong.push({ typed, ...each });
       }
     };
     await walk(WITH_WORKER, /^rejected \(/);

@@ -49,9 +49,7 @@ async function play(seed: number): Promise<CampaignResult> {
       spread: "0s",
       schedules: { alarms: "* * * * *" },
       read: [{ name: "all", every: "1m", select: { ids: tags } }],
-      history: [
-        { name: "fine", resolution: "5m", every: "5m", backfill: "1h", select: { ids: tags.slice(0, 5) } },
-      ],
+      history: [{ name: "fine", resolution: "5m", every: "5m", backfill: "1h", select: { ids: tags.slice(0, 5) } }],
     },
     state: { max_age: "1d" },
     commands: {
@@ -105,18 +103,7 @@ async function play(seed: number): Promise<CampaignResult> {
   }
 
   async function trouble(): Promise<void> {
-    const kind = random.pick([
-      "step",
-      "step",
-      "step",
-      "right",
-      "dst",
-      "freeze",
-      "suspend",
-      "slew",
-      "restart",
-      "ahead",
-    ]);
+    const kind = random.pick(["step", "step", "step", "right", "dst", "freeze", "suspend", "slew", "restart", "ahead"]);
     const ms = logUniform(random, SECOND_MS, 10 * DAY_MS);
     story.push(`${Math.round(clock.monotonic() / SECOND_MS)} s: ${kind} ${Math.round(ms / SECOND_MS)} s`);
     if (kind === "step") step(random.chance(0.5) ? ms : -ms);

@@ -25,9 +25,7 @@ test("a step is told at the next look, with its size, and is over after two repl
   expect(doubt.notices()).toEqual([expect.stringMatching(/went back by 3600 s at 2026-06-01T12:00:00.000Z/)]);
   expect(lines).toMatchObject([{ level: 40, seconds: -3_600 }]);
   expect((await metrics.clockInDoubt.get()).values[0]?.value).toBe(1);
-  expect((await metrics.clockSteps.get()).values).toMatchObject([
-    { labels: { direction: "back" }, value: 1 },
-  ]);
+  expect((await metrics.clockSteps.get()).values).toMatchObject([{ labels: { direction: "back" }, value: 1 }]);
   doubt.compared("main", 500);
   doubt.compared("main", -HOUR_MS);
   doubt.compared("main", 500);

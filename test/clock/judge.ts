@@ -79,10 +79,7 @@ export function createClockJudge(tags: readonly string[]): ClockJudge {
     };
   }
 
-  function wrote(
-    body: string,
-    { measuredMs, trueMs, wallMs }: Moment & { readonly measuredMs: number },
-  ): void {
+  function wrote(body: string, { measuredMs, trueMs, wallMs }: Moment & { readonly measuredMs: number }): void {
     const { tags } = JSON.parse(body) as { readonly tags: readonly { readonly value: number }[] };
     const unlawful = (text: string) => complain("commands are lawful", text);
     const differMs = Math.abs(wallMs - trueMs);

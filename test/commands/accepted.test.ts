@@ -52,12 +52,8 @@ describe("what is told when a command is accepted", () => {
   test("says how long a pause of the service makes it wait, and the wait is not longer", async () => {
     const rig = await rigWith();
     const [tag = ""] = rig.tags;
-    rig.simulator.control.setFaults([
-      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } },
-    ]);
-    const refused = expect(
-      rig.source.read([tag], "on-demand", new AbortController().signal),
-    ).rejects.toThrow();
+    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } }]);
+    const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
     await rig.clock.advance(1_000);
     await refused;
     const sentAtMs = rig.clock.now();

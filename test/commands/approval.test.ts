@@ -130,12 +130,8 @@ describe("without an approval", () => {
     const { rig, config, tag, file, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart({ ...config, approval: { ...(config.approval as object), file } as never });
-    rig.simulator.control.setFaults([
-      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 60 } },
-    ]);
-    const refused = expect(
-      rig.source.read([tag], "on-demand", new AbortController().signal),
-    ).rejects.toThrow();
+    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 60 } }]);
+    const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
     await rig.clock.advance(1_000);
     await refused;
     await rig.send({ id: "waiting", tag, value: 22, ttl_s: 300 });
@@ -168,9 +164,7 @@ describe("two have to agree", () => {
     expect(refused({ a: ` ${key}` })).toContain("Ed25519 public key");
     expect(refused({ a: key.replace("=", "") })).toContain("Ed25519 public key");
     const rsa = generateKeyPairSync("rsa", { modulusLength: 2048 }).publicKey;
-    expect(refused({ a: rsa.export({ format: "der", type: "spki" }).toString("base64") })).toContain(
-      "Ed25519",
-    );
+    expect(refused({ a: rsa.export({ format: "der", type: "spki" }).toString("base64") })).toContain("Ed25519");
     expect(refused({ a: key }, 2)).toContain("only 1");
     expect(refused({})).toContain("at least one");
     expect(refused({ a: key })).toBeUndefined();

@@ -78,9 +78,7 @@ test("the head is told with each write and once an hour; whoever kept it finds a
   await rig.clock.advance(10_000);
   const heads = async () => {
     const events = await (rig as Rig).store.outbox.latest(1_000);
-    return events
-      .flatMap(({ event }) => (event.type === "audit-head" ? [event.data as AuditHead] : []))
-      .reverse();
+    return events.flatMap(({ event }) => (event.type === "audit-head" ? [event.data as AuditHead] : [])).reverse();
   };
   const [kept] = await heads();
   expect(kept).toBeDefined();

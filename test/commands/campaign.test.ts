@@ -12,15 +12,7 @@ test(`${COMMANDS} commands of every kind: no unlawful write, one write an id at 
   // The campaign has to have tried what it is about.
   expect(report.writes).toBeGreaterThan(COMMANDS / 40);
   expect(report.restarts).toBeGreaterThan(3);
-  for (const reason of [
-    "duplicate",
-    "retained",
-    "expired",
-    "out-of-range",
-    "invalid",
-    "flood",
-    "superseded",
-  ]) {
+  for (const reason of ["duplicate", "retained", "expired", "out-of-range", "invalid", "flood", "superseded"]) {
     expect(report.reasons[reason], `${reason}, ${replay}`).toBeGreaterThan(COMMANDS / 4_000);
   }
 }, 600_000);

@@ -321,8 +321,7 @@ export async function runCampaign(options: {
     (record) => record.commandId,
   );
   const accepted = new Set(accepts.keys());
-  const isEnd = (step: string) =>
-    !["accepted", "sending", "writing-stopped", "writing-released"].includes(step);
+  const isEnd = (step: string) => !["accepted", "sending", "writing-stopped", "writing-released"].includes(step);
   const endings = audit.filter(({ step }) => isEnd(step));
   const audited = countBy(endings, (record) => `${record.commandId} ${record.step}`);
   const told = countBy(results, (result) => `${result.commandId} ${result.outcome}`);
@@ -337,9 +336,7 @@ export async function runCampaign(options: {
   }
   for (const key of new Set([...audited.keys(), ...told.keys()])) {
     if (audited.get(key) !== told.get(key))
-      violations.push(
-        `${key} was audited ${audited.get(key) ?? 0} times and told ${told.get(key) ?? 0} times`,
-      );
+      violations.push(`${key} was audited ${audited.get(key) ?? 0} times and told ${told.get(key) ?? 0} times`);
   }
   for (const id of writesOf.keys()) if (!accepted.has(id)) violations.push(`${id} was never accepted`);
   const report: CampaignReport = {

@@ -32,9 +32,7 @@ function token(abilities: readonly string[], site: number) {
 async function gatewaysOffline(rig: Rig): Promise<void> {
   const set = documentSet("gateway", "main");
   const all = await rig.store.documents<{ readonly value: object }>(set);
-  const put = [...all].map(
-    ([id, held]) => [id, { ...held, value: { ...held.value, online: false } }] as const,
-  );
+  const put = [...all].map(([id, held]) => [id, { ...held, value: { ...held.value, online: false } }] as const);
   await rig.store.commit({ documents: [{ set, put }] });
 }
 
@@ -89,11 +87,7 @@ describe("without one condition nothing is written:", () => {
     ["time to live", "expired", { arrival: { expirySeconds: 0 } }],
     ["the sender's clock", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
     ["not our own message", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],
-    [
-      "a small message",
-      "too-large",
-      { config: { max_payload_bytes: 64 }, command: { source: "x".repeat(64) } },
-    ],
+    ["a small message", "too-large", { config: { max_payload_bytes: 64 }, command: { source: "x".repeat(64) } }],
     ["a known form", "invalid", { command: { priority: 8 } }],
   ];
   test.each(cases)("%s (%s)", async (_what, reason, each) => {

@@ -102,24 +102,14 @@ describe("a command that goes well", () => {
 
 describe("what became of the write decides the result; it is never sent again", () => {
   const cases: readonly [string, RigOptions, string, string | null][] = [
-    [
-      "the connection is cut after it was carried out",
-      fault({ kind: "cut", after_bytes: 10 }),
-      "confirmed",
-      null,
-    ],
+    ["the connection is cut after it was carried out", fault({ kind: "cut", after_bytes: 10 }), "confirmed", null],
     ["the connection is reset before", fault({ kind: "reset" }), "mismatch", "mismatch"],
     ["the connection is reset after", fault({ kind: "reset", effect: "applied" }), "confirmed", null],
     ["the answer never comes", fault({ kind: "slow", delay_ms: 120_000 }), "confirmed", null],
     ["429", fault({ kind: "throttled", retry_after_s: 5 }), "rejected", "throttled"],
     ["503", fault({ kind: "maintenance", retry_after: 5 }), "rejected", "throttled"],
     ["503 as a page", fault({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch", "mismatch"],
-    [
-      "503 of a proxy that lost the answer",
-      fault({ kind: "html", status: 503, effect: "applied" }),
-      "confirmed",
-      null,
-    ],
+    ["503 of a proxy that lost the answer", fault({ kind: "html", status: 503, effect: "applied" }), "confirmed", null],
     ["401", fault({ kind: "error", status: 401 }), "rejected", "refused-by-service"],
     ["403", fault({ kind: "error", status: 403 }), "rejected", "refused-by-service"],
     ["404", fault({ kind: "error", status: 404 }), "rejected", "refused-by-service"],
@@ -142,12 +132,7 @@ describe("what became of the write decides the result; it is never sent again", 
     ["errors beside data", fault({ kind: "errors_and_data" }), "confirmed", null],
     ["broken JSON", fault({ kind: "malformed" }), "confirmed", null],
     ["the device ignores it", { simulator: { writes: { ignored_tags: ["FIRST"] } } }, "mismatch", "mismatch"],
-    [
-      "the device clamps it",
-      { simulator: { writes: { clamp: { FIRST: [0, 21] } } } },
-      "mismatch",
-      "mismatch",
-    ],
+    ["the device clamps it", { simulator: { writes: { clamp: { FIRST: [0, 21] } } } }, "mismatch", "mismatch"],
     ["the device takes its time", { simulator: { writes: { settle_ms: 4_000 } } }, "confirmed", null],
     [
       "the answer does not list the tag",
@@ -220,9 +205,7 @@ describe("what became of the write decides the result; it is never sent again", 
     );
     await rig.send({ id: "h", writes });
     await rig.clock.advance(20_000);
-    expect((await rig.results()).slice(3).map((result) => result.outcome)).toEqual(
-      Array(3).fill("confirmed"),
-    );
+    expect((await rig.results()).slice(3).map((result) => result.outcome)).toEqual(Array(3).fill("confirmed"));
     expect(rig.posts.map((post) => post.length)).toEqual([3, 1, 1, 1]);
   });
 });
@@ -280,12 +263,8 @@ describe("waiting for the quota", () => {
   /** The service asks for 100 s of patience, so every lane waits. */
   async function held(options: RigOptions = {}) {
     const rig = await rigWith(options);
-    rig.simulator.control.setFaults([
-      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 100 } },
-    ]);
-    const refused = expect(
-      rig.source.read([firstTag], "on-demand", new AbortController().signal),
-    ).rejects.toThrow();
+    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 100 } }]);
+    const refused = expect(rig.source.read([firstTag], "on-demand", new AbortController().signal)).rejects.toThrow();
     await rig.clock.advance(1_000);
     await refused;
     return rig;
@@ -429,24 +408,21 @@ describe("closed doors", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test.each([-40, 40])(
-    "a clock that differs from the service's by %i s closes writing",
-    async (clock_skew_s) => {
-      const rig = await rigWith({ simulator: { clock_skew_s } });
-      // Accepted while nothing is known of the service's clock, judged again before it leaves.
-      await rig.send({ id: "a", tag: firstTag, value: 22 });
-      const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
-      await rig.clock.advance(100);
-      await read;
-      await rig.send({ id: "b", tag: rig.tags[1], value: 22 });
-      await rig.clock.advance(5_000);
-      expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
-        ["b", "clock-skew"],
-        ["a", "clock-skew"],
-      ]);
-      expect(rig.posts).toEqual([]);
-    },
-  );
+  test.each([-40, 40])("a clock that differs from the service's by %i s closes writing", async (clock_skew_s) => {
+    const rig = await rigWith({ simulator: { clock_skew_s } });
+    // Accepted while nothing is known of the service's clock, judged again before it leaves.
+    await rig.send({ id: "a", tag: firstTag, value: 22 });
+    const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
+    await rig.clock.advance(100);
+    await read;
+    await rig.send({ id: "b", tag: rig.tags[1], value: 22 });
+    await rig.clock.advance(5_000);
+    expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
+      ["b", "clock-skew"],
+      ["a", "clock-skew"],
+    ]);
+    expect(rig.posts).toEqual([]);
+  });
 
   test("what cannot be recorded is not written: at arrival, before sending, and a result is told once it can be", async () => {
     const rig = await rigWith();
@@ -510,11 +486,7 @@ describe("the same again", () => {
     const rig = await rigWith();
     await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag: firstTag, value: 22 })));
     await rig.clock.advance(5_000);
-    expect((await rig.results()).map((result) => result.outcome)).toEqual([
-      "duplicate",
-      "duplicate",
-      "confirmed",
-    ]);
+    expect((await rig.results()).map((result) => result.outcome)).toEqual(["duplicate", "duplicate", "confirmed"]);
   });
 
   test("a week later an id is forgotten, and its command is too old by then", async () => {
@@ -539,14 +511,7 @@ describe("the same again", () => {
     await rig.clock.advance(5_000);
     expect(rig.posts.flat()).toHaveLength(3);
     const reasons = (await rig.results()).map((result) => result.reason ?? result.outcome);
-    expect(reasons.toSorted()).toEqual([
-      "confirmed",
-      "confirmed",
-      "confirmed",
-      "too-many",
-      "too-many",
-      "too-many",
-    ]);
+    expect(reasons.toSorted()).toEqual(["confirmed", "confirmed", "confirmed", "too-many", "too-many", "too-many"]);
     rig.clock.stepWall(3_600_000);
     await rig.compareClocks();
     await rig.send({ id: "b", tag: rig.tags[7], value: 22 });
@@ -562,13 +527,7 @@ describe("the same again", () => {
       await rig.restart();
     }
     expect(rig.posts).toHaveLength(3);
-    expect((await rig.results()).map((result) => result.reason)).toEqual([
-      null,
-      null,
-      null,
-      "too-many",
-      "too-many",
-    ]);
+    expect((await rig.results()).map((result) => result.reason)).toEqual([null, null, null, "too-many", "too-many"]);
     await rig.clock.advance(86_400_000);
     await rig.send({ id: "next day", tag: firstTag, value: 23 });
     await rig.clock.advance(5_000);

@@ -79,9 +79,7 @@ describe("a flood", () => {
 
   test("of commands that cannot leave is stopped at 20 a minute and tag", async () => {
     const { rig, tag } = await newRig();
-    rig.simulator.control.setFaults([
-      { when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } },
-    ]);
+    rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } }]);
     const read = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
     await rig.clock.advance(1_000);
     await read;

@@ -344,9 +344,7 @@ describe("before sending", () => {
     // 12:00 UTC is 13:00 in Oslo in November.
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
-    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe(
-      "outside-hours",
-    );
+    expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe("outside-hours");
   });
 
   test("a gateway of which the service does not say whether it is online is not offline", () => {
@@ -362,17 +360,15 @@ describe("before sending", () => {
       "The gateway is offline: 2.",
     );
     const named = { ...setpoint, gateway_id: "2" };
-    expect(
-      checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] })),
-    ).toBeNull();
+    expect(checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] }))).toBeNull();
   });
 
   test("a write that ends within the hours passes, also over midnight", () => {
     const timed = { forMs: 3_600_000, entry: { ...restorable, hours: "12:00-14:01" } };
     expect(checkDispatch(dispatch(timed))).toBeNull();
-    expect(
-      checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message,
-    ).toBe("The tag may be written from 12:00 to 14:00 only, and so has it to be put back.");
+    expect(checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message).toBe(
+      "The tag may be written from 12:00 to 14:00 only, and so has it to be put back.",
+    );
     const night = { ...restorable, hours: "13:00-02:00" };
     expect(checkDispatch(dispatch({ forMs: 12 * 3_600_000, entry: night }))).toBeNull();
     expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
@@ -396,15 +392,10 @@ describe("before sending", () => {
           fc.pre(Math.abs(Math.abs(value - present) - 3) > 1e-9);
           const passedArrival = arrivalReason(arrival({ value })) === null;
           const passedDispatch =
-            checkDispatch(
-              dispatch({ value, current: reading(present, ageMs), past: past([NOW - sinceWriteMs]) }),
-            ) === null;
+            checkDispatch(dispatch({ value, current: reading(present, ageMs), past: past([NOW - sinceWriteMs]) })) ===
+            null;
           const lawful =
-            value >= 15 &&
-            value <= 25 &&
-            Math.abs(value - present) <= 3 &&
-            ageMs <= 60_000 &&
-            sinceWriteMs >= 60_000;
+            value >= 15 && value <= 25 && Math.abs(value - present) <= 3 && ageMs <= 60_000 && sinceWriteMs >= 60_000;
           expect(passedArrival && passedDispatch).toBe(lawful);
         },
       ),

@@ -34,9 +34,7 @@ if (values.mosquitto) {
     const report = await runCampaign({ seed: next, commands: Math.min(EACH, Number(total) - commands) });
     commands += report.commands;
     writes += report.writes;
-    say(
-      `seed ${next}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`,
-    );
+    say(`seed ${next}: ${commands} commands so far, ${writes} writes, ${report.restarts} restarts in this one`);
     judge(report.violations);
   }
 }

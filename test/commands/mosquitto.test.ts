@@ -23,7 +23,6 @@ describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
       "read",
       "write",
     ]);
-    for (const end of ENDS)
-      expect(report.reasons[end] ?? 0, `${end}, ${replay}`).toBeGreaterThan(leastOf(MESSAGES));
+    for (const end of ENDS) expect(report.reasons[end] ?? 0, `${end}, ${replay}`).toBeGreaterThan(leastOf(MESSAGES));
   }, 420_000);
 });

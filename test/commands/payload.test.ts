@@ -139,20 +139,16 @@ test("10,000 mutilated commands are refused, or still say a finite number or a b
   ];
   const change = fc.record({ at: fc.nat(200), take: fc.nat(3), put: fc.uint8Array({ maxLength: 3 }) });
   fc.assert(
-    fc.property(
-      fc.constantFrom(...lawful),
-      fc.array(change, { minLength: 1, maxLength: 3 }),
-      (text, changes) => {
-        const bytes = [...new TextEncoder().encode(text)];
-        for (const { at, take, put } of changes) bytes.splice(at % (bytes.length + 1), take, ...put);
-        const parsed = parsePayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
-        if (!("requests" in parsed)) return;
-        for (const { value, id, tagId } of parsed.requests) {
-          expect(typeof value === "boolean" || Number.isFinite(value)).toBe(true);
-          expect(id.length * tagId.length).toBeGreaterThan(0);
-        }
-      },
-    ),
+    fc.property(fc.constantFrom(...lawful), fc.array(change, { minLength: 1, maxLength: 3 }), (text, changes) => {
+      const bytes = [...new TextEncoder().encode(text)];
+      for (const { at, take, put } of changes) bytes.splice(at % (bytes.length + 1), take, ...put);
+      const parsed = parsePayload(arrival(Uint8Array.from(bytes), { tagId: null }), true);
+      if (!("requests" in parsed)) return;
+      for (const { value, id, tagId } of parsed.requests) {
+        expect(typeof value === "boolean" || Number.isFinite(value)).toBe(true);
+        expect(id.length * tagId.length).toBeGreaterThan(0);
+      }
+    }),
     { numRuns: 10_000, seed },
   );
 });

@@ -39,8 +39,7 @@ async function rigWith(entry: object = {}) {
         },
       ],
     });
-  const outcomes = async () =>
-    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
   const lost = async () =>
     (await rig.store.outbox.latest(100, ["command-not-restored"])).map(
       ({ event }) => event as Event<"command-not-restored">,
@@ -63,9 +62,7 @@ describe("the end of a write for a time", () => {
     const { rig, tag, restart, setGateways, outcomes, lost, kinds, overdue, back } = await rigWith();
     await overdue(() => setGateways(false));
     expect(rig.commands.notices()).toEqual([
-      expect.stringMatching(
-        `Tag ${tag} still holds 22, written by a: 20 should hold again since .*It is tried until`,
-      ),
+      expect.stringMatching(`Tag ${tag} still holds 22, written by a: 20 should hold again since .*It is tried until`),
     ]);
     await rig.clock.advance(2 * HOUR_MS);
     await restart();
@@ -179,9 +176,7 @@ describe("the end of a write for a time", () => {
     ["refused-by-service", { kind: "error", status: 422 }],
   ])("that has left is never sent again: %s is told as not restored", async (reason, fault) => {
     const { rig, outcomes, lost, overdue } = await rigWith();
-    await overdue(() =>
-      rig.simulator.control.setFaults([{ match: { endpoints: ["write"] }, fault }] as never),
-    );
+    await overdue(() => rig.simulator.control.setFaults([{ match: { endpoints: ["write"] }, fault }] as never));
     await rig.clock.advance(HOUR_MS);
     expect((await outcomes()).slice(1)).toEqual([["a/restore", "rejected", reason]]);
     expect(rig.posts).toHaveLength(2);
@@ -214,8 +209,7 @@ describe("the end of a write for a time", () => {
   });
 
   test("every refusal of the gate is decided: what says 'not now' is tried again, what says 'not this' is told", () => {
-    const finish = (reason: (typeof REFUSALS)[number]) =>
-      ({ outcome: "rejected", reason, message: "" }) as const;
+    const finish = (reason: (typeof REFUSALS)[number]) => ({ outcome: "rejected", reason, message: "" }) as const;
     expect(REFUSALS.filter((reason) => maybeLater(finish(reason)))).toEqual([
       "disabled",
       "killed",

@@ -111,8 +111,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const virtual = createVirtualClock(START_MS);
   // A real wall clock knows whole milliseconds only.
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  const service =
-    options.ownTime === true ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
+  const service = options.ownTime === true ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
   const simulator = createSimulator(
     { sites: [SITE, BOOLEAN_SITE], epoch: START_MS, alarms: { recorded: false }, ...options.simulator },
     { now: () => service.now() },
@@ -248,10 +247,8 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     },
     results: told,
     result: async (id) => (await told()).find((each) => each.commandId === id),
-    audit: async () =>
-      (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
-    requests: (endpoint) =>
-      simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,
+    audit: async () => (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
+    requests: (endpoint) => simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,
     async restart(input) {
       await life.kill();
       life = start(input);
@@ -274,11 +271,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
   };
 }
 
-export function arrivalOf(
-  payload: string | Uint8Array,
-  receivedAtMs: number,
-  changes: Partial<Arrival> = {},
-): Arrival {
+export function arrivalOf(payload: string | Uint8Array, receivedAtMs: number, changes: Partial<Arrival> = {}): Arrival {
   return {
     via: "broker",
     topic: "plenum/cmd/main/set",

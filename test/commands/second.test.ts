@@ -27,8 +27,7 @@ async function start(entry: object = {}, onPost?: () => Promise<void>) {
   const command = (id: string, more: object = {}) => rig.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
   const second = (id: string, value: unknown = 22, changes: Partial<Arrival> = {}) =>
     rig.send({ second: id, value }, { ...SECOND, ...changes });
-  const outcomes = async () =>
-    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
   return { rig, tag, free, config, command, second, outcomes };
 }
 
@@ -148,12 +147,7 @@ describe("a word that does not count", () => {
     ["a command on the second's topic", { id: "c", tag: "10250", value: 22 }, SECOND, "invalid"],
     ["a bare value on the second's topic", 22, SECOND, "invalid"],
     ["on a topic of commands", { second: "a", value: 22 }, {}, "invalid"],
-    [
-      "our own event",
-      { second: "a", value: 22 },
-      { ...SECOND, properties: { "plenum-event-id": "x" } },
-      "loop",
-    ],
+    ["our own event", { second: "a", value: 22 }, { ...SECOND, properties: { "plenum-event-id": "x" } }, "loop"],
   ];
   test.each(cases)("%s: %j", async (_what, payload, changes, reason) => {
     const { rig, command, outcomes } = await start();
@@ -203,22 +197,19 @@ describe("the command line", () => {
 });
 
 describe("a kill", () => {
-  test.each(["before the word", "after the word"])(
-    "%s: it has ended, and nothing was written",
-    async (when) => {
-      const { rig, config, command, second, outcomes } = await start();
-      await command("a");
-      if (when === "after the word") await second("a");
-      await rig.restart(config);
-      await second("a");
-      await rig.clock.advance(60_000);
-      expect((await outcomes()).toSorted()).toEqual([
-        ["a", "expired", "stopped"],
-        ["a/second", "rejected", "wrong-second"],
-      ]);
-      expect(rig.posts).toEqual([]);
-    },
-  );
+  test.each(["before the word", "after the word"])("%s: it has ended, and nothing was written", async (when) => {
+    const { rig, config, command, second, outcomes } = await start();
+    await command("a");
+    if (when === "after the word") await second("a");
+    await rig.restart(config);
+    await second("a");
+    await rig.clock.advance(60_000);
+    expect((await outcomes()).toSorted()).toEqual([
+      ["a", "expired", "stopped"],
+      ["a/second", "rejected", "wrong-second"],
+    ]);
+    expect(rig.posts).toEqual([]);
+  });
 
   test("after it left: never sent again", async () => {
     const { rig, config, command, second, outcomes } = await start();

@@ -16,8 +16,7 @@ async function rigWith(entry: object = {}, options: RigOptions = {}) {
   const allow = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, restore: true };
   await rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
   const restart = () => rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
-  const outcomes = async () =>
-    (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
   return { rig, tag, restart, outcomes };
 }
 

@@ -7,12 +7,7 @@ import { createInterface } from "node:readline";
 import type { CommandResult } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import {
-  AUDIT_LOG,
-  type AuditRecord,
-  type AuditVerdict,
-  verifyAudit,
-} from "#src/engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";

@@ -15,10 +15,7 @@ const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)),
 
 describe("what is approved besides the section `commands`", () => {
   test.each([
-    [
-      "another service",
-      { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } },
-    ],
+    ["another service", { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } }],
     ["another zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
     ["another authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
     [

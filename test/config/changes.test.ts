@@ -152,9 +152,7 @@ describe("what a change of the file would do", () => {
     const pathsOf = (before: Config, after: Config) =>
       changesBetween(before, after).map(({ path, before: was, after: now }) => [path, was, now]);
     expect(pathsOf(limits(24), limits(22))).toEqual([["commands.allow.10.max", "24", "22"]]);
-    expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([
-      ["commands.allow.main/10.max", "24", "22"],
-    ]);
+    expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
   });
 
   test("a list whose entries have no name is one change", () => {
@@ -200,9 +198,7 @@ describe("what a change of the file would do", () => {
   test("with other sources what may be written waits as well", () => {
     const all = changed((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
-      whole.commands.allow = [
-        { type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 },
-      ];
+      whole.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
     });
     expect(all.every(({ effect }) => effect === "restart")).toBe(true);
   });

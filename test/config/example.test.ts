@@ -70,13 +70,9 @@ describe("config/example.yaml", () => {
 
   test("has every option that the schema knows, and no other", () => {
     const known = new Set(optionPaths(Config));
-    const used = new Set([
-      ...usedPaths(parse(text), known),
-      ...usedPaths({ state: parse(fleetIn(text)) }, known),
-    ]);
+    const used = new Set([...usedPaths(parse(text), known), ...usedPaths({ state: parse(fleetIn(text)) }, known)]);
     // Of {file: …} or {env: …} one form is enough.
-    const other = (path: string) =>
-      path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
+    const other = (path: string) => path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
@@ -131,9 +127,7 @@ describe("config/example.yaml", () => {
         "sources.campus.read",
         "sources.campus.history",
         "sources.campus.silent_sensors.exclude",
-        ...["classes", "ids", "sites", "systems"].map(
-          (name) => `sources.campus.silent_sensors.may_rest.${name}`,
-        ),
+        ...["classes", "ids", "sites", "systems"].map((name) => `sources.campus.silent_sensors.may_rest.${name}`),
         ...["url", "client_id", "username", "password", "tls"].map((name) => `sinks.broker.mqtt.${name}`),
         "sinks.broker.mqtt.commands.enabled",
         ...["url", "org", "bucket", "token", "measurement_prefix", "tags", "proxy", "ca_file"].map(
@@ -148,16 +142,9 @@ describe("config/example.yaml", () => {
           ...["access_key_id.file", "access_key_id.env", "secret_access_key.env"],
         ].map((name) => `sinks.tables-in-s3.parquet.s3.${name}`),
         ...["kinds", "priorities", "sources"].map((name) => `sinks.tickets.filter.${name}`),
-        ...[
-          "token.file",
-          "token.env",
-          "fold.storm",
-          "quiet",
-          "status_url",
-          "proxy",
-          "ca_file",
-          "allow_networks",
-        ].map((name) => `sinks.chat.slack.${name}`),
+        ...["token.file", "token.env", "fold.storm", "quiet", "status_url", "proxy", "ca_file", "allow_networks"].map(
+          (name) => `sinks.chat.slack.${name}`,
+        ),
         ...["url", "user", "token.file", "token.env", "project", "priority", "labels", "fields"].map(
           (name) => `sinks.issues.jira.${name}`,
         ),

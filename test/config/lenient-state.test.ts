@@ -20,8 +20,7 @@ describe("the section state of a file that is otherwise wrong", () => {
   });
 
   test("says that it is a fleet's, also where the address is wrong or unknown", () => {
-    const read = (postgres: string) =>
-      lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
+    const read = (postgres: string) => lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });
     expect(read(`{ url: '\${NONE}' }`)).toMatchObject({ isFleet: true, postgres: null });

@@ -61,13 +61,10 @@ test("refuses a token file that is missing so far, by its name", () => {
   expect(refused(join(folder, "token"))).toEqual([HEADER]);
 });
 
-test.skipIf(process.platform === "win32")(
-  "reads no secret from /proc behind a link that was laid later",
-  () => {
-    const file = join(folder, "later");
-    const ref = SecretRef.parse({ file });
-    symlinkSync("/proc/self/environ", file);
-    expect(() => readSecret(ref)).toThrow(/is refused/);
-    expect(SecretRef.safeParse({ file }).success).toBe(false);
-  },
-);
+test.skipIf(process.platform === "win32")("reads no secret from /proc behind a link that was laid later", () => {
+  const file = join(folder, "later");
+  const ref = SecretRef.parse({ file });
+  symlinkSync("/proc/self/environ", file);
+  expect(() => readSecret(ref)).toThrow(/is refused/);
+  expect(SecretRef.safeParse({ file }).success).toBe(false);
+});

@@ -344,9 +344,7 @@ describe("the file", () => {
 
   test("one that is not there, and one that is a folder", () => {
     const path = folder();
-    expect(() => load(join(path, "none.yaml"))).toThrow(
-      /^The configuration file .*none\.yaml does not exist\.$/,
-    );
+    expect(() => load(join(path, "none.yaml"))).toThrow(/^The configuration file .*none\.yaml does not exist\.$/);
     expect(() => load(path)).toThrow(/^The configuration file .* is a folder\.$/);
   });
 });

@@ -70,8 +70,7 @@ describe("a natural mistake is told with its line and what to write", () => {
 });
 
 describe("what is not ambiguous is taken", () => {
-  const parsed = (text: string) =>
-    parseYaml({ schema: Config, file: "f", text: `${SOURCE}${text}`, environment: {} });
+  const parsed = (text: string) => parseYaml({ schema: Config, file: "f", text: `${SOURCE}${text}`, environment: {} });
 
   test.each([
     ["state: { max_bytes: 1GB }", 1_000_000_000],

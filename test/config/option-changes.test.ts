@@ -29,9 +29,7 @@ function everyOption(): readonly (readonly string[])[] {
     ...["commands", "log", "sinks", "sources", "state", "status"],
   ]);
   return [
-    ...["state", "log", "status", "commands"].flatMap((section) =>
-      optionsOf([section], properties?.[section]),
-    ),
+    ...["state", "log", "status", "commands"].flatMap((section) => optionsOf([section], properties?.[section])),
     ...optionsOf(["sources", "main"], source),
     ...optionsOf(["sources", "main", "quota"], source?.properties?.quota),
   ];

@@ -73,15 +73,11 @@ describe.skipIf(own === null)("a configuration file", () => {
     const folder = folderOf();
     const file = written(folder);
     execFileSync("chown", ["12345", file]);
-    expect(refusal(file)).toContain(
-      `${file}, belongs to another user (12345; this one is 0). Run: chown 0 ${file}`,
-    );
+    expect(refusal(file)).toContain(`${file}, belongs to another user (12345; this one is 0). Run: chown 0 ${file}`);
     expect(refusal(file, 12_345), "root's folder").toBeNull();
     execFileSync("chown", ["0", file]);
     execFileSync("chown", ["12345", folder]);
-    expect(refusal(file)).toContain(
-      `The folder of the configuration file, ${folder}, belongs to another user`,
-    );
+    expect(refusal(file)).toContain(`The folder of the configuration file, ${folder}, belongs to another user`);
   });
 
   test("behind links is judged with the folder of each link", () => {
@@ -112,9 +108,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     symlinkSync(file, link);
     expect(refusal(link)).toBeNull();
     execFileSync("chown", ["-h", "12345", link]);
-    expect(refusal(link)).toContain(
-      `The link to the configuration file, ${link}, belongs to another user (12345`,
-    );
+    expect(refusal(link)).toContain(`The link to the configuration file, ${link}, belongs to another user (12345`);
   });
 
   test("that is missing, or that is a pipe of this user, passes", () => {

@@ -29,9 +29,7 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
   test("its README explains every option", () => {
     for (const key of Object.keys(schema.properties ?? {})) {
       // A group of options may be explained by its members only: `tls.ca_file`.
-      expect(readme(), `connectors/${name}/README.md does not explain ${key}`).toMatch(
-        new RegExp(`\`${key}[\`.]`),
-      );
+      expect(readme(), `connectors/${name}/README.md does not explain ${key}`).toMatch(new RegExp(`\`${key}[\`.]`));
     }
   });
 

@@ -140,9 +140,7 @@ const faults: readonly Fault[] = [
       says: /broke the connection|hung up|closed the connection/,
       secure,
       place: () =>
-        listening(
-          createServer((socket) => void socket.on("error", () => {}).once("data", () => socket.destroy())),
-        ),
+        listening(createServer((socket) => void socket.on("error", () => {}).once("data", () => socket.destroy()))),
     }),
   ),
 ];

@@ -1,13 +1,5 @@
 import { spawn } from "node:child_process";
-import {
-  existsSync,
-  readdirSync,
-  readFileSync,
-  readlinkSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, readdirSync, readFileSync, readlinkSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { createInterface } from "node:readline";
@@ -82,9 +74,7 @@ describe("the path of an event", () => {
     ["Hus 7 – å", "Hus%207%20%E2%80%93%20%C3%A5"],
     ["\ud800", "%EF%BF%BD"],
   ])("of the site %j stays below the folder", (site, part) => {
-    expect(folderOf("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(
-      `${part}/2026-11-02`,
-    );
+    expect(folderOf("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(`${part}/2026-11-02`);
   });
 
   test.each([
@@ -149,10 +139,7 @@ describe("history of several days", () => {
     ]);
     const facts = lines.map(({ data }) => data as TagHistoryFact);
     expect(facts.flatMap((fact) => [...fact.points])).toEqual(points);
-    for (const [
-      index,
-      { file, part, parts, sequence, sequenceepoch, data, ...attributes },
-    ] of lines.entries()) {
+    for (const [index, { file, part, parts, sequence, sequenceepoch, data, ...attributes }] of lines.entries()) {
       const { data: whole, ...expected } = asObject;
       expect(attributes).toEqual({ specversion: "1.0", ...expected, datacontenttype: "application/json" });
       expect({ ...(data as object), points: [] }).toEqual({ ...whole, points: [] });
@@ -177,26 +164,23 @@ describe("history of several days", () => {
 });
 
 describe("a file", () => {
-  test.each([false, true])(
-    "has its last name only when it is finished, after its time (gzip: %s)",
-    async (gzip) => {
-      const clock = monotonic();
-      const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
-      const sink = await opened(make());
-      await sink.write([valueEvent(1)], never());
-      clock.passMs(9 * 60_000);
-      await sink.write([valueEvent(2)], never());
-      expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
-      expect(ends(folder)).toEqual([".jsonl.part"]);
-      clock.passMs(60_000);
-      await sink.tick?.(never());
-      expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
-      await sink.write([valueEvent(3)], never());
-      await sink.close();
-      expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
-      expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
-    },
-  );
+  test.each([false, true])("has its last name only when it is finished, after its time (gzip: %s)", async (gzip) => {
+    const clock = monotonic();
+    const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
+    const sink = await opened(make());
+    await sink.write([valueEvent(1)], never());
+    clock.passMs(9 * 60_000);
+    await sink.write([valueEvent(2)], never());
+    expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
+    expect(ends(folder)).toEqual([".jsonl.part"]);
+    clock.passMs(60_000);
+    await sink.tick?.(never());
+    expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
+    await sink.write([valueEvent(3)], never());
+    await sink.close();
+    expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
+    expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
+  });
 
   test("is finished before it is too large", async () => {
     const { folder, make } = setUp({ gzip: true, max_file_mb: 0.001 });
@@ -291,11 +275,10 @@ test("kill -9 at any moment: what was acknowledged is in whole files, and no lin
   const { folder, make } = setUp({ gzip: true });
   const acknowledged: string[] = [];
   for (let run = 0; run < 5; run += 1) {
-    const child = spawn(
-      process.execPath,
-      ["--input-type=module-typescript", "--eval", writerProgram(folder, run)],
-      { cwd: join(import.meta.dirname, "../.."), stdio: ["ignore", "pipe", "inherit"] },
-    );
+    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", writerProgram(folder, run)], {
+      cwd: join(import.meta.dirname, "../.."),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     let lines = 0;
     for await (const id of createInterface({ input: child.stdout })) {
       acknowledged.push(id);
@@ -334,18 +317,13 @@ test("the views of the README give a value its type, whatever lines come first",
   await connection.run(`set file_search_path = '${parent}'`);
   await connection.run(views);
   for (const view of ["tag_value", "tag_history"]) {
-    const answer = await connection.runAndReadAll(
-      `select value_number, value_boolean from ${view} order by time`,
-    );
+    const answer = await connection.runAndReadAll(`select value_number, value_boolean from ${view} order by time`);
     expect(answer.columnTypes().map(String)).toEqual(["DOUBLE", "BOOLEAN"]);
     const rows = answer.getRows();
     expect(new Set(rows.map((row) => JSON.stringify(row))), view).toEqual(
       new Set(
         values.map((value) =>
-          JSON.stringify([
-            typeof value === "number" ? value : null,
-            typeof value === "boolean" ? value : null,
-          ]),
+          JSON.stringify([typeof value === "number" ? value : null, typeof value === "boolean" ? value : null]),
         ),
       ),
     );

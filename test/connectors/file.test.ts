@@ -139,11 +139,7 @@ describe("file", () => {
     const { folder, make } = setUp({ max_file_mb: 0.0005, max_total_mb: 1, keep_files: 2 });
     const sink = make();
     await sink.open(never());
-    const strangers = [
-      "events-2020-01-01.jsonl",
-      "other-2020-01-01-001.jsonl",
-      "events-2020-01-01-001.jsonl.gz",
-    ];
+    const strangers = ["events-2020-01-01.jsonl", "other-2020-01-01-001.jsonl", "events-2020-01-01-001.jsonl.gz"];
     for (const stranger of strangers) await writeFile(join(folder, stranger), "mine\n");
     for (let n = 1; n <= 6; n += 1) await sink.write([valueEvent(n)], never());
     await sink.close();
@@ -210,11 +206,10 @@ describe("file", () => {
 
   test("what was acknowledged before kill -9 is on disk", async () => {
     const { folder } = setUp();
-    const child = spawn(
-      process.execPath,
-      ["--input-type=module-typescript", "--eval", writerProgram(folder)],
-      { cwd: join(import.meta.dirname, "../.."), stdio: ["ignore", "pipe", "inherit"] },
-    );
+    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", writerProgram(folder)], {
+      cwd: join(import.meta.dirname, "../.."),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     const acknowledged: string[] = [];
     for await (const id of createInterface({ input: child.stdout })) {
       acknowledged.push(id);

@@ -43,8 +43,7 @@ beforeEach(async () => {
   await put("tag-system/main", TAG.id, { systemIds: ["5", "6", "unknown"] });
 });
 
-const put = (set: string, key: string, value: unknown) =>
-  store.commit({ documents: [{ set, put: [[key, value]] }] });
+const put = (set: string, key: string, value: unknown) => store.commit({ documents: [{ set, put: [[key, value]] }] });
 const hold = (set: string, key: string, value: unknown) =>
   put(set, key, { value, siteId: 1, since: "2026-01-01T00:00:00Z", missingSince: null });
 
@@ -74,11 +73,7 @@ describe("names as tags", () => {
   test("a command has the name that is known; an alarm only its site, the worker's own events nothing", async () => {
     const result = sampleEvent("command-result");
     const command = { ...result, data: { ...result.data, tagId: TAG.id } };
-    const [told, alarm, own] = await tagsOf([
-      command,
-      sampleEvent("alarm-raised"),
-      sampleEvent("delivery-gap"),
-    ]);
+    const [told, alarm, own] = await tagsOf([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);
     expect(told).toMatchObject({ name: "the name now", system: "320.001+360.001" });
     expect(alarm).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     expect(own).toEqual({ name: undefined, site_name: undefined, system: undefined });
@@ -179,27 +174,22 @@ describe("names as tags", () => {
     expect(parseLine(lineOf(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
-    "the name %j stays a tag",
-    async (_, text) => {
-      await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
-      const tag = { ...TAG, displayName: text };
-      const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
-      const events = [
-        { ...value, data: { ...value.data, tag } },
-        { ...history, data: { ...history.data, tag } },
-      ];
-      for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
-    },
-  );
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("the name %j stays a tag", async (_, text) => {
+    await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
+    const tag = { ...TAG, displayName: text };
+    const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
+    const events = [
+      { ...value, data: { ...value.data, tag } },
+      { ...history, data: { ...history.data, tag } },
+    ];
+    for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
+  });
 
   test("a further tag of the same name is refused", () => {
     const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
     expect(InfluxConfig.safeParse(config).success).toBe(true);
     const { error } = InfluxConfig.safeParse({ ...config, tags_from: ["system"] });
-    expect(error?.issues.map(({ message }) => message)).toEqual([
-      "With `tags_from` points have a tag system already.",
-    ]);
+    expect(error?.issues.map(({ message }) => message)).toEqual(["With `tags_from` points have a tag system already."]);
   });
 });
 

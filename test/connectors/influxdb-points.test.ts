@@ -47,9 +47,7 @@ describe("influxdb: points", () => {
 
   test("history gives one point a bucket at the bucket's time", () => {
     const points = pointsOf(sampleEvent("tag-history"));
-    expect(
-      points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good]),
-    ).toEqual([
+    expect(points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good])).toEqual([
       ["2026-11-02T04:00:00.000Z", 20.5, true],
       ["2026-11-02T05:00:00.000Z", undefined, false],
       ["2026-11-02T06:00:00.000Z", 21, true],
@@ -177,9 +175,7 @@ describe("influxdb: points", () => {
     ] as const) {
       const points = [one, two].flatMap(pointsOf);
       expect(new Set(points.map(keyOf)).size, one.type).toBe(2);
-      expect(new Set(points.map(({ measurement, tags }) => JSON.stringify([measurement, tags]))).size).toBe(
-        1,
-      );
+      expect(new Set(points.map(({ measurement, tags }) => JSON.stringify([measurement, tags]))).size).toBe(1);
       expect(new Set(points.map(({ timeMs }) => timeMs))).toEqual(new Set([Date.parse(one.time)]));
       expect(pointsOf(structuredClone(two)).map(keyOf)).toEqual(pointsOf(two).map(keyOf));
     }
@@ -239,42 +235,33 @@ describe("influxdb: points", () => {
     }
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
-    "the text %j stays inside its line",
-    (_, text) => {
-      for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
-        const lines = [...linesOf(event, PLAIN)];
-        expect(lines).toHaveLength(1);
-        expect(lines[0]).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
-        expect(parseLine(lines[0] ?? "").tags.site_id).toBe("1");
-      }
-    },
-  );
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("the text %j stays inside its line", (_, text) => {
+    for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
+      const lines = [...linesOf(event, PLAIN)];
+      expect(lines).toHaveLength(1);
+      expect(lines[0]).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
+      expect(parseLine(lines[0] ?? "").tags.site_id).toBe("1");
+    }
+  });
 
   test("any text at all stays inside its line", () => {
     fc.assert(
-      fc.property(
-        fc.string({ unit: "binary" }),
-        fc.constantFrom("\\", ",", "=", " ", '"', "\n"),
-        (text, awkward) => {
-          for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
-            const value = parseLine([...linesOf(awkwardValue(whole), PLAIN)][0] ?? "");
-            expect(value.fields.value).toBe(1);
-            expect(Object.keys(value.tags)).toEqual(expect.arrayContaining(["source", "site_id", "tag_id"]));
-            const alarm = parseLine([...linesOf(awkwardAlarm(whole), PLAIN)][0] ?? "");
-            expect(alarm.fields.late).toBe(false);
-          }
-        },
-      ),
+      fc.property(fc.string({ unit: "binary" }), fc.constantFrom("\\", ",", "=", " ", '"', "\n"), (text, awkward) => {
+        for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
+          const value = parseLine([...linesOf(awkwardValue(whole), PLAIN)][0] ?? "");
+          expect(value.fields.value).toBe(1);
+          expect(Object.keys(value.tags)).toEqual(expect.arrayContaining(["source", "site_id", "tag_id"]));
+          const alarm = parseLine([...linesOf(awkwardAlarm(whole), PLAIN)][0] ?? "");
+          expect(alarm.fields.late).toBe(false);
+        }
+      }),
       { seed, numRuns: 300 },
     );
   });
 
   test("a number that is none is no field", () => {
     const parts = { measurement: "m", tags: {}, timeMs: 0 };
-    expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow(
-      "NaN is no number for the field value.",
-    );
+    expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow("NaN is no number for the field value.");
   });
 
   test("a time without an offset means UTC on every machine, and an unreadable one is said", () => {

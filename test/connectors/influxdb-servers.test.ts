@@ -5,14 +5,7 @@ import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vit
 import { InfluxConfig } from "#connectors/influxdb/config.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { Event } from "#src/core/model/event.ts";
-import {
-  absent,
-  portOpen,
-  programPath,
-  type RealServer,
-  startInflux,
-  startVictoriaMetrics,
-} from "../real-servers.ts";
+import { absent, portOpen, programPath, type RealServer, startInflux, startVictoriaMetrics } from "../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 import { contextFor, never } from "./context.ts";
 
@@ -51,9 +44,9 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
       [10, null, 20, null].map((value, n) => valueEvent(n, "7", value)),
       never(),
     );
-    expect(await rows("nulls", "SELECT count(value) AS n, mean(value) AS mean FROM tag_value")).toMatchObject(
-      [{ n: 2, mean: 15 }],
-    );
+    expect(await rows("nulls", "SELECT count(value) AS n, mean(value) AS mean FROM tag_value")).toMatchObject([
+      { n: 2, mean: 15 },
+    ]);
     expect(await rows("nulls", "SELECT quality FROM tag_value WHERE quality = 'bad'")).toHaveLength(2);
   });
 
@@ -72,10 +65,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
     expect(await rows("texts", "SELECT value FROM tag_value WHERE tag_id = '10042'")).toHaveLength(13);
-    const stored = await rows(
-      "texts",
-      "SELECT behind_gateway, unit FROM tag_value WHERE tag_id =~ /^awkward/",
-    );
+    const stored = await rows("texts", "SELECT behind_gateway, unit FROM tag_value WHERE tag_id =~ /^awkward/");
     expect(stored).toHaveLength(13);
     expect(stored[1]).toMatchObject({ behind_gateway: AWKWARD_TEXTS[1], unit: AWKWARD_TEXTS[1] });
     expect(stored[4]).toMatchObject({ behind_gateway: "C:\\plant\\", unit: "C:/plant/" });
@@ -180,10 +170,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     const raised = sampleEvent("alarm-raised");
     const ends = { "1": "alarm-vanished", "2": "alarm-out-of-scope", "3": "alarm-resolved" } as const;
     for (const [id, kind] of Object.entries(ends)) {
-      const named = <E extends Event<"alarm-raised" | (typeof ends)["1" | "2" | "3"]>>(
-        event: E,
-        time: string,
-      ) => ({
+      const named = <E extends Event<"alarm-raised" | (typeof ends)["1" | "2" | "3"]>>(event: E, time: string) => ({
         ...event,
         time,
         data: { ...event.data, alarm: { ...event.data.alarm, id } },
@@ -289,10 +276,7 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
     return text
       .split("\n")
       .filter(Boolean)
-      .map(
-        (line) =>
-          JSON.parse(line) as { metric: Record<string, string>; values: number[]; timestamps: number[] },
-      );
+      .map((line) => JSON.parse(line) as { metric: Record<string, string>; values: number[]; timestamps: number[] });
   }
 
   async function exported(metric: string, tagId: string) {

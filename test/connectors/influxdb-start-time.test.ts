@@ -12,12 +12,7 @@ test("reads a start time as Prometheus' libraries write it", () => {
   expect(startTimeIn(metrics(1_795_335_234))).toBe(1_795_335_234);
   expect(startTimeIn("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
   expect(startTimeIn('process_start_time_seconds{job="a"} 17\n')).toBe(17);
-  for (const none of [
-    "",
-    "<html>",
-    "my_process_start_time_seconds 3\n",
-    "process_start_time_seconds NaN\n",
-  ]) {
+  for (const none of ["", "<html>", "my_process_start_time_seconds 3\n", "process_start_time_seconds NaN\n"]) {
     expect(startTimeIn(none)).toBeNull();
   }
 });

@@ -20,9 +20,7 @@ describeSink("influxdb", {
     return {
       sink: sinkFor(stub),
       received: async () =>
-        stub.seen
-          .flatMap(({ body }) => parseLines(body.toString()))
-          .map((point) => ({ identity: nameOf(point) })),
+        stub.seen.flatMap(({ body }) => parseLines(body.toString())).map((point) => ({ identity: nameOf(point) })),
       breakServer: () => stub.stop(),
       heal: () => stub.start(),
       async stall() {
@@ -64,10 +62,7 @@ describe("influxdb: requests", () => {
     const stub = await stubServer();
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await sinkFor(stub, { org: "a b", bucket: "c&d" }).write(batch, never());
-    await sinkFor(stub, { api: "v1", bucket: undefined, database: "d", retention_policy: "r" }).write(
-      batch,
-      never(),
-    );
+    await sinkFor(stub, { api: "v1", bucket: undefined, database: "d", retention_policy: "r" }).write(batch, never());
     await sinkFor(stub, { gzip: false }).write(batch, never());
     expect(stub.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
       "POST /api/v2/write?org=a+b&bucket=c%26d&precision=ns",
@@ -107,10 +102,7 @@ describe("influxdb: requests", () => {
       { kind: "config", reason: "unauthenticated" },
     ],
     [{ status: 403 }, { kind: "config", reason: "forbidden" }],
-    [
-      { status: 404 },
-      { kind: "config", field: "bucket", hint: expect.stringContaining("influx bucket create") },
-    ],
+    [{ status: 404 }, { kind: "config", field: "bucket", hint: expect.stringContaining("influx bucket create") }],
     [{ status: 405 }, { kind: "config" }],
     [
       { status: 429, headers: { "retry-after": "3" } },
@@ -124,10 +116,7 @@ describe("influxdb: requests", () => {
       },
       { kind: "throttled", retryAfterMs: 120_000 },
     ],
-    [
-      { status: 500, body: '{"error":"engine is closed"}' },
-      { message: expect.stringContaining("engine is closed") },
-    ],
+    [{ status: 500, body: '{"error":"engine is closed"}' }, { message: expect.stringContaining("engine is closed") }],
     [{ status: 500 }, { kind: "retryable" }],
     [{ status: 502, body: "<html>" }, { kind: "retryable" }],
     // A success that is none: a page to sign in on, a user interface, an error of InfluxDB 1.x, a notice of a proxy.
@@ -208,8 +197,7 @@ describe("influxdb: requests", () => {
   test("create_database: the probe reports a missing right to create; writes to an existing database", async () => {
     const stub = await stubServer();
     let exists = false;
-    const words =
-      "error authorizing query: ann not authorized to execute statement, requires admin privilege";
+    const words = "error authorizing query: ann not authorized to execute statement, requires admin privilege";
     stub.answer = ({ url }) => {
       if (url.startsWith("/query")) return { status: 403, body: JSON.stringify({ error: words }) };
       return exists ? { status: 204 } : { status: 404, body: '{"error":"database not found"}' };
@@ -294,17 +282,14 @@ describe("influxdb: requests", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 2, error: new Error("stop") } });
   });
 
-  test.each([401, 403, 404, 500, 503])(
-    "an answer %i never brings the token into an error",
-    async (status) => {
-      const stub = await stubServer();
-      stub.answer = () => ({ status });
-      const sink = sinkFor(stub, { token: secretFile("canary-token") });
-      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
-      expect(error).toBeInstanceOf(Error);
-      expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
-    },
-  );
+  test.each([401, 403, 404, 500, 503])("an answer %i never brings the token into an error", async (status) => {
+    const stub = await stubServer();
+    stub.answer = () => ({ status });
+    const sink = sinkFor(stub, { token: secretFile("canary-token") });
+    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+    expect(error).toBeInstanceOf(Error);
+    expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
+  });
 
   test("an event without a readable time is rejected, and its neighbours are stored", async () => {
     const stub = await stubServer();
@@ -357,20 +342,17 @@ describe("influxdb: a token or password without TLS", () => {
   const TOKEN = { token: { env: "T" } };
   const PASSWORD = { api: "v1", bucket: undefined, database: "d", username: "u", password: { env: "P" } };
 
-  test.each([
-    "http://influx.example:8086",
-    "http://10.0.0.7:8086",
-    "http://127.0.0.1.example",
-    "http://[fd00::1]",
-  ])("%s is refused with either, unless it is allowed", (url) => {
-    for (const credentials of [TOKEN, PASSWORD]) {
-      const sentence =
-        "A token or password needs https://; set allow_plain_http: true to send it readable anyway.";
-      expect(verdict({ url, ...credentials })).toEqual([["url", sentence]]);
-      expect(verdict({ url, ...credentials, allow_plain_http: true })).toBeUndefined();
-    }
-    expect(verdict({ url })).toBeUndefined();
-  });
+  test.each(["http://influx.example:8086", "http://10.0.0.7:8086", "http://127.0.0.1.example", "http://[fd00::1]"])(
+    "%s is refused with either, unless it is allowed",
+    (url) => {
+      for (const credentials of [TOKEN, PASSWORD]) {
+        const sentence = "A token or password needs https://; set allow_plain_http: true to send it readable anyway.";
+        expect(verdict({ url, ...credentials })).toEqual([["url", sentence]]);
+        expect(verdict({ url, ...credentials, allow_plain_http: true })).toBeUndefined();
+      }
+      expect(verdict({ url })).toBeUndefined();
+    },
+  );
 
   test.each(["http://localhost:8086", "http://127.0.0.1", "http://[::1]:8086", "https://influx.example"])(
     "%s is fine",

@@ -165,12 +165,9 @@ describe("webhook: addresses inside the house", () => {
     expect(reach.isAllowed("93.184.216.34")).toBe(false);
   });
 
-  test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
-    "%s is no network",
-    (text) => {
-      expect(parseNetwork(text)).toBeNull();
-    },
-  );
+  test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])("%s is no network", (text) => {
+    expect(parseNetwork(text)).toBeNull();
+  });
 });
 
 describe("webhook: https", () => {

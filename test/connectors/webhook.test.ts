@@ -92,11 +92,7 @@ describe("webhook: signature", () => {
     const { stub, sink, keys } = await signed();
     const events = Array.from({ length: 1_000 }, (_, n) => {
       const text = AWKWARD_TEXTS[n % AWKWARD_TEXTS.length] ?? "";
-      return sampleEvent(
-        "source-unavailable",
-        { data: { reason: `${text.slice(0, 200)} ${n}`, since: "" } },
-        n,
-      );
+      return sampleEvent("source-unavailable", { data: { reason: `${text.slice(0, 200)} ${n}`, since: "" } }, n);
     });
     for (let from = 0; from < events.length; from += 20) {
       expect(await sink.write(events.slice(from, from + 20), never())).toEqual({ rejected: [] });
@@ -151,9 +147,7 @@ describe("webhook: signature", () => {
     const [first, second] = stub.seen;
     expect(second?.headers["webhook-id"]).toBe(first?.headers["webhook-id"]);
     expect(second?.body).toEqual(first?.body);
-    expect(Number(second?.headers["webhook-timestamp"]) - Number(first?.headers["webhook-timestamp"])).toBe(
-      300,
-    );
+    expect(Number(second?.headers["webhook-timestamp"]) - Number(first?.headers["webhook-timestamp"])).toBe(300);
     expect(second?.headers["webhook-signature"]).not.toBe(first?.headers["webhook-signature"]);
   });
 
@@ -208,9 +202,7 @@ describe("webhook: request and answer", () => {
 
   test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])("a header %s may be plain", (name) => {
     const headers = { [name]: "north" };
-    expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(
-      true,
-    );
+    expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(true);
   });
 
   test("sends further headers, also from secrets, and none that are ours to set", async () => {
@@ -273,10 +265,7 @@ describe("webhook: request and answer", () => {
       { status: 503, headers: { "retry-after": "soon" } },
       { kind: "throttled", retryAfterMs: null },
     ],
-    [
-      { status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } },
-      { retryAfterMs: null },
-    ],
+    [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } }, { retryAfterMs: null }],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
   ])("the answer %j", async (answer, expected) => {
@@ -328,19 +317,15 @@ describe("webhook: request and answer", () => {
     expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
   });
 
-  test.each([null, 301, 401, 500])(
-    "a failure (%s) brings no secret and no path into its error",
-    async (status) => {
-      const header = secretFile("canary-header");
-      const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
-      stub.answer = () => (status === null ? null : { status });
-      const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
-      expect(error).toBeInstanceOf(Error);
-      const shown = inspect(error, { depth: 9, showHidden: true });
-      for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"])
-        expect(shown).not.toContain(secret);
-    },
-  );
+  test.each([null, 301, 401, 500])("a failure (%s) brings no secret and no path into its error", async (status) => {
+    const header = secretFile("canary-header");
+    const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
+    stub.answer = () => (status === null ? null : { status });
+    const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
+    expect(error).toBeInstanceOf(Error);
+    const shown = inspect(error, { depth: 9, showHidden: true });
+    for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(shown).not.toContain(secret);
+  });
 
   test("probing opens a connection and sends nothing", async () => {
     const { stub, sink } = await signed();

@@ -82,9 +82,7 @@ test("of Parquet it is a question that DuckDB answers", async () => {
   const rows = "(values ('10042', 1), ('10042', 2), ('10043', 3)) as rows(tag_id, time)";
   await connection.run(`copy (select * from ${rows}) to '${join(day, "a.parquet")}' (format parquet)`);
   const question = parquet.whereIs(parquet.Config.parse({ folder }), VALUE) ?? "";
-  const { rowCount } = await connection
-    .runAndReadAll(question)
-    .then((read) => ({ rowCount: read.getRows().length }));
+  const { rowCount } = await connection.runAndReadAll(question).then((read) => ({ rowCount: read.getRows().length }));
   expect(rowCount).toBe(2);
   connection.closeSync();
   const keys = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };

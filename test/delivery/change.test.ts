@@ -41,11 +41,7 @@ test("one that comes gets everything, one that stays is not disturbed, one that 
     [1, 1],
     [1, 0],
   ]);
-  expect([stays, goes, comes].map(written)).toEqual([
-    ids(values(0, 3)),
-    ids(values(0, 2)),
-    ids(values(0, 3)),
-  ]);
+  expect([stays, goes, comes].map(written)).toEqual([ids(values(0, 3)), ids(values(0, 2)), ids(values(0, 3))]);
   expect(dispatcher.status().map(({ name }) => name)).toEqual(["stays", "comes"]);
   expect([await endedOf("stays"), await endedOf("goes"), await endedOf("comes")]).toEqual([
     null,
@@ -111,9 +107,7 @@ test("a sink that was built meets one that writes the same files, and no other",
   const picture = createBuildingView(store, new Map());
   const log = createLog({ level: "silent" });
   const all = sinksOf(await buildSinks(sinks, { clock, log, metrics, store, picture }));
-  const met = all.map((one) =>
-    all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name),
-  );
+  const met = all.map((one) => all.filter((other) => other !== one && one.meets?.(other)).map(({ name }) => name));
   expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });
 

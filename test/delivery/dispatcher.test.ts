@@ -235,14 +235,10 @@ describe("delivery", () => {
   });
 
   test("a sink that needs a person stops visibly and is looked at every five minutes", async () => {
-    const sink = scriptedSink(() =>
-      Promise.reject(new ConfigError("The token is wrong.", { hint: "Renew it." })),
-    );
+    const sink = scriptedSink(() => Promise.reject(new ConfigError("The token is wrong.", { hint: "Renew it." })));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
-    expect(dispatcher.status()).toMatchObject([
-      { state: "stopped", lastError: "The token is wrong. Renew it." },
-    ]);
+    expect(dispatcher.status()).toMatchObject([{ state: "stopped", lastError: "The token is wrong. Renew it." }]);
     expect(workshop.lines.at(-1)?.msg).toContain("a person has to change something");
     await workshop.clock.advance(299_999);
     expect(sink.writes).toHaveLength(1);
@@ -269,9 +265,7 @@ describe("delivery", () => {
     await workshop.clock.advance(0);
     // As a process that begins after a kill would find it.
     const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
-    expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(
-      ids(events.slice(3)),
-    );
+    expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(ids(events.slice(3)));
     await beside.close();
     rest.resolve();
     await workshop.clock.advance(1_000);
@@ -299,8 +293,7 @@ describe("delivery", () => {
 
   describe("a far end that is gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
-    const at = (farEnd: string, answer = scriptedSink().answer) =>
-      Object.assign(scriptedSink(answer), { farEnd });
+    const at = (farEnd: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { farEnd });
 
     test("ends the sink for good, over restarts", async () => {
       const sink = at("one", gone);
@@ -377,9 +370,7 @@ describe("delivery", () => {
   test("after the last wait of a schedule the event becomes a dead letter and the next has its turn", async () => {
     const poison = valueEvent(0).id;
     const sink = scriptedSink((batch) =>
-      batch[0]?.id === poison
-        ? { rejected: [], kept: { from: 0, error: new Rejected("500") } }
-        : { rejected: [] },
+      batch[0]?.id === poison ? { rejected: [], kept: { from: 0, error: new Rejected("500") } } : { rejected: [] },
     );
     await started({ a: sink }, { schedule: ["5s", "5m"], batch: 1 });
     await commit(values(0, 2));
@@ -405,10 +396,7 @@ describe("delivery", () => {
   });
 
   test("a refused event keeps the number under which it was offered", async () => {
-    await started(
-      { a: scriptedSink(() => ({ rejected: [{ index: 1, reason: "no" }] })) },
-      { sequence: true },
-    );
+    await started({ a: scriptedSink(() => ({ rejected: [{ index: 1, reason: "no" }] })) }, { sequence: true });
     await commit(values(0, 3));
     expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ sequence: { number: 2 } }]);
   });
@@ -416,10 +404,7 @@ describe("delivery", () => {
   test.each([
     ["an index outside the batch", { rejected: [{ index: 2, reason: "?" }] }],
     ["a kept tail outside the batch", { rejected: [], kept: { from: -1, error: new Error("x") } }],
-    [
-      "a kept tail of what is all gathered",
-      { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } },
-    ],
+    ["a kept tail of what is all gathered", { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } }],
     ["no list", {}],
     ["nothing", undefined],
   ])("a receipt with %s loses nothing", async (_, receipt) => {
@@ -435,8 +420,7 @@ describe("delivery", () => {
 
   test("a write that passes its deadline is aborted and tried again", async () => {
     const sink = scriptedSink(
-      (_, signal) =>
-        new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
+      (_, signal) => new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
     );
     const dispatcher = await started({ a: sink }, { deadline: "30s" });
     await commit(values(0, 1), 30_000);

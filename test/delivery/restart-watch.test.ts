@@ -76,9 +76,7 @@ describe("a far end that was restarted", () => {
     expect(again.length).toBeGreaterThanOrEqual(15);
     expect(again.length).toBeLessThanOrEqual(17);
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
-    expect(workshop.lines.filter(({ level }) => level >= 40)).toMatchObject([
-      { sink: "a", again: again.length },
-    ]);
+    expect(workshop.lines.filter(({ level }) => level >= 40)).toMatchObject([{ sink: "a", again: again.length }]);
     expect(dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${again.length} events.`)]);
     await workshop.clock.advance(61 * MINUTE);
     expect(dispatcher.notices()).toEqual([]);

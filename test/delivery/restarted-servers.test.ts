@@ -94,9 +94,7 @@ describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
   test("gets again what it had acknowledged and lost when it was killed", { timeout: LONG_MS }, async () => {
     const far = await server(startVictoriaMetrics);
     const { url } = far;
-    const delivery = await delivering((context) =>
-      influxdb.sink(influxdb.Config.parse({ url, bucket: "b" }), context),
-    );
+    const delivery = await delivering((context) => influxdb.sink(influxdb.Config.parse({ url, bucket: "b" }), context));
     await delivery.deliver(0, COUNT);
     await killedAndBack(far, delivery, tagged(COUNT));
     await expect.poll(() => pointsIn(url), POLL).toBe(COUNT + 1);
@@ -149,9 +147,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect((await kept(far)).size).toBe(COUNT);
     await killedAndBack(far, delivery, tagged(COUNT));
     await expect.poll(async () => (await kept(far)).size, POLL).toBe(COUNT + 1);
-    expect(delivery.dispatcher.notices()).toEqual([
-      expect.stringContaining(`is sent again: ${events.length} events`),
-    ]);
+    expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${events.length} events`)]);
   });
 
   test("with persistence has the session again, and gets what it lost since", {

@@ -43,10 +43,7 @@ function listener(): ScriptedSink & { readonly offers: Offer[] } {
 }
 
 /** Delivers all there is, and ends; answers the numbers that were offered. */
-async function delivered(
-  sink: ReturnType<typeof listener>,
-  delivery: object = {},
-): Promise<readonly Offer[]> {
+async function delivered(sink: ReturnType<typeof listener>, delivery: object = {}): Promise<readonly Offer[]> {
   const before = sink.offers.length;
   const dispatcher = workshop.dispatcher({ a: sink }, { sequence: true, batch: 10, ...delivery });
   await dispatcher.start(new AbortController().signal);
@@ -97,9 +94,7 @@ describe("the count of what a sink was offered", () => {
       await take(batch, ...rest);
       times += 1;
       if (times === 1) throw new Retryable("away");
-      return times === 2
-        ? { rejected: [], kept: { from: 2, error: new Retryable("half") } }
-        : { rejected: [] };
+      return times === 2 ? { rejected: [], kept: { from: 2, error: new Retryable("half") } } : { rejected: [] };
     };
     await workshop.store.commit({ events: values(0, 4) });
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
@@ -264,11 +259,10 @@ test("kill -9 at any moment: the far end has 1, 2, 3 … without a hole, each fo
   onTestFinished(() => rmSync(folder, { recursive: true }));
   let random = seed;
   for (let run = 0; run < 12; run += 1) {
-    const child = spawn(
-      process.execPath,
-      ["--input-type=module-typescript", "--eval", workerProgram(folder)],
-      { cwd: join(import.meta.dirname, "../.."), stdio: ["ignore", "pipe", "inherit"] },
-    );
+    const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", workerProgram(folder)], {
+      cwd: join(import.meta.dirname, "../.."),
+      stdio: ["ignore", "pipe", "inherit"],
+    });
     random = (random * 48_271) % 2_147_483_647;
     let lines = 1 + (random % 40);
     child.stdout.on("data", (chunk: Buffer) => {

@@ -70,10 +70,7 @@ beforeEach(async () => {
 afterEach(() => workshop.dispose());
 
 async function started(sink: ScriptedSink, delivery: Record<string, unknown> = { from: "state" }) {
-  const dispatcher = workshop.dispatcher(
-    { a: sink },
-    { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery },
-  );
+  const dispatcher = workshop.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
   await dispatcher.start(new AbortController().signal);
   await workshop.clock.advance(3_000);
   return dispatcher;

@@ -45,8 +45,7 @@ const acknowledged = toldOf({
   alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Kari" },
 });
 
-const seen = (inbox: Inbox) =>
-  inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
+const seen = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
 
 describe("the receiver of the demo", () => {
   test("an alarm is one message until it is resolved", async () => {
@@ -60,9 +59,7 @@ describe("the receiver of the demo", () => {
         status: "active",
         statusText: "Active",
         priority: "A",
-        text: expect.stringMatching(
-          /^Site: Kvarnholmen 4\nPriority: A\nSince: 2026-11-02 07:15:00 \+01:00\n/,
-        ),
+        text: expect.stringMatching(/^Site: Kvarnholmen 4\nPriority: A\nSince: 2026-11-02 07:15:00 \+01:00\n/),
         edits: 0,
         isClosed: false,
       },
@@ -137,9 +134,7 @@ describe("the inbox", () => {
     for (const path of ["/", "/inbox.mjs", "/inbox.css", "/messages", "/nothing"]) {
       const { headers, status } = await request(path);
       expect(status, path).toBe(path === "/nothing" ? 404 : 200);
-      expect(headers.get("content-security-policy"), path).toMatch(
-        /^default-src 'none'; script-src 'self'; /,
-      );
+      expect(headers.get("content-security-policy"), path).toMatch(/^default-src 'none'; script-src 'self'; /);
       expect(headers.get("content-security-policy")).not.toMatch(/unsafe|\*|https?:/);
     }
   });
@@ -158,8 +153,7 @@ describe("the caretaker", () => {
     const leaving = new AbortController();
     const working = acknowledgeAlarms(simulator, clock, leaving.signal);
     const mine = raise();
-    const acknowledgedBy = (id: string) =>
-      simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
+    const acknowledgedBy = (id: string) => simulator.truth.alarms.find(id, clock.now())?.acknowledged?.by ?? null;
     await clock.advance(10_000);
     expect([acknowledgedBy(before), acknowledgedBy(mine)]).toEqual([null, null]);
     await clock.advance(5_000);
@@ -219,9 +213,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
     const place = await receiver.open(toldOf(), never());
     const card = page.locator("li", { hasText: "Supply temperature low" });
     await expect.poll(() => card.count()).toBe(1);
-    expect(await card.locator("h2").innerText()).toMatch(
-      /^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/,
-    );
+    expect(await card.locator("h2").innerText()).toMatch(/^Active\s+A\s+Supply temperature low, Kvarnholmen 4$/);
     expect(await card.locator("p").first().innerText()).toMatch(/^Site\s+Kvarnholmen 4$/);
     await receiver.open(toldOf({ key: "b".repeat(32), priority: "B" }), never());
     await expect.poll(() => page.locator("li .priority").allInnerTexts()).toEqual(["B", "A"]);
@@ -238,10 +230,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
     await inbox.close();
     await expect.poll(() => page.locator(".gone").isVisible()).toBe(true);
     expect(await page.locator("li").count()).toBe(2);
-    expect([complaints.filter((text) => !text.includes("ERR_CONNECTION_REFUSED")), elsewhere]).toEqual([
-      [],
-      [],
-    ]);
+    expect([complaints.filter((text) => !text.includes("ERR_CONNECTION_REFUSED")), elsewhere]).toEqual([[], []]);
   });
 
   test.each([1280, 320])("hostile names stay text at a width of %i", async (width) => {
@@ -267,9 +256,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
     expect(titles).toContain("<script>window.broken = 1</script>, <script>window.broken = 1</script>");
     expect(await page.evaluate("window.broken")).toBeUndefined();
     expect(await page.locator("main :is(script, img, svg, iframe, link, base, style, a)").count()).toBe(0);
-    expect(
-      await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
-    ).toBeLessThanOrEqual(0);
+    expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 });

@@ -27,8 +27,7 @@ function typedIn(page: Page): readonly string[] {
 }
 
 function complaintAbout(line: string): string | null {
-  const [, rest] =
-    /(?:^|[\s/&;|(])plenum(?:\.cmd)? ([^|&;()<>]*)/.exec(line.replace(/^sudo -u \S+ /, "")) ?? [];
+  const [, rest] = /(?:^|[\s/&;|(])plenum(?:\.cmd)? ([^|&;()<>]*)/.exec(line.replace(/^sudo -u \S+ /, "")) ?? [];
   if (rest !== undefined && !/^\S*[/.]plenum/.test(rest)) {
     const complaint = commandComplaint(program, rest.trim().split(/\s+/));
     if (complaint !== null) return complaint;

@@ -35,12 +35,8 @@ test("a broken link would be noticed", () => {
 
 test("the index names every document in docs", () => {
   const index = byFile.get("docs/README.md");
-  const named = new Set(
-    (index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)),
-  );
-  const missing = pages.filter(
-    ({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !named.has(file),
-  );
+  const named = new Set((index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)));
+  const missing = pages.filter(({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !named.has(file));
   // The index of recipes names them.
   expect(missing.map(({ file }) => file).filter((file) => !file.startsWith("docs/recipes/"))).toEqual([]);
 });

@@ -21,25 +21,22 @@ async function openedIn(folder: string) {
   return store;
 }
 
-test.skipIf(!hasSqlite)(
-  "the backup beside a running worker is whole, and begins where it was made",
-  async () => {
-    const folder = temporaryFolder("backup");
-    const store = await openedIn(folder);
-    await store.commit({ events: [valueEvent(1), valueEvent(2)] });
-    execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
-    await store.commit({ events: [valueEvent(3)] });
+test.skipIf(!hasSqlite)("the backup beside a running worker is whole, and begins where it was made", async () => {
+  const folder = temporaryFolder("backup");
+  const store = await openedIn(folder);
+  await store.commit({ events: [valueEvent(1), valueEvent(2)] });
+  execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
+  await store.commit({ events: [valueEvent(3)] });
 
-    const restored = temporaryFolder("restored");
-    mkdirSync(join(restored, "state"), { mode: 0o700 });
-    cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
-    expect(isIntact(checkState(join(restored, "state")))).toBe(true);
-    const again = await openedIn(restored);
-    expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
-      [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
-    );
-  },
-);
+  const restored = temporaryFolder("restored");
+  mkdirSync(join(restored, "state"), { mode: 0o700 });
+  cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
+  expect(isIntact(checkState(join(restored, "state")))).toBe(true);
+  const again = await openedIn(restored);
+  expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
+    [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
+  );
+});
 
 test("the files of a state in use are those that are named", async () => {
   const folder = temporaryFolder("state");

@@ -66,9 +66,7 @@ test("the topics are those of the connector", () => {
   const { topic: layout, retain } = MqttConfig.shape;
   const topics = createTopics("plenum", layout.parse(undefined));
   const known = [
-    ...EVENTS.flatMap((event) => messagesOf(event, topics, retain.parse(undefined))).map(
-      ({ topic }) => topic,
-    ),
+    ...EVENTS.flatMap((event) => messagesOf(event, topics, retain.parse(undefined))).map(({ topic }) => topic),
     topics.status,
     "plenum/cmd/main/10042/set",
   ].map((topic) => topic.split("/"));
@@ -78,9 +76,7 @@ test("the topics are those of the connector", () => {
     const levels = topic.split("/");
     // Ids are examples.
     const fits = (level: string, other = "") => level === "+" || level === other || /^\d+$/.test(level);
-    return known.some(
-      (each) => each.length === levels.length && levels.every((level, n) => fits(level, each[n])),
-    );
+    return known.some((each) => each.length === levels.length && levels.every((level, n) => fits(level, each[n])));
   };
   expect(named.filter((topic) => !isOurs(topic))).toEqual([]);
 });
@@ -103,24 +99,21 @@ async function filled(name: string, url: string): Promise<void> {
   expect(await sink.write(EVENTS, never())).toEqual({ rejected: [] });
 }
 
-test.skipIf(absent("victoria-metrics"))(
-  "the queries for VictoriaMetrics find what the sink wrote",
-  async () => {
-    const server = await startVictoriaMetrics();
-    onTestFinished(() => server.stop());
-    await filled("grafana-victoriametrics.md", server.url);
-    await fetch(`${server.url}/internal/force_flush`);
-    const queries = marked(recipe("grafana-victoriametrics"), "promql");
-    expect(queries.length).toBe(7);
-    for (const query of queries) {
-      const answer = await fetch(
-        `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
-      );
-      const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
-      expect(data.result.length, query).toBeGreaterThan(0);
-    }
-  },
-);
+test.skipIf(absent("victoria-metrics"))("the queries for VictoriaMetrics find what the sink wrote", async () => {
+  const server = await startVictoriaMetrics();
+  onTestFinished(() => server.stop());
+  await filled("grafana-victoriametrics.md", server.url);
+  await fetch(`${server.url}/internal/force_flush`);
+  const queries = marked(recipe("grafana-victoriametrics"), "promql");
+  expect(queries.length).toBe(7);
+  for (const query of queries) {
+    const answer = await fetch(
+      `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
+    );
+    const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
+    expect(data.result.length, query).toBeGreaterThan(0);
+  }
+});
 
 test.skipIf(absent("influxd"))("the queries for InfluxDB find what the sink wrote", async () => {
   const server = await startInflux();
@@ -147,8 +140,7 @@ test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and 
   const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
   const [roles, rights, ...queries] = all;
   // A database is made by a statement alone.
-  for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? [])
-    await askAt(server, "postgres", statement);
+  for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
   vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
   onTestFinished(() => void vi.unstubAllEnvs());
   const options = {
@@ -215,13 +207,7 @@ describe("the flow for Node-RED", () => {
         join(folder, "flows.json"),
         JSON.stringify(nodes).replace('"1883"', `"${new URL(broker.url).port}"`),
       );
-      const running = runProgram(process.execPath, [
-        program ?? "",
-        "--userDir",
-        folder,
-        "--settings",
-        settings,
-      ]);
+      const running = runProgram(process.execPath, [program ?? "", "--userDir", folder, "--settings", settings]);
       onTestFinished(async () => void (await running.end("SIGTERM")));
       await running.says("value: 42.5");
       expect(running.output()).toContain("[debug:shown]");

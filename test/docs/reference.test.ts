@@ -81,9 +81,7 @@ describe("what the schemas say of options", () => {
 test("docs/connections.md names every sink that can go through a proxy", () => {
   const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
   const [first = ""] = section.trim().split("\n\n");
-  const byProxy = optionPaths(Config).flatMap(
-    (path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? [],
-  );
+  const byProxy = optionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
   const [can = "", cannot = ""] = first.split("(`s3.proxy`).");
   expect(byProxy.filter((name) => !can.includes(`\`${name}\``))).toEqual([]);
   expect(byProxy.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);

@@ -13,11 +13,7 @@ const MINUTE_MS = 60_000;
 /** Names of attributes, and of the fields of the data. */
 function shape(event: Event): string {
   const subject = event.subject.replaceAll(/\d{2,}|(?<=\/)\d+(?=\/|$)/g, "#");
-  return [
-    event.source,
-    subject.replace(/(history|total)\/\w+$/, "series"),
-    ...Object.keys(event).toSorted(),
-  ].join(" ");
+  return [event.source, subject.replace(/(history|total)\/\w+$/, "series"), ...Object.keys(event).toSorted()].join(" ");
 }
 
 function fields({ data }: Event): readonly string[] {

@@ -25,8 +25,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
   test("a document is read by all at once, and taken away only by who has seen it as it is", async () => {
     rig = createRig(server);
     const key = "approvers";
-    const open = async () =>
-      openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
+    const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
     const [one, other] = [await open(), await open()];
     expect([one.read(), one.mark(), await one.remove()]).toEqual([null, "", true]);
     await one.write({ at: 1 });
@@ -36,9 +35,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
       "select count(pg_terminate_backend(pid))::int from pg_stat_activity where query like 'listen%'",
     );
     expect(cut).not.toEqual([0]);
-    await expect
-      .poll(() => rig.ask("select 1 from pg_stat_activity where query like 'listen%'"))
-      .not.toEqual([]);
+    await expect.poll(() => rig.ask("select 1 from pg_stat_activity where query like 'listen%'")).not.toEqual([]);
     await rig.ask("update fleet_document set body = '{\"at\":2}'");
     expect(await one.remove()).toBe(false);
     expect(one.read()).toEqual({ at: 2 });
@@ -54,9 +51,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
     rig = createRig(server);
     const operator = await rig.database();
     const databases = [await rig.database(), await rig.database()];
-    const switches = databases.map((database) =>
-      createFleetKillSwitch({ database, clock: systemClock, log }),
-    );
+    const switches = databases.map((database) => createFleetKillSwitch({ database, clock: systemClock, log }));
     for (const each of switches) await each.start(new AbortController().signal);
     const thrown = () => switches.map((each) => each.thrown());
     await expect.poll(thrown, { interval: 5 }).toEqual([false, false]);

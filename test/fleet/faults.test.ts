@@ -31,21 +31,18 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     expect(leases.every(({ lease }) => lease.signal.aborted)).toBe(true);
   });
 
-  test.each(["cut", "stall"] as const)(
-    "%s off from the database a member ends before others begin",
-    async (how) => {
-      rig = begin();
-      const [a, b] = [await rig.member("a"), await rig.member("b")];
-      await rig.settled(a, b);
-      a.network[how]();
-      await expect.poll(() => a.holding(), { interval: 10 }).toEqual([]);
-      await rig.settled(b);
-      expect(a.fleet.notices().join()).toContain("Nothing is polled here");
-      a.network.heal();
-      await rig.settled(a, b);
-      expect(a.fleet.notices()).toEqual([]);
-    },
-  );
+  test.each(["cut", "stall"] as const)("%s off from the database a member ends before others begin", async (how) => {
+    rig = begin();
+    const [a, b] = [await rig.member("a"), await rig.member("b")];
+    await rig.settled(a, b);
+    a.network[how]();
+    await expect.poll(() => a.holding(), { interval: 10 }).toEqual([]);
+    await rig.settled(b);
+    expect(a.fleet.notices().join()).toContain("Nothing is polled here");
+    a.network.heal();
+    await rig.settled(a, b);
+    expect(a.fleet.notices()).toEqual([]);
+  });
 
   test("while the database is away nothing is held, and all is taken again when it is back", async () => {
     rig = begin();
@@ -153,21 +150,18 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
 describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose database has a wrong clock", () => {
   const { server, begin } = fleetsOfTheirOwn(true);
 
-  test.each([-600, 600])(
-    "replaces a killed member in time after a step of %i s, and no other",
-    async (byS) => {
-      const rig = begin();
-      server().setClock(0);
-      const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
-      await rig.settled(a, b, c);
-      const trueMs = Date.now();
-      server().setClock(byS);
-      const stepped = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
-      // Nearer to the new clock than to true time.
-      expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(Math.abs(byS) * 500);
-      await a.crash();
-      await rig.settled(b, c);
-      expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
-    },
-  );
+  test.each([-600, 600])("replaces a killed member in time after a step of %i s, and no other", async (byS) => {
+    const rig = begin();
+    server().setClock(0);
+    const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
+    await rig.settled(a, b, c);
+    const trueMs = Date.now();
+    server().setClock(byS);
+    const stepped = await rig.ask("select extract(epoch from clock_timestamp())::double precision * 1000");
+    // Nearer to the new clock than to true time.
+    expect(Math.abs(Number(stepped[0]?.[0]) - trueMs - byS * 1_000)).toBeLessThan(Math.abs(byS) * 500);
+    await a.crash();
+    await rig.settled(b, c);
+    expect(await rig.ask("select name from member where gone = 'lost'")).toEqual([["a"]]);
+  });
 });

@@ -11,9 +11,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   let rig: Rig;
 
   const takeovers = () =>
-    rig.ask(
-      "select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3",
-    );
+    rig.ask("select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3");
 
   describe("one after the other in the same schema", () => {
     let own: Rig;
@@ -149,9 +147,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     );
     const { members } = await b.fleet.status();
     expect(members.map(({ unable }) => unable.length)).toEqual([SOURCES.length, 0]);
-    expect(await rig.ask("select distinct reason from takeover where to_member = 'b'")).toEqual([
-      ["could-not-start"],
-    ]);
+    expect(await rig.ask("select distinct reason from takeover where to_member = 'b'")).toEqual([["could-not-start"]]);
   });
 
   test("the newest thousand changes of holder are kept, and members that left long ago are forgotten", async () => {
@@ -187,9 +183,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
       ["a", "alive", a.holding().length],
       ["b", "alive", b.holding().length],
     ]);
-    expect(told.sources.filter(({ holder }) => holder === "b").map(({ source }) => source)).toEqual(
-      b.holding(),
-    );
+    expect(told.sources.filter(({ holder }) => holder === "b").map(({ source }) => source)).toEqual(b.holding());
     const [handed] = told.takeovers;
     expect(handed).toMatchObject({ from: "a", to: "b", epoch: 2, reason: "joined" });
     expect(Date.parse(handed?.at ?? "")).toBeLessThanOrEqual(Date.now());
@@ -197,8 +191,6 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     const metrics = await a.metrics.registry.metrics();
     expect(metrics).toContain("plenum_fleet_members 2");
     expect(metrics).toContain('plenum_fleet_takeovers_total{reason="first"} 9');
-    await expect
-      .poll(() => a.metrics.registry.metrics())
-      .toContain(`plenum_fleet_sources ${a.holding().length}`);
+    await expect.poll(() => a.metrics.registry.metrics()).toContain(`plenum_fleet_sources ${a.holding().length}`);
   });
 });

@@ -55,14 +55,7 @@ interface SourceOfFleet {
   reason: string | null;
 }
 
-type Takeover = readonly [
-  source: string,
-  from: string | null,
-  to: string,
-  epoch: number,
-  at: string,
-  reason: string,
-];
+type Takeover = readonly [source: string, from: string | null, to: string, epoch: number, at: string, reason: string];
 
 export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
   const members = new Map<string, Member>();
@@ -108,12 +101,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
     return rows.toSorted(([a], [b]) => (a < b ? -1 : 1));
   }
 
-  function giveBack(
-    names: readonly string[],
-    epochs: readonly string[],
-    reasons: readonly string[],
-    of: string,
-  ) {
+  function giveBack(names: readonly string[], epochs: readonly string[], reasons: readonly string[], of: string) {
     for (const [n, name] of names.entries()) {
       const source = sources.get(name);
       if (source === undefined || String(source.epoch) !== epochs[n] || source.incarnation !== of) continue;
@@ -145,13 +133,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
     for (const each of [...listeners]) if (each.topic === topic && each.link.hears) each.call();
   }
 
-  function run({
-    text,
-    values = [],
-  }: {
-    readonly text: string;
-    readonly values?: Values;
-  }): QueryResult["rows"] {
+  function run({ text, values = [] }: { readonly text: string; readonly values?: Values }): QueryResult["rows"] {
     const cell = (n: number) => String(values[n - 1] ?? "");
     const list = (n: number) => (values[n - 1] ?? []) as unknown as readonly string[];
     const one = (member: Member | null): QueryResult["rows"] => (member === null ? [] : [[1]]);

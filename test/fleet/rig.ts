@@ -110,9 +110,7 @@ export function createRig(server: Pick<RealServer, "port">): Rig {
     for (const [n, one] of good.entries()) {
       const other = good.slice(n + 1).find(({ source }) => source === one.source);
       if (other !== undefined) {
-        faults.push(
-          `${one.member} (${one.epoch}) and ${other.member} (${other.epoch}) hold ${one.source} at once`,
-        );
+        faults.push(`${one.member} (${one.epoch}) and ${other.member} (${other.epoch}) hold ${one.source} at once`);
       }
     }
   }

@@ -49,8 +49,7 @@ describe("the trust in a lease", () => {
     const clock: Clock = {
       ...createVirtualClock(START_MS),
       monotonic: () => (isLater ? monotonicMs : 0),
-      sinceBoot: () =>
-        sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 },
+      sinceBoot: () => (sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
     };
     const trust = createTrust(clock, 9_000, 1_000);
     trust.renewed(trust.mark());

@@ -104,9 +104,7 @@ describe("a member that is not heard of", () => {
     a.link.state = "fails";
     await clock.advance(5_000);
     expect([a.holding().length, a.warnings() - warnings]).toEqual([9, 1]);
-    expect(a.fleet.notices()).toEqual([
-      "The fleet's database in memory cannot be asked: The database is away.",
-    ]);
+    expect(a.fleet.notices()).toEqual(["The fleet's database in memory cannot be asked: The database is away."]);
     const status = await a.fleet.status();
     expect(status).toMatchObject({
       self: "a",

@@ -121,9 +121,7 @@ describe("who may take part", () => {
     const second = fleet.member("a");
     const fromMs = clock.monotonic();
     const refused = second.refused();
-    expect(sentence(await refused)).toMatch(
-      /^Another member with the name a runs in this fleet already, on /,
-    );
+    expect(sentence(await refused)).toMatch(/^Another member with the name a runs in this fleet already, on /);
     expect(clock.monotonic() - fromMs).toBeLessThan(4_200);
     // One look a second, of four questions.
     expect(second.link.asked).toBeLessThanOrEqual(20);

@@ -18,8 +18,7 @@ async function live(seconds: number, members: readonly VirtualMember[], polls: P
   }
 }
 
-const takeoversOf = (source: string) =>
-  fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
+const takeoversOf = (source: string) => fleet.tables.takeovers.filter(([of, from]) => of === source && from !== null);
 
 async function stopAll(members: readonly VirtualMember[]) {
   for (const member of members) await member.stop();

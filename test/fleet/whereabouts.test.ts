@@ -17,8 +17,7 @@ const fleet = { self: "a", members, sources };
 
 test("who asks the wrong member for a source is told which one has it, and where", () => {
   expect(whereabouts("north", fleet)).toEqual({
-    message:
-      "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
+    message: "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
     holder: { name: "b", page: "http://10.0.0.2:9850" },
   });
   expect(whereabouts("south", fleet)).toEqual({

@@ -141,11 +141,7 @@ function problemsOf(text: string): readonly ConfigProblem[] {
 }
 
 /** The file after one complaint was followed. */
-function followed(
-  text: string,
-  { path }: ConfigProblem,
-  told: NonNullable<ReturnType<typeof toWrite>>,
-): string {
+function followed(text: string, { path }: ConfigProblem, told: NonNullable<ReturnType<typeof toWrite>>): string {
   const document = parseDocument(text);
   const steps = path.split(".").map((step) => (/^\d+$/.test(step) ? Number(step) : step));
   if ("value" in told) {

@@ -74,9 +74,7 @@ describe("keys of the configuration", () => {
 
   test.each(hints())("$place: $text", ({ text }) => {
     const words = [
-      ...text
-        .replaceAll(/https?:\/\/\S+|\S+\.(com|md|yaml|json|example)\b/g, "")
-        .matchAll(/\b[a-z]\w*(?:[_.]\w+)+/g),
+      ...text.replaceAll(/https?:\/\/\S+|\S+\.(com|md|yaml|json|example)\b/g, "").matchAll(/\b[a-z]\w*(?:[_.]\w+)+/g),
     ].map(([word]) => word);
     const unknown = words.filter((word) => FOREIGN[word] === undefined && !isKnown(word));
     expect(unknown).toEqual([]);

@@ -70,9 +70,7 @@ async function counted(): Promise<{ readonly ok: number; readonly refused: numbe
   const { data } = (await reply.json()) as { data: { totals: Record<string, number> } };
   const tagRequests = Object.entries(data.totals).filter(([name]) => /^(read|write|history) /.test(name));
   const sum = (isRefused: boolean) =>
-    tagRequests
-      .filter(([name]) => name.endsWith(" 429") === isRefused)
-      .reduce((total, [, count]) => total + count, 0);
+    tagRequests.filter(([name]) => name.endsWith(" 429") === isRefused).reduce((total, [, count]) => total + count, 0);
   return { ok: sum(false), refused: sum(true) };
 }
 

@@ -94,9 +94,7 @@ describe("a command", () => {
       before_number: null,
       read_back_number: null,
     });
-    expect(
-      rowsOf(sampled("command-result", { requested: true, before: false, readBack: null }))[0],
-    ).toMatchObject({
+    expect(rowsOf(sampled("command-result", { requested: true, before: false, readBack: null }))[0]).toMatchObject({
       requested_number: null,
       requested_boolean: true,
       before_boolean: false,

@@ -74,9 +74,7 @@ export async function fillTables(lake: Lake, rows: ReadonlyMap<Table, readonly R
     const columns = table.columns.map(({ name, type }) => `"${name}" ${TYPES[type]}`);
     await lake.run(`CREATE TABLE "${table.name}" (${columns.join(", ")})`);
     if (held.length === 0) continue;
-    const values = held.map(
-      (row) => `(${row.map((cell, at) => literal(cell, table.columns[at]?.type)).join(", ")})`,
-    );
+    const values = held.map((row) => `(${row.map((cell, at) => literal(cell, table.columns[at]?.type)).join(", ")})`);
     await lake.run(`INSERT INTO "${table.name}" VALUES ${values.join(", ")}`);
   }
 }

@@ -25,9 +25,10 @@ function words(command: string): readonly string[] {
 }
 
 /** Queries with the columns of the table that shows their kind of answer. */
-const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms)].map(
-  ([, sql = "", head = ""]) => ({ sql, columns: head.split(" | ") }),
-);
+const queries = [...page.matchAll(/^```sql\n(SELECT .*?)^```\n\n\| (.*?) \|$/gms)].map(([, sql = "", head = ""]) => ({
+  sql,
+  columns: head.split(" | "),
+}));
 
 const MANIFESTS = "lake/_manifests/site=6";
 
@@ -84,8 +85,7 @@ async function answersThePage(lake: Lake): Promise<void> {
 }
 
 async function namesAndCounts(lake: Lake): Promise<void> {
-  const current =
-    "SELECT count(*)::INTEGER AS tags, count(*) = count(DISTINCT tag_id) AS once FROM current_value";
+  const current = "SELECT count(*)::INTEGER AS tags, count(*) = count(DISTINCT tag_id) AS once FROM current_value";
   expect(await lake.ask(current)).toEqual([{ tags: 8, once: true }]);
   for (const view of ["value_named", "history_named"]) {
     const named = `

@@ -26,23 +26,13 @@ if (spawnSync("spark-sql", ["--version"]).status !== 0)
 const own = mkdtempSync(join(tmpdir(), "lake-spark-"));
 try {
   const file = join(own, "all.sql");
-  writeFileSync(
-    file,
-    `${sql}\n${names.map((name) => `SELECT '${name}', count(*) FROM ${name};`).join("\n")}\n`,
-  );
+  writeFileSync(file, `${sql}\n${names.map((name) => `SELECT '${name}', count(*) FROM ${name};`).join("\n")}\n`);
   // Its own catalogue is not to lie in the lake; paths of the views are relative to where it is started.
   const settings = ["spark.ui.enabled=false", `spark.sql.warehouse.dir=${own}/warehouse`];
   const catalogue = `spark.driver.extraJavaOptions=-Dderby.system.home=${own}`;
   const { status, stdout, stderr } = spawnSync(
     "spark-sql",
-    [
-      "--master",
-      "local[1]",
-      ...[...settings, catalogue].flatMap((each) => ["--conf", each]),
-      "-S",
-      "-f",
-      file,
-    ],
+    ["--master", "local[1]", ...[...settings, catalogue].flatMap((each) => ["--conf", each]), "-S", "-f", file],
     { cwd: resolve(folder), encoding: "utf8" },
   );
   process.stdout.write(stdout);

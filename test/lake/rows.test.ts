@@ -1,13 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { ucumOf } from "#connectors/shared/lake/cells.ts";
 import { dayOf, emitRows } from "#connectors/shared/lake/rows.ts";
-import {
-  type Cell,
-  type ColumnType,
-  columnIndexOf,
-  type Row,
-  type Table,
-} from "#connectors/shared/lake/table.ts";
+import { type Cell, type ColumnType, columnIndexOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
@@ -48,9 +42,7 @@ describe("the tables", () => {
     for (const table of TABLES) {
       const names = table.columns.map(({ name }) => name);
       expect(new Set(names).size, table.name).toBe(names.length);
-      expect(names, table.name).toEqual(
-        expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]),
-      );
+      expect(names, table.name).toEqual(expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]));
       for (const name of [...table.key, table.time]) {
         expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
       }
@@ -63,27 +55,24 @@ describe("the tables", () => {
 });
 
 describe("an event of any kind", () => {
-  test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))(
-    "%s fits its tables",
-    (_, event) => {
-      const rows = told(event);
-      expect(rows.length).toBeGreaterThan(0);
-      for (const { table, row } of rows) {
-        expect(row).toHaveLength(table.columns.length);
-        row.forEach((cell, place) => {
-          const { name, type, isNullable } = table.columns[place] as Table["columns"][number];
-          const isRight = cell === null ? isNullable : FITS[type](cell);
-          expect(isRight, `${table.name}.${name} = ${cell}`).toBe(true);
-        });
-        expect(named({ table, row })).toMatchObject({
-          event_id: event.id,
-          position: 7,
-          observed_at: Date.parse(COMMITTED),
-          source: event.source === "/plenum" ? "" : "main",
-        });
-      }
-    },
-  );
+  test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))("%s fits its tables", (_, event) => {
+    const rows = told(event);
+    expect(rows.length).toBeGreaterThan(0);
+    for (const { table, row } of rows) {
+      expect(row).toHaveLength(table.columns.length);
+      row.forEach((cell, place) => {
+        const { name, type, isNullable } = table.columns[place] as Table["columns"][number];
+        const isRight = cell === null ? isNullable : FITS[type](cell);
+        expect(isRight, `${table.name}.${name} = ${cell}`).toBe(true);
+      });
+      expect(named({ table, row })).toMatchObject({
+        event_id: event.id,
+        position: 7,
+        observed_at: Date.parse(COMMITTED),
+        source: event.source === "/plenum" ? "" : "main",
+      });
+    }
+  });
 
   test("that comes from the stored state makes rows only in tables of last states", () => {
     for (const event of sampleOfEveryKind()) {
@@ -146,9 +135,7 @@ describe("history", () => {
 
   test("that repeats a bucket with other values has a higher revision", () => {
     const revised = { ...event, data: { ...event.data, revised: true } };
-    expect(new Set(only(revised, "history").map(({ revision }) => revision))).toEqual(
-      new Set([Date.parse(COMMITTED)]),
-    );
+    expect(new Set(only(revised, "history").map(({ revision }) => revision))).toEqual(new Set([Date.parse(COMMITTED)]));
   });
 
   test("with a stamp that is no moment has no row for that point, and the others have theirs", () => {
@@ -221,6 +208,5 @@ test("a time of the event itself that is no moment is a fault, not a row", () =>
 test("units have a code where it is certain, and no other", () => {
   expect(ucumOf("kWh")).toBe("kW.h");
   expect(ucumOf(" °C ")).toBe("Cel");
-  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"])
-    expect(ucumOf(unit)).toBe(null);
+  for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"]) expect(ucumOf(unit)).toBe(null);
 });

@@ -24,9 +24,7 @@ function tag(id: string, name: string, at: number, isCurrent = true, observedAt 
 
 const shown = (rows: readonly Row[]) =>
   rows.map((row) =>
-    ["tag_id", "name", "valid_from", "valid_to", "is_current"].map(
-      (name) => row[columnIndexOf(TAG_TABLE, name)],
-    ),
+    ["tag_id", "name", "valid_from", "valid_to", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]),
   );
 
 describe("states one after the other", () => {
@@ -47,9 +45,7 @@ describe("states one after the other", () => {
 
   test("keep the trace of their own event where another state follows, and get that of their end where none does", () => {
     const trace = (rows: readonly Row[]) =>
-      rows.map((row) =>
-        ["observed_at", "position", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]),
-      );
+      rows.map((row) => ["observed_at", "position", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]));
     const followed = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20)]);
     expect(trace(followed)).toEqual([
       [10, 10, false],
@@ -109,15 +105,10 @@ describe("states one after the other", () => {
 describe("things of which the last word counts", () => {
   const episode = (state: string, observedAt: number, position: number) =>
     rowIn(ALARM_EPISODE_TABLE, { episode: "a", state, observed_at: observedAt, position, raised_at: 1 });
-  const states = (rows: readonly Row[]) =>
-    rows.map((row) => row[columnIndexOf(ALARM_EPISODE_TABLE, "state")]);
+  const states = (rows: readonly Row[]) => rows.map((row) => row[columnIndexOf(ALARM_EPISODE_TABLE, "state")]);
 
   test("are replaced by what was observed later, and of the same moment by what stands later in the log", () => {
-    const held = applyUpdates(
-      ALARM_EPISODE_TABLE,
-      [],
-      [episode("active", 10, 5), episode("resolved", 10, 6)],
-    );
+    const held = applyUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
     expect(states(held)).toEqual(["resolved"]);
     expect(applyUpdates(ALARM_EPISODE_TABLE, held, [episode("active", 10, 5)])).toBe(held);
     expect(applyUpdates(ALARM_EPISODE_TABLE, held, [episode("resolved", 10, 6)])).toBe(held);

@@ -83,9 +83,7 @@ describe("the views", () => {
       { ...raised, id: "b", data: { ...raised.data, alarm: open, episode: "open" } },
       { ...resolved, time: at("09:31"), data: { ...resolved.data, alarm } },
     ]);
-    expect(
-      await lake.ask("SELECT alarm_id, state, duration_s FROM alarm_duration ORDER BY duration_s"),
-    ).toEqual([
+    expect(await lake.ask("SELECT alarm_id, state, duration_s FROM alarm_duration ORDER BY duration_s")).toEqual([
       { alarm_id: ALARM.id, state: "resolved", duration_s: 5_400 },
       { alarm_id: "2", state: "active", duration_s: null },
     ]);
@@ -101,13 +99,11 @@ describe("the views", () => {
       value("11:00", 3),
       value("11:30", 4, "nobody knows"),
     ]);
-    expect(await lake.ask("SELECT value_number, tag_name, site_name FROM value_named ORDER BY time")).toEqual(
-      [
-        { value_number: 1, tag_name: "Supply", site_name: "Kvarnholmen 4" },
-        { value_number: 2, tag_name: "Supply", site_name: "Kvarnholmen 4" },
-        { value_number: 3, tag_name: "Return", site_name: "Kvarnholmen 4" },
-        { value_number: 4, tag_name: null, site_name: "Kvarnholmen 4" },
-      ],
-    );
+    expect(await lake.ask("SELECT value_number, tag_name, site_name FROM value_named ORDER BY time")).toEqual([
+      { value_number: 1, tag_name: "Supply", site_name: "Kvarnholmen 4" },
+      { value_number: 2, tag_name: "Supply", site_name: "Kvarnholmen 4" },
+      { value_number: 3, tag_name: "Return", site_name: "Kvarnholmen 4" },
+      { value_number: 4, tag_name: null, site_name: "Kvarnholmen 4" },
+    ]);
   });
 });

@@ -105,9 +105,7 @@ async function play(seed: number, random: ReturnType<typeof seededRandom>): Prom
     if (dice < 0.15) {
       orders += 1;
       const order = backfillOrder(stage, random, `order ${orders}`);
-      tell(
-        `${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`,
-      );
+      tell(`${order.id}: ${order.held.resolution} ${order.held.from} to ${order.held.to}, ${order.tagIds.size} tags`);
       await stage.order(order);
     } else if (dice < 0.25) {
       const how = random.chance(0.5) ? "stop" : "crash";
@@ -171,9 +169,7 @@ const LISTED_MS = 15 * MINUTE;
 /** Tags that the token or the lists do not show, or did not lately. */
 function unseen({ troubles, now }: Stage): ReadonlySet<string> {
   return new Set(
-    troubles
-      .filter(({ toMs }) => toMs + LISTED_MS > now())
-      .flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
+    troubles.filter(({ toMs }) => toMs + LISTED_MS > now()).flatMap(({ trouble }) => [...(trouble.hidesTags ?? [])]),
   );
 }
 

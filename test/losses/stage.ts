@@ -60,11 +60,7 @@ export type StageExtras = Pick<
   "commands" | "sinks" | "serviceNow" | "around" | "onCrash"
 >;
 
-export async function createStage(
-  seed: number,
-  random: SeededRandom,
-  extras: StageExtras = {},
-): Promise<Stage> {
+export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}): Promise<Stage> {
   const world = lossWorld(seed, random);
   const troubles: Lasting[] = [];
   const starts: number[] = [];
@@ -101,9 +97,7 @@ export async function createStage(
 
   /** The world as it is under all the troubles of now. */
   function apply(): void {
-    const now = troubles
-      .filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY)
-      .map(({ trouble }) => trouble);
+    const now = troubles.filter(({ toMs }) => toMs === Number.POSITIVE_INFINITY).map(({ trouble }) => trouble);
     const rights = now.reduce((all, { rights: change }) => change?.(all) ?? all, ALL_RIGHTS(world));
     control.changeToken(DEFAULT_TOKEN, {
       sites: [...rights.sites],
@@ -115,8 +109,7 @@ export async function createStage(
     const offline = new Set(now.flatMap(({ offlineGateways = [] }) => offlineGateways));
     for (const id of simulator.world.gateways.keys()) control.setGateway(id, !offline.has(id));
     const removed = new Set(now.flatMap(({ removedTags = [] }) => removedTags));
-    for (const id of simulator.world.tags.keys())
-      control.changeInventory("tags", id, { removed: removed.has(id) });
+    for (const id of simulator.world.tags.keys()) control.changeInventory("tags", id, { removed: removed.has(id) });
     const wanted = now.flatMap((trouble) => trouble.rules ?? []);
     const text = JSON.stringify(wanted);
     if (text !== rules) control.setFaults(wanted);

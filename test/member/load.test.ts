@@ -23,15 +23,12 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a member under load"
     const client = new Client({ connectionString: stage.databaseUrl });
     await client.connect();
     client.on("error", () => {});
-    const first = async (text: string) =>
-      Number((await client.query({ text, rowMode: "array" })).rows[0]?.[0]);
+    const first = async (text: string) => Number((await client.query({ text, rowMode: "array" })).rows[0]?.[0]);
     const renewedMs = () => first("select extract(epoch from seen_at) * 1000 from plenum_state.member");
     const waiting = () =>
       first("select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = 'plenum'");
 
-    await client.query(
-      "begin; lock table plenum_state.event, plenum_state.document in access exclusive mode",
-    );
+    await client.query("begin; lock table plenum_state.event, plenum_state.document in access exclusive mode");
     await vi.waitFor(async () => expect(await waiting()).toBeGreaterThanOrEqual(CONNECTIONS), {
       timeout: 20_000,
       interval: 50,

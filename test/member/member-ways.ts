@@ -46,8 +46,7 @@ export async function startMemberWays(): Promise<MemberWays> {
     far.once("connect", () => client.write("HTTP/1.1 200 Connection established\r\n\r\n"));
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const sidesOf = (of: string) =>
-    [...tunnels].filter(({ member }) => member === of).flatMap(({ sides }) => sides);
+  const sidesOf = (of: string) => [...tunnels].filter(({ member }) => member === of).flatMap(({ sides }) => sides);
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     cut(member) {

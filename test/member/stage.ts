@@ -72,9 +72,7 @@ export async function setStage(options: {
     const standby = options.hasStandby === true ? await startFollowing(database) : null;
     if (standby !== null) closing.push(() => standby.stop());
     const databaseUrl =
-      standby === null
-        ? ownUrl
-        : ownUrl.replace(`:${database.port}`, `:${database.port},127.0.0.1:${standby.port}`);
+      standby === null ? ownUrl : ownUrl.replace(`:${database.port}`, `:${database.port},127.0.0.1:${standby.port}`);
     const broker = await startMosquitto();
     closing.push(() => broker.stop());
     const services = new Map<string, Service>();
@@ -83,9 +81,7 @@ export async function setStage(options: {
       closing.push(() => service.server.close());
       services.set(source, service);
     }
-    const environment = Object.fromEntries(
-      options.sources.map((source) => [`TOKEN_${source}`, DEFAULT_TOKEN]),
-    );
+    const environment = Object.fromEntries(options.sources.map((source) => [`TOKEN_${source}`, DEFAULT_TOKEN]));
     const configuration = configurationOf({
       databaseUrl,
       broker,

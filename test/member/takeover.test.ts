@@ -35,9 +35,7 @@ function told(kind: string): readonly string[] {
 
 /** Shown when a command is not where it should be: what became of it, and who listens. */
 const saidOfCommands = () => ({
-  results: observer.heard
-    .filter(({ topic }) => topic.endsWith("/event/command-result"))
-    .map(({ json }) => json),
+  results: observer.heard.filter(({ topic }) => topic.endsWith("/event/command-result")).map(({ json }) => json),
   listening: observer.heard.filter(({ topic }) => topic.endsWith("/commands")).map(({ json }) => json),
 });
 
@@ -116,14 +114,11 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
       )
       .toBe(true);
     const value = 33;
-    await observer.publish(
-      `plenum/cmd/${source}/${tag}/set`,
-      JSON.stringify({ id: "c1", value, ttl_s: 60 }),
-      { qos: 1 },
-    );
+    await observer.publish(`plenum/cmd/${source}/${tag}/set`, JSON.stringify({ id: "c1", value, ttl_s: 60 }), {
+      qos: 1,
+    });
     const isAsked = () =>
-      simulator.truth.requests().some(({ endpoint }) => endpoint === "write") ||
-      simulator.truth.writes().length > 0;
+      simulator.truth.requests().some(({ endpoint }) => endpoint === "write") || simulator.truth.writes().length > 0;
     await expect
       .poll(() => ({ isAsked: isAsked(), ...saidOfCommands() }), { timeout: 60_000, interval: 20 })
       .toMatchObject({ isAsked: true });
@@ -138,9 +133,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
       outcome: expect.stringMatching(/^(confirmed|unknown|mismatch)$/),
     });
     await expect.poll(() => statusOf(source), { timeout: 30_000 }).toBe("online");
-    expect(
-      simulator.truth.requests().filter(({ endpoint }) => endpoint === "write").length,
-    ).toBeLessThanOrEqual(1);
+    expect(simulator.truth.requests().filter(({ endpoint }) => endpoint === "write").length).toBeLessThanOrEqual(1);
     expect(simulator.truth.writes().length).toBeLessThanOrEqual(1);
     expect(told("alarm-raised")).toHaveLength(1);
     expect(told("alarm-resolved")).toEqual([]);
@@ -155,8 +148,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
     await b.start();
     await Promise.all([holdingSome(a, 1), holdingSome(b, 1)]);
     const stopped = async (member: Member) =>
-      ((await (await fetch(`${member.statusUrl()}/api/status`)).json()) as { commands: { stopped: boolean } })
-        .commands.stopped;
+      ((await (await fetch(`${member.statusUrl()}/api/status`)).json()) as { commands: { stopped: boolean } }).commands
+        .stopped;
     expect([await stopped(a), await stopped(b)]).toEqual([false, false]);
     const url = a.statusUrl();
     const answer = await fetch(`${url}/api/writes/stop`, {

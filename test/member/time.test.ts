@@ -112,8 +112,7 @@ test.each([
   async (one, other) => {
     const { member, databaseMs } = world();
     const [before, after] = [await member(one), await member(other)];
-    for (const { time } of [before, after])
-      expect(Math.abs(time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
+    for (const { time } of [before, after]) expect(Math.abs(time.now() - databaseMs())).toBeLessThanOrEqual(VAGUE_MS);
     await spend(before);
     expect(await leftMs(after)).toBeGreaterThanOrEqual(3_000);
     expect(await leftMs(after)).toBeLessThanOrEqual(3_000 + VAGUE_MS);

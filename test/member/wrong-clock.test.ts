@@ -46,9 +46,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("members whose own cl
       const report = (await answer.json()) as { readonly now: string; readonly notices: readonly string[] };
       expect(Date.parse(report.now)).toBeGreaterThanOrEqual(startedMs - VAGUE_MS);
       expect(Date.parse(report.now)).toBeLessThanOrEqual(Date.now() + VAGUE_MS);
-      expect(report.notices.some((notice) => notice.startsWith("The clock of this machine is "))).toBe(
-        wrongByMs !== 0,
-      );
+      expect(report.notices.some((notice) => notice.startsWith("The clock of this machine is "))).toBe(wrongByMs !== 0);
       await member.stop(5_000);
     }
   }, 180_000);

@@ -12,8 +12,7 @@ export interface Equivalent {
 export const EQUIVALENTS: readonly Equivalent[] = [
   {
     file: "connectors/kafka/sink.ts",
-    before:
-      "const passed = receipt.kept === undefined && !names.some((name) => acknowledgedAhead.has(name));",
+    before: "const passed = receipt.kept === undefined && !names.some((name) => acknowledgedAhead.has(name));",
     after: "const passed = receipt.kept === undefined || !names.some((name) => acknowledgedAhead.has(name));",
     reason:
       "The engine offers from the cursor on, in batches that do not shrink, so a batch that is settled covers every name.",
@@ -38,10 +37,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/kafka/sink.ts",
-    before:
-      'const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");',
-    after:
-      "const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n]);",
+    before: 'const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n] ?? "");',
+    after: "const isAcknowledged = (n: number) => offered?.again !== true && acknowledgedAhead.has(names[n]);",
     reason: "For the type checker: each record has a name.",
   },
   {
@@ -52,10 +49,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/shared/receiver/stored-incident.ts",
-    before:
-      "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,",
-    after:
-      "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? stored.priority,",
+    before: "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,",
+    after: "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? stored.priority,",
     reason: "`refresh` gives a list the priority of its most urgent alarm, so both are the same.",
   },
   {
@@ -72,18 +67,14 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/kafka/cluster.ts",
-    before:
-      "if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;",
-    after:
-      "if (error instanceof ResponseError || error.response !== undefined) return error.response as Answer;",
+    before: "if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;",
+    after: "if (error instanceof ResponseError || error.response !== undefined) return error.response as Answer;",
     reason: "Every ResponseError has a response, and no other error has one.",
   },
   {
     file: "connectors/kafka/outcome.ts",
-    before:
-      'const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];',
-    after:
-      'const own = error instanceof GenericError || typeof error.apiId === "string" ? [error.apiId] : [];',
+    before: 'const own = error instanceof GenericError && typeof error.apiId === "string" ? [error.apiId] : [];',
+    after: 'const own = error instanceof GenericError || typeof error.apiId === "string" ? [error.apiId] : [];',
     reason: "An undefined code is compared with names only.",
   },
   {
@@ -178,10 +169,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/parquet/delta-format.ts",
-    before:
-      "const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n] ?? 0));",
-    after:
-      "const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n]));",
+    before: "const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n] ?? 0));",
+    after: "const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n]));",
     reason: "For the type checker: there are so many rows.",
   },
   {
@@ -266,8 +255,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     file: "connectors/shared/lake/table.ts",
     before:
       'const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);',
-    after:
-      'const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")]);',
+    after: 'const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")]);',
     reason: "For the type checker: a row has every cell.",
   },
   {
@@ -346,8 +334,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     file: "connectors/kafka/sink.ts",
     before:
       'outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ?? new Retryable("The Kafka cluster did not acknowledge it.");',
-    after:
-      'outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0];',
+    after: 'outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0];',
     reason: "For the type checker: where a record stays open, one record has an error.",
   },
   {
@@ -388,10 +375,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/kafka/client.ts",
-    before:
-      'if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))',
-    after:
-      'if (!(error instanceof ResponseError) && !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))',
+    before: 'if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))',
+    after: 'if (!(error instanceof ResponseError) && !findErrorBy(error, "apiId", "UNSUPPORTED_SASL_MECHANISM"))',
     reason: "A broker names its mechanisms only with that error.",
   },
   {
@@ -480,10 +465,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/delivery/pruning.ts",
-    before:
-      "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;",
-    after:
-      "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 1;",
+    before: "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 0;",
+    after: "const ranMs = options.clockDoubt.anywhere() === null ? Math.min(nowMs - countedMs, MOST_RAN_MS) : 1;",
     reason: "A millisecond of a minute.",
   },
   {
@@ -638,10 +621,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/delivery/sink-loop.ts",
-    before:
-      "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
-    after:
-      "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
+    before: "return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
+    after: "return Math.max(1, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));",
     reason: "What is due waits a millisecond.",
   },
   {
@@ -784,11 +765,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/source/quota/caution.ts",
-    before:
-      'while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
+    before: 'while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
     after: 'while (lesson !== "spacing" && marginMs > 1 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
-    reason:
-      "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
+    reason: "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
   },
   {
     file: "src/engine/source/quota/rate-limiter.ts",
@@ -846,8 +825,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/ui/status/silences.ts",
-    before:
-      'if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);',
+    before: 'if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);',
     after: "if (!asked.success) return context.json({ message: asked.error.issues[0]?.message }, 400);",
     reason: "For the type checker: a failure has an issue.",
   },
@@ -877,10 +855,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/scale/postgres/redeliveries.ts",
-    before:
-      "for (let from = Math.max(after, Number(rows[0]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
-    after:
-      "for (let from = Math.max(after, Number(rows[1]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
+    before: "for (let from = Math.max(after, Number(rows[0]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
+    after: "for (let from = Math.max(after, Number(rows[1]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
     reason: "Spares slices of what has left the log.",
   },
   {
@@ -903,10 +879,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/ui/setup/plan.ts",
-    before:
-      'if (name === undefined || entry === undefined) throw new Error("a configuration without a source");',
-    after:
-      'if (name === undefined && entry === undefined) throw new Error("a configuration without a source");',
+    before: 'if (name === undefined || entry === undefined) throw new Error("a configuration without a source");',
+    after: 'if (name === undefined && entry === undefined) throw new Error("a configuration without a source");',
     reason: "For the type checker: a name has an entry.",
   },
   {
@@ -953,10 +927,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/history/buckets.ts",
-    before:
-      "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
-    after:
-      "if (last - at === 23 / HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
+    before: "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
+    after: "if (last - at === 23 / HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
     reason: "The slow way comes to the same hours.",
   },
   {
@@ -1009,10 +981,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/scale/fleet/armed-machine.ts",
-    before:
-      "if (databaseId === null || !isOurs || !marks.isFile() || marks.size !== DIGEST_LENGTH) return false;",
-    after:
-      "if (databaseId === null || !isOurs || !marks.isFile() && marks.size !== DIGEST_LENGTH) return false;",
+    before: "if (databaseId === null || !isOurs || !marks.isFile() || marks.size !== DIGEST_LENGTH) return false;",
+    after: "if (databaseId === null || !isOurs || !marks.isFile() && marks.size !== DIGEST_LENGTH) return false;",
     reason: "The text is compared as well.",
   },
   {

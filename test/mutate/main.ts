@@ -42,9 +42,7 @@ const seed = Number(process.env.PLENUM_SEED ?? 1);
 const untilMs = performance.now() + Number(values.minutes) * 60_000;
 const textOf = (file: string) => readFileSync(join(ROOT, file), "utf8");
 
-const jobs = rooms.flatMap((room) =>
-  sampleOf(room).map((mutant): Job => ({ room, mutant, verdict: "not tried" })),
-);
+const jobs = rooms.flatMap((room) => sampleOf(room).map((mutant): Job => ({ room, mutant, verdict: "not tried" })));
 const trials = jobs.filter(({ mutant }) => !isEquivalent(mutant));
 const waiting = [...trials];
 /** Milliseconds that the tests of a room take with the code as it is. */

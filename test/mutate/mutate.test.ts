@@ -12,12 +12,7 @@ describe("changes", () => {
     ["const a = b < c;", ["const a = b <= c;"]],
     [
       "if (a !== b && !c) d();",
-      [
-        "if (a === b && !c) d();",
-        "if (a !== b || !c) d();",
-        "if (a !== b && c) d();",
-        "if (a !== b && !c) ;",
-      ],
+      ["if (a === b && !c) d();", "if (a !== b || !c) d();", "if (a !== b && c) d();", "if (a !== b && !c) ;"],
     ],
     ["const a = b.c ?? d;", ["const a = b.c;"]],
     ["const a = Math.max(b, 20);", ["const a = Math.min(b, 20);", "const a = Math.max(b, (20 * 2));"]],

@@ -47,24 +47,13 @@ export const ROOMS: readonly Room[] = [
       "src/engine/sync/history/ledger-ranges.ts",
       "src/engine/sync/history/buckets.ts",
     ],
-    tests: [
-      "test/sync/history-spans.test.ts",
-      "test/sync/history-ledger.test.ts",
-      "test/sync/history-buckets.test.ts",
-    ],
+    tests: ["test/sync/history-spans.test.ts", "test/sync/history-ledger.test.ts", "test/sync/history-buckets.test.ts"],
   },
   {
     name: "outbox",
-    files: [
-      "outbox",
-      "outbox-rules",
-      "event-log",
-      "redeliveries",
-      "lag",
-      "deferred-writes",
-      "retention",
-      "sinks",
-    ].map((name) => `src/engine/store/${name}.ts`),
+    files: ["outbox", "outbox-rules", "event-log", "redeliveries", "lag", "deferred-writes", "retention", "sinks"].map(
+      (name) => `src/engine/store/${name}.ts`,
+    ),
     tests: [
       "test/store/outbox-bounds.test.ts",
       "test/store/sqlite-store.test.ts",
@@ -85,11 +74,7 @@ export const ROOMS: readonly Room[] = [
   {
     name: "quota",
     files: ["src/engine/source/quota/*.ts"],
-    tests: [
-      "test/source/quota-parts.test.ts",
-      "test/source/quota.test.ts",
-      "test/source/quota-sharing.test.ts",
-    ],
+    tests: ["test/source/quota-parts.test.ts", "test/source/quota.test.ts", "test/source/quota-sharing.test.ts"],
   },
   {
     name: "receiver",

@@ -230,9 +230,7 @@ describe("the kill switch", () => {
     const killSwitch = createKillSwitch(state);
     expect(killSwitch.thrown()).toBe(true);
     killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
-    expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(
-      to === "to a file" ? "untouched" : "",
-    );
+    expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(to === "to a file" ? "untouched" : "");
     expect(existsSync(victim)).toBe(to === "to a file");
     killSwitch.release();
     expect(killSwitch.thrown()).toBe(false);

@@ -32,10 +32,8 @@ export function readCompose(folder: string): Compose {
 export function copied(folder: string): string {
   const root = temporaryFolder("compose");
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
-  for (const path of ["packages", "connectors/mqtt"])
-    cpSync(join(ROOT, path), join(root, path), { recursive: true });
-  for (const path of ["secrets", "data", ".env"])
-    rmSync(join(root, folder, path), { recursive: true, force: true });
+  for (const path of ["packages", "connectors/mqtt"]) cpSync(join(ROOT, path), join(root, path), { recursive: true });
+  for (const path of ["secrets", "data", ".env"]) rmSync(join(root, folder, path), { recursive: true, force: true });
   return root;
 }
 

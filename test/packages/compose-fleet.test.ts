@@ -35,9 +35,8 @@ describe("compose.yaml of a fleet", () => {
     expect(Object.keys(config().sources)).toEqual(["north", "south", "west"]);
   });
 
-  test.each(each)(
-    "%s: a pinned image, no rights, a health check, ports for this machine alone",
-    (_, service) => expectCareful(compose, service),
+  test.each(each)("%s: a pinned image, no rights, a health check, ports for this machine alone", (_, service) =>
+    expectCareful(compose, service),
   );
 
   test("members differ by their name and their port alone, and have the image of this version", () => {

@@ -26,13 +26,10 @@ describe("compose.yaml", () => {
     expect(Object.keys(services).toSorted()).toEqual(["grafana", "mosquitto", "plenum", "victoria-metrics"]);
   });
 
-  test.each(each)(
-    "%s: a pinned image, no rights, a health check, ports for this machine alone",
-    (_, service) => {
-      expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
-      expectCareful(compose, service);
-    },
-  );
+  test.each(each)("%s: a pinned image, no rights, a health check, ports for this machine alone", (_, service) => {
+    expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
+    expectCareful(compose, service);
+  });
 
   test("names the image by the version of Plenum", () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
@@ -62,15 +59,12 @@ describe("compose.yaml", () => {
     expect(Object.keys(config.sinks)).toEqual(["broker", "values"]);
     const named = [...text.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
     expect(new Set(named)).toEqual(new Set(services.plenum?.secrets));
-    for (const [, host] of text.matchAll(/url: \w+:\/\/([\w-]+):\d+/g))
-      expect(Object.keys(services)).toContain(host);
+    for (const [, host] of text.matchAll(/url: \w+:\/\/([\w-]+):\d+/g)) expect(Object.keys(services)).toContain(host);
   });
 
   test("Grafana is told of the database and of the dashboards", () => {
     const { datasources } = parse(read("grafana/datasources.yaml"));
-    expect(datasources).toMatchObject([
-      { type: "prometheus", url: "http://victoria-metrics:8428", isDefault: true },
-    ]);
+    expect(datasources).toMatchObject([{ type: "prometheus", url: "http://victoria-metrics:8428", isDefault: true }]);
     const { providers } = parse(read("grafana/dashboards.yaml"));
     expect(services.grafana?.volumes).toContain(`../grafana:${providers[0].options.path}:ro`);
   });
@@ -78,11 +72,7 @@ describe("compose.yaml", () => {
 
 test.skipIf(absent("victoria-metrics"))("the database understands what it scrapes", () => {
   const scrape = join(ROOT, "packages/compose/victoria-metrics/scrape.yaml");
-  const args = [
-    `-promscrape.config=${scrape}`,
-    "-promscrape.config.dryRun",
-    "-promscrape.config.strictParse",
-  ];
+  const args = [`-promscrape.config=${scrape}`, "-promscrape.config.dryRun", "-promscrape.config.strictParse"];
   const { status, stderr } = spawnSync(programPath("victoria-metrics") ?? "", args, { encoding: "utf8" });
   expect({ status, trouble: status === 0 ? "" : stderr }).toEqual({ status: 0, trouble: "" });
 });

@@ -214,12 +214,8 @@ describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
     expect([nodeSelector, tolerations]).toEqual([{}, []]);
     changed.spec.template.spec = filled;
     expect(read(set, ...other)).toMatchObject(changed);
-    expect(read({ ...set, spec: { ...set.spec, servicName: "x" } }, ...other)).not.toHaveProperty(
-      "spec.servicName",
-    );
-    expect(() => read({ ...set, spec: { ...set.spec, replicas: "one" } }, ...other)).toThrow(
-      "cannot unmarshal",
-    );
+    expect(read({ ...set, spec: { ...set.spec, servicName: "x" } }, ...other)).not.toHaveProperty("spec.servicName");
+    expect(() => read({ ...set, spec: { ...set.spec, replicas: "one" } }, ...other)).toThrow("cannot unmarshal");
   });
 
   test("every field of its service as well", () => {

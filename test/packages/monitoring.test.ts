@@ -24,8 +24,7 @@ interface Dashboard {
 }
 
 const dashboard = (name: string) => JSON.parse(read(`grafana/${name}.json`)) as Dashboard;
-const expressionsOf = ({ panels }: Dashboard) =>
-  panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
+const expressionsOf = ({ panels }: Dashboard) => panels.flatMap(({ targets }) => targets.map(({ expr }) => expr));
 
 const { groups } = parse(read("prometheus/plenum.rules.yaml")) as {
   readonly groups: readonly {
@@ -56,9 +55,7 @@ describe("what rules and dashboards ask for", () => {
   const texts = [
     ...rules.map(({ alert, expr }) => [alert, expr] as const),
     ...expressionsOf(dashboard("plenum-worker")).map((expr) => [expr, expr] as const),
-    ...dashboard("plenum-worker").templating.list.map(
-      ({ query }) => ["a variable", JSON.stringify(query)] as const,
-    ),
+    ...dashboard("plenum-worker").templating.list.map(({ query }) => ["a variable", JSON.stringify(query)] as const),
   ];
 
   test.each(texts)("%s: is a metric of the worker", (_, expr) => {
@@ -124,9 +121,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
       expect({ expr, status, error }).toEqual({ expr, status: "success", error: undefined });
       return data?.result ?? [];
     };
-    await expect
-      .poll(async () => (await query('tag_value_value{name!="",site_name!=""}')).length)
-      .toBeGreaterThan(5);
+    await expect.poll(async () => (await query('tag_value_value{name!="",site_name!=""}')).length).toBeGreaterThan(5);
 
     const text = await (await fetch(new URL("/metrics", address))).text();
     expect(promtool(["check", "metrics"], text)).toEqual(FINE);
@@ -146,12 +141,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
       const expr = building.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
       expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
     }
-    for (const title of [
-      "Polls that are late",
-      "Disk left",
-      "Since the last good poll",
-      "Age of the oldest of them",
-    ]) {
+    for (const title of ["Polls that are late", "Disk left", "Since the last good poll", "Age of the oldest of them"]) {
       const expr = board.panels.find((panel) => panel.title === title)?.targets[0]?.expr ?? "";
       expect((await query(chosen(expr))).length, title).toBeGreaterThan(0);
     }

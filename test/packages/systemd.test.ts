@@ -73,8 +73,7 @@ describe("the installation", () => {
   function unpacked(version: string): string {
     const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
     onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
-    for (const path of ["node_modules/zod", "program", "packages"])
-      mkdirSync(join(folder, path), { recursive: true });
+    for (const path of ["node_modules/zod", "program", "packages"]) mkdirSync(join(folder, path), { recursive: true });
     writeFileSync(join(folder, "program/main.js"), "");
     writeFileSync(join(folder, "plenum"), `#!/bin/sh\necho ${version}\n`);
     chmodSync(join(folder, "plenum"), 0o755);
@@ -103,11 +102,7 @@ describe("the installation", () => {
       /^Plenum 1\.2\.3 is in \/opt\/plenum\. Next:\n.*\/etc\/plenum\/token/,
     );
     const first = files(root).filter((path) => !path.startsWith("opt/"));
-    expect(first).toEqual([
-      "etc/logrotate.d/plenum",
-      "etc/plenum/plenum.yaml",
-      "etc/systemd/system/plenum.service",
-    ]);
+    expect(first).toEqual(["etc/logrotate.d/plenum", "etc/plenum/plenum.yaml", "etc/systemd/system/plenum.service"]);
     expect(readFileSync(join(root, "etc/systemd/system/plenum.service"), "utf8")).toBe(unit);
     expect(statSync(join(root, "etc/plenum/plenum.yaml")).mode & 0o777).toBe(0o640);
 

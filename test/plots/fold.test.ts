@@ -26,9 +26,7 @@ describe("the line of a plot", () => {
           logged: [{ samples: logged, bucketS: 300 }],
         });
         expect(t.length).toBeLessThanOrEqual(2 * 1_501);
-        expect([value.length, low?.length ?? t.length, high?.length ?? t.length]).toEqual(
-          Array(3).fill(t.length),
-        );
+        expect([value.length, low?.length ?? t.length, high?.length ?? t.length]).toEqual(Array(3).fill(t.length));
         for (const [n, time] of t.entries()) if (n > 0) expect(time).toBeGreaterThan(t[n - 1] ?? 0);
         const said = new Set([...read.values, ...logged.values]);
         for (const each of [...value, ...(low ?? []), ...(high ?? [])])

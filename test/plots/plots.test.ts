@@ -48,11 +48,7 @@ describe("numbers as bytes", () => {
         }
         const reader = new ByteReader(writer.text());
         for (const [one, other] of all)
-          expect([reader.signed() + 0, reader.whole(), reader.float()]).toEqual([
-            one + 0,
-            Math.abs(one),
-            other,
-          ]);
+          expect([reader.signed() + 0, reader.whole(), reader.float()]).toEqual([one + 0, Math.abs(one), other]);
         expect(reader.isDone).toBe(true);
       }),
     );
@@ -77,11 +73,7 @@ describe("a leaf", () => {
   test("of hours as well", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
-        const found = readChunk(
-          HOUR,
-          BEGIN,
-          writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]])),
-        ).get(7);
+        const found = readChunk(HOUR, BEGIN, writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
         const rounded = (value: number) => Number(value.toPrecision(8));
         expect(found).toEqual({ low: rounded(low), high: rounded(high), last: rounded(last) });
       }),
@@ -219,9 +211,7 @@ describe("the plots of tags", () => {
     expect((await again.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
     // A leaf that is damaged is no values, and the next ones are kept.
     await again.write({ nowMs: NOW_MS, all: true });
-    const leaves = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) =>
-      key.includes(" "),
-    );
+    const leaves = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) => key.includes(" "));
     await store.commit({
       documents: [{ set: plotSet("north"), put: leaves.map(([key]) => [key, "AAAA"] as const) }],
     });

@@ -68,9 +68,7 @@ describe("a sparkline", () => {
 
   test("huge and tiny numbers are drawn, and those that are none are left out", () => {
     expect(drawn(90, -1.7e308, 0, 1.7e308)).toBe("█");
-    expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n < 10 ? -1.7e308 : 1.7e308)))).toMatch(
-      /^▁{6}█{6}$/,
-    );
+    expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n < 10 ? -1.7e308 : 1.7e308)))).toMatch(/^▁{6}█{6}$/);
     expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n % 2) * 5e-324))).toMatch(/^[▁-█]{12}$/);
     const some = [Number.NaN, Number.POSITIVE_INFINITY, ...Array<number>(17).fill(2)];
     expect(drawn(10, ...some)).toMatch(/^▄+$/);
@@ -121,9 +119,7 @@ describe("a line of a curve", () => {
 
   test("of booleans the last is said, and gaps at the end stay", () => {
     const values = [false, false, true, null, null, null, null, null, null, null, null, null];
-    expect(line(every(10, values), { ...TAG, unit: null })).toMatch(
-      /^VS1-GT11 [▁█]+\u00a0+, last true, 1 h 50 min$/,
-    );
+    expect(line(every(10, values), { ...TAG, unit: null })).toMatch(/^VS1-GT11 [▁█]+\u00a0+, last true, 1 h 50 min$/);
   });
 
   test("is one line whatever a name and a unit hold, and cut between characters", () => {

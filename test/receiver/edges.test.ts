@@ -36,8 +36,7 @@ describe("the list of a gateway's alarms", () => {
   test("shows active alarms by priority, then the latest; ended ones by their beginning", async () => {
     const trial = receiving(noticeBoard("same"));
     await gatewayIs(trial, false);
-    const at = (n: number, minutes: number, priority = "B") =>
-      alarm(n, { behind: GATEWAY.id, at: minutes, priority });
+    const at = (n: number, minutes: number, priority = "B") => alarm(n, { behind: GATEWAY.id, at: minutes, priority });
     const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
     await trial.offer(...all.map((one) => one.raised()));
     await trial.offer(...[at(4, 3, "C"), at(5, 4), at(1, 0)].map((one) => one.resolved(8)));
@@ -81,11 +80,7 @@ describe("the list of a gateway's alarms", () => {
       return { ...raised, data: { ...data, alarm: { ...data.alarm, description } } as never };
     };
     await trial.offer(named(1, "Cold", "Too cold"), named(2, "", "Too cold"), named(3, "", ""));
-    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual([
-      "Cold",
-      "Too cold",
-      "600003",
-    ]);
+    expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(["Cold", "Too cold", "600003"]);
   });
 
   test("is one for each source, also where two services call a gateway the same", async () => {
@@ -111,9 +106,7 @@ describe("the list of a gateway's alarms", () => {
     await gatewayIs(trial, false);
     await trial.holdsActive(behind(1).record, behind(1).episode);
     await trial.replay([behind(1).raised()]);
-    expect(trial.board.said).toEqual([
-      "open active Gateway Basement gateway is offline: 1 of 1 alarms active",
-    ]);
+    expect(trial.board.said).toEqual(["open active Gateway Basement gateway is offline: 1 of 1 alarms active"]);
   });
 
   test("reads the gateways once a minute while one is offline, and otherwise not at all", async () => {
@@ -227,12 +220,7 @@ test("the options of a receiver have the limits that the reference names", () =>
   ])
     expect(isTaken(options), JSON.stringify(options)).toBe(true);
   for (const options of [
-    ...[
-      storm({ within: "59s" }),
-      storm({ within: "25h" }),
-      storm({ openings: 1 }),
-      storm({ openings: 1_001 }),
-    ],
+    ...[storm({ within: "59s" }), storm({ within: "25h" }), storm({ openings: 1 }), storm({ openings: 1_001 })],
     ...[{ hold: "25h" }, { dossier: { hours: 0 } }, { dossier: { hours: 25 } }, { dossier: true }],
     ...[quiet({ to: "22:00" }), quiet({ from: "24:00" }), quiet({ priorities: [] }), quiet({ days: [] })],
   ])

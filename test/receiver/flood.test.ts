@@ -70,9 +70,7 @@ test("of 2,000 alarms at once people read one summary within a minute, and in th
   const [lag] = await store.outbox.lag();
   expect(lag).toMatchObject({ depth: 0, deadLetters: 0 });
   // What stands by itself is one note each, open as its alarm is; all others are in the summary, which counts them.
-  const own = new Map(
-    board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]),
-  );
+  const own = new Map(board.notes.filter(({ told }) => told.kind === "alarm").map((note) => [note.key, note]));
   const keyOf = ({ one }: (typeof lives)[number]) => incidentKey("main", "alarm", one.episode);
   for (const life of lives.filter((each) => own.has(keyOf(each))))
     expect(own.get(keyOf(life))?.isOpen, life.one.episode).toBe(!life.isOver);

@@ -39,12 +39,8 @@ async function play(n: number) {
         sink: () => ({
           open: async () => undefined,
           write: async (batch, signal, accepted, offer) =>
-            later(
-              (made) => made.write(batch, signal, accepted, offer) as Promise<object>,
-              {},
-            ) as Promise<never>,
-          tick: async (signal) =>
-            (await later(async (made) => made.tick?.(signal), undefined)) ?? { inMs: 5_000 },
+            later((made) => made.write(batch, signal, accepted, offer) as Promise<object>, {}) as Promise<never>,
+          tick: async (signal) => (await later(async (made) => made.tick?.(signal), undefined)) ?? { inMs: 5_000 },
           close: async () => undefined,
         }),
       },

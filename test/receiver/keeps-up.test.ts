@@ -201,9 +201,7 @@ describe("a backlog", () => {
     const before = room.times.length;
     await room.commit(alarm(999, { priority: "C" }).raised());
     await room.clock.advance(5 * SECOND);
-    expect(room.times.slice(before, before + 3).map(({ what }) => what)).toContain(
-      "open Alarm 999, Building 1",
-    );
+    expect(room.times.slice(before, before + 3).map(({ what }) => what)).toContain("open Alarm 999, Building 1");
     expect(room.status()?.waiting).toBe(0);
   });
 
@@ -257,27 +255,22 @@ test.each([
   [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["tag-value"], ["tag-value"]],
   [{ webhook: { format: "pagerduty", key: { env: "T" } } }, undefined, ["alarm-*", "gateway-online"]],
   [{ webhook: { url: "https://hooks.example.com/x", unsigned: true } }, undefined, []],
-])(
-  "a sink %j with the kinds %j is offered, and counts in its lag, only %j",
-  async (connector, kinds, offered) => {
-    const filter = kinds === undefined ? {} : { filter: { kinds } };
-    const { sinks } = configured((whole) => {
-      whole.sinks = { people: { ...connector, ...filter } };
-    });
-    expect(sinks.people?.filter.kinds).toEqual(offered);
-    const workshop = await openWorkshop();
-    onTestFinished(() => workshop.dispose());
-    await workshop.store.outbox.register("people", "beginning");
-    const events = sampleOfEveryKind();
-    await workshop.store.commit({ events });
-    const [lag] = await workshop.store.outbox.lag(
-      wantedBy([["people", sinks.people?.filter ?? ({} as never)]]),
-    );
-    const patterns = offered.length === 0 ? ["*"] : offered;
-    const wanted = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
-    expect(lag).toMatchObject({ depth: wanted.length, exact: true });
-  },
-);
+])("a sink %j with the kinds %j is offered, and counts in its lag, only %j", async (connector, kinds, offered) => {
+  const filter = kinds === undefined ? {} : { filter: { kinds } };
+  const { sinks } = configured((whole) => {
+    whole.sinks = { people: { ...connector, ...filter } };
+  });
+  expect(sinks.people?.filter.kinds).toEqual(offered);
+  const workshop = await openWorkshop();
+  onTestFinished(() => workshop.dispose());
+  await workshop.store.outbox.register("people", "beginning");
+  const events = sampleOfEveryKind();
+  await workshop.store.commit({ events });
+  const [lag] = await workshop.store.outbox.lag(wantedBy([["people", sinks.people?.filter ?? ({} as never)]]));
+  const patterns = offered.length === 0 ? ["*"] : offered;
+  const wanted = events.filter(({ type }) => patterns.some((pattern) => globMatches(pattern, type)));
+  expect(lag).toMatchObject({ depth: wanted.length, exact: true });
+});
 
 describe("the rate of a receiver", () => {
   test.each([
@@ -363,9 +356,7 @@ describe("the text of an incident", () => {
     await sinks.offer(alarm(7).acknowledged());
     await sinks.pass(MINUTE);
     expect(texts.made).toBe(1);
-    expect(boards.map(({ said }) => said.at(-1))).toEqual(
-      Array(3).fill("update acknowledged Alarm 7, Building 1"),
-    );
+    expect(boards.map(({ said }) => said.at(-1))).toEqual(Array(3).fill("update acknowledged Alarm 7, Building 1"));
   });
 
   test("is made once for each language", async () => {
@@ -375,11 +366,7 @@ describe("the text of an incident", () => {
     texts.made = 0;
     await sinks.offer(alarm(7).acknowledged());
     expect(texts.made).toBe(2);
-    expect(boards.map(({ notes }) => notes[0]?.told.text.status)).toEqual([
-      "Kvittert",
-      "Acknowledged",
-      "Kvittert",
-    ]);
+    expect(boards.map(({ notes }) => notes[0]?.told.text.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
 
   test("is compared once after a restart, a part of the alarms at a time, and what is new is sent", async () => {

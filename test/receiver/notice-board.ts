@@ -27,11 +27,7 @@ export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Re
   const notes: Note[] = [];
   let finds = 0;
 
-  function put(
-    what: string,
-    told: IncidentMessage,
-    change: () => Note | undefined,
-  ): IncidentReference | "gone" {
+  function put(what: string, told: IncidentMessage, change: () => Note | undefined): IncidentReference | "gone" {
     board.trouble(false, what, told);
     const line = `${what} ${told.status} ${told.text.title}`;
     const note = change();

@@ -203,27 +203,24 @@ describe("a crash between what is said and what is remembered", () => {
     },
   );
 
-  test.each(SORTS)(
-    "%s: a return in doubt stays in doubt when the second try is told to wait",
-    async (sort) => {
-      const trial = receiving(noticeBoard(sort));
-      const one = alarm(1);
-      await trial.offer(one.raised());
-      await trial.offer(one.resolved(3));
-      trial.board.trouble = (isDone) => {
-        if (isDone) throw new Retryable("lost");
-      };
-      await expect(trial.offer(one.retriggered(4))).rejects.toThrow("lost");
-      trial.board.trouble = () => {
-        throw new Throttled("Wait.", 1_000);
-      };
-      await expect(trial.offerAgain([one.retriggered(4)])).rejects.toThrow("Wait");
-      trial.board.trouble = () => undefined;
-      const said = trial.board.said.length;
-      await trial.offer(one.resolved(5));
-      expect(trial.board.said.slice(said)).toEqual(["close resolved Alarm 1, Building 1"]);
-    },
-  );
+  test.each(SORTS)("%s: a return in doubt stays in doubt when the second try is told to wait", async (sort) => {
+    const trial = receiving(noticeBoard(sort));
+    const one = alarm(1);
+    await trial.offer(one.raised());
+    await trial.offer(one.resolved(3));
+    trial.board.trouble = (isDone) => {
+      if (isDone) throw new Retryable("lost");
+    };
+    await expect(trial.offer(one.retriggered(4))).rejects.toThrow("lost");
+    trial.board.trouble = () => {
+      throw new Throttled("Wait.", 1_000);
+    };
+    await expect(trial.offerAgain([one.retriggered(4)])).rejects.toThrow("Wait");
+    trial.board.trouble = () => undefined;
+    const said = trial.board.said.length;
+    await trial.offer(one.resolved(5));
+    expect(trial.board.said.slice(said)).toEqual(["close resolved Alarm 1, Building 1"]);
+  });
 
   test.each(SORTS.flatMap((sort) => [true, false].map((isDone) => [sort, isDone] as const)))(
     "%s: an end in doubt (done %s), after which the alarm is back, leaves it open",

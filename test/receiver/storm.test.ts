@@ -135,10 +135,7 @@ describe("alarms behind a gateway that is offline", () => {
     await trial.pass(MINUTE);
     await trial.offer(one.retriggered(8));
     await trial.pass(3 * MINUTE);
-    expect(titles(trial)).toEqual([
-      expect.stringMatching(/^closed: Gateway/),
-      expect.stringMatching(/^open: Gateway/),
-    ]);
+    expect(titles(trial)).toEqual([expect.stringMatching(/^closed: Gateway/), expect.stringMatching(/^open: Gateway/)]);
     expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
   });
 
@@ -149,9 +146,7 @@ describe("alarms behind a gateway that is offline", () => {
     const batch = [gatewayOnline(5), behind(2).raised()];
     await trial.offer(...batch);
     const before = titles(trial);
-    expect(before, "it is away again while its alarms go on").toEqual([
-      expect.stringMatching(/^open: Gateway/),
-    ]);
+    expect(before, "it is away again while its alarms go on").toEqual([expect.stringMatching(/^open: Gateway/)]);
     await trial.offerAgain(batch);
     await trial.replay(batch);
     await trial.pass(5 * MINUTE);

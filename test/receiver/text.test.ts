@@ -15,8 +15,7 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
   };
 }
 
-const textIn = (language: "en" | "no", of: Incident, own = {}) =>
-  textOf(of, vocabulary(language, own), "Europe/Oslo");
+const textIn = (language: "en" | "no", of: Incident, own = {}) => textOf(of, vocabulary(language, own), "Europe/Oslo");
 
 describe("what is to be read of an incident", () => {
   test("what it is, where, since when in the zone of the building, and what the service says", () => {
@@ -38,13 +37,8 @@ describe("what is to be read of an incident", () => {
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
       textIn("en", of).fields.flatMap(({ label, text }) => (label === "Description" ? [text] : []));
-    expect(labels(incident({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(
-      1,
-    );
-    expect(labels(incident({ trigger, description: "Something else" }))).toEqual([
-      "Something else",
-      description,
-    ]);
+    expect(labels(incident({ trigger, description: `Supply temperature low: ${description}` }))).toHaveLength(1);
+    expect(labels(incident({ trigger, description: "Something else" }))).toEqual(["Something else", description]);
     expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
@@ -63,9 +57,7 @@ describe("what is to be read of an incident", () => {
 
   test("who acknowledged it, and a message only where there is one", () => {
     const fieldsOf = (acknowledgedMessage: string | null) =>
-      textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(
-        5,
-      );
+      textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
     expect(fieldsOf(null)).toEqual([by]);
     expect(fieldsOf(" ")).toEqual([by]);
@@ -82,10 +74,7 @@ describe("what is to be read of an incident", () => {
   });
 
   test("a time without an offset is shown as it came, and no duration is made of it", () => {
-    const raw = incident(
-      {},
-      { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" },
-    );
+    const raw = incident({}, { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
     const fields = textIn("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);
     expect(fields.some(([label]) => label === "Lasted")).toBe(false);

@@ -7,17 +7,13 @@ const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };
 const at = (time: string) => Date.parse(time);
 const shown = (ms: number) => new Date(ms).toISOString();
 
-function from(
-  quiet: Parameters<typeof createTiming>[0]["quiet"],
-  hold: number,
-  time: string,
-  priority = "C",
-) {
+function from(quiet: Parameters<typeof createTiming>[0]["quiet"], hold: number, time: string, priority = "C") {
   return shown(
-    createTiming(
-      { quiet, hold },
-      { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO },
-    ).notifyFromMs(priority, at(time), OSLO),
+    createTiming({ quiet, hold }, { clock: { now: () => 0 }, monotonicMs: () => 0, zoneOf: () => OSLO }).notifyFromMs(
+      priority,
+      at(time),
+      OSLO,
+    ),
   );
 }
 

@@ -16,10 +16,7 @@ export const START = Date.parse("2026-11-02T12:00:00Z");
 export const OPTIONS = z.strictObject(RECEIVER);
 
 /** One sink over a board in memory, in virtual time. A failure that the sink retries by itself is thrown. */
-export function receiving(
-  board: NoticeBoard = noticeBoard("findable"),
-  options: z.input<typeof OPTIONS> = {},
-) {
+export function receiving(board: NoticeBoard = noticeBoard("findable"), options: z.input<typeof OPTIONS> = {}) {
   const clock = createVirtualClock(START);
   const store = createMemoryStore(() => clock.now());
   const config: ReceiverConfig = OPTIONS.parse(options);
@@ -32,12 +29,7 @@ export function receiving(
     return createReceiverSink(board, config, contextFor("chat", clock, store));
   }
 
-  async function write(
-    events: readonly Event[],
-    from: number,
-    again = false,
-    committedAt = "",
-  ): Promise<Receipt> {
+  async function write(events: readonly Event[], from: number, again = false, committedAt = ""): Promise<Receipt> {
     await clock.advance(Math.max(0, againMs - clock.monotonic()));
     const positions = events.map((_, index) => from + index);
     const { failing, rejected } = await sink.write(events, never(), undefined, {
@@ -53,9 +45,7 @@ export function receiving(
     if (failing === undefined) return;
     // All that failed for the first time is tried again by then.
     againMs = clock.monotonic() + Math.max(1_000, failing.inMs);
-    throw failing.error instanceof Error && failing.error.cause !== undefined
-      ? failing.error.cause
-      : failing.error;
+    throw failing.error instanceof Error && failing.error.cause !== undefined ? failing.error.cause : failing.error;
   }
 
   return {
@@ -149,8 +139,7 @@ export function alarm(
     raised: (initial = false) => event("alarm-raised", at, {}, { initial }),
     acknowledged: (minutes = at + 1) =>
       event("alarm-acknowledged", minutes, { acknowledged: true, acknowledgedBy: "Kim" }),
-    recovering: (minutes = at + 1) =>
-      event("alarm-recovering", minutes, { recoveringUntil: time(minutes + 5) }),
+    recovering: (minutes = at + 1) => event("alarm-recovering", minutes, { recoveringUntil: time(minutes + 5) }),
     changed: (description: string, minutes = at + 1) =>
       event("alarm-changed", minutes, { description }, { before: {} }),
     retriggered: (minutes: number) => event("alarm-retriggered", minutes),

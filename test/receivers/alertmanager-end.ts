@@ -42,9 +42,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
   let requests = 0;
 
   function take(posted: Partial<KeptAlert>): string | null {
-    const labels = Object.fromEntries(
-      Object.entries(posted.labels ?? {}).filter(([, value]) => value !== ""),
-    );
+    const labels = Object.fromEntries(Object.entries(posted.labels ?? {}).filter(([, value]) => value !== ""));
     const names = Object.keys(labels);
     if (names.length === 0) return "at least one label pair required";
     const wrong = names.find((name) => !/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name));
@@ -85,8 +83,7 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
     if (seen.method === "GET" && path === "/api/v2/alerts") {
       return json(end.alerts().filter(({ endsAt }) => Date.parse(endsAt) > now()));
     }
-    if (seen.method !== "POST" || path !== "/api/v2/alerts")
-      return { status: 404, body: "404 page not found" };
+    if (seen.method !== "POST" || path !== "/api/v2/alerts") return { status: 404, body: "404 page not found" };
     requests += 1;
     return interruptions.answer(() => post(seen), response);
   }

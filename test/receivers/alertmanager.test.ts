@@ -87,10 +87,7 @@ describe("alertmanager: what is sent", () => {
       trigger: { id: 88, displayName: "Cold", description: null, priority: "B", enabled: true },
     };
     const key = toldOf().key;
-    const changed = toldOf(
-      { key, priority: "B", status: "acknowledged", startedAt: "2026-11-02T06:40:00Z" },
-      renamed,
-    );
+    const changed = toldOf({ key, priority: "B", status: "acknowledged", startedAt: "2026-11-02T06:40:00Z" }, renamed);
     expect(await receiver.update(changed, place, never())).toEqual(first);
     expect(end.alerts()).toHaveLength(1);
     expect(end.alerts()[0]?.annotations).toMatchObject({
@@ -162,9 +159,7 @@ describe("alertmanager: what is sent", () => {
     const [first, second] = end.alerts();
     expect(first).toMatchObject({ labels: { alertname: "GatewayOffline", kind: "gateway", key: "g" } });
     expect(first?.annotations.summary).toBe("Gateway Basement gateway is offline: 2 of 3 alarms active");
-    expect(first?.annotations.description).toContain(
-      "B Fan stopped (Active, 2026-11-02 07:15:00 +01:00)\nand 2 more",
-    );
+    expect(first?.annotations.description).toContain("B Fan stopped (Active, 2026-11-02 07:15:00 +01:00)\nand 2 more");
     expect(second).toMatchObject({ labels: { alertname: "AlarmStorm", kind: "storm" } });
     expect(second?.labels).not.toHaveProperty("site");
   });
@@ -228,9 +223,7 @@ describe("alertmanager: hostile and long texts", () => {
     };
     await receiver.open(toldOf({}, { trigger, description: "" }), never());
     const [[alert]] = posted();
-    expect(alert.labels.alertname).toBe(
-      "<\u200b!channel> @\u200beveryone gnp.exe [31m {{ .Labels }} a@example.com",
-    );
+    expect(alert.labels.alertname).toBe("<\u200b!channel> @\u200beveryone gnp.exe [31m {{ .Labels }} a@example.com");
     const { description } = alert.annotations;
     expect(description.length).toBeLessThanOrEqual(4_000);
     expect(description).toMatch(/👨‍👩‍👧…$/u);
@@ -257,11 +250,7 @@ describe("alertmanager: answers", () => {
     [{ status: 401 }, { kind: "config", reason: "unauthenticated" }, "who we are"],
     [{ status: 403 }, { kind: "config", reason: "forbidden" }, "who we are"],
     [{ status: 404, body: "404 page not found" }, { kind: "config", field: "url" }, "no such address"],
-    [
-      { status: 400, body: '"start time must be before end time"' },
-      { kind: "rejected" },
-      "start time must be",
-    ],
+    [{ status: 400, body: '"start time must be before end time"' }, { kind: "rejected" }, "start time must be"],
     [{ status: 413 }, { kind: "rejected" }, "413"],
     [
       { status: 429, headers: { "retry-after": "7" } },
@@ -276,11 +265,7 @@ describe("alertmanager: answers", () => {
       "no Alertmanager",
     ],
     [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
-    [
-      { status: 200, body: `<html>${"x".repeat(2_000_000)}` },
-      { kind: "config", field: "url" },
-      "no Alertmanager",
-    ],
+    [{ status: 200, body: `<html>${"x".repeat(2_000_000)}` }, { kind: "config", field: "url" }, "no Alertmanager"],
   ])("%j", async (answer, expected, words) => {
     const { receiver, end } = await begun();
     end.answer = () => answer;
@@ -320,9 +305,7 @@ describe("alertmanager: answers", () => {
     await receiver.probe(never());
     expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
     end.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
-    expect(sentence(await failureOf(receiver.probe(never())))).toMatch(
-      /is no Alertmanager\. Check the address/,
-    );
+    expect(sentence(await failureOf(receiver.probe(never())))).toMatch(/is no Alertmanager\. Check the address/);
   });
 });
 

@@ -178,8 +178,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
   async function give(portion: Batch, signal: AbortSignal): Promise<void> {
     const { batch, through } = portion;
     const outcome = batch.length === 0 ? null : await written(portion, signal);
-    const settlement =
-      outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
+    const settlement = outcome === null ? { again: portion.again, through, rejected: [] } : outcome.settlement;
     if (settlement !== null) await mortal.settle(settlement);
     if (portion.again) again += batch.length;
     if (outcome?.kept != null) throw outcome.kept.error;
@@ -197,8 +196,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
       return retryFrom(portion, 0, error);
     }
     if (receipt.failing !== undefined) nowMs += receipt.failing.inMs;
-    if (receipt.remember !== undefined)
-      throw new Error("A receiver's sink writes what it remembers by itself.");
+    if (receipt.remember !== undefined) throw new Error("A receiver's sink writes what it remembers by itself.");
     const [refused] = receipt.rejected;
     if (refused !== undefined) problems.add(`refused: ${refused.reason}`);
     return outcomeOf(SINK, portion, receipt);
@@ -228,8 +226,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
       end.loseAnswers(count);
       lost += count;
     }
-    if (random.chance(circumstances.storms ? 0.3 : 0.1))
-      end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
+    if (random.chance(circumstances.storms ? 0.3 : 0.1)) end.tellToWait(circumstances.storms ? 1 + random.below(6) : 1);
   }
 
   /** What a person orders with `plenum outbox replay`, or a stretch of it. */

@@ -15,10 +15,7 @@ test.each(CONTESTANTS.map((contestant) => [contestant.name, contestant] as const
     const { alarms, wrong } = name === "email" ? SHORTEST : SHORT;
     const share = seededRandom(seed).pick(wrong);
     const result = await playCampaign(contestant, { seed, alarms, wrong: share });
-    expect(
-      complaintsAbout(result, contestant),
-      `${replay}: ${share} wrong, ${JSON.stringify(result)}`,
-    ).toEqual([]);
+    expect(complaintsAbout(result, contestant), `${replay}: ${share} wrong, ${JSON.stringify(result)}`).toEqual([]);
   },
 );
 

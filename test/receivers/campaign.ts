@@ -47,10 +47,7 @@ const LIMITS: Readonly<Record<string, { readonly count: number; readonly inMs: n
 };
 const OTHERS = { count: 50, inMs: 10_000 };
 
-export async function playCampaign(
-  contestant: Contestant,
-  options: CampaignOptions,
-): Promise<CampaignResult> {
+export async function playCampaign(contestant: Contestant, options: CampaignOptions): Promise<CampaignResult> {
   const { alarms, seed, wrong } = options;
   const random = seededRandom(seed);
   let nowMs = START;
@@ -105,8 +102,7 @@ export async function playCampaign(
     const positions = events.map((_, index) => from + index);
     const committedAt = events.map(() => new Date(START).toISOString());
     const receipt = await write(events, signal, undefined, { positions, committedAt, again: false });
-    if (receipt.rejected.length !== 0 || receipt.kept !== undefined)
-      problems.push("an event was not settled");
+    if (receipt.rejected.length !== 0 || receipt.kept !== undefined) problems.push("an event was not settled");
   }
 
   /** Ticks as the engine does until a condition holds; false when it never does. */
@@ -119,8 +115,7 @@ export async function playCampaign(
     return true;
   }
 
-  const there = () =>
-    new Set(end.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
+  const there = () => new Set(end.things().flatMap(({ key }) => (key !== null && keys.has(key) ? [key] : [])));
   try {
     // The receiver was away when they began, and so they are a backlog.
     nowMs += 60_000;
@@ -168,8 +163,7 @@ export async function playCampaign(
       const found: string[] = [];
       if (own.length === 0) found.push(`alarm ${n} is missing`);
       if (own.length > contestant.most(0)) found.push(`alarm ${n} is there ${own.length} times`);
-      if (own.some(({ isOpen }) => isOpen === isOver))
-        found.push(`alarm ${n} is ${isOver ? "open" : "closed"}`);
+      if (own.some(({ isOpen }) => isOpen === isOver)) found.push(`alarm ${n} is ${isOver ? "open" : "closed"}`);
       return found;
     });
   }
@@ -198,8 +192,6 @@ export function complaintsAbout(result: CampaignResult, contestant: Contestant):
     ...(used < 0.8 ? [`it used ${percent(used)} of the receiver's rate`] : []),
     ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
     // One refusal each second shows the limit of a receiver that documents none.
-    ...(refused > (contestant.name === "slack" ? 0.05 : 0.25)
-      ? [`${percent(refused)} were told to wait`]
-      : []),
+    ...(refused > (contestant.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
   ];
 }

@@ -52,15 +52,7 @@ export function circumstancesOf(random: SeededRandom): RequestContext {
 }
 
 /** In a few words, for whoever looks at a seed that failed. */
-export function inWords({
-  replays,
-  gateways,
-  storms,
-  slowMs,
-  options,
-  holdMs,
-  batch,
-}: RequestContext): string {
+export function inWords({ replays, gateways, storms, slowMs, options, holdMs, batch }: RequestContext): string {
   const { gateway, storm } = options.fold;
   return [
     replays ? "replays" : null,

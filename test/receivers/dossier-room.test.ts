@@ -15,11 +15,7 @@ const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
 const curve = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;
 const twenty = (name?: string) => [HEADING, ...Array.from({ length: 20 }, (_, n) => curve(n, name))];
 
-function withCurves(
-  incident: IncidentMessage,
-  curves: readonly string[],
-  description?: string,
-): IncidentMessage {
+function withCurves(incident: IncidentMessage, curves: readonly string[], description?: string): IncidentMessage {
   const fields = [
     ...incident.text.fields,
     ...(description === undefined ? [] : [{ label: "Description", text: description }]),

@@ -4,11 +4,7 @@ import type { Store } from "#src/engine/store/store.ts";
 import { TAG } from "../sample-events.ts";
 
 /** Puts values of the last three hours into a state: of the tag that sample alarms are about, and others of its system. */
-export async function valuesInState(
-  store: Store,
-  nowMs: number,
-  others: readonly Partial<Tag>[] = [],
-): Promise<void> {
+export async function valuesInState(store: Store, nowMs: number, others: readonly Partial<Tag>[] = []): Promise<void> {
   const tags = [TAG, ...others.map((other, n) => ({ ...TAG, id: `2${n}`, ...other }))];
   await store.commit({
     documents: [

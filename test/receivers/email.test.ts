@@ -79,9 +79,7 @@ describe("email: what is sent", () => {
         "Open in Plenum: https://plenum.example.com/?a=1&b=2",
       ].join("\n"),
     );
-    expect(opening?.mail.html).toContain(
-      '<a href="https://plenum.example.com/?a=1&amp;b=2">Open in Plenum</a>',
-    );
+    expect(opening?.mail.html).toContain('<a href="https://plenum.example.com/?a=1&amp;b=2">Open in Plenum</a>');
     expect(headersOf(opening)).toMatchObject({
       "auto-submitted": "auto-generated",
       "x-auto-response-suppress": "All",
@@ -136,9 +134,7 @@ describe("email: what is sent", () => {
   test("of changes only an acknowledgement of priority A is told, unless `tell` says otherwise", async () => {
     const { receiver, end } = await begun();
     const place = await receiver.open(toldOf(), never());
-    expect(
-      await receiver.update(toldOf({ change: "recovering", status: "recovering" }), place, never()),
-    ).toBe(place);
+    expect(await receiver.update(toldOf({ change: "recovering", status: "recovering" }), place, never())).toBe(place);
     await receiver.update(toldOf({ change: "acknowledged", priority: "B" }), place, never());
     expect(end.mails).toHaveLength(1);
     const alarm = { acknowledged: true, acknowledgedBy: "Ann Nilsson", acknowledgedMessage: "On my way" };
@@ -175,8 +171,7 @@ describe("email: what is sent", () => {
 });
 
 describe("email: hostile and long texts", () => {
-  const hostile =
-    "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
+  const hostile = "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
 
   test("no header and no markup comes of them, and nothing is loaded", async () => {
     const { receiver, end } = await begun();
@@ -192,9 +187,7 @@ describe("email: hostile and long texts", () => {
     const [taken] = end.mails;
     expect(taken?.recipients).toEqual(["operations@example.com"]);
     expect(Object.keys(headersOf(taken))).not.toContain("bcc");
-    expect(taken?.mail.subject).toMatch(
-      /^Active: x Bcc: evil@example\.com <img src=http:\/\/evil\.example\/x> exe/,
-    );
+    expect(taken?.mail.subject).toMatch(/^Active: x Bcc: evil@example\.com <img src=http:\/\/evil\.example\/x> exe/);
     expect(taken?.mail.html).not.toMatch(/<img|<script/);
     expect(`${taken?.mail.html}${taken?.mail.text}`.replaceAll("\n", "")).not.toMatch(/\p{Cc}|\u202e/u);
     expect(taken?.mail.html).toContain("&lt;img src=http://evil.example/x&gt;");
@@ -218,9 +211,7 @@ describe("email: hostile and long texts", () => {
     const { subject = "", text = "" } = end.mails[0]?.mail ?? {};
     expect(subject.length).toBeLessThanOrEqual(160);
     expect(subject).toMatch(/^Active: (👨‍👩‍👧)+…$/u);
-    expect(text.split("\n").find((line) => line.startsWith("Description"))).toMatch(
-      /^Description: (👨‍👩‍👧)+…$/u,
-    );
+    expect(text.split("\n").find((line) => line.startsWith("Description"))).toMatch(/^Description: (👨‍👩‍👧)+…$/u);
     expect(text.length).toBeLessThan(13_000);
   });
 });
@@ -228,19 +219,9 @@ describe("email: hostile and long texts", () => {
 describe("email: what the server says", () => {
   test.each([
     ["connect", "554 5.7.1 Blocked", { kind: "config", field: "host" }, "does not talk to us"],
-    [
-      "connect",
-      "421 4.3.2 Too many",
-      { kind: "throttled", retryAfterMs: 60_000, scope: "allowance" },
-      "closes",
-    ],
+    ["connect", "421 4.3.2 Too many", { kind: "throttled", retryAfterMs: 60_000, scope: "allowance" }, "closes"],
     ["from", "553 5.7.1 Not yours", { kind: "config", field: "from" }, "does not accept the sender"],
-    [
-      "from",
-      "530 5.7.0 Authentication required",
-      { kind: "config", reason: "unauthenticated" },
-      "who we are",
-    ],
+    ["from", "530 5.7.0 Authentication required", { kind: "config", reason: "unauthenticated" }, "who we are"],
     ["from", "552 5.3.4 Too large", { kind: "rejected" }, "does not take this mail"],
     ["from", "451 4.3.0 Busy", { kind: "throttled", retryAfterMs: 300_000 }, "takes the mail later"],
     ["to", "550 5.1.1 No such user", { kind: "rejected" }, "accepts none of the recipients"],
@@ -251,12 +232,7 @@ describe("email: what the server says", () => {
       "4.2.0 Greylisted",
     ],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
-    [
-      "data",
-      "451 4.3.0 Try again",
-      { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" },
-      "later",
-    ],
+    ["data", "451 4.3.0 Try again", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "later"],
   ])("%s: %s", async (step, words, expected, said) => {
     const { receiver, end } = await begun();
     end.refuse = (at) => (at === step ? words : undefined);
@@ -395,9 +371,7 @@ describe("email: TLS and who we are", () => {
     await receiver.open(toldOf(), never());
     expect(end.mails).toMatchObject([{ isSecure: true, user: "plenum" }]);
     end.refuse = (step) =>
-      step === "auth"
-        ? `535 5.7.8 No: AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk= correct horse battery`
-        : undefined;
+      step === "auth" ? `535 5.7.8 No: AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk= correct horse battery` : undefined;
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject({ kind: "config", reason: "unauthenticated" });
     expect(sentence(error)).toContain("535 5.7.8 No");

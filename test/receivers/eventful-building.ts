@@ -85,14 +85,7 @@ export function eventfulBuilding(
       if (behind !== null) life.explainedMs.push(START + minutes * 60_000);
       return explainedBy(one.retriggered(minutes), behind);
     }
-    const what = random.pick([
-      "acknowledged",
-      "recovering",
-      "changed",
-      "vanished",
-      "resolved",
-      "resolved",
-    ] as const);
+    const what = random.pick(["acknowledged", "recovering", "changed", "vanished", "resolved", "resolved"] as const);
     if (what === "changed") {
       const changed = one.changed(`It is ${random.below(1_000)} now`, minutes);
       return random.chance(0.3) ? withPriority(changed, random.pick(["A", "B", "C"])) : changed;
@@ -108,10 +101,7 @@ export function eventfulBuilding(
   }
 
   /** A gateway goes away, or is back. */
-  function turn(
-    site: number,
-    minutes: number,
-  ): { readonly event: Event | null; readonly change: DocumentChange } {
+  function turn(site: number, minutes: number): { readonly event: Event | null; readonly change: DocumentChange } {
     const id = gatewayOf(site);
     const isBack = away.delete(id);
     if (isBack) returned.push({ id, atMs: START + minutes * 60_000 });

@@ -225,8 +225,7 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
   function faultOf(fields: Record<string, unknown>): Record<string, string> | null {
     const { summary = "x", description = "x", labels = [] } = fields;
     const absent = Object.keys(fields).filter((id) => !end.screen.has(id));
-    if (absent.length > 0)
-      return Object.fromEntries(absent.map((id) => [id, `Field '${id}' cannot be set.`]));
+    if (absent.length > 0) return Object.fromEntries(absent.map((id) => [id, `Field '${id}' cannot be set.`]));
     if (typeof summary !== "string" || summary === "" || summary.length > 255 || /[\r\n]/.test(summary))
       return { summary: "Sammendraget er ikke gyldig." };
     if (description !== "x" && !isText(description)) return { description: "INVALID_INPUT" };
@@ -317,8 +316,7 @@ function textsOf({ summary, description }: Record<string, unknown>): string[] {
 
 /** What a person reads: the texts of a document, or wiki text with its numbered signs. */
 function plain(text: unknown): string {
-  if (typeof text === "string")
-    return text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
+  if (typeof text === "string") return text.replaceAll(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
   const { text: own = "", content = [] } = text as { text?: string; content?: unknown[] };
   const inner = content.map(plain).join("");
   return (text as { type: string }).type === "paragraph" ? `${inner}\n` : own + inner;

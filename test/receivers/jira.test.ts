@@ -104,28 +104,24 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(second?.fields).not.toHaveProperty("priority");
     });
 
-    test.each(HOSTILE_NAMES.entries().toArray())(
-      "hostile name %i is shown and never carried out",
-      async (_, name) => {
-        const place = await opened(namedOf(name));
-        const { summary, description } = issue().fields as { summary: string; description: unknown };
-        expect(summary).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
-        expect(summary.length).toBeLessThanOrEqual(255);
-        expect(JSON.stringify(description)).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u001b/u);
-        // Only our own link is one.
-        if (deployment === "cloud") {
-          expect(JSON.stringify(description).match(/"type":"link"/g)).toHaveLength(1);
-        } else {
-          const text = description as string;
-          expect(text.match(/\[/g)).toHaveLength(1);
-          expect(text).not.toMatch(/[{}!^~?+@<>]|:\/\/evil|\*\*|&(?!#\d+;)/);
-          for (const line of text.split("\n"))
-            expect(line).toMatch(/^($|\*[^*]+\*$|\* \*[^*]+\*: |\* |\[Open)/);
-        }
-        await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
-        expect(end.issues[0]?.comments).toHaveLength(1);
-      },
-    );
+    test.each(HOSTILE_NAMES.entries().toArray())("hostile name %i is shown and never carried out", async (_, name) => {
+      const place = await opened(namedOf(name));
+      const { summary, description } = issue().fields as { summary: string; description: unknown };
+      expect(summary).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
+      expect(summary.length).toBeLessThanOrEqual(255);
+      expect(JSON.stringify(description)).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u001b/u);
+      // Only our own link is one.
+      if (deployment === "cloud") {
+        expect(JSON.stringify(description).match(/"type":"link"/g)).toHaveLength(1);
+      } else {
+        const text = description as string;
+        expect(text.match(/\[/g)).toHaveLength(1);
+        expect(text).not.toMatch(/[{}!^~?+@<>]|:\/\/evil|\*\*|&(?!#\d+;)/);
+        for (const line of text.split("\n")) expect(line).toMatch(/^($|\*[^*]+\*$|\* \*[^*]+\*: |\* |\[Open)/);
+      }
+      await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
+      expect(end.issues[0]?.comments).toHaveLength(1);
+    });
 
     test("a summary is cut between characters, at 255 units", async () => {
       await opened(namedOf("👩‍👩‍👧‍👦".repeat(200)));
@@ -159,9 +155,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("update", () => {
     test("edits the description and leaves the summary to people", async () => {
       const place = await opened();
-      expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(
-        place,
-      );
+      expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(place);
       expect(issue().comments).toEqual([]);
       const edit = JSON.parse(end.seen.at(-1)?.body.toString() ?? "") as { fields: object };
       expect(Object.keys(edit.fields)).toEqual(["description"]);
@@ -188,14 +182,11 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(issue().texts.at(-1)).toMatch(words);
     });
 
-    test.each(["raised", "changed", "members", "unacknowledged"] as const)(
-      "no comment says %s",
-      async (change) => {
-        const place = await opened();
-        await receiver.update(toldOf({ change }), place, never());
-        expect(issue().comments).toEqual([]);
-      },
-    );
+    test.each(["raised", "changed", "members", "unacknowledged"] as const)("no comment says %s", async (change) => {
+      const place = await opened();
+      await receiver.update(toldOf({ change }), place, never());
+      expect(issue().comments).toEqual([]);
+    });
 
     test("with `comments: false` none is written", async () => {
       const silent = receiverWith({ comments: false });
@@ -286,9 +277,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
           { id: "8", name: "Avvist" },
         ],
       };
-      end.transitions = [
-        { id: "31", name: "Fullfør", from: ["Å gjøre"], to: FERDIG, fields: { resolution } },
-      ];
+      end.transitions = [{ id: "31", name: "Fullfør", from: ["Å gjøre"], to: FERDIG, fields: { resolution } }];
       await receiver.close(resolvedOf(), await opened(), never());
       await receiverWith({ resolution: "Avvist" }).close(resolvedOf(), await opened(), never());
       expect(end.issues.map(({ steps }) => steps)).toEqual([
@@ -339,11 +328,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       const closed = await reopening.close(resolvedOf(), await opened(), never());
       if (closed === "gone") throw new Error("gone");
       // It came back and was acknowledged before anybody was told.
-      const place = await reopening.update(
-        toldOf({ change: "acknowledged", status: "acknowledged" }),
-        closed,
-        never(),
-      );
+      const place = await reopening.update(toldOf({ change: "acknowledged", status: "acknowledged" }), closed, never());
       expect(issue().status.category).toBe("new");
       expect(place).toMatchObject({ ref: { id: "10001", over: false } });
       expect(issue().comments).toHaveLength(2);
@@ -386,11 +371,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test("without such a transition the issue stays closed and gets a comment, once", async () => {
       const place = await opened();
       const closed = (await receiver.close(resolvedOf(), place, never())) as IncidentReference;
-      const back = (await receiver.update(
-        toldOf({ change: "retriggered" }),
-        closed,
-        never(),
-      )) as IncidentReference;
+      const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as IncidentReference;
       expect(issue().status).toEqual(FERDIG);
       expect(issue().comments).toHaveLength(2);
       expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);
@@ -576,10 +557,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     test.each([
       [{ project: "XX" }, { kind: "config", field: "project" }],
       [{ issue_type: "Epic" }, { kind: "config", field: "issue_type", hint: "It has Feil, Task." }],
-      [
-        { fields: { customfield_9: 1 } },
-        { kind: "config", field: "fields", message: /no field customfield_9/ },
-      ],
+      [{ fields: { customfield_9: 1 } }, { kind: "config", field: "fields", message: /no field customfield_9/ }],
     ])("complains of %j", async (options, { message, ...meaning }: Record<string, unknown>) => {
       const failure = await probe(options);
       expect(failure).toMatchObject(meaning);

@@ -48,10 +48,7 @@ function openOf(things: readonly Thing[]): number {
 }
 
 /** Whether nobody has to be told of it: it was over when the sink came, or before its time to be told. */
-function mayBeUntold(
-  { beganMs, endedMs, isOlder, isOver, cameBack }: Life,
-  { holdMs }: RequestContext,
-): boolean {
+function mayBeUntold({ beganMs, endedMs, isOlder, isOver, cameBack }: Life, { holdMs }: RequestContext): boolean {
   // What was active before the sink came is told when it comes back, or when the log is offered again.
   if (isOlder && !cameBack) return true;
   return isOver && endedMs !== null && endedMs - beganMs < holdMs;
@@ -66,12 +63,10 @@ function aboutLife(life: Life, evidence: Evidence): readonly string[] {
   const problems: string[] = [];
   const isTold = own.length > 0 || shared.length > 0;
   if (!isTold && !mayBeUntold(life, evidence.circumstances)) problems.push(`alarm ${n} was never told`);
-  if (isTold && isOlder && !wasActive)
-    problems.push(`alarm ${n} was over before there was the sink, and ${where}`);
+  if (isTold && isOlder && !wasActive) problems.push(`alarm ${n} was over before there was the sink, and ${where}`);
   if (own.length > evidence.contestant.most(returns))
     problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
-  if (isOver && openOf(own) > 0)
-    problems.push(`alarm ${n} is over, and ${openOf(own)} things are open; ${where}`);
+  if (isOver && openOf(own) > 0) problems.push(`alarm ${n} is over, and ${openOf(own)} things are open; ${where}`);
   const open = openOf(own) + openOf(shared);
   if (!isOver && open !== 1 && (isTold || !mayBeUntold(life, evidence.circumstances)))
     problems.push(`alarm ${n} is active, and told in ${open} open things; ${where}`);
@@ -87,12 +82,10 @@ function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): rea
   if (things.length > contestant.most(0)) problems.push(`${name} is ${things.length} things`);
   const isUntold = things.length === 0 && members.every((life) => mayBeUntold(life, circumstances));
   const open = openOf(things);
-  const isOpen =
-    group.kind === "storm" ? members.some(({ isOver }) => !isOver) : isStill(group, open > 0, building);
+  const isOpen = group.kind === "storm" ? members.some(({ isOver }) => !isOver) : isStill(group, open > 0, building);
   if (!isUntold && open !== (isOpen ? 1 : 0))
     problems.push(`${name} is to be ${isOpen ? "open" : "closed"}, and ${open} of ${things.length} are`);
-  if (things.length > 0 && isOld(group, building))
-    problems.push(`${name} was over before there was the sink`);
+  if (things.length > 0 && isOld(group, building)) problems.push(`${name} was over before there was the sink`);
   if (isOpen && members.length === 0) problems.push(`${name} stands for nobody`);
   if (!contestant.editsLists || members.length > MOST_SHOWN) return problems;
   for (const { n, isOver } of members) {
@@ -135,10 +128,7 @@ function isStill({ episode, gateway }: StoredIncident, isOpen: boolean, building
 /** Where every message stays, one is repeated by a crash or a lost answer, and by nothing else. */
 function aboutRepetitions(evidence: Evidence): readonly string[] {
   const expected = new Map(
-    evidence.building.lives.map((life) => [
-      lifeKey(life),
-      1 + life.returns + life.ends + life.acknowledgements,
-    ]),
+    evidence.building.lives.map((life) => [lifeKey(life), 1 + life.returns + life.ends + life.acknowledgements]),
   );
   const repeated = evidence.things
     .map(({ key, messages = 0 }) => Math.max(0, messages - (expected.get(key ?? "") ?? 2)))

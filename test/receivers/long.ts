@@ -32,9 +32,7 @@ for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? na
     for (const name of ["kills", "inDoubt", "lost", "again", "shared"] as const) sum[name] += played[name];
     if (played.problems.length === 0) continue;
     failed += 1;
-    console.log(
-      `${contestant.name}, seed ${seed} (${played.circumstances}):\n  ${played.problems.join("\n  ")}`,
-    );
+    console.log(`${contestant.name}, seed ${seed} (${played.circumstances}):\n  ${played.problems.join("\n  ")}`);
   }
   console.log(
     `${contestant.name}: seeds ${first} to ${seed - 1}; ${sum.inDoubt} kills between request and record, ${sum.kills} in all; ` +

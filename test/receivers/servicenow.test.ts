@@ -7,12 +7,7 @@ import type { IncidentReference, Receiver } from "#connectors/shared/receiver/re
 import { createLog } from "#src/core/runtime/log.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
-import {
-  SERVICENOW_PASSWORD,
-  SERVICENOW_USER,
-  type ServiceNowEnd,
-  startServiceNowEnd,
-} from "./servicenow-end.ts";
+import { SERVICENOW_PASSWORD, SERVICENOW_USER, type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
 import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 const BEGAN = "2026-11-02T06:16:00.000Z";
@@ -109,25 +104,22 @@ describe("servicenow: open", () => {
     expect(end.records[1]?.fields).not.toHaveProperty("impact");
   });
 
-  test.each(HOSTILE_NAMES.entries().toArray())(
-    "hostile name %i is shown and never carried out",
-    async (_, name) => {
-      const place = await opened(namedOf(name));
-      await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
-      await receiver.close({ ...resolvedOf(), text: namedOf(name).text }, place, never());
-      const { short_description = "", description = "" } = record().fields;
-      expect(short_description).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
-      for (const text of record().texts) {
-        expect(text).not.toMatch(/\[\/?code\]|@\[/i);
-        expect(text.replaceAll("\n", "")).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
-      }
-      // Nothing was cut off there, because it was cut here; the link is whole.
-      expect(short_description.length).toBeLessThanOrEqual(160);
-      expect(description.length).toBeLessThanOrEqual(4_000);
-      expect(description).toMatch(/\nOpen in Plenum: https:\/\/plenum\.example\.com\/#alarm\/main\/500001$/);
-      expect(record().notes).toHaveLength(1);
-    },
-  );
+  test.each(HOSTILE_NAMES.entries().toArray())("hostile name %i is shown and never carried out", async (_, name) => {
+    const place = await opened(namedOf(name));
+    await receiver.update(namedOf(name, { change: "acknowledged" }), place, never());
+    await receiver.close({ ...resolvedOf(), text: namedOf(name).text }, place, never());
+    const { short_description = "", description = "" } = record().fields;
+    expect(short_description).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
+    for (const text of record().texts) {
+      expect(text).not.toMatch(/\[\/?code\]|@\[/i);
+      expect(text.replaceAll("\n", "")).not.toMatch(/[\p{Cc}\u202a-\u202e\u2066-\u2069]/u);
+    }
+    // Nothing was cut off there, because it was cut here; the link is whole.
+    expect(short_description.length).toBeLessThanOrEqual(160);
+    expect(description.length).toBeLessThanOrEqual(4_000);
+    expect(description).toMatch(/\nOpen in Plenum: https:\/\/plenum\.example\.com\/#alarm\/main\/500001$/);
+    expect(record().notes).toHaveLength(1);
+  });
 
   test("a line of a text cannot look like a label", async () => {
     await opened(namedOf("x\nPriority: C"));
@@ -142,9 +134,7 @@ describe("servicenow: open", () => {
 
   test("a list of what is behind a gateway is shown", async () => {
     await opened(gatewayOf(12));
-    expect(record().fields.short_description).toBe(
-      "Gateway Basement gateway is offline: 12 of 30 alarms active",
-    );
+    expect(record().fields.short_description).toBe("Gateway Basement gateway is offline: 12 of 30 alarms active");
     expect(record().fields.description).toContain("- A Supply temperature low 19 (Active");
     expect(record().fields.description).toContain("- and 10 more");
   });
@@ -175,9 +165,7 @@ describe("servicenow: open", () => {
 describe("servicenow: update", () => {
   test("edits the description and leaves the short one to people", async () => {
     const place = await opened();
-    expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(
-      place,
-    );
+    expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), place, never())).toEqual(place);
     expect(Object.keys(JSON.parse(end.seen.at(-1)?.body.toString() ?? ""))).toEqual(["description"]);
     expect(record().fields.description).toContain("Priority: B");
     expect(record().notes).toEqual([]);
@@ -303,11 +291,7 @@ describe("servicenow: an alarm that comes back", () => {
 
   test("without such a state it stays resolved and gets a note, once", async () => {
     const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
-    const back = (await receiver.update(
-      toldOf({ change: "retriggered" }),
-      closed,
-      never(),
-    )) as IncidentReference;
+    const back = (await receiver.update(toldOf({ change: "retriggered" }), closed, never())) as IncidentReference;
     await receiver.update(toldOf({ change: "changed" }), back, never());
     expect(record().fields.state).toBe("6");
     expect(record().notes).toHaveLength(1);

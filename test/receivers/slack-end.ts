@@ -83,10 +83,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
   writeFileSync(tokenFile, `${TOKEN}\n`, { mode: 0o600 });
   const messages: { -readonly [K in keyof SlackMessage]: SlackMessage[K] }[] = [];
   const calls: SlackCall[] = [];
-  const byHand = new Map<
-    string,
-    (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined
-  >();
+  const byHand = new Map<string, (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined>();
   const deleted = new Set<string>();
   let toLose = 0;
   let toWait = 0;
@@ -150,8 +147,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
       if (!workspace.isMember) return { error: "not_in_channel" };
       const refusal = refusalOfContent(args, false);
       if (refusal !== null) return refusal;
-      if (thread_ts !== undefined && messageAt(channel, thread_ts) === undefined)
-        return { error: "thread_not_found" };
+      if (thread_ts !== undefined && messageAt(channel, thread_ts) === undefined) return { error: "thread_not_found" };
       const ts = newTs();
       messages.push({
         channel: String(channel),
@@ -248,9 +244,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
     const isJson = seen.headers["content-type"] === "application/json; charset=utf-8";
     if (seen.method === "POST" && !isJson) return { method, args: {}, seen };
     const args =
-      seen.method === "POST"
-        ? (JSON.parse(seen.body.toString()) as Json)
-        : Object.fromEntries(url.searchParams);
+      seen.method === "POST" ? (JSON.parse(seen.body.toString()) as Json) : Object.fromEntries(url.searchParams);
     return { method, args, seen };
   }
 
@@ -349,11 +343,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
 }
 
 /** An answer of Slack. */
-export function json(
-  body: unknown,
-  status = 200,
-  headers: Readonly<Record<string, string>> = {},
-): StubAnswer {
+export function json(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
   return {
     status,
     headers: { "content-type": "application/json; charset=utf-8", ...headers },

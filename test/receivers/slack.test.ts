@@ -92,8 +92,7 @@ describe("slack: one message for one alarm", () => {
     await receiver.open(told({ key: incidentKey("main", "alarm", "other") }), never());
     await other.open(told(), never());
     const ids = posts(end).map(({ args }) => String(args.client_msg_id));
-    for (const id of ids)
-      expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     expect(ids[1]).toBe(ids[0]);
     expect(new Set(ids).size).toBe(3);
   });
@@ -101,11 +100,7 @@ describe("slack: one message for one alarm", () => {
   test("each change edits it, with all blocks, and calls nobody", async () => {
     const { end, receiver } = await started();
     const place = await receiver.open(told(), never());
-    const next = await receiver.update(
-      told({ status: "acknowledged", change: "acknowledged" }),
-      place,
-      never(),
-    );
+    const next = await receiver.update(told({ status: "acknowledged", change: "acknowledged" }), place, never());
     expect(next).toEqual(place);
     expect(end.messages).toHaveLength(1);
     expect(end.messages[0]?.versions.map(({ text }) => text)).toEqual([
@@ -277,22 +272,15 @@ describe("slack: sizes", () => {
     if (header?.type !== "header") throw new Error("no header");
     // 🔴 and "Active: " take 11 of 150 units, … takes one: 27 times `&amp;`.
     expect(header.text.text).toBe(`🔴 Active: ${"&amp;".repeat(27)}…`);
-    const [, section] = messageOf(
-      withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }),
-      FULL,
-    ).blocks;
-    expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(
-      `${"y".repeat(1_999)}…`,
-    );
+    const [, section] = messageOf(withText({ fields: [{ label: "L", text: "y".repeat(2_001) }] }), FULL).blocks;
+    expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });
 
   test("a message that Slack finds too large is sent once more with cut texts", async () => {
     const { end, receiver } = await started();
     const long = { fields: [{ label: "Description", text: "z".repeat(1_900) }] };
     const strict = (most: number) => (call: { readonly args: Readonly<Record<string, unknown>> }) =>
-      JSON.stringify(call.args.blocks).length > most
-        ? json({ ok: false, error: "msg_blocks_too_long" })
-        : null;
+      JSON.stringify(call.args.blocks).length > most ? json({ ok: false, error: "msg_blocks_too_long" }) : null;
     end.answer("chat.postMessage", strict(1_500));
     end.answer("chat.update", strict(1_500));
     const place = await receiver.open(withText(long), never());
@@ -368,9 +356,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     end.chatter(30, "w".repeat(30_000));
     await receiver.open(told(), never());
     expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[30]?.ts } });
-    const limits = end.calls.flatMap(({ method, args }) =>
-      method === "conversations.history" ? [args.limit] : [],
-    );
+    const limits = end.calls.flatMap(({ method, args }) => (method === "conversations.history" ? [args.limit] : []));
     expect(limits).toEqual(["100", "20", "5", "5", "5", "5", "5", "5", "5"]);
     end.workspace.padding = 10_000_000;
     expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
@@ -577,14 +563,11 @@ describe("slack: what a refusal means", () => {
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ retryAfterMs: null });
   });
 
-  test.each(["fatal_error", "internal_error", "request_timeout"])(
-    "%s may have been carried out",
-    async (error) => {
-      const { end, receiver } = await started();
-      end.answer("chat.postMessage", () => json({ ok: false, error }));
-      expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
-    },
-  );
+  test.each(["fatal_error", "internal_error", "request_timeout"])("%s may have been carried out", async (error) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => json({ ok: false, error }));
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
+  });
 
   test.each([
     ["a word that is not known", { error: "brand_new" }, /brand_new\.$/],
@@ -692,9 +675,7 @@ describe("slack: the link", () => {
     [
       "a very long one",
       (end) =>
-        end.answer("chat.getPermalink", () =>
-          json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` }),
-        ),
+        end.answer("chat.getPermalink", () => json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` })),
     ],
     ["none", (end) => end.answer("chat.getPermalink", () => json({ ok: true }))],
   ])("%s costs nothing", async (_what, trouble) => {

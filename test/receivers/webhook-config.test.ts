@@ -74,9 +74,7 @@ describe.each(["cloudevents", "standard"])("%s", (format) => {
     expect(complaints({ format, unsigned: true })).toEqual([
       "url: This is needed and missing: where every event is posted to.",
     ]);
-    expect(complaints({ ...events, url: SECRET })[0]).toMatch(
-      /^url: With the format .* write the address itself/,
-    );
+    expect(complaints({ ...events, url: SECRET })[0]).toMatch(/^url: With the format .* write the address itself/);
   });
 
   test("refuses what is for alarms", () => {

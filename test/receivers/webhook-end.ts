@@ -43,9 +43,7 @@ async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
   };
 }
 
-const schema = JSON.parse(
-  readFileSync(join(import.meta.dirname, "pagerduty-events-v2.json"), "utf8"),
-) as object;
+const schema = JSON.parse(readFileSync(join(import.meta.dirname, "pagerduty-events-v2.json"), "utf8")) as object;
 const ajv = new Ajv({ allErrors: true });
 addFormats.default(ajv);
 
@@ -71,9 +69,7 @@ export function startPagerdutyEnd(): Promise<ReceiverFarEnd> {
 
   function take(event: Event): void {
     const open = alerts.find(({ key, isOpen }) => isOpen && key === event.dedup_key);
-    const texts = [event.payload?.summary ?? "", ...Object.values(event.payload?.custom_details ?? {})].map(
-      String,
-    );
+    const texts = [event.payload?.summary ?? "", ...Object.values(event.payload?.custom_details ?? {})].map(String);
     if (event.event_action === "resolve" && open !== undefined) open.isOpen = false;
     if (event.event_action !== "trigger") return;
     if (open === undefined) alerts.push({ key: event.dedup_key, isOpen: true, texts });

@@ -95,9 +95,7 @@ describe("which changes are told", () => {
     const { path } = saidBy(name, toldOf()) as { path: string };
     if (name === "ntfy") expect(path).toBe("/ops/");
     else if (name === "googlechat")
-      expect(path).toBe(
-        "/v1/spaces/A/messages?key=k&token=t&messageReplyOption=REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD",
-      );
+      expect(path).toBe("/v1/spaces/A/messages?key=k&token=t&messageReplyOption=REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD");
     else if (name === "discord") expect(path).toBe("/api/webhooks/1/token?wait=true");
     else expect(path).toBe(at(name).url.pathname + at(name).url.search);
   });
@@ -177,15 +175,13 @@ describe("jsm", () => {
     };
     const base = `/jsm/ops/integration/v2/alerts/${key}`;
     expect(under(resolvedOf(), "close")).toBe(`POST ${base}/close?identifierType=alias`);
-    expect(under(toldOf({ change: "acknowledged" }), "update")).toBe(
-      `POST ${base}/acknowledge?identifierType=alias`,
-    );
+    expect(under(toldOf({ change: "acknowledged" }), "update")).toBe(`POST ${base}/acknowledge?identifierType=alias`);
     expect(under(toldOf({ change: "vanished", status: "unknown" }), "update")).toBe(
       `PUT ${base}/description?identifierType=alias`,
     );
-    expect(
-      saidBy("jsm", toldOf({ change: "vanished", status: "unknown" }), "update").json.description,
-    ).toMatch(/^State unknown: .*does not say that it is over\.$/s);
+    expect(saidBy("jsm", toldOf({ change: "vanished", status: "unknown" }), "update").json.description).toMatch(
+      /^State unknown: .*does not say that it is over\.$/s,
+    );
   });
 
   test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the lengths: %j", (_, text) => {
@@ -220,8 +216,7 @@ test("servicenow-event: records of texts, GMT, and severity 0 at the end", () =>
   for (const text of HOSTILE) {
     const [record] = saidBy("servicenow-event", namedOf(text)).json.records;
     for (const value of Object.values(record)) expect(typeof value).toBe("string");
-    for (const column of ["node", "resource", "metric_name"])
-      expect(record[column].length).toBeLessThanOrEqual(100);
+    for (const column of ["node", "resource", "metric_name"]) expect(record[column].length).toBeLessThanOrEqual(100);
     expect(record.description.length).toBeLessThanOrEqual(4_000);
     expect(JSON.parse(record.additional_info)).toMatchObject({ priority: "A", alarm_id: "500001" });
   }
@@ -314,12 +309,7 @@ test("alertmanager: version 4 with one alert, whose labels are the same at its e
 
 describe("slack", () => {
   test("blocks are what Slack's own types say, within its lengths", () => {
-    for (const told of [
-      toldOf(),
-      resolvedOf(),
-      stormOf("long ".repeat(100)),
-      ...HOSTILE.map((t) => namedOf(t)),
-    ]) {
+    for (const told of [toldOf(), resolvedOf(), stormOf("long ".repeat(100)), ...HOSTILE.map((t) => namedOf(t))]) {
       const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
       expect(slackErrors(blocks)).toEqual([]);
     }
@@ -333,9 +323,7 @@ describe("slack", () => {
     );
     expect(message.mrkdwn).toBe(false);
     const marked = JSON.stringify(message.blocks).match(/"type":"mrkdwn","text":"[^"]*"/g);
-    expect(marked).toEqual([
-      '"type":"mrkdwn","text":"<https://plenum.example.com/#alarm/main/500001|Open in Plenum>"',
-    ]);
+    expect(marked).toEqual(['"type":"mrkdwn","text":"<https://plenum.example.com/#alarm/main/500001|Open in Plenum>"']);
     expect(saidBy("slack", resolvedOf(), "close").json.text).toMatch(/^Resolved: Supply/);
   });
 
@@ -385,8 +373,7 @@ describe("teams", () => {
   test("the parser of Adaptive Cards has nothing against the card, and complains about a wrong one", () => {
     expect(complaints({ type: "AdaptiveCard", version: "1.4", body: [{ type: "Nope" }] })).toHaveLength(1);
     for (const told of [toldOf(), resolvedOf(), stormOf("x"), ...HOSTILE.map((text) => namedOf(text))]) {
-      const [attachment] = saidBy("teams", told, told.status === "resolved" ? "close" : "open").json
-        .attachments;
+      const [attachment] = saidBy("teams", told, told.status === "resolved" ? "close" : "open").json.attachments;
       expect(attachment.contentType).toBe("application/vnd.microsoft.card.adaptive");
       expect(attachment.content.version).toBe("1.4");
       expect(complaints(attachment.content)).toEqual([]);
@@ -428,18 +415,13 @@ test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 
 });
 
 test("mattermost: a post within its length that mentions nobody and marks nothing", () => {
-  const { json } = saidBy(
-    "mattermost",
-    namedOf("@channel <!channel> **x** [y](https://evil.example) :fire:"),
-  );
+  const { json } = saidBy("mattermost", namedOf("@channel <!channel> **x** [y](https://evil.example) :fire:"));
   const { text } = json as { text: string };
   expect(text.split("\n")[0]).toMatch(/^\*\*Active: /);
   expect(text).not.toMatch(/@(channel|all|here)|<!|(?<!\\)\[y|:fire:|https:\/\/evil/);
   expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/#alarm\/main\/500001\)$/);
   // Without the marks that only stop others, it is the name.
-  expect(text.replaceAll(/\\|\u200b/g, "")).toContain(
-    "@channel <!channel> **x** [y](https://evil.example) :fire:",
-  );
+  expect(text.replaceAll(/\\|\u200b/g, "")).toContain("@channel <!channel> **x** [y](https://evil.example) :fire:");
   for (const each of HOSTILE) {
     for (const told of [namedOf(each), stormOf(each)])
       expect(saidBy("mattermost", told).json.text.length).toBeLessThanOrEqual(16_383);

@@ -14,9 +14,7 @@ const readme = readFileSync(join(import.meta.dirname, "../../connectors/webhook/
 const sections = new Map(readme.split("\n## ").map((text) => [text.slice(0, text.indexOf("\n")), text]));
 
 function blocksIn(section: string, language: string): readonly string[] {
-  return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(
-    ([, text = ""]) => text,
-  );
+  return [...section.matchAll(new RegExp(`\`\`\`${language}\\n(.*?)\`\`\``, "gs"))].map(([, text = ""]) => text);
 }
 
 /** Where a sample says something else than what is sent; `…` at the end stands for the rest. */
@@ -42,9 +40,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
 
   test("has a section, a line in the table, and an example that is valid", () => {
     expect(readme).toContain(`| [\`${name}\`](#${name}) |`);
-    expect(section).toContain(
-      name === "template" ? "Requests of your own" : "What you see at the other end:",
-    );
+    expect(section).toContain(name === "template" ? "Requests of your own" : "What you see at the other end:");
     expect(examples).toHaveLength(1);
     const { success, error } = WebhookConfig.safeParse(examples[0]);
     expect(success, error?.message).toBe(true);

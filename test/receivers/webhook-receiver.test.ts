@@ -70,14 +70,7 @@ describe("pagerduty, which keeps one alert for each key", () => {
   test("what would open again what a person closed is not sent", async () => {
     const { end, receiver } = await farEnd(startPagerdutyEnd);
     const place = await receiver.open(toldOf(), never());
-    for (const change of [
-      "changed",
-      "recovering",
-      "unacknowledged",
-      "members",
-      "vanished",
-      "out-of-scope",
-    ] as const)
+    for (const change of ["changed", "recovering", "unacknowledged", "members", "vanished", "out-of-scope"] as const)
       await receiver.update(toldOf({ change }), place, never());
     expect(end.requests()).toBe(1);
   });
@@ -249,11 +242,7 @@ const ANSWERS: Readonly<Record<string, readonly [yes: StubAnswer, no: StubAnswer
     },
     "throttled",
   ],
-  googlechat: [
-    { status: 200, body: '{"name":"spaces/A/messages/B"}' },
-    { status: 200, body: "{}" },
-    "rejected",
-  ],
+  googlechat: [{ status: 200, body: '{"name":"spaces/A/messages/B"}' }, { status: 200, body: "{}" }, "rejected"],
   mattermost: [{ status: 200, body: "ok" }, { status: 200, body: "<html>" }, "retryable"],
   discord: [{ status: 200, body: '{"id":"4711"}' }, { status: 204, body: "" }, "rejected"],
 };

@@ -234,34 +234,28 @@ describe("what is answered", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
-  test.each([404, 409, 410])(
-    "%i means that it is gone only where the request names the thing",
-    async (status) => {
-      const { receiver, stub } = await withTemplate({
-        open: {},
-        update: { path: "/things/{{place.id}}" },
-        close: { path: "/closed" },
-        id: "$.data.id",
-      });
-      const place = await receiver.open(toldOf(), never());
-      stub.answer = () => ({ status });
-      expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
-      expect(await failure(receiver.close(resolvedOf(), place, never()))).toMatchObject({
-        kind: status === 409 ? "rejected" : "config",
-      });
-    },
-  );
+  test.each([404, 409, 410])("%i means that it is gone only where the request names the thing", async (status) => {
+    const { receiver, stub } = await withTemplate({
+      open: {},
+      update: { path: "/things/{{place.id}}" },
+      close: { path: "/closed" },
+      id: "$.data.id",
+    });
+    const place = await receiver.open(toldOf(), never());
+    stub.answer = () => ({ status });
+    expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
+    expect(await failure(receiver.close(resolvedOf(), place, never()))).toMatchObject({
+      kind: status === 409 ? "rejected" : "config",
+    });
+  });
 });
 
 describe("what is refused when the configuration is read", () => {
   test("an unknown field, with its place and the known ones", () => {
     const [found, ...others] = complaints({ open: { body: { a: ["x", { b: "{{alarm.nmae}}" }] } } });
     expect(others).toEqual([]);
-    expect(found).toMatch(
-      /^template\.open\.body\.a\.1\.b: There is no field \{\{alarm\.nmae\}\}; there are title, /,
-    );
-    for (const name of FIELDS.filter((each) => !each.startsWith("place.")))
-      expect(found).toContain(`${name}`);
+    expect(found).toMatch(/^template\.open\.body\.a\.1\.b: There is no field \{\{alarm\.nmae\}\}; there are title, /);
+    for (const name of FIELDS.filter((each) => !each.startsWith("place."))) expect(found).toContain(`${name}`);
     expect(found).not.toContain("place.id");
   });
 

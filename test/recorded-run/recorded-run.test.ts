@@ -74,8 +74,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     committed = (await store.outbox.latest(1_000_000)).map(({ event }) => event as AnyEvent).reverse();
     histories = await store.documents<StoredHistory>(documentSet("history", "main"));
     await store.close();
-    firstPollMs =
-      Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
+    firstPollMs = Math.min(...committed.filter((e) => e.type === "site-added").map((e) => Date.parse(e.time))) + 2_000;
     transitions = everTransitions.filter(({ atMs }) => atMs > firstPollMs && atMs <= endMs);
   }, 400_000);
 
@@ -136,11 +135,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
 
   test("the same id is always the same content", () => {
     const known = new Map<string, string>();
-    for (const event of [
-      ...stage.mqtt.arrived,
-      ...stage.webhooks.arrived,
-      ...fileEvents(stage.eventFolder),
-    ]) {
+    for (const event of [...stage.mqtt.arrived, ...stage.webhooks.arrived, ...fileEvents(stage.eventFolder)]) {
       const text = JSON.stringify(event);
       expect(known.get(event.id) ?? text).toBe(text);
       known.set(event.id, text);
@@ -190,9 +185,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
         resolution: "5m",
         tz: "Europe/Helsinki",
       });
-      const truth = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(
-        `truth/history?${query}`,
-      );
+      const truth = await stage.ask<{ startMs: number; value: number | boolean | null }[]>(`truth/history?${query}`);
       for (const { startMs, value } of truth) {
         const time = new Date(startMs).toISOString();
         expect(points.get(`${tag} ${time}`), `${tag} ${time}`).toEqual(value);

@@ -145,8 +145,7 @@ describe("the list of what may be written", () => {
     const second = await send(b, 20);
     await virtual.clock.advance(MINUTE);
     const told = await results();
-    for (const id of [first, second])
-      expect(told.get(id)).toMatchObject({ outcome: "rejected", reason: "unapproved" });
+    for (const id of [first, second]) expect(told.get(id)).toMatchObject({ outcome: "rejected", reason: "unapproved" });
     expect(posts).toEqual([]);
   });
 });

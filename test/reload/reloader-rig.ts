@@ -20,11 +20,7 @@ export interface Written {
 }
 
 /** A configuration with one class of reads and a status page. */
-export function configured({
-  every = "10m",
-  port = 9850,
-  folder: stateFolder = "state",
-}: Written = {}): Config {
+export function configured({ every = "10m", port = 9850, folder: stateFolder = "state" }: Written = {}): Config {
   return Config.parse({
     state: { folder: stateFolder },
     status: { port },

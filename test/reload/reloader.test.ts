@@ -145,8 +145,7 @@ describe("a part that cannot take over", () => {
     const report = await reloader.reload("signal", false);
     expect(report.failures).toEqual(["first: no room"]);
     expect(notes).toContain("second takes 300000 over");
-    const notice =
-      "A part of the new configuration is not in force, and a restart puts it there. first: no room";
+    const notice = "A part of the new configuration is not in force, and a restart puts it there. first: no room";
     expect(reloader.notices()).toEqual([notice]);
     first.takeOver = async () => undefined;
     // Nothing has changed, so nothing was put right.

@@ -15,9 +15,7 @@ afterEach(() => virtual.clear());
 const QUIET = {
   alarms: false,
   resolved_sweep: false,
-  ...Object.fromEntries(
-    ["token", "sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 59 * * * *"]),
-  ),
+  ...Object.fromEntries(["token", "sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 59 * * * *"])),
 };
 
 async function begin(source: Written, eventsFolder: null = null): Promise<void> {
@@ -184,9 +182,7 @@ describe("schedules and lists", () => {
     await virtual.clock.advance(20 * MINUTE);
     const all = (await virtual.events()).filter(({ type }) => type.startsWith("alarm-"));
     const later = all.slice(before.length);
-    expect(later.map(({ type, data }) => [type, "initial" in data && data.initial])).toEqual([
-      ["alarm-raised", false],
-    ]);
+    expect(later.map(({ type, data }) => [type, "initial" in data && data.initial])).toEqual([["alarm-raised", false]]);
     expect(new Set(all.map(({ id }) => id)).size).toBe(all.length);
   });
 });

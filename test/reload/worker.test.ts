@@ -87,9 +87,7 @@ describe("a change while the worker runs", () => {
     expect(report.pending.map(({ path }) => path)).toEqual(["sources.main.time_zone"]);
     await virtual.clock.advance(MINUTE);
     const told = one.got.filter(({ type }) => type === "configuration-changed");
-    expect(told.map(({ data }) => data)).toEqual([
-      { by: "signal", changes: report.changes, pending: report.pending },
-    ]);
+    expect(told.map(({ data }) => data)).toEqual([{ by: "signal", changes: report.changes, pending: report.pending }]);
     const again = await virtual.reload(() => undefined);
     expect(again.changes).toEqual([]);
     await virtual.clock.advance(MINUTE);
@@ -118,10 +116,7 @@ describe("sinks", () => {
       source: SOURCE,
       eventsFolder: null,
       sinks: Object.fromEntries(
-        Object.entries(ends).map(([name, { sink }]) => [
-          name,
-          { delivery: { enabled: name !== "comes" }, sink },
-        ]),
+        Object.entries(ends).map(([name, { sink }]) => [name, { delivery: { enabled: name !== "comes" }, sink }]),
       ),
     });
     isOn = true;
@@ -275,9 +270,7 @@ describe("changes and kills in between", () => {
         simulator: SIMULATOR,
         source: SOURCE,
         eventsFolder: null,
-        sinks: Object.fromEntries(
-          Object.entries(ends).map(([name, { sink }]) => [name, { delivery: {}, sink }]),
-        ),
+        sinks: Object.fromEntries(Object.entries(ends).map(([name, { sink }]) => [name, { delivery: {}, sink }])),
       });
       isOn = true;
       let kills = 0;
@@ -285,11 +278,7 @@ describe("changes and kills in between", () => {
         await virtual.clock.advance(random.below(40_000));
         await virtual.reload((file) => {
           file.sinks.whole.batch = 5 + random.below(200);
-          file.sinks.filtered.filter = random.pick([
-            {},
-            { kinds: ["tag-*"] },
-            { kinds: ["tag-value", "alarm-*"] },
-          ]);
+          file.sinks.filtered.filter = random.pick([{}, { kinds: ["tag-*"] }, { kinds: ["tag-value", "alarm-*"] }]);
           file.sinks.resting.enabled = random.chance(0.6);
           file.sources.main.read[0].every = random.pick(["30s", "1m", "2m"]);
         });
@@ -354,9 +343,7 @@ describe("the page", () => {
     const authorization = `Basic ${Buffer.from("plenum:a long enough one").toString("base64")}`;
     const headers = { authorization };
     const report = (await (await fetch(url, { headers })).json()) as StatusReport;
-    expect(report.notices).toContain(
-      "A change of the configuration waits for a restart: commands.rehearsal.",
-    );
+    expect(report.notices).toContain("A change of the configuration waits for a restart: commands.rehearsal.");
     expect(report.commands).toMatchObject({ enabled: true, rehearsal: false });
     expect(report.configuration?.last?.changes.map(({ path }) => path)).toEqual([
       "status.password",

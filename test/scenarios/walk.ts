@@ -47,8 +47,7 @@ export async function walk(world: World, steps: readonly Step[]): Promise<Walked
       if (step.resolve !== undefined) control.resolveAlarm(idOf(step.resolve));
       if (step.retrigger !== undefined) control.retriggerAlarm(idOf(step.retrigger));
       if (step.delete !== undefined) control.deleteAlarm(idOf(step.delete));
-      if (step.acknowledge !== undefined)
-        control.acknowledgeAlarm(idOf(step.acknowledge.name), step.acknowledge.by);
+      if (step.acknowledge !== undefined) control.acknowledgeAlarm(idOf(step.acknowledge.name), step.acknowledge.by);
       if (step.unacknowledge !== undefined) control.unacknowledgeAlarm(idOf(step.unacknowledge));
       if (step.recover !== undefined)
         control.recoverAlarm(idOf(step.recover.name), trial.clock.now() + step.recover.for);

@@ -42,9 +42,7 @@ function partsOf(secret: string): ReadonlySet<string> {
   const hex = Buffer.from(own).toString("hex");
   const spellings = [own, ...inBase64, encodeURIComponent(own), hex, hex.toUpperCase()];
   return new Set(
-    spellings.flatMap((text) =>
-      Array.from({ length: text.length - PART + 1 }, (_, at) => text.slice(at, at + PART)),
-    ),
+    spellings.flatMap((text) => Array.from({ length: text.length - PART + 1 }, (_, at) => text.slice(at, at + PART))),
   );
 }
 

@@ -39,15 +39,7 @@ async function everythingOf(place: Workplace, page: URL, password: string): Prom
     places[`plenum ${line}`] = stdout + stderr;
   }
   const headers = { authorization: `Basic ${Buffer.from(`plenum:${password}`).toString("base64")}` };
-  for (const path of [
-    "/metrics",
-    "/api/status",
-    "/api/alarms",
-    "/api/tags",
-    "/api/events",
-    "/healthz",
-    "/readyz",
-  ]) {
+  for (const path of ["/metrics", "/api/status", "/api/alarms", "/api/tags", "/api/events", "/healthz", "/readyz"]) {
     const response = await fetch(new URL(path, page), { headers });
     places[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
   }
@@ -68,9 +60,7 @@ function filesIn(folder: string): Record<string, string> {
   );
 }
 
-function sectionsOf(
-  urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open" | "proxy", string>>,
-) {
+function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "closed" | "open" | "proxy", string>>) {
   const file = (slot: string) => ({ file: `secret-${slot}` });
   const everything = { from: "beginning" };
   const proxy = { url: urls.proxy, username: "me", password: file("proxyPassword") };
@@ -145,8 +135,7 @@ test("no secret, whole, in part or encoded, is in anything that the worker keeps
   });
   simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const place = workplace(url);
-  for (const slot of SLOTS)
-    writeFileSync(place.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
+  for (const slot of SLOTS) writeFileSync(place.path(`secret-${slot}`), `${secrets[slot]}\n`, { mode: 0o600 });
   const broker = await startBroker();
   onTestFinished(() => broker.close());
   const messages = await listeningOn(broker.url);

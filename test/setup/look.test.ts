@@ -75,18 +75,13 @@ test("a token that may not read tags is not asked for them", async () => {
 test("a token with which nothing can be followed is refused: no site, or neither alarms nor tags", async () => {
   const refusal = async (sites: number, abilities: readonly string[]) =>
     sentence(await look(serviceWith(sites, () => [], { abilities }).source, never()).catch((error) => error));
-  expect(await refusal(0, ["read:tags"])).toMatch(
-    /^The token "Plenum" sees no site, so there is nothing to follow\./,
-  );
+  expect(await refusal(0, ["read:tags"])).toMatch(/^The token "Plenum" sees no site, so there is nothing to follow\./);
   expect(await refusal(1, ["read:hosts", "write:tags"])).toMatch(
     /^The token "Plenum" may read neither alarms nor tags; it may: read:hosts, write:tags\./,
   );
   expect(await refusal(1, [])).toContain("it may: nothing.");
   for (const ability of ["read:alarms", "read:tags"]) {
-    const seen = await look(
-      serviceWith(1, () => tagsOf({ "°C": 3 }), { abilities: [ability] }).source,
-      never(),
-    );
+    const seen = await look(serviceWith(1, () => tagsOf({ "°C": 3 }), { abilities: [ability] }).source, never());
     expect([seen.tags, seen.alarms]).toEqual(ability === "read:tags" ? [3, null] : [0, 0]);
   }
 });
@@ -119,10 +114,7 @@ test("systems are listed of three sites, as far as lists are left, and every ste
     ["S2", 2],
     ["S1", 1],
   ]);
-  expect(told).toEqual([
-    "Looking at alarms",
-    ...[1, 2, 3, 4, 5].map((n) => `Looking at tags: ${n} of 5 sites`),
-  ]);
+  expect(told).toEqual(["Looking at alarms", ...[1, 2, 3, 4, 5].map((n) => `Looking at tags: ${n} of 5 sites`)]);
   listed.length = 0;
   await look(withSystems(17), never());
   expect(listed).toEqual([1]);
@@ -133,14 +125,8 @@ test("systems are listed of three sites, as far as lists are left, and every ste
 
 const URL_OF = "https://bms.example.com";
 test.each([
-  [
-    new ConfigError("me: 401, Unauthenticated.", { reason: "unauthenticated" }),
-    /^The service at \S+ does not acc/,
-  ],
-  [
-    new ConfigError("me: 404, not found.", { hint: "Check base_url." }),
-    /but it is not the monitoring service/,
-  ],
+  [new ConfigError("me: 401, Unauthenticated.", { reason: "unauthenticated" }), /^The service at \S+ does not acc/],
+  [new ConfigError("me: 404, not found.", { hint: "Check base_url." }), /but it is not the monitoring service/],
   [new Malformed("It is not JSON.", "<html>"), /but it is not the monitoring service/],
   [
     new Retryable("It refuses the connection.", { hint: "Check the port in base_url." }),

@@ -9,9 +9,7 @@ describe("what the page walks through", () => {
     expect(() => setup.plan(WISHES)).toThrow("Nothing was looked at yet; begin with the address.");
     expect(() => setup.write(asked)).toThrow("Nothing was looked at yet; begin with the address.");
     const signal = AbortSignal.abort();
-    await expect(setup.look({ ...ADDRESS, token: "  " }, signal)).rejects.toThrow(
-      "The access token is missing.",
-    );
+    await expect(setup.look({ ...ADDRESS, token: "  " }, signal)).rejects.toThrow("The access token is missing.");
     expect([given, setup.looked, setup.written]).toEqual([[], null, null]);
   });
 

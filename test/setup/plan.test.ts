@@ -33,24 +33,12 @@ describe("the groups of a building's tags", () => {
     expect(groups({})).toEqual([]);
   });
 
-  test.each([
-    "Wh",
-    "MWh",
-    "kVArh",
-    "Gcal",
-    "MJ",
-    "m3",
-    "Sm³",
-    "Nm3",
-    "l",
-    "L",
-    "liter",
-    "pulse",
-    "pulses",
-    "imp",
-  ])("%s is what a meter counts in", (unit) => {
-    expect(groups({ [unit]: 1 })).toEqual([["meters", 1, unit]]);
-  });
+  test.each(["Wh", "MWh", "kVArh", "Gcal", "MJ", "m3", "Sm³", "Nm3", "l", "L", "liter", "pulse", "pulses", "imp"])(
+    "%s is what a meter counts in",
+    (unit) => {
+      expect(groups({ [unit]: 1 })).toEqual([["meters", 1, unit]]);
+    },
+  );
 
   test.each(["W", "kW", "m3/h", "l/s", "kWh/m²", "x m3"])("%s is what is measured", (unit) => {
     expect(groups({ [unit]: 1 })).toEqual([["readings", 1, unit]]);

@@ -57,10 +57,7 @@ describe("the configuration that is proposed", () => {
       const sites = names.map((displayName, n) => ({ id: n + 1, displayName }));
       return made(seenWith(USUAL, { expiresAt, sites })).lines.slice(1, 3);
     };
-    expect(headOf(null, ["A"])).toEqual([
-      '# Token "Plenum" of Kari Nordmann, never expires.',
-      "# It sees A:",
-    ]);
+    expect(headOf(null, ["A"])).toEqual(['# Token "Plenum" of Kari Nordmann, never expires.', "# It sees A:"]);
     expect(headOf("2027-11-02T12:00:00Z", ["A", "B", "C"])).toEqual([
       '# Token "Plenum" of Kari Nordmann, expires 2027-11-02.',
       "# It sees A, B, C:",
@@ -69,8 +66,7 @@ describe("the configuration that is proposed", () => {
   });
 
   test("fetches the history of many tags seldom, and says so only there", () => {
-    const everyOf = (tags: number) =>
-      /every: (\w+)\s+backfill/.exec(made(seenWith({ "°C": tags })).text)?.[1];
+    const everyOf = (tags: number) => /every: (\w+)\s+backfill/.exec(made(seenWith({ "°C": tags })).text)?.[1];
     expect([everyOf(10), everyOf(1_500), everyOf(4_500)]).toEqual([undefined, "6h", "1d"]);
     const none = made(seenWith(USUAL), (wishes) => ({
       ...wishes,
@@ -97,9 +93,7 @@ describe("the configuration that is proposed", () => {
   });
 
   test("one kind of tags is one class that selects everything", () => {
-    expect(made(seenWith({ "": 5 })).source.read).toMatchObject([
-      { name: "everything", select: {}, every: 30_000 },
-    ]);
+    expect(made(seenWith({ "": 5 })).source.read).toMatchObject([{ name: "everything", select: {}, every: 30_000 }]);
   });
 
   test("switches off what the token may not ask for", () => {
@@ -119,11 +113,7 @@ describe("the configuration that is proposed", () => {
       { name: "readings", select: { units: ["°C", "%"] } },
       { name: "the rest", select: { exclude: { units: ["kWh"] } } },
     ]);
-    expect([plan.classes.map(({ tags }) => tags), plan.tagsNotRead, source.history]).toEqual([
-      [130, 30],
-      40,
-      [],
-    ]);
+    expect([plan.classes.map(({ tags }) => tags), plan.tagsNotRead, source.history]).toEqual([[130, 30], 40, []]);
   });
 
   test("names and units of the service stay texts, whatever is in them", () => {

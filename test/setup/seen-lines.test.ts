@@ -32,9 +32,7 @@ test("a building as lines: some of many sites, systems with most tags, and nothi
   expect(lines).toContain("  8  Site 8");
   expect(lines).toContain("  and 2 more");
   expect(lines).toContain("Largest systems: VS1 Heating 1 (18).");
-  expect(lines.find((line) => line.endsWith("active alarms."))).toBe(
-    "about 30 tags (°C 30), 0 active alarms.",
-  );
+  expect(lines.find((line) => line.endsWith("active alarms."))).toBe("about 30 tags (°C 30), 0 active alarms.");
 
   const unread = seenLines({ ...seen, sites: seen.sites.slice(0, 1), systems: [], alarms: null }, NOW);
   expect(unread).toContain("1 site:");

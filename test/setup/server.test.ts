@@ -167,12 +167,7 @@ describe("the setup page's server", () => {
 
   test.each<[string, unknown, number, string]>([
     ["no JSON", "{", 400, "The page asked for something that there is not; load it again."],
-    [
-      "another field",
-      { ...ADDRESS, more: 1 },
-      400,
-      "The page asked for something that there is not; load it again.",
-    ],
+    ["another field", { ...ADDRESS, more: 1 }, 400, "The page asked for something that there is not; load it again."],
     [
       "a token that is too long",
       { ...ADDRESS, token: "x".repeat(10_001) },
@@ -193,11 +188,7 @@ describe("the setup page's server", () => {
   });
 
   test.each<[string, object, boolean]>([
-    [
-      "the shortest and the longest age",
-      { every: { readings: 3_000, meters: 86_400_000, rest: null } },
-      true,
-    ],
+    ["the shortest and the longest age", { every: { readings: 3_000, meters: 86_400_000, rest: null } }, true],
     ["an age that the quota cannot keep", { every: { readings: 2_999, meters: null, rest: null } }, false],
     ["an age above a day", { every: { readings: 86_400_001, meters: null, rest: null } }, false],
     ["ten years of history", { history: { resolution: "1h", backfillDays: 3_650 } }, true],

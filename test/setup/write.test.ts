@@ -34,10 +34,7 @@ describe.skipIf(process.platform === "win32")("the files of a setup", () => {
       "sources:\n",
       0o644 & ~process.umask() & 0o044,
     ]);
-    expect([readFileSync(at("secrets/deep/token"), "utf8"), modeOf("secrets/deep/token")]).toEqual([
-      "secret\n",
-      0o600,
-    ]);
+    expect([readFileSync(at("secrets/deep/token"), "utf8"), modeOf("secrets/deep/token")]).toEqual(["secret\n", 0o600]);
     expect([modeOf("secrets"), modeOf("secrets/deep")]).toEqual([0o700, 0o700]);
     writeSetup(config("second.yaml"), null);
     expect(existsSync(at("second.yaml"))).toBe(true);

@@ -76,8 +76,7 @@ describe("time", () => {
     }
     const range = { fromMs: START_MS, toMs: START_MS + 300_000, resolution: "5m", tz: "UTC" } as const;
     const inRange = recorded.filter(({ atMs }) => {
-      const wallMs =
-        START_MS + (atMs - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0)) / 360;
+      const wallMs = START_MS + (atMs - (site?.firstMs ?? 0) - (site?.timeline.positionAt(START_MS) ?? 0)) / 360;
       return wallMs >= START_MS && wallMs < START_MS + 300_000;
     });
     expect(inRange.length).toBe(180);
@@ -100,18 +99,14 @@ describe("time", () => {
 
   test("nothing exists before the recording begins", () => {
     const { truth } = simulatedService({ anchor: "start" }).simulator;
-    expect(
-      truth.history({ tagId: "10001", fromMs: 0, toMs: START_MS, resolution: "1mo", tz: "UTC" }),
-    ).toEqual([]);
+    expect(truth.history({ tagId: "10001", fromMs: 0, toMs: START_MS, resolution: "1mo", tz: "UTC" })).toEqual([]);
     expect(truth.value("10001", START_MS - 1000)).toBeNull();
   });
 });
 
 describe("the package", () => {
   test("imports nothing of the other packages", () => {
-    const files = readdirSync(PACKAGE, { recursive: true, encoding: "utf8" }).filter((file) =>
-      file.endsWith(".ts"),
-    );
+    const files = readdirSync(PACKAGE, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
     expect(files.length).toBeGreaterThan(10);
     for (const file of files) {
       for (const [, from = ""] of readFileSync(join(PACKAGE, file), "utf8").matchAll(/from "([^"]+)"/g)) {

@@ -93,9 +93,10 @@ describe("effects of a fault", () => {
       fault: { kind: "hostile_links", next: "http://evil.test/?page=2" },
     });
     expect(service.get("sites").body.links.next).toBe("http://evil.test/?page=2");
-    expect(
-      faulty({ fault: { kind: "raw", status: 418, headers: {}, body: "teapot" } }).get("me"),
-    ).toMatchObject({ status: 418, text: "teapot" });
+    expect(faulty({ fault: { kind: "raw", status: 418, headers: {}, body: "teapot" } }).get("me")).toMatchObject({
+      status: 418,
+      text: "teapot",
+    });
     expect(() => faulty({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
   });
 

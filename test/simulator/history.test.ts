@@ -165,13 +165,10 @@ describe("scalars", () => {
     const query = { tags: "10002", tz: "UTC", resolution: "1d", scalar: "1" };
     const times = { from: "2026-10-01T00:00:00Z", to: "2026-11-21T10:00:01Z" };
     const difference = (meters_on_loop: "continue" | "restart") =>
-      simulatedService({ anchor: "start", loops_before: 1, history: { meters_on_loop } }).get(
-        "tags/history",
-        {
-          ...query,
-          ...times,
-        },
-      ).body.data[0].measurements[0];
+      simulatedService({ anchor: "start", loops_before: 1, history: { meters_on_loop } }).get("tags/history", {
+        ...query,
+        ...times,
+      }).body.data[0].measurements[0];
     expect(difference("continue")).toBeGreaterThan(0);
     expect(difference("restart")).toBeLessThan(0);
   });

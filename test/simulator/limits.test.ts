@@ -26,9 +26,7 @@ describe("models", () => {
     expect(hit(30_000).retryAfterS).toBe(30);
     expect(hit(60_000)).toMatchObject({ allowed: true, remaining: 19 });
     // Two adjacent full windows: the model allows 40 requests within two seconds.
-    expect(
-      allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)]),
-    ).toBe(40);
+    expect(allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)])).toBe(40);
   });
 
   test("calendar minute: opens on the minute", () => {
@@ -112,12 +110,10 @@ describe("counting", () => {
 
   test("read, write and history share one counter, or have one each", () => {
     const shared = simulatedService();
-    for (let turn = 0; turn < 10; turn += 1)
-      expect([read(shared), history(shared)].some(isRefused)).toBe(false);
+    for (let turn = 0; turn < 10; turn += 1) expect([read(shared), history(shared)].some(isRefused)).toBe(false);
     expect([read(shared), history(shared), write(shared)].map(isRefused)).toEqual([true, true, true]);
     const own = simulatedService({ limits: { scope: "per_endpoint" } });
-    for (let turn = 0; turn < 20; turn += 1)
-      expect([read(own), history(own), write(own)].some(isRefused)).toBe(false);
+    for (let turn = 0; turn < 20; turn += 1) expect([read(own), history(own), write(own)].some(isRefused)).toBe(false);
     expect([read(own), history(own), write(own)].map(isRefused)).toEqual([true, true, true]);
     expect(own.simulator.truth.busiestMinute()).toBe(63);
   });
@@ -156,9 +152,7 @@ describe("counting", () => {
     expect(read(service).headers).toMatchObject({ "x-ratelimit-limit": "20", "x-ratelimit-remaining": "19" });
     expect(history(service).headers["x-ratelimit-remaining"]).toBe("18");
     expect(service.get("alarms").headers["x-ratelimit-remaining"]).toBeUndefined();
-    expect(
-      read(simulatedService({ limits: { headers: false } })).headers["x-ratelimit-remaining"],
-    ).toBeUndefined();
+    expect(read(simulatedService({ limits: { headers: false } })).headers["x-ratelimit-remaining"]).toBeUndefined();
   });
 
   const refusal = (retry_after: NonNullable<SimulatorOptionsInput["limits"]>["retry_after"]) => {

@@ -107,9 +107,7 @@ test("replicate adds copies of the sites with new ids", () => {
   );
   expect(week[0]).toHaveLength(8);
   expect(week[1]).not.toEqual(week[0]);
-  expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(
-    3_000_000,
-  );
+  expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(3_000_000);
 });
 
 test("the option sites limits the sites", () => {

@@ -87,12 +87,9 @@ describe("every response matches the OpenAPI document", () => {
     expect(violations("GET", "tags/history", answer)).toEqual([]);
   });
 
-  test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)(
-    "health check: %s",
-    (health) => {
-      expect(violations("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
-    },
-  );
+  test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)("health check: %s", (health) => {
+    expect(violations("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
+  });
 
   test("alarms that the control interface changed", () => {
     const service = simulatedService();

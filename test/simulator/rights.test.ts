@@ -17,11 +17,7 @@ describe("tokens", () => {
     const service = simulatedService({ tokens: [{ token: "short", expires_at: "2026-11-21T10:01:00Z" }] });
     const short = { authorization: "Bearer short" };
     for (const path of ALL) {
-      for (const headers of [
-        { authorization: "" },
-        { authorization: "Bearer other" },
-        { authorization: "short" },
-      ]) {
+      for (const headers of [{ authorization: "" }, { authorization: "Bearer other" }, { authorization: "short" }]) {
         const answer = service.get(path, QUERY, headers);
         expect(answer.status).toBe(200);
         expect(answer.body.errors).toMatchObject([
@@ -110,9 +106,9 @@ describe("scope", () => {
     expect(errorsOf(service.get("tags/read", { tags: "10001,10168" }))).toEqual([403]);
     expect(service.get("alarms", { site_id: 6 }).body).toMatchObject({ data: [], meta: { total: 0 } });
     const seen = service.get("alarms", { status: "all", per_page: 500 }).body.data;
-    expect(
-      new Set(seen.map((alarm: { attributes: { site: { id: number } } }) => alarm.attributes.site.id)),
-    ).toEqual(new Set([1]));
+    expect(new Set(seen.map((alarm: { attributes: { site: { id: number } } }) => alarm.attributes.site.id))).toEqual(
+      new Set([1]),
+    );
   });
 
   test("component permissions: only the tags of the views", () => {

@@ -71,10 +71,7 @@ describe("over a socket", () => {
 
   test("delays and drips a complete response", async () => {
     const { get } = await serve({
-      faults: [
-        { fault: { kind: "slow", delay_ms: 150 } },
-        { fault: { kind: "drip", bytes: 20, every_ms: 20 } },
-      ],
+      faults: [{ fault: { kind: "slow", delay_ms: 150 } }, { fault: { kind: "drip", bytes: 20, every_ms: 20 } }],
     });
     const started = performance.now();
     const response = await get("healthcheck");
@@ -145,9 +142,7 @@ describe("the control interface", () => {
     expect((await json(await get("sites"))).meta.total).toBe(1);
 
     expect((await control("truth/totals")).body.data.totals).toMatchObject({ "read 200": 1 });
-    expect((await control("truth/requests?after=1")).body.data.length).toBe(
-      simulator.truth.requests().length - 1,
-    );
+    expect((await control("truth/requests?after=1")).body.data.length).toBe(simulator.truth.requests().length - 1);
     const history = await control(
       "truth/history?tag=10001&from=2026-01-01T00:00:00Z&to=2100-01-01T00:00:00Z&resolution=1mo&tz=UTC",
     );

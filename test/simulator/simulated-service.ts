@@ -39,8 +39,7 @@ export function simulatedService(options: SimulatorOptionsInput = {}, startMs = 
 
   return {
     simulator,
-    get: (path: string, query: Parameters = {}, headers: Headers = {}) =>
-      send("GET", path, query, undefined, headers),
+    get: (path: string, query: Parameters = {}, headers: Headers = {}) => send("GET", path, query, undefined, headers),
     post: (path: string, body: unknown) =>
       send("POST", path, {}, typeof body === "string" ? body : JSON.stringify(body), {}),
     nowMs: () => nowMs,

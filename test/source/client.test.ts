@@ -24,23 +24,20 @@ const PATHS: Record<string, string> = {
 };
 
 describe("each endpoint (trap 20)", () => {
-  it.each(Object.keys(CALLS))(
-    "%s: one request with its path, both media types and the token",
-    async (name) => {
-      const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
-      const trial = trialSource(() => reply(200, GOOD[name]), { clock });
-      expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
-      expect(trial.requests).toHaveLength(1);
-      const [request] = trial.requests;
-      expect(request?.path).toBe(PATHS[name]);
-      expect(request?.method).toBe(name === "write" ? "POST" : "GET");
-      expect(request?.headers).toMatchObject({
-        accept: "application/json",
-        "content-type": "application/json",
-        authorization: `Bearer ${TOKEN}`,
-      });
-    },
-  );
+  it.each(Object.keys(CALLS))("%s: one request with its path, both media types and the token", async (name) => {
+    const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
+    const trial = trialSource(() => reply(200, GOOD[name]), { clock });
+    expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();
+    expect(trial.requests).toHaveLength(1);
+    const [request] = trial.requests;
+    expect(request?.path).toBe(PATHS[name]);
+    expect(request?.method).toBe(name === "write" ? "POST" : "GET");
+    expect(request?.headers).toMatchObject({
+      accept: "application/json",
+      "content-type": "application/json",
+      authorization: `Bearer ${TOKEN}`,
+    });
+  });
 
   it("health asks without a token and without a limit", async () => {
     const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
@@ -55,14 +52,10 @@ describe("each endpoint (trap 20)", () => {
 
   it("sends tag requests through the quota in their lane, and lists not", async () => {
     const trial = trialSource((request) =>
-      reply(
-        200,
-        request.method === "POST" ? GOOD.write : GOOD[request.path.includes("history") ? "history" : "read"],
-        {
-          "x-ratelimit-limit": "20",
-          "x-ratelimit-remaining": "7",
-        },
-      ),
+      reply(200, request.method === "POST" ? GOOD.write : GOOD[request.path.includes("history") ? "history" : "read"], {
+        "x-ratelimit-limit": "20",
+        "x-ratelimit-remaining": "7",
+      }),
     );
     await CALLS.read?.(trial.source);
     await CALLS.write?.(trial.source);
@@ -257,20 +250,17 @@ describe("a request that cannot be right is not sent", () => {
     ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
   ])("history with %s", async (_name, query, kind) => {
     const trial = trialSource(() => reply(200, GOOD.history));
-    expect(
-      await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never())),
-    ).toMatchObject({ kind });
+    expect(await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never()))).toMatchObject({
+      kind,
+    });
     expect(trial.requests).toHaveLength(0);
   });
 
-  it.each([[[]], [Array.from({ length: 21 }, (_, i) => String(i))], [["a,b"]], [[""]]])(
-    "read of %j",
-    async (ids) => {
-      const trial = trialSource(() => reply(200, GOOD.read));
-      await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Misuse);
-      expect(trial.requests).toHaveLength(0);
-    },
-  );
+  it.each([[[]], [Array.from({ length: 21 }, (_, i) => String(i))], [["a,b"]], [[""]]])("read of %j", async (ids) => {
+    const trial = trialSource(() => reply(200, GOOD.read));
+    await expect(trial.source.read(ids, "live", never())).rejects.toBeInstanceOf(Misuse);
+    expect(trial.requests).toHaveLength(0);
+  });
 
   it("a tag asked for twice is asked for once", async () => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: 1 }] }));
@@ -292,9 +282,7 @@ it("an abort rejects with its reason and counts as no failure", async () => {
 
 it("counts requests by outcome", async () => {
   let status = 200;
-  const trial = trialSource(() =>
-    status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] }),
-  );
+  const trial = trialSource(() => (status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] })));
   await trial.source.read(["1"], "live", never());
   status = 401;
   await failureOf(trial.source.read(["1"], "live", never()));
@@ -326,10 +314,7 @@ describe("a token that is exchanged while a request is on its way", () => {
     for (const name of ["read", "me"]) {
       const trial = refusing({ PLENUM_TOKEN: TOKEN }, "18|new");
       expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");
-      expect(trial.requests.map(({ headers }) => headers.authorization)).toEqual([
-        `Bearer ${TOKEN}`,
-        "Bearer 18|new",
-      ]);
+      expect(trial.requests.map(({ headers }) => headers.authorization)).toEqual([`Bearer ${TOKEN}`, "Bearer 18|new"]);
       expect(trial.runs).toHaveLength(name === "read" ? 2 : 0);
     }
   });

@@ -51,11 +51,7 @@ test("a difference of more than 30 s is told once, and once that it is over", ()
 test("what was compared before the clock was set counts no more, and each reply is told", async () => {
   const clock = createVirtualClock(START_MS);
   const told: number[] = [];
-  const skew = createClockSkew(
-    clock,
-    { ...doubtOf(clock), compared: (aheadMs) => void told.push(aheadMs) },
-    () => {},
-  );
+  const skew = createClockSkew(clock, { ...doubtOf(clock), compared: (aheadMs) => void told.push(aheadMs) }, () => {});
   const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
   for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());
   clock.stepWall(-3_600_000);

@@ -37,14 +37,12 @@ describe("JSON from outside (traps 13 and 17)", () => {
     expect(parsed(text).ok).toBe(ok);
   });
 
-  it.each([
-    [[0xff, 0xfe]],
-    [[0x22, 0xc3, 0x28, 0x22]],
-    [[0x22, 0xed, 0xa0, 0x80, 0x22]],
-    [[0x22, 0xc0, 0xaf, 0x22]],
-  ])("bytes %j are no UTF-8", (bytes) => {
-    expect(parsed(Uint8Array.from(bytes))).toEqual({ ok: false, reason: "it is not valid UTF-8" });
-  });
+  it.each([[[0xff, 0xfe]], [[0x22, 0xc3, 0x28, 0x22]], [[0x22, 0xed, 0xa0, 0x80, 0x22]], [[0x22, 0xc0, 0xaf, 0x22]]])(
+    "bytes %j are no UTF-8",
+    (bytes) => {
+      expect(parsed(Uint8Array.from(bytes))).toEqual({ ok: false, reason: "it is not valid UTF-8" });
+    },
+  );
 
   it.each([
     ['{"id":12345678901234567891}', { id: "12345678901234567891" }],

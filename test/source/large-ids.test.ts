@@ -48,9 +48,7 @@ describe("ids beyond 2^53", () => {
     expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
     // More than it shows: nothing that is not shown counts as gone.
     expect(only?.total).toBe(2);
-    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
-      { labels: { field: "site.id" }, value: 1 },
-    ]);
+    expect((await trial.metrics.unknownWords.get()).values).toMatchObject([{ labels: { field: "site.id" }, value: 1 }]);
   });
 
   it("leave a site out of the token information, the other sites stay", async () => {

@@ -82,8 +82,7 @@ describe("the pace of lists (trap 32)", () => {
       for (let i = 0; i < 5; i++) void pace.run(wait, never(), "urgent");
       await clock.runUntil(atMs + 60_000);
       expect(waited).toHaveLength(5);
-      for (const [n, ms] of waited.entries())
-        expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
+      for (const [n, ms] of waited.entries()) expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
     }
   });
 
@@ -136,14 +135,11 @@ describe("the pace of lists (trap 32)", () => {
     const clock = virtualClock();
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
-    for (let i = 0; i < 100; i++)
-      void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
+    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
     await clock.runUntil(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {
-      expect(starts.filter((ms) => ms >= startedMs && ms < startedMs + 60_000).length).toBeLessThanOrEqual(
-        30,
-      );
+      expect(starts.filter((ms) => ms >= startedMs && ms < startedMs + 60_000).length).toBeLessThanOrEqual(30);
     }
     expect(Math.max(...starts)).toBeLessThan(200_000);
   });
@@ -216,26 +212,22 @@ describe("the pace of lists (trap 32)", () => {
     expect(pace.rate().perMinute).toBe(15);
   });
 
-  it.each([3, 12, 30])(
-    "keeps two requests a minute for the active alarms at %i a minute",
-    async (perMinute) => {
-      const clock = virtualClock();
-      const pace = createListRateLimit({ perMinute, clock });
-      let rest = 0;
-      for (let i = 0; i < 500; i++)
-        void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
-      const waited: number[] = [];
-      for (let poll = 0; poll < 20; poll++) {
-        const wishedMs = clock.monotonic();
-        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
-        await clock.runUntil(wishedMs + 30_000);
-      }
-      expect(waited).toHaveLength(20);
-      // The window is a second longer than a minute.
-      expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
-      expect(rest).toBeGreaterThanOrEqual((perMinute - 2) * 9);
-    },
-  );
+  it.each([3, 12, 30])("keeps two requests a minute for the active alarms at %i a minute", async (perMinute) => {
+    const clock = virtualClock();
+    const pace = createListRateLimit({ perMinute, clock });
+    let rest = 0;
+    for (let i = 0; i < 500; i++) void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
+    const waited: number[] = [];
+    for (let poll = 0; poll < 20; poll++) {
+      const wishedMs = clock.monotonic();
+      void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
+      await clock.runUntil(wishedMs + 30_000);
+    }
+    expect(waited).toHaveLength(20);
+    // The window is a second longer than a minute.
+    expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
+    expect(rest).toBeGreaterThanOrEqual((perMinute - 2) * 9);
+  });
 
   it("lets the rest ask once in two minutes where the service allows no more than the alarms need", async () => {
     const clock = virtualClock();

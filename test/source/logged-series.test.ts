@@ -40,79 +40,22 @@ const entry = (stamp: string, value: string) => `{"timestamp":${stamp},"value":$
 const AT = `"2026-06-01T00:00:00Z"`;
 
 const NUMBERS = [
-  ...[
-    "0",
-    "-0",
-    "-0.0",
-    "1",
-    "21.5",
-    "-3.25",
-    "123456789012345",
-    "1234567890123456789",
-    "0.1",
-    "0.30000000000000004",
-  ],
-  ...[
-    "1e5",
-    "1E-7",
-    "1.5e+3",
-    "1e999",
-    "-1e999",
-    "5e-324",
-    "2.2250738585072011e-308",
-    "9007199254740993",
-    "4.35",
-  ],
-  ...[
-    "01",
-    "-",
-    "1.",
-    ".5",
-    "+1",
-    "1e",
-    "1e+",
-    "0x10",
-    "NaN",
-    "Infinity",
-    "1_0",
-    "1 2",
-    "--1",
-    "00",
-    "1.5.5",
-  ],
+  ...["0", "-0", "-0.0", "1", "21.5", "-3.25", "123456789012345", "1234567890123456789", "0.1", "0.30000000000000004"],
+  ...["1e5", "1E-7", "1.5e+3", "1e999", "-1e999", "5e-324", "2.2250738585072011e-308", "9007199254740993", "4.35"],
+  ...["01", "-", "1.", ".5", "+1", "1e", "1e+", "0x10", "NaN", "Infinity", "1_0", "1 2", "--1", "00", "1.5.5"],
   ...["1".repeat(400), "1".repeat(401), "1".repeat(402), "1".repeat(500), `0.${"3".repeat(399)}`],
 ];
 const STAMPS = [
-  ...[
-    AT,
-    `"2024-02-29T23:59:59Z"`,
-    `"2026-02-29T00:00:00Z"`,
-    `"2026-02-30T00:00:00Z"`,
-    `"2026-13-01T00:00:00Z"`,
-  ],
+  ...[AT, `"2024-02-29T23:59:59Z"`, `"2026-02-29T00:00:00Z"`, `"2026-02-30T00:00:00Z"`, `"2026-13-01T00:00:00Z"`],
   ...[`"2026-06-31T00:00:00Z"`, `"2026-06-01T24:00:00Z"`, `"2026-06-01T23:59:60Z"`, `"0000-01-01T00:00:00Z"`],
-  ...[
-    `"9999-12-31T23:59:59Z"`,
-    `"2026-06-01T00:00:00"`,
-    `"2026-06-01T02:00:00+02:00"`,
-    `"2026-06-01 00:00:00Z"`,
-  ],
+  ...[`"9999-12-31T23:59:59Z"`, `"2026-06-01T00:00:00"`, `"2026-06-01T02:00:00+02:00"`, `"2026-06-01 00:00:00Z"`],
   ...[
     `"2026-06-01T00:00:00.123456Z"`,
     `"2026-06-01t00:00:00z"`,
     `"20a6-06-01T00:00:00Z"`,
     `"2026-06-0\\u0031T00:00:00Z"`,
   ],
-  ...[
-    `"2026-06-01X00:00:00Z"`,
-    `""`,
-    `"noon"`,
-    "5",
-    "null",
-    `{"a":1}`,
-    `"2026-W23-1"`,
-    `"-026-06-01T00:00:00Z"`,
-  ],
+  ...[`"2026-06-01X00:00:00Z"`, `""`, `"noon"`, "5", "null", `{"a":1}`, `"2026-W23-1"`, `"-026-06-01T00:00:00Z"`],
 ];
 const VALUES = [
   "null",
@@ -146,8 +89,7 @@ test("lets others have their turn while it reads 250,000 measurements whose numb
   }
   // One of about 4,000 measurements.
   expect(turns).toBeGreaterThan(50);
-  const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value
-    .data;
+  const [log] = ((await parsed) as unknown as { value: { data: [{ measurements: LoggedSeries }] } }).value.data;
   expect([log.measurements.points.length, log.measurements.texts]).toEqual([250_000, 250_000]);
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
 });
@@ -163,19 +105,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
 
   const one = entry(AT, "1");
   test.each([
-    ...[
-      "[]",
-      "[ ]",
-      `[${one}`,
-      `[${one},]`,
-      `[,${one}]`,
-      `[${one}${one}]`,
-      `[${one}}`,
-      "[1,2]",
-      "[[]]",
-      `["a"]`,
-      "[}",
-    ],
+    ...["[]", "[ ]", `[${one}`, `[${one},]`, `[,${one}]`, `[${one}${one}]`, `[${one}}`, "[1,2]", "[[]]", `["a"]`, "[}"],
     ...[
       "{}",
       `{"0":${one}}`,
@@ -279,9 +209,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
       { weight: 1, arbitrary: fc.json() },
       {
         weight: 1,
-        arbitrary: fc
-          .tuple(fc.constantFrom(...STAMPS), fc.constantFrom(...VALUES))
-          .map(([s, v]) => entry(s, v)),
+        arbitrary: fc.tuple(fc.constantFrom(...STAMPS), fc.constantFrom(...VALUES)).map(([s, v]) => entry(s, v)),
       },
     );
     await fc.assert(

@@ -34,10 +34,7 @@ afterEach(async () => {
   for (const source of sources.splice(0)) await source.close();
 });
 
-function rig(
-  memory = usedBefore(createVolatileMemory(), "trial"),
-  clock = createVirtualClock(START_MS),
-): Rig {
+function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = createVirtualClock(START_MS)): Rig {
   const sent: Sent[] = [];
   const service: Rig["service"] = { refusal: null, healthy: true };
   const source = createSource({
@@ -85,8 +82,7 @@ function listing({ clock, source }: Rig): number[] {
 
 const maintenance = () => reply(503, { errors: [{ status: 503 }] }, { "retry-after": String(MONTH_S) });
 const tooMany = () => reply(429, { errors: [{ status: 429, meta: { retry_after: MONTH_S } }] });
-const asked = ({ sent }: Rig, pattern: RegExp) =>
-  sent.filter(({ path }) => pattern.test(path)).map(({ atMs }) => atMs);
+const asked = ({ sent }: Rig, pattern: RegExp) => sent.filter(({ path }) => pattern.test(path)).map(({ atMs }) => atMs);
 
 describe.each([
   ["503 with 30 days", maintenance],

@@ -22,22 +22,15 @@ function listOfTags(records = ["1", "2", "3", "4"].map(tagRecord)) {
     const number = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? 1);
     const data = records.slice(2 * number - 2, 2 * number);
     const next = number === 1 ? "?page=2" : null;
-    return reply(
-      200,
-      envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }),
-    );
+    return reply(200, envelope(data, { current_page: number, last_page: 2, per_page: 2, total: 4 }, { next }));
   });
-  const tags = (held: Known<Tag> = NOBODY, siteId = 1) =>
-    allItems(trial.source.tags({ siteId }, never(), held));
+  const tags = (held: Known<Tag> = NOBODY, siteId = 1) => allItems(trial.source.tags({ siteId }, never(), held));
   return { ...trial, records, tags };
 }
 
 const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
   Object.fromEntries(
-    (await metrics.unknownWords.get()).values.map(({ labels, value }) => [
-      (labels as { field: string }).field,
-      value,
-    ]),
+    (await metrics.unknownWords.get()).values.map(({ labels, value }) => [(labels as { field: string }).field, value]),
   );
 
 describe("a page that is the one of last time", () => {

@@ -40,18 +40,12 @@ describe("links.next (traps 8 and 9)", () => {
   it.each([
     ["as it should be", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
     ["without the filters", (page: number) => `${LIST}?page=${page}`],
-    [
-      "with other filters",
-      (page: number) => `${LIST}?page=${page}&status=active&site_id=1&priority=A&per_page=1`,
-    ],
+    ["with other filters", (page: number) => `${LIST}?page=${page}&status=active&site_id=1&priority=A&per_page=1`],
     ["with array filters", (page: number) => `${LIST}?page=${page}&status[]=active&priority[0]=A`],
     ["on another host", (page: number) => `https://attacker.example/api/v1/alarms?page=${page}`],
     ["without TLS", (page: number) => `http://service.example/base/api/v1/alarms?page=${page}`],
     ["on another port", (page: number) => `https://service.example:8443/base/api/v1/alarms?page=${page}`],
-    [
-      "with credentials",
-      (page: number) => `https://me:secret@service.example/base/api/v1/alarms?page=${page}`,
-    ],
+    ["with credentials", (page: number) => `https://me:secret@service.example/base/api/v1/alarms?page=${page}`],
     ["on another path", (page: number) => `https://service.example/admin/delete?page=${page}`],
     ["relative", (page: number) => `?page=${page}`],
     ["relative to the root", (page: number) => `/elsewhere?page=${page}`],
@@ -118,11 +112,7 @@ describe("lists that do not end (trap 10)", () => {
       const page = Number(new URL(request.path, "https://x.example").searchParams.get("page") ?? 1);
       return reply(
         200,
-        envelope(
-          [alarmRecord(`a${page}`)],
-          { current_page: page, per_page: 500, ...meta(page) },
-          { next: next(page) },
-        ),
+        envelope([alarmRecord(`a${page}`)], { current_page: page, per_page: 500, ...meta(page) }, { next: next(page) }),
       );
     });
 
@@ -211,10 +201,9 @@ describe("page sizes (trap 11)", () => {
   });
 
   it("another refusal is not asked again", async () => {
-    const trial = trialSource(
-      () => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }),
-      { config },
-    );
+    const trial = trialSource(() => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }), {
+      config,
+    });
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
       field: "site_id",
     });

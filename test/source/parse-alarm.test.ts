@@ -92,9 +92,7 @@ function bent(record: unknown): fc.Arbitrary<unknown> {
 const withMore = (records: fc.Arbitrary<unknown>) =>
   fc
     .tuple(records, fc.dictionary(fc.string(), Anything, { maxKeys: 3 }))
-    .map(([record, more]) =>
-      typeof record === "object" && record !== null ? { ...more, ...record } : record,
-    );
+    .map(([record, more]) => (typeof record === "object" && record !== null ? { ...more, ...record } : record));
 
 function compare<T>(
   fast: T | null,
@@ -116,9 +114,7 @@ describe("parseAlarmFast", () => {
     const whole = put(alarmRecord("a1"), ["attributes", "resolved_at"], TIMES[0]);
     const records = fc.oneof(withMore(bent(alarmRecord("a1"))), withMore(bent(whole)), Anything);
     fc.assert(
-      fc.property(records, (record) =>
-        compare(parseAlarmFast(record, siteId), schemas.alarm(siteId), record, noted),
-      ),
+      fc.property(records, (record) => compare(parseAlarmFast(record, siteId), schemas.alarm(siteId), record, noted)),
       { numRuns: 5_000 },
     );
   });
@@ -133,9 +129,7 @@ describe("parseAlarmFast", () => {
       { acknowledged: true, acknowledged_by: "Kari", acknowledged_message: "", acknowledged_at: at },
       { recovering_until: "2026-06-01T12:00:00Z" },
     ])
-      expect(
-        parseAlarmFast({ ...alarm, attributes: { ...alarm.attributes, ...change } }, undefined),
-      ).not.toBeNull();
+      expect(parseAlarmFast({ ...alarm, attributes: { ...alarm.attributes, ...change } }, undefined)).not.toBeNull();
   });
 
   it("masks secrets in texts", () => {

@@ -1,9 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  createCaution,
-  createOtherClientWatch,
-  type OtherClientUse,
-} from "#src/engine/source/quota/caution.ts";
+import { createCaution, createOtherClientWatch, type OtherClientUse } from "#src/engine/source/quota/caution.ts";
 import { createSpentSlots } from "#src/engine/source/quota/record.ts";
 import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 
@@ -54,9 +50,7 @@ describe("what refusals teach", () => {
     caution.refused(0, 19, true);
     caution.refused(30 * MINUTE_MS, 19, true);
     const marginAfter = (hours: number) => caution.terms(30 * MINUTE_MS + hours * HOUR_MS).marginMs;
-    expect([marginAfter(2.999), marginAfter(3), marginAfter(5.999), marginAfter(6)]).toEqual([
-      500, 400, 400, 320,
-    ]);
+    expect([marginAfter(2.999), marginAfter(3), marginAfter(5.999), marginAfter(6)]).toEqual([500, 400, 400, 320]);
     caution.refused(30 * MINUTE_MS + 8 * HOUR_MS, 19, true);
     expect(marginAfter(8)).toBe(640);
     expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
@@ -85,9 +79,7 @@ describe("what refusals teach", () => {
     caution.refused(30 * MINUTE_MS - 1, 19, true);
     const at = 30 * MINUTE_MS - 1;
     const cut = (19 * 2) / 3;
-    expect(caution.terms(at)).toEqual(
-      terms({ marginMs: 250, perWindow: cut, throttled: true, stranger: true }),
-    );
+    expect(caution.terms(at)).toEqual(terms({ marginMs: 250, perWindow: cut, throttled: true, stranger: true }));
     expect(caution.terms(at + 10 * MINUTE_MS - 1).perWindow).toBe(cut);
     expect(caution.terms(at + 10 * MINUTE_MS).perWindow).toBe(cut + 1);
     caution.refused(at + 15 * MINUTE_MS, 19, true);
@@ -317,9 +309,7 @@ describe("what the service says of the quota", () => {
     await clock.run(60_000);
     expect(left).toHaveLength(20);
     const stored = [...(store.slots.get("test/read")?.values() ?? [])];
-    const sent = stored.filter(
-      ({ sentAtMs, countedByMs }) => sentAtMs === START_MS && countedByMs === START_MS,
-    );
+    const sent = stored.filter(({ sentAtMs, countedByMs }) => sentAtMs === START_MS && countedByMs === START_MS);
     expect(sent).toHaveLength(20);
     await clock.run(60_100);
     expect(left).toHaveLength(21);

@@ -30,9 +30,7 @@ export interface VolatileMemory extends QuotaStore {
 
 export const START_MS = Date.UTC(2024, 0, 1);
 
-export function createVolatileMemory(
-  beforeCommit: () => Promise<void> = async () => undefined,
-): VolatileMemory {
+export function createVolatileMemory(beforeCommit: () => Promise<void> = async () => undefined): VolatileMemory {
   const slots = new Map<string, Map<number, QuotaSlot>>();
   const of = (key: string) => {
     const known = slots.get(key) ?? new Map<number, QuotaSlot>();
@@ -86,11 +84,7 @@ export function createRig(
     quota,
     store,
     left,
-    ask(
-      lane,
-      name = lane,
-      { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {},
-    ) {
+    ask(lane, name = lane, { endpoint = "read", signal = never, latencyMs = 100, fails, remaining, choose } = {}) {
       const task = async () => {
         const sentMs = clock.monotonic();
         left.push({ name, at: sentMs });
@@ -106,8 +100,5 @@ export function createRig(
 
 /** How many left within any window of 60 s, at most. */
 export function mostInAMinute(left: Rig["left"]): number {
-  return Math.max(
-    0,
-    ...left.map(({ at }) => left.filter((each) => each.at >= at && each.at < at + 60_000).length),
-  );
+  return Math.max(0, ...left.map(({ at }) => left.filter((each) => each.at >= at && each.at < at + 60_000).length));
 }

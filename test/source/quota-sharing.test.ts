@@ -30,8 +30,7 @@ function separateAfterMs(
     : { read: shared, history: shared };
   const historyShare = random.between(0.05, 0.5);
   const gapMs = random.between(3_000, longestGapMs);
-  const requests: { endpoint: "read" | "history"; sentMs: number; countedMs: number; answeredMs: number }[] =
-    [];
+  const requests: { endpoint: "read" | "history"; sentMs: number; countedMs: number; answeredMs: number }[] = [];
   for (let now = random.between(0, 60_000); now < 7_200_000; now += Math.max(50, random.after(gapMs))) {
     const endpoint = random.next() < historyShare ? "history" : "read";
     const countedMs = now + random.between(0, longestWayMs);
@@ -48,8 +47,7 @@ function separateAfterMs(
   for (const { endpoint, sentMs, answeredMs, ok, remaining } of answers.toSorted(
     (a, b) => a.answeredMs - b.answeredMs,
   )) {
-    if (ok && remaining !== null && evidence.separate(endpoint, 20 - remaining, sentMs, answeredMs))
-      return answeredMs;
+    if (ok && remaining !== null && evidence.separate(endpoint, 20 - remaining, sentMs, answeredMs)) return answeredMs;
   }
   return null;
 }
@@ -72,8 +70,6 @@ test.each(COUNTING)("%s: nor where replies overtake one another", (limiter) => {
 const CLEAR = COUNTING.filter((limiter) => limiter !== "token bucket 20");
 
 test.each(CLEAR)("%s: separate counts are found soon when the shared one is used up", (limiter) => {
-  const found = Array.from({ length: 40 }, (_, seed) =>
-    separateAfterMs(limiter, true, seed, { longestGapMs: 4_000 }),
-  );
+  const found = Array.from({ length: 40 }, (_, seed) => separateAfterMs(limiter, true, seed, { longestGapMs: 4_000 }));
   expect(found.filter((at) => at !== null && at < 600_000).length).toBeGreaterThanOrEqual(36);
 });

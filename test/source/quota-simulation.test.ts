@@ -27,15 +27,12 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
     expect(outcome.refused, replay).toBeLessThanOrEqual(1);
   });
 
-  test.each(["leaky, burst 1", "weighted counter"] as const)(
-    "%s: learns at the first refusals",
-    async (limiter) => {
-      const outcome = await simulate({ limiter, hours: 2, seed });
-      expect(outcome.refused, replay).toBeLessThanOrEqual(3);
-      expect(outcome.foreignToldMs, replay).toBeNull();
-      expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
-    },
-  );
+  test.each(["leaky, burst 1", "weighted counter"] as const)("%s: learns at the first refusals", async (limiter) => {
+    const outcome = await simulate({ limiter, hours: 2, seed });
+    expect(outcome.refused, replay).toBeLessThanOrEqual(3);
+    expect(outcome.foreignToldMs, replay).toBeNull();
+    expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
+  });
 
   test("a hundred kills draw no refusal", async () => {
     const outcome = await simulate({ limiter: "sliding log", hours: 5, seed, killEveryMs: 180_000 });

@@ -3,14 +3,7 @@ import { Retryable, Throttled } from "#src/core/errors/errors.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import type { QuotaSlot } from "#src/engine/store/store.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import {
-  createRig,
-  createVolatileMemory,
-  mostInAMinute,
-  type Rig,
-  START_MS,
-  usedBefore,
-} from "./quota-rig.ts";
+import { createRig, createVolatileMemory, mostInAMinute, type Rig, START_MS, usedBefore } from "./quota-rig.ts";
 
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);

@@ -43,9 +43,7 @@ describe("errors with HTTP 200 (trap 1)", () => {
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
   ])("404 of %s", async (endpoint, meaning) => {
-    const trial = trialSource(() =>
-      reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }),
-    );
+    const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
 });
@@ -186,30 +184,28 @@ describe("pages in place of answers (trap 6)", () => {
 });
 
 describe("secrets", () => {
-  it.each([
-    TOKEN,
-    encodeURIComponent(TOKEN),
-    Buffer.from(TOKEN).toString("base64"),
-    TOKEN.replaceAll("/", "\\/"),
-  ])("a service that echoes %s does not get it into an error", async (spelling) => {
-    const bodies = [
-      { errors: [{ status: 401, message: `Bad token ${spelling}.`, source: spelling }] },
-      { errors: [{ status: 422, message: "x".repeat(490) + spelling, source: `f ${spelling}` }] },
-      { message: `Bearer ${spelling}` },
-      { data: `your token is ${spelling}` },
-      `<html>${"y".repeat(480)}${spelling}</html>`,
-    ];
-    for (const body of bodies) {
-      for (const status of [200, 401, 500]) {
-        const trial = trialSource(() => reply(status, body));
-        const failure = await failureOf(trial.source.read(["1"], "live", new AbortController().signal));
-        const text = JSON.stringify([failure.message, failure.stack, { ...failure }]);
-        for (const part of ["kanarien", "geheim", Buffer.from(TOKEN).toString("base64").slice(0, 12)]) {
-          expect(text).not.toContain(part);
+  it.each([TOKEN, encodeURIComponent(TOKEN), Buffer.from(TOKEN).toString("base64"), TOKEN.replaceAll("/", "\\/")])(
+    "a service that echoes %s does not get it into an error",
+    async (spelling) => {
+      const bodies = [
+        { errors: [{ status: 401, message: `Bad token ${spelling}.`, source: spelling }] },
+        { errors: [{ status: 422, message: "x".repeat(490) + spelling, source: `f ${spelling}` }] },
+        { message: `Bearer ${spelling}` },
+        { data: `your token is ${spelling}` },
+        `<html>${"y".repeat(480)}${spelling}</html>`,
+      ];
+      for (const body of bodies) {
+        for (const status of [200, 401, 500]) {
+          const trial = trialSource(() => reply(status, body));
+          const failure = await failureOf(trial.source.read(["1"], "live", new AbortController().signal));
+          const text = JSON.stringify([failure.message, failure.stack, { ...failure }]);
+          for (const part of ["kanarien", "geheim", Buffer.from(TOKEN).toString("base64").slice(0, 12)]) {
+            expect(text).not.toContain(part);
+          }
         }
       }
-    }
-  });
+    },
+  );
 
   it("a redirect is told by its origin only", () => {
     const failure = outcome(302, "", {

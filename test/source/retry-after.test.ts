@@ -65,8 +65,7 @@ describe("429 (trap 4): told seconds, one more for whole-second arithmetic, 60 s
   });
 
   it("counts inside HTTP 200 as well", () => {
-    const decode = () =>
-      decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
+    const decode = () => decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
     expect(decode).toThrow(expect.objectContaining({ kind: "throttled", retryAfterMs: 4000 }));
   });
 });

@@ -154,8 +154,7 @@ describe("logs", () => {
 });
 
 describe("totals in all their shapes (trap 49)", () => {
-  const total = (record: object) =>
-    trialSource(() => reply(200, { data: [{ ...tagRecord("1"), ...record }] }));
+  const total = (record: object) => trialSource(() => reply(200, { data: [{ ...tagRecord("1"), ...record }] }));
 
   it.each([
     ["value", { value: 42.5 }, 42.5],
@@ -174,9 +173,7 @@ describe("totals in all their shapes (trap 49)", () => {
     ["null in measurements", { measurements: [null] }, null],
     ["nothing in the period", { measurements: [] }, null],
   ])("%s", async (_name, record, expected) => {
-    expect(await total(record).source.totals(RANGE, "history", never())).toMatchObject([
-      { id: "1", total: expected },
-    ]);
+    expect(await total(record).source.totals(RANGE, "history", never())).toMatchObject([{ id: "1", total: expected }]);
   });
 
   it.each([

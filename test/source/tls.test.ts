@@ -50,12 +50,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     );
   }
 
-  function certificate(
-    name: string,
-    by: string,
-    subject: string,
-    validity: readonly string[] = ["-days", "30"],
-  ) {
+  function certificate(name: string, by: string, subject: string, validity: readonly string[] = ["-days", "30"]) {
     openssl(
       "req",
       "-newkey",
@@ -157,8 +152,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
 
   it("a ca_file that is none is told before anything is asked", () => {
     writeFileSync(at("empty.pem"), "hello");
-    const create = (ca_file: string) => () =>
-      createHttpTransport(trialConfig("https://service.example", { ca_file }));
+    const create = (ca_file: string) => () => createHttpTransport(trialConfig("https://service.example", { ca_file }));
     expect(create(at("empty.pem"))).toThrow("There is no certificate in ca_file");
     expect(create(at("missing.pem"))).toThrow("cannot be read");
   });

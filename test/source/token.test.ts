@@ -45,19 +45,16 @@ describe("a token in a file", () => {
     expect(revealed()).toBe("17|other");
   });
 
-  it.each(["", "  \n", "two words", "line\nbreak", "schlüssel"])(
-    "%j is refused without repeating it",
-    (text) => {
-      put(text);
-      try {
-        revealed();
-        expect.unreachable();
-      } catch (error) {
-        expect(error).toMatchObject({ kind: "config", hint: expect.stringMatching(/\w/) });
-        if (text.trim() !== "") expect(sentence(error)).not.toContain(text);
-      }
-    },
-  );
+  it.each(["", "  \n", "two words", "line\nbreak", "schlüssel"])("%j is refused without repeating it", (text) => {
+    put(text);
+    try {
+      revealed();
+      expect.unreachable();
+    } catch (error) {
+      expect(error).toMatchObject({ kind: "config", hint: expect.stringMatching(/\w/) });
+      if (text.trim() !== "") expect(sentence(error)).not.toContain(text);
+    }
+  });
 
   it("that is missing is a matter of configuration", () => {
     rmSync(file);

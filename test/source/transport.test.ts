@@ -35,14 +35,10 @@ async function listening(server: Server): Promise<string> {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-const service = (listener: RequestListener) =>
-  listening(createServer({ keepAliveTimeout: 60_000 }, listener));
+const service = (listener: RequestListener) => listening(createServer({ keepAliveTimeout: 60_000 }, listener));
 
 /** Answers each request with exactly these bytes, then closes or, with `keep`, leaves the connection open. */
-function raw(
-  bytes: (request: number) => string | Buffer,
-  end: (socket: Socket) => void = (socket) => socket.end(),
-) {
+function raw(bytes: (request: number) => string | Buffer, end: (socket: Socket) => void = (socket) => socket.end()) {
   let requests = 0;
   return listening(
     createTcpServer((socket) => {
@@ -245,11 +241,7 @@ describe("bodies that are too large (trap 13)", () => {
       headers = request.headers;
       json(response, GOOD.read);
     });
-    await trialSource(transportTo(url).send, { config: trialConfig(url) }).source.read(
-      ["1"],
-      "live",
-      never(),
-    );
+    await trialSource(transportTo(url).send, { config: trialConfig(url) }).source.read(["1"], "live", never());
     expect(headers["accept-encoding"]).toBe("identity");
   });
 });
@@ -264,18 +256,15 @@ describe("slow answers (trap 14)", () => {
     stopped.push(() => clearInterval(timer));
   };
 
-  it.each(["alarms", "tags", "read", "write", "history"])(
-    "a drip on %s ends at the total deadline",
-    async (name) => {
-      const url = await service((_request, response) => drip(response.writeHead(200)));
-      const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
-      const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
-      expect(failure).toMatchObject({
-        kind: "retryable",
-        message: `${url} did not answer completely within 900 ms.`,
-      });
-    },
-  );
+  it.each(["alarms", "tags", "read", "write", "history"])("a drip on %s ends at the total deadline", async (name) => {
+    const url = await service((_request, response) => drip(response.writeHead(200)));
+    const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
+    const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
+    expect(failure).toMatchObject({
+      kind: "retryable",
+      message: `${url} did not answer completely within 900 ms.`,
+    });
+  });
 
   it("no answer at all ends too", async () => {
     const url = await service(() => undefined);

@@ -21,10 +21,7 @@ export interface Trial {
   readonly observed: { readonly limit: number | null; readonly remaining: number | null }[];
 }
 
-export type Answerer = (
-  request: TransportRequest,
-  signal: AbortSignal,
-) => TransportReply | Promise<TransportReply>;
+export type Answerer = (request: TransportRequest, signal: AbortSignal) => TransportReply | Promise<TransportReply>;
 
 export function trialSource(answer: Answerer, more: Partial<SourceOptions> = {}): Trial {
   const requests: TransportRequest[] = [];

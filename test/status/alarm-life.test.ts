@@ -10,9 +10,7 @@ type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 const AT = (minute: number) => `2026-11-02T07:${String(minute).padStart(2, "0")}:00.000Z`;
 
 /** What the log has of an alarm, newest first, as it is looked up. */
-function told(
-  ...kinds: readonly (readonly [kind: Kind, minute: number, data?: object])[]
-): readonly AlarmEvent[] {
+function told(...kinds: readonly (readonly [kind: Kind, minute: number, data?: object])[]): readonly AlarmEvent[] {
   return kinds
     .map(([kind, minute, more = {}], n) => {
       const event = sampleEvent(kind, { time: AT(minute) });
@@ -29,11 +27,7 @@ describe("the life of an alarm", () => {
   test("as it was told, oldest first", () => {
     const events = told(
       ["alarm-raised", 1],
-      [
-        "alarm-acknowledged",
-        2,
-        { alarm: { ...ALARM, acknowledgedBy: "Kari", acknowledgedMessage: "On my way." } },
-      ],
+      ["alarm-acknowledged", 2, { alarm: { ...ALARM, acknowledgedBy: "Kari", acknowledgedMessage: "On my way." } }],
       ["alarm-unacknowledged", 3],
       ["alarm-recovering", 4, { alarm: { ...ALARM, recoveringUntil: AT(9) } }],
       ["alarm-recovering", 5, { alarm: { ...ALARM, recoveringUntil: null } }],

@@ -2,13 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import type {
-  PlotResponse,
-  SinkResponse,
-  SourceResponse,
-  TagList,
-  TagResponse,
-} from "#src/ui/status/responses.ts";
+import type { PlotResponse, SinkResponse, SourceResponse, TagList, TagResponse } from "#src/ui/status/responses.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { START_MS, startVirtualWorker } from "../virtual-worker.ts";
 
@@ -67,8 +61,7 @@ describe("a worker that has run for a while", () => {
     const month = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=30d`);
     expect(month).toMatchObject({ stepSeconds: 3_600, origin: "read" });
     expect(month.low?.length).toBe(month.t.length);
-    for (const [n, low] of (month.low ?? []).entries())
-      expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
+    for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
   test("fetches history in the spare part of the quota, once for a tag", { timeout: 120_000 }, async () => {
@@ -106,15 +99,12 @@ describe("a worker that has run for a while", () => {
     const { answer, clock } = await followed({
       simulator: {
         ...SIMULATOR,
-        faults: [
-          { match: { endpoints: ["read"] }, when: { skip: 20, count: 2 }, fault: { kind: "throttled" } },
-        ],
+        faults: [{ match: { endpoints: ["read"] }, when: { skip: 20, count: 2 }, fault: { kind: "throttled" } }],
       },
     });
     await clock.advance(12 * MINUTE);
     const source = await answer<SourceResponse>("/api/source?name=main");
-    const sum = (column: readonly (number | null)[]) =>
-      column.reduce<number>((all, each) => all + (each ?? 0), 0);
+    const sum = (column: readonly (number | null)[]) => column.reduce<number>((all, each) => all + (each ?? 0), 0);
     expect(source.t).toHaveLength(1_440);
     expect(source.allowed).toBe(20);
     expect(sum(source.lanes.live) + sum(source.lanes.spare)).toBeGreaterThan(100);
@@ -136,9 +126,7 @@ describe("a worker that has run for a while", () => {
     const plot = await answer<PlotResponse>(`/api/plot?source=main&tag=${id}&span=6h`);
     expect(plot).toMatchObject({ origin: "none", t: [] });
     expect((await worker.store.documents("plot/main")).size).toBe(0);
-    expect(
-      (await answer<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null),
-    ).toBe(true);
+    expect((await answer<SinkResponse>("/api/sink?name=files")).rate.value.every((each) => each === null)).toBe(true);
   });
 });
 

@@ -96,9 +96,7 @@ describe("the list of tags", () => {
     });
     const list = await answer<TagList>("/api/tags?show=unread");
     expect(list.counts).toEqual({ all: 1, bad: 0, stale: 0, unread: 1 });
-    expect(list.rows).toMatchObject([
-      { tag: { id: "1" }, value: null, quality: null, time: null, site: null },
-    ]);
+    expect(list.rows).toMatchObject([{ tag: { id: "1" }, value: null, quality: null, time: null, site: null }]);
     expect((await answer<TagResponse>("/api/tag?source=north&id=2")).tag.id).toBe("2");
   });
 
@@ -218,10 +216,7 @@ describe("an alarm", () => {
       rejected: [{ position: through, reason: "Not this." }],
     });
     await clock.advance(5_000);
-    const [now, before] = [
-      await answer<AlarmResponse>(path),
-      await answer<AlarmResponse>(`${path}&episode=earlier`),
-    ];
+    const [now, before] = [await answer<AlarmResponse>(path), await answer<AlarmResponse>(`${path}&episode=earlier`)];
     expect([now.sinks[0]?.state, before.sinks[0]?.state]).toEqual(["delivered", "dead letter"]);
     expect(before.sinks[0]?.words).toBe("Refused for good: Not this.");
     expect(before.brief.episode).toBe("earlier");
@@ -365,19 +360,13 @@ describe("what a person does", () => {
     });
     expect(await post("/api/write", { ...WRITE, expect: 20 })).toEqual([202, { id: wishes[0]?.id }]);
     expect(wishes).toMatchObject([{ source: "north", tagId: "10001", value: 21, expect: 20, user: null }]);
-    expect(await post("/api/write", { ...WRITE, value: 99 })).toMatchObject([
-      409,
-      { message: "That is too much." },
-    ]);
+    expect(await post("/api/write", { ...WRITE, value: 99 })).toMatchObject([409, { message: "That is too much." }]);
   });
 
   test("a viewer writes nothing, nobody does without a password, and no other site does", async () => {
     const { post, wishes } = await posting();
     const viewer = { authorization: VIEWER };
-    expect(await post("/api/write", WRITE, viewer)).toEqual([
-      403,
-      { message: expect.stringMatching(/viewer/) },
-    ]);
+    expect(await post("/api/write", WRITE, viewer)).toEqual([403, { message: expect.stringMatching(/viewer/) }]);
     expect((await post("/api/sink/retry", { name: "lake" }, viewer))[0]).toBe(403);
     expect((await post("/api/write", WRITE, { origin: "https://evil.example" }))[0]).toBe(403);
     expect((await post("/api/write", WRITE, { "x-plenum": "" }))[0]).toBe(403);
@@ -410,10 +399,7 @@ describe("what a person does", () => {
     const rejected = events.map(({ position }) => ({ position, reason: "Not this." }));
     await store.outbox.settle("lake", { again: false, through: events.at(-1)?.position ?? 0, rejected });
     const [letter] = await store.outbox.deadLetters("lake");
-    expect(await post("/api/sink/retry", { name: "lake", ids: [String(letter?.id)] })).toEqual([
-      200,
-      { again: 1 },
-    ]);
+    expect(await post("/api/sink/retry", { name: "lake", ids: [String(letter?.id)] })).toEqual([200, { again: 1 }]);
     expect(await post("/api/sink/retry", { name: "lake" })).toEqual([200, { again: 2 }]);
   });
 });

@@ -13,7 +13,5 @@ export async function findings(page: Page, only?: readonly string[]): Promise<re
   await page.evaluate(AXE);
   const options = only === undefined ? {} : { runOnly: only };
   const { violations } = (await page.evaluate(`axe.run(${JSON.stringify(options)})`)) as AxeResults;
-  return violations.flatMap(({ id, nodes }) =>
-    nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ""}`),
-  );
+  return violations.flatMap(({ id, nodes }) => nodes.map(({ html, any }) => `${id}: ${html} ${any[0]?.message ?? ""}`));
 }

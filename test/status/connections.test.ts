@@ -97,8 +97,7 @@ describe("a crowd of 1,100 half-open connections", () => {
 describe.skipIf(process.platform !== "linux")("a worker that has no descriptor left for 10 s", () => {
   test("blames nobody, and asks for alarms within seconds afterwards", async () => {
     const service = await simulatedServer();
-    const asked = () =>
-      service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
+    const asked = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
     const place = workplace(service.url);
     place.configure({
       sources: {
@@ -127,9 +126,7 @@ describe.skipIf(process.platform !== "linux")("a worker that has no descriptor l
     worker.signal("SIGTERM");
     const { stderr } = await worker.ended;
     expect(stderr).not.toMatch(/set aside|not to be had|refuse|secret file/);
-    const told = readdirSync(place.path("events")).map((name) =>
-      readFileSync(place.path(`events/${name}`), "utf8"),
-    );
+    const told = readdirSync(place.path("events")).map((name) => readFileSync(place.path(`events/${name}`), "utf8"));
     expect(told.join("")).not.toMatch(/"(source-unavailable|feature-[a-z]+|token-[a-z]+)"/);
   });
 });
@@ -141,10 +138,7 @@ describe.skipIf(process.platform !== "linux")("half-open connections of six addr
   test.each([
     ["send nothing", ""],
     ["send half a header", "GET / HTTP/1.1\r\n"],
-    [
-      "send half a body",
-      `POST /api/silences ${RIGHT}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`,
-    ],
+    ["send half a body", `POST /api/silences ${RIGHT}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`],
     ["keep a connection after a response", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"],
     ["wait for the check of a password", `GET /api/status ${RIGHT.replace("cGxl", "eGxl")}\r\n`],
   ])("that %s leave room for another visitor", async (_, said) => {
@@ -239,13 +233,7 @@ describe("the limits", () => {
     const more = ["127.8.8.8", "::ffff:127.0.0.1", "198.51.100.9", "198.51.100.9"].map(arrive);
     expect(closed(strangers)).toEqual([true, true, true, true, true]);
     expect(closed([...near, ...more])).toEqual(Array(7).fill(false));
-    expect(closed([arrive("127.0.0.1"), arrive("127.0.0.1"), ...near])).toEqual([
-      false,
-      false,
-      true,
-      true,
-      false,
-    ]);
+    expect(closed([arrive("127.0.0.1"), arrive("127.0.0.1"), ...near])).toEqual([false, false, true, true, false]);
   });
 
   test.each([

@@ -12,12 +12,7 @@ function routes(elsewhere?: Responses["elsewhere"]) {
   return responseRoutes(answers, { alarms: async () => [], silences: async () => [] });
 }
 
-const QUESTIONS = [
-  "/source?name=north",
-  "/tag?source=north&id=1",
-  "/alarm?source=north&id=1",
-  "/tags?source=north",
-];
+const QUESTIONS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];
 
 test.each(QUESTIONS)("%s says which member of the fleet has the source", async (path) => {
   const inFleet = await routes(async (source) => (source === "north" ? ELSEWHERE : null)).request(path);

@@ -37,9 +37,7 @@ test("a disk that becomes full is told before it is full, and then as what it is
   expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
     "The disk that holds /s/plenum.db has 1.2 GiB left, 7 % of it. All is well so far; free some space before it is full.",
   ]);
-  expect(shown({ free: 10 * MEBIBYTE })).toEqual([
-    expect.stringContaining("has only 10 MiB left. When it is full"),
-  ]);
+  expect(shown({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When it is full")]);
 });
 
 test("a copy is told while its original lies there; of one from elsewhere for a week", () => {
@@ -52,9 +50,7 @@ test("a copy is told while its original lies there; of one from elsewhere for a 
   };
   const at = Date.parse(copy.at);
   const free = 8 * GIBIBYTE;
-  expect(shown({ free, copy }, at)).toEqual([
-    expect.stringContaining("copied from /var/lib/plenum, where it still"),
-  ]);
+  expect(shown({ free, copy }, at)).toEqual([expect.stringContaining("copied from /var/lib/plenum, where it still")]);
   expect(shown({ free, copy: { ...copy, isOriginalThere: false } }, at)).toEqual([]);
   const elsewhere = { ...copy, isHere: false, isOriginalThere: false };
   expect(shown({ free, copy: elsewhere }, at)).toEqual([expect.stringContaining("/var/lib/plenum on old (")]);
@@ -69,10 +65,7 @@ test("the metrics have the disk; what the system does not say is absent", async 
     await refreshGauges({ status: { ...status, health }, metrics, log: createLog({ level: "silent" }) });
     return (await metrics.registry.metrics()).match(/^plenum_disk.*$/gm);
   };
-  expect(await scrape({ free: 5, diskBytes: 10 })).toEqual([
-    "plenum_disk_free_bytes 5",
-    "plenum_disk_bytes 10",
-  ]);
+  expect(await scrape({ free: 5, diskBytes: 10 })).toEqual(["plenum_disk_free_bytes 5", "plenum_disk_bytes 10"]);
   expect(await scrape({ free: null, diskBytes: null })).toBeNull();
 });
 
@@ -80,8 +73,7 @@ test("a log that fills with what a sink has not taken is told from 80 % on, once
   const metrics = createMetrics();
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;
-  const lag = (sink: string, position: number, ended: string | null) =>
-    ({ sink, position, ended }) as SinkLag;
+  const lag = (sink: string, position: number, ended: string | null) => ({ sink, position, ended }) as SinkLag;
   const space = createLogSpace({
     outbox: {
       pressure: async () => ({ bytes: 90 * MEBIBYTE, pendingBytes, oldestTelemetry: null }),

@@ -22,13 +22,7 @@ const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 const iso = (ms: number) => new Date(ms).toISOString();
-const KINDS = [
-  "RT601 Temperature Corridor",
-  "JV401 Fan speed",
-  "LR401 Pressure",
-  "RY601 CO2",
-  "OE001 Energy meter",
-];
+const KINDS = ["RT601 Temperature Corridor", "JV401 Fan speed", "LR401 Pressure", "RY601 CO2", "OE001 Energy meter"];
 const UNITS = ["°C", "%", "Pa", "ppm", "kWh"];
 
 /** `names`: what the tags are called, in turn; made-up names of a building when left out. */
@@ -152,13 +146,9 @@ export function plotAnswer(query: URLSearchParams): PlotResponse {
   const t = Array.from({ length: span / step }, (_, n) => (from + n * step) / 1000);
   const isHole = (n: number) => n > t.length * 0.45 && n < t.length * 0.52;
   const curve = (seconds: number, n: number) =>
-    20 +
-    2.5 * Math.sin((seconds / 86_400) * 2 * Math.PI) +
-    0.3 * Math.sin(n * 1.7) +
-    0.15 * Math.sin(n * 0.31);
+    20 + 2.5 * Math.sin((seconds / 86_400) * 2 * Math.PI) + 0.3 * Math.sin(n * 1.7) + 0.15 * Math.sin(n * 0.31);
   const value = t.map((seconds, n) => (isHole(n) ? null : Math.round(100 * curve(seconds, n)) / 100));
-  const spread = (by: number) =>
-    value.map((each) => (each === null ? null : Math.round(100 * (each + by)) / 100));
+  const spread = (by: number) => value.map((each) => (each === null ? null : Math.round(100 * (each + by)) / 100));
   const isWide = step >= 30 * MINUTE;
   return {
     from: iso(from),
@@ -337,9 +327,7 @@ export function fleetAnswer(): FleetStatus {
       bytes: 412_000_000,
       synchronousCommit: "off",
       dataChecksums: false,
-      doubts: [
-        "The server has synchronous_commit = off, so a crash of it loses what it had said to be committed.",
-      ],
+      doubts: ["The server has synchronous_commit = off, so a crash of it loses what it had said to be committed."],
       isReplica: false,
     },
     trouble: null,

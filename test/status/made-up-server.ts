@@ -58,9 +58,7 @@ export function madeUpPages(): (
         const { pathname, search, searchParams } = new URL(context.req.url);
         asked.push(pathname + search);
         const said = answer(searchParams);
-        return said === null
-          ? context.json({ message: "Nothing of this kind is known." }, 404)
-          : context.json(said);
+        return said === null ? context.json({ message: "Nothing of this kind is known." }, 404) : context.json(said);
       });
     }
     for (const path of ["/api/write", "/api/sink/retry"]) {

@@ -10,8 +10,7 @@ import { fillSource, LIVE, LIVE_SOURCE, NOW, PLAN_FACTS } from "./shown-building
 
 /** The page in a real browser, where the truth is that something is not known, or that nobody answers. */
 
-const tile = (page: Page, name: string) =>
-  page.locator(".tile", { has: page.getByText(name, { exact: true }) });
+const tile = (page: Page, name: string) => page.locator(".tile", { has: page.getByText(name, { exact: true }) });
 const plain = async (page: Page, selector: string) =>
   (await page.locator(selector).first().innerText()).replaceAll(/\s+/g, " ");
 
@@ -22,9 +21,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     const { page, open, complaints } = await opened();
     await open();
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
-    expect(await tile(page, "Gateways online").innerText()).toMatch(
-      /unknown[\s\S]*sites unknown · tags unknown/,
-    );
+    expect(await tile(page, "Gateways online").innerText()).toMatch(/unknown[\s\S]*sites unknown · tags unknown/);
     expect(await tile(page, "Monitoring service").locator(".figure").innerText()).toBe("unknown");
     expect(await tile(page, "Values").innerText()).toContain("none was read yet");
     expect(await plain(page, ".alarms")).toContain(
@@ -37,8 +34,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
 
   test("shows what cannot be read now as unknown, with what was known last", async () => {
     const { store, page, open } = await opened();
-    for (const name of ["north", "south"])
-      await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
+    for (const name of ["north", "south"]) await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
     const away = { since: NOW, reason: "forbidden: 403." };
     await store.commit({
       documents: [
@@ -60,9 +56,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
     await open();
-    await expect
-      .poll(() => page.locator(".jobs tbody tr").first().innerText())
-      .toMatch(/^alarms\s+20 min ago$/);
+    await expect.poll(() => page.locator(".jobs tbody tr").first().innerText()).toMatch(/^alarms\s+20 min ago$/);
     expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
   });
 
@@ -81,9 +75,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     // The title follows what is shown, and not in the same moment.
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
     const before = Number.parseInt(await read(), 10);
-    await expect
-      .poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 })
-      .toBeGreaterThan(before + 2);
+    await expect.poll(async () => Number.parseInt(await read(), 10), { timeout: 10_000 }).toBeGreaterThan(before + 2);
     await clock.advance(1_000);
     await page.unroute("**/api/**");
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 20_000 }).toBe("Plenum works");

@@ -137,9 +137,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(new URL(page.url()).hash).toBe("#/?source=south&site=1");
     await page.getByLabel("site", { exact: true }).selectOption("all sites");
     await page.getByLabel("search tags").fill("outd");
-    await expect
-      .poll(() => rows(page, "values").allInnerTexts())
-      .toEqual([expect.stringContaining("Outdoor")]);
+    await expect.poll(() => rows(page, "values").allInnerTexts()).toEqual([expect.stringContaining("Outdoor")]);
     expect(new URL(page.url()).hash).toBe("#/?search=outd");
     await page.getByLabel("search tags").fill("nothing like this");
     await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
@@ -182,30 +180,25 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test.each([1280, 400])(
-    "shows at a width of %i the cheapest change where the wishes do not fit",
-    async (width) => {
-      const facts = {
-        ...PLAN_FACTS,
-        classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
-        backfill: { requestsLeft: 7, requestsAtBest: 7, paused: true },
-      };
-      const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
-      const { page, open } = await opened(width, { ...LIVE, source });
-      await open();
-      const plan = page.locator(".plan").first();
-      await expect
-        .poll(() => plan.locator(".change").innerText())
-        .toMatch(
-          /^The cheapest change\. Let the values of class comfort become 2m\S* old instead of 1m\.\s+read: \[\{name: comfort, every: 2m/,
-        );
-      expect(await plan.innerText()).toContain("paused, 7 requests left");
-      expect(await page.locator(".pulse").innerText()).toBe("Plenum needs attention");
-      expect(
-        await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
-      ).toBeLessThanOrEqual(0);
-    },
-  );
+  test.each([1280, 400])("shows at a width of %i the cheapest change where the wishes do not fit", async (width) => {
+    const facts = {
+      ...PLAN_FACTS,
+      classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
+      backfill: { requestsLeft: 7, requestsAtBest: 7, paused: true },
+    };
+    const source = () => ({ ...LIVE_SOURCE, plan: async () => planReport(facts) });
+    const { page, open } = await opened(width, { ...LIVE, source });
+    await open();
+    const plan = page.locator(".plan").first();
+    await expect
+      .poll(() => plan.locator(".change").innerText())
+      .toMatch(
+        /^The cheapest change\. Let the values of class comfort become 2m\S* old instead of 1m\.\s+read: \[\{name: comfort, every: 2m/,
+      );
+    expect(await plan.innerText()).toContain("paused, 7 requests left");
+    expect(await page.locator(".pulse").innerText()).toBe("Plenum needs attention");
+    expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
+  });
 
   test("a worker that is gone is said at once, and what is shown is called old", async () => {
     const { server, page, open } = await opened();
@@ -273,9 +266,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => row.innerText()).toContain("silenced until ");
     expect(await row.innerText()).toContain(`by the status page: ${HOSTILE[1]}`);
     expect(await row.getByRole("button").count()).toBe(0);
-    expect(await page.locator(".alarms li", { hasText: "Fan stopped" }).innerText()).not.toContain(
-      "silenced",
-    );
+    expect(await page.locator(".alarms li", { hasText: "Fan stopped" }).innerText()).not.toContain("silenced");
     expect(await silencesIn(store)).toEqual([
       expect.objectContaining({ source: "north", alarm: "500001", to: "2026-11-21T14:00:00.000Z" }),
     ]);
@@ -316,9 +307,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect
       .poll(() => page.locator(".silences li b").allInnerTexts())
       .toEqual(["alarms of site north school of source north", "alarms named VS1* of priority B, C"]);
-    expect(await page.locator(".silences li.coming").innerText()).toMatch(
-      /from .* until .*, in 60 min · by cli/,
-    );
+    expect(await page.locator(".silences li.coming").innerText()).toMatch(/from .* until .*, in 60 min · by cli/);
   });
 
   test("of many alarms those beyond the first hundred are shown to whoever wants them", async () => {
@@ -365,9 +354,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await page.locator(".alarms li .mute").click();
     await page.getByLabel("reason").fill("Repair");
     await page.getByRole("button", { name: "for 1 h" }).click();
-    await expect
-      .poll(() => page.locator(".begin").innerText())
-      .toContain("A viewer may look, and change nothing.");
+    await expect.poll(() => page.locator(".begin").innerText()).toContain("A viewer may look, and change nothing.");
     expect(await silencesIn(store)).toEqual([]);
   });
 
@@ -385,8 +372,6 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".silences li").count()).toBe(1);
     await page.locator(".alarms li .mute").click();
     await page.getByLabel("reason").fill(long);
-    expect(
-      await page.evaluate("document.documentElement.scrollWidth - window.innerWidth"),
-    ).toBeLessThanOrEqual(0);
+    expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
   });
 });

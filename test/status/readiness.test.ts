@@ -43,11 +43,7 @@ async function ready(
         paces: new Map([["alarms", (lastMs) => lastMs + 3 * MINUTE] as const]),
       },
     ],
-    live: counting(
-      { ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] },
-      store,
-      clock,
-    ),
+    live: counting({ ...LIVE, sinks: () => [{ ...lake, since: new Date(sinceMs).toISOString() }] }, store, clock),
   });
   const look = createReadiness({
     clock,

@@ -89,10 +89,7 @@ describe("the report", () => {
     ["2027-11-21T10:00:00Z", null],
     ["2026-11-28T11:00:00Z", "The token of north expires at 2026-11-28T11:00:00Z, in 7 days."],
     ["2026-11-21T12:00:00Z", "The token of north expires at 2026-11-21T12:00:00Z, in less than a day."],
-    [
-      "2026-11-20T12:00:00Z",
-      "The token of north expired at 2026-11-20T12:00:00Z; put a new one in its place.",
-    ],
+    ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; put a new one in its place."],
   ])("a token that ends at %s", async (expiresAt, notice) => {
     const { store, status } = await shownBuilding();
     const info = {
@@ -166,9 +163,7 @@ describe("the report", () => {
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
     const live = {
       ...LIVE,
-      sinks: () => [
-        { name: "lake", connector: "influxdb", state: "retrying", since: NOW, lastError: "no answer" },
-      ],
+      sinks: () => [{ name: "lake", connector: "influxdb", state: "retrying", since: NOW, lastError: "no answer" }],
     };
     const running = await statusOver(store, clock, live).report();
     expect(running.sinks).toMatchObject([
@@ -303,9 +298,7 @@ describe("what keeps values from being fresh", () => {
     };
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
     const { notices, sources } = await status.report();
-    expect(sources[0]?.typeDoubts).toEqual([
-      { id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" },
-    ]);
+    expect(sources[0]?.typeDoubts).toEqual([{ id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" }]);
     expect(notices).toEqual([
       "1 tag of north has a boolean as value although the unit is one of numbers, so the quality is uncertain: 10001 Supply (°C). Correct the unit or the value at the service.",
     ]);
@@ -326,8 +319,7 @@ describe("what keeps values from being fresh", () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
     const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
-    const put = (count: number) =>
-      Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
+    const put = (count: number) => Array.from({ length: count }, (_, n) => [String(10_001 + n), quarantine] as const);
     const set = syncSet("quarantine", "north");
     await store.commit({ documents: [{ set, put: put(1) }] });
     const { notices, sources } = await status.report();

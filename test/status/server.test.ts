@@ -46,8 +46,7 @@ async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
   const building = await shownBuilding();
   const options = serverOptions(building, more);
   const app = statusRoutes(options);
-  const get = (path: string, headers: Readonly<Record<string, string>> = LOCAL) =>
-    app.request(path, { headers });
+  const get = (path: string, headers: Readonly<Record<string, string>> = LOCAL) => app.request(path, { headers });
   return { ...building, options, app, get };
 }
 
@@ -131,15 +130,12 @@ describe("silences", () => {
     expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
   });
 
-  test.each([60, 240, 1_440])(
-    "last %i minutes where that is chosen, for a reason of any length",
-    async (minutes) => {
-      const { begin, store } = await silencing();
-      expect(await begin({ ...ASKED, minutes, reason: "x" })).toMatchObject({ status: 201 });
-      const [{ from = "", to = "" } = {}] = await silencesIn(store);
-      expect(Date.parse(to) - Date.parse(from)).toBe(minutes * 60_000);
-    },
-  );
+  test.each([60, 240, 1_440])("last %i minutes where that is chosen, for a reason of any length", async (minutes) => {
+    const { begin, store } = await silencing();
+    expect(await begin({ ...ASKED, minutes, reason: "x" })).toMatchObject({ status: 201 });
+    const [{ from = "", to = "" } = {}] = await silencesIn(store);
+    expect(Date.parse(to) - Date.parse(from)).toBe(minutes * 60_000);
+  });
 
   test("of one alarm, and no other; it is over by itself", async () => {
     const { begin, rows, alarms, clock } = await silencing();
@@ -148,8 +144,7 @@ describe("silences", () => {
     expect(await rows()).toMatchObject([
       { alarms: `alarm ${ALARM.trigger.displayName}, Skolen of source north`, reason: "Known" },
     ]);
-    const silenced = async () =>
-      (await alarms()).filter((row) => row.silenced !== null).map(({ alarm }) => alarm.id);
+    const silenced = async () => (await alarms()).filter((row) => row.silenced !== null).map(({ alarm }) => alarm.id);
     expect(await silenced()).toEqual(["500002"]);
     await clock.advance(3_600_000);
     expect([await rows(), await silenced()]).toEqual([[], []]);
@@ -217,12 +212,7 @@ describe("silences", () => {
       { ...ASKED, site: undefined, alarm: "1" },
       "There is no such active alarm (any more).",
     ],
-    [
-      "a body that is too long",
-      413,
-      { ...ASKED, more: "x".repeat(9_000) },
-      "That is too long for a silence.",
-    ],
+    ["a body that is too long", 413, { ...ASKED, more: "x".repeat(9_000) }, "That is too long for a silence."],
   ])("refuses %s with a sentence", async (_, status, body, message) => {
     const { begin, store } = await silencing();
     expect(await begin(body)).toEqual({ status, message });
@@ -316,19 +306,9 @@ describe("roles", () => {
       scraper: new Secret("metrics-token-1"),
       stopWrites: (by) => void stopped.push(by),
     });
-    const ask = async (
-      method: string,
-      path: string,
-      authorization: string,
-      more = {},
-      remoteAddress = "192.0.2.9",
-    ) => {
+    const ask = async (method: string, path: string, authorization: string, more = {}, remoteAddress = "192.0.2.9") => {
       const headers = { ...LOCAL, "x-plenum": "status-page", authorization, ...more };
-      const answer = await app.request(
-        path,
-        { method, headers },
-        { incoming: { socket: { remoteAddress } } },
-      );
+      const answer = await app.request(path, { method, headers }, { incoming: { socket: { remoteAddress } } });
       return answer.status;
     };
     return { app, store, ask, stopped };
@@ -367,8 +347,7 @@ describe("roles", () => {
     expect((await ask(OPERATOR, SILENCES, { "x-forwarded-user": "ola" })).status).toBe(201);
     const [made] = await silencesIn(store);
     expect(made?.madeBy).toBe("ola via proxy");
-    for (const role of [VIEWER, SCRAPER])
-      expect((await ask(role, `${SILENCES}/${made?.id}/end`)).status).toBe(403);
+    for (const role of [VIEWER, SCRAPER]) expect((await ask(role, `${SILENCES}/${made?.id}/end`)).status).toBe(403);
     expect(await silencesIn(store)).toHaveLength(1);
     await beginSilence(store, made as Silence, NOW);
     expect((await ask(OPERATOR, `${SILENCES}/${made?.id}/end`)).status).toBe(200);
@@ -452,8 +431,7 @@ describe("what is served", () => {
         "no-cache",
       ]);
       const bytes = Buffer.from(await first.arrayBuffer());
-      const text =
-        encoding === "br" ? brotliDecompressSync(bytes) : encoding === "gzip" ? gunzipSync(bytes) : bytes;
+      const text = encoding === "br" ? brotliDecompressSync(bytes) : encoding === "gzip" ? gunzipSync(bytes) : bytes;
       expect(text.toString()).toBe(whole);
       const etag = headers.get("etag") ?? "";
       const asked = { ...LOCAL, "accept-encoding": accepted, "if-none-match": etag };
@@ -569,13 +547,7 @@ describe("who may look", () => {
     for (const host of ["localhost", "LOCALHOST:9850", "127.0.0.1", "[::1]:9850"]) {
       expect((await get("/api/status", { host })).status, host).toBe(200);
     }
-    for (const host of [
-      "evil.example",
-      "evil.example:9850",
-      "127.0.0.1.evil.example",
-      "localhost.evil.example",
-      "",
-    ]) {
+    for (const host of ["evil.example", "evil.example:9850", "127.0.0.1.evil.example", "localhost.evil.example", ""]) {
       for (const path of READ) expect((await get(path, { host })).status, `${host} ${path}`).toBe(403);
     }
   });
@@ -584,9 +556,7 @@ describe("who may look", () => {
     const password = { env: "STATUS_PASSWORD" };
     for (const host of ["0.0.0.0", "::", "192.0.2.1", "plenum.example", "127.0.0.1.example"]) {
       for (const less of [{}, { password }, { behind_tls_proxy: true }]) {
-        expect(StatusConfig.safeParse({ host, ...less }).success, `${host} ${JSON.stringify(less)}`).toBe(
-          false,
-        );
+        expect(StatusConfig.safeParse({ host, ...less }).success, `${host} ${JSON.stringify(less)}`).toBe(false);
       }
       expect(StatusConfig.safeParse({ host, password, behind_tls_proxy: true }).success).toBe(true);
     }
@@ -604,12 +574,7 @@ describe("who may look", () => {
       expect(response.headers.get("www-authenticate")).toContain("Basic");
     }
     for (const path of OPEN) expect((await get(path)).status).toBe(200);
-    for (const wrong of [
-      basic("plenum:wrong"),
-      basic("admin:correct horse"),
-      "Bearer correct horse",
-      "Basic",
-    ]) {
+    for (const wrong of [basic("plenum:wrong"), basic("admin:correct horse"), "Bearer correct horse", "Basic"]) {
       expect((await get("/api/status", { authorization: wrong })).status, wrong).toBe(401);
     }
     expect((await get("/api/status", { authorization: basic("plenum:correct horse") })).status).toBe(200);
@@ -681,8 +646,7 @@ describe("who may look", () => {
     test("through the trusted proxy counts for whom it saw; nobody else may say who it is", async () => {
       const { from, times } = await guesser({ trusted_proxy: { address: "192.0.2.9" } });
       let n = 0;
-      const lying = () =>
-        from("::ffff:192.0.2.9", WRONG, { "x-forwarded-for": `10.0.0.${n++}, 198.51.100.1` });
+      const lying = () => from("::ffff:192.0.2.9", WRONG, { "x-forwarded-for": `10.0.0.${n++}, 198.51.100.1` });
       expect(await times(6, lying)).toEqual([...FREE, [401, 1]]);
       expect(await from("192.0.2.9", RIGHT, { "x-forwarded-for": "198.51.100.2" })).toEqual([200, 0]);
       const direct = () => from("192.0.2.77", WRONG, { "x-forwarded-for": `198.51.100.${n++}` });
@@ -706,9 +670,7 @@ describe("who may look", () => {
       await times(10, () => from("192.0.2.1", WRONG));
       expect(await from("192.0.2.1", RIGHT, known)).toEqual([200, 0]);
       expect((await ask("192.0.2.1", RIGHT, known)).headers.getSetCookie()).toEqual([]);
-      expect(await from("192.0.2.1", WRONG, known), "the cookie is for that password alone").toEqual([
-        401, 4,
-      ]);
+      expect(await from("192.0.2.1", WRONG, known), "the cookie is for that password alone").toEqual([401, 4]);
       const viewer = basic("viewer:battery staple");
       expect(await from("192.0.2.1", viewer, known)).toEqual([200, 4]);
       expect((await ask("192.0.2.3", WRONG)).headers.getSetCookie()).toEqual([]);

@@ -144,17 +144,13 @@ async function countsOf(
       .toSorted()
       .at(-1) ?? null;
   const last = [
-    ...[...polls]
-      .filter(([job]) => job !== "live")
-      .map(([job, { lastSuccess }]) => [job, lastSuccess] as const),
+    ...[...polls].filter(([job]) => job !== "live").map(([job, { lastSuccess }]) => [job, lastSuccess] as const),
     ["live", newest] as const,
     ...Object.entries(heard),
   ];
   const offsetMs = clock.monotonic() - clock.now();
   const tags = await store.documents(documentSet("tag", source));
-  const left = [...(await store.documents<StoredLeftOut>(syncSet("left-out", source)))].filter(([id]) =>
-    tags.has(id),
-  );
+  const left = [...(await store.documents<StoredLeftOut>(syncSet("left-out", source)))].filter(([id]) => tags.has(id));
   const unreadable = left.filter(([, { kind }]) => kind === "unreadable").length;
   return {
     activeAlarms: alarms.counts,

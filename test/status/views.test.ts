@@ -28,8 +28,7 @@ const overflow = (page: Page) => page.evaluate("document.documentElement.scrollW
 /** Everything that the view asked for is there, the plot too. */
 async function settled(page: Page, view: string): Promise<void> {
   await page.locator("main .panel").first().waitFor();
-  if (["tag", "alarm", "sink", "source"].includes(view))
-    await page.locator(".uplot canvas").first().waitFor();
+  if (["tag", "alarm", "sink", "source"].includes(view)) await page.locator(".uplot canvas").first().waitFor();
   else if (view !== "commands" && view !== "fleet") await names(page).nth(20).waitFor();
 }
 
@@ -45,9 +44,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
         await page.goto(url + hash);
         await settled(page, view);
         // Another scheme has other colours, and nothing else.
-        expect(await findings(page, colorScheme === "dark" ? ["color-contrast"] : undefined), view).toEqual(
-          [],
-        );
+        expect(await findings(page, colorScheme === "dark" ? ["color-contrast"] : undefined), view).toEqual([]);
       }
       expect([complaints, elsewhere]).toEqual([[], []]);
     },
@@ -62,8 +59,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
       "/api/tag": () =>
         madeUp.tagAnswer("10001", { tag: { id: "10001", displayName: long, description: long, unit: "°C" } }),
       "/api/alarm": () => madeUp.alarmAnswer({ brief }),
-      "/api/site": () =>
-        madeUp.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
+      "/api/site": () => madeUp.siteAnswer({ displayName: long, systems: [{ id: "1", displayName: long, tags: 3 }] }),
       "/api/commands": () => [madeUp.commandRow(0, long)],
     });
     for (const [view, hash] of Object.entries(VIEWS)) {
@@ -74,8 +70,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
   });
 
   test("shows hostile names as text and nothing else", async () => {
-    const evil =
-      "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>${window.broken = 1}";
+    const evil = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>${window.broken = 1}";
     const brief = { ...madeUp.alarmBrief(0), name: evil, site: evil, priority: evil, state: evil };
     const { page, url, complaints } = await opened(1280, {
       "/api/tags": (query) => madeUp.tagList(query, 300, [evil]),
@@ -132,9 +127,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     })) {
       await page.goto(url + hash);
       await settled(page, view === "evil" ? "tag" : view);
-      await expect
-        .poll(() => page.locator("main").innerText(), { message: view })
-        .toContain(evil.slice(0, 30));
+      await expect.poll(() => page.locator("main").innerText(), { message: view }).toContain(evil.slice(0, 30));
       const foreign = 'main :is(script, img, svg, iframe, link, base, style, math, a:not([href^="#/"]))';
       expect(await page.locator(foreign).count(), view).toBe(0);
     }
@@ -335,15 +328,11 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     expect(await form.getByRole("button", { name: "write …" }).isDisabled()).toBe(true);
     await form.getByLabel("new value").fill("21,5");
     await page.keyboard.press("Enter");
-    expect(await form.innerText()).toContain(
-      "Write 21.5 °C to 360.00000 RT601 Temperature Corridor? It is 20 °C now.",
-    );
+    expect(await form.innerText()).toContain("Write 21.5 °C to 360.00000 RT601 Temperature Corridor? It is 20 °C now.");
     expect(ordered).toEqual([]);
     await form.getByRole("button", { name: "write 21.5 °C" }).click();
     await expect.poll(() => form.innerText()).toContain("as command cmd-77");
-    expect(ordered).toEqual([
-      { path: "/api/write", body: { source: "north", tag: "10001", value: 21.5, expect: 20 } },
-    ]);
+    expect(ordered).toEqual([{ path: "/api/write", body: { source: "north", tag: "10001", value: 21.5, expect: 20 } }]);
   });
 
   test("a refusal is shown in its own words", async () => {
@@ -367,9 +356,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
       "/api/tag": (query) => madeUp.tagAnswer("10001", { writable: query.get("id") === "1" ? limits : null }),
     });
     await page.goto(`${url}#/tag/north/1`);
-    await expect
-      .poll(() => page.locator(".write").innerText())
-      .toContain("A viewer may look, and change nothing.");
+    await expect.poll(() => page.locator(".write").innerText()).toContain("A viewer may look, and change nothing.");
     expect(await page.locator(".write :is(input, button)").count()).toBe(0);
     await page.goto(`${url}#/tag/north/2`);
     await page.locator(".places").waitFor();
@@ -382,9 +369,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     await page.getByRole("button", { name: "send again" }).first().click();
     expect(ordered).toEqual([]);
     await page.getByRole("button", { name: "click again" }).click();
-    await expect
-      .poll(() => ordered)
-      .toEqual([{ path: "/api/sink/retry", body: { name: "lake", ids: ["d1"] } }]);
+    await expect.poll(() => ordered).toEqual([{ path: "/api/sink/retry", body: { name: "lake", ids: ["d1"] } }]);
     await page.getByRole("button", { name: "send all again" }).click();
     await page.getByRole("button", { name: "click again to send 5 events" }).click();
     await expect.poll(() => ordered.at(-1)).toEqual({ path: "/api/sink/retry", body: { name: "lake" } });
@@ -395,9 +380,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({}), false);
     await page.goto(`${url}#/sink/lake`);
     await page.getByRole("button", { name: "send again" }).first().click();
-    await expect
-      .poll(() => page.locator(".dead tbody code").innerText())
-      .toBe("plenum outbox resend lake d1");
+    await expect.poll(() => page.locator(".dead tbody code").innerText()).toBe("plenum outbox resend lake d1");
     await page.getByRole("button", { name: "send all again" }).click();
     await expect.poll(() => page.locator(".dead .ask code").innerText()).toBe("plenum outbox resend lake");
     expect(ordered).toEqual([]);

@@ -55,9 +55,7 @@ test("reads no tag, value, alarm or ledger of history for /readyz and /metrics",
   const bound = watchStatements();
   const { status } = await readyz();
   const { text } = await ask("/metrics");
-  const sets = bound.filter((value) =>
-    /^(tag|value|alarm|history|quarantine|left-out)\//.test(String(value)),
-  );
+  const sets = bound.filter((value) => /^(tag|value|alarm|history|quarantine|left-out)\//.test(String(value)));
   expect(sets).toEqual([]);
   expect(bound).toContain("poll/main");
   expect(status).toBe(200);

@@ -51,9 +51,7 @@ describe("state check", () => {
   });
 
   test("accepts rows that a worker has quarantined, and lists them", async () => {
-    edit(
-      "update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2",
-    );
+    edit("update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2");
     await (await openStore({ folder, clock: CLOCK })).close();
     const report = checkState(folder);
     expect(isIntact(report)).toBe(true);
@@ -71,8 +69,7 @@ describe("state check", () => {
     ["an index that is gone", () => edit("drop index event_by_class")],
     [
       "a trigger that is not ours",
-      () =>
-        edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
+      () => edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
     ],
   ])("finds %s", (_, damage) => {
     damage();

@@ -8,12 +8,9 @@ test.each([
   { values: [null, "x", "b"], before: "\u0000x" },
   { values: [7n, 0.5, null, "b"], before: "7\u00000.5\u0000" },
   { values: ["b"], before: "" },
-])(
-  "the checksum of $values is over the text of what stands before the last, null being none",
-  ({ values, before }) => {
-    expect(checksumOf(...values)).toBe(crc32("b", crc32(before)));
-  },
-);
+])("the checksum of $values is over the text of what stands before the last, null being none", ({ values, before }) => {
+  expect(checksumOf(...values)).toBe(crc32("b", crc32(before)));
+});
 
 test.each([
   { last: null, as: "" },

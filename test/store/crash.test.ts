@@ -17,13 +17,9 @@ interface Committer {
 }
 
 function committer(folder: string, first: number): Committer {
-  const child = spawn(
-    process.execPath,
-    [join(import.meta.dirname, "committing-child.ts"), folder, String(first)],
-    {
-      stdio: ["ignore", "pipe", "inherit"],
-    },
-  );
+  const child = spawn(process.execPath, [join(import.meta.dirname, "committing-child.ts"), folder, String(first)], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   let text = "";
   child.stdout?.setEncoding("utf8").on("data", (part: string) => {
     text += part;

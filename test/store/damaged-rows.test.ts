@@ -59,12 +59,9 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
   try {
     const at = random.below(rows);
     const found = database
-      .prepare(
-        `select typeof(${column}) as type, hex(${column}) as hex, ${column} as value from ${table} where ${row}`,
-      )
+      .prepare(`select typeof(${column}) as type, hex(${column}) as hex, ${column} as value from ${table} where ${row}`)
       .get(at);
-    const write = (value: string) =>
-      database.prepare(`update ${table} set ${column} = ${value} where ${row}`).run(at);
+    const write = (value: string) => database.prepare(`update ${table} set ${column} = ${value} where ${row}`).run(at);
     if (found?.type === "text" && found.hex !== "") {
       const bytes = Buffer.from(String(found.hex), "hex");
       const place = random.below(bytes.length);
@@ -146,9 +143,7 @@ async function judge(store: Store): Promise<void> {
     // A damaged event, letter or reported mark of this sink.
     const told = letters.filter((letter) => letter.event === null && letter.sink === sink).length;
     const marks = (await store.describe()).damaged.length;
-    expect(missing.length, `untold: ${missing.join(", ")} of ${sink}`).toBeLessThanOrEqual(
-      Math.max(told, marks),
-    );
+    expect(missing.length, `untold: ${missing.join(", ")} of ${sink}`).toBeLessThanOrEqual(Math.max(told, marks));
     if (missing.length > 0 && marks === 0) expect(told).toBeGreaterThan(0);
   }
   for (const [sink, ids] of was.letters) {

@@ -77,12 +77,7 @@ export async function furnish(folder: string): Promise<Furnished> {
   };
 }
 
-async function settle(
-  store: Store,
-  sink: string,
-  through: number,
-  refused: readonly number[],
-): Promise<void> {
+async function settle(store: Store, sink: string, through: number, refused: readonly number[]): Promise<void> {
   const rejected = refused.map((position) => ({ position, reason: `refused by ${sink}` }));
   await store.outbox.settle(sink, { again: false, through, rejected });
 }
@@ -90,8 +85,7 @@ async function settle(
 /** A gap, without the loss that would take the events away. */
 function addGap(folder: string): void {
   const database = openDatabase(`${folder}/plenum.db`);
-  const columns =
-    "'behind', 'age', '2026-11-02T06:00:00Z', '2026-11-02T07:00:00Z', 3, 1793599200000, 1793599200000";
+  const columns = "'behind', 'age', '2026-11-02T06:00:00Z', '2026-11-02T07:00:00Z', 3, 1793599200000, 1793599200000";
   database.exec(
     `insert into gap (sink, reason, first_time, last_time, count, at_ms, told_ms, checksum)
      values (${columns}, row_checksum(${columns}))`,

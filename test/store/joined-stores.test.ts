@@ -24,9 +24,7 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
   let nowMs = START;
   const stores = { north: createMemoryStore(() => nowMs), south: createMemoryStore(() => nowMs) };
   for (const store of Object.values(stores)) await store.outbox.register("broker", "beginning");
-  const all = (["north", "south"] as const).flatMap((source) =>
-    seconds[source].map((second) => ({ source, second })),
-  );
+  const all = (["north", "south"] as const).flatMap((source) => seconds[source].map((second) => ({ source, second })));
   for (const { source, second } of all.toSorted((a, b) => a.second - b.second)) {
     nowMs = START + second * 1_000;
     await stores[source].commit({ events: [event(source, second)] });
@@ -86,9 +84,7 @@ describe("joinStores", () => {
     expect(await stores.all.document(set, "ticket")).toBe(7);
     await stores.all.commit({ documents: [{ set, put: [["ticket", 8]] }] });
     expect(await both(stores, set, "ticket")).toEqual([8, 8]);
-    expect(await stores.all.version(set)).toBe(
-      (await stores.north.version(set)) + (await stores.south.version(set)),
-    );
+    expect(await stores.all.version(set)).toBe((await stores.north.version(set)) + (await stores.south.version(set)));
   });
 
   test("the change number changes when one source changes", async () => {

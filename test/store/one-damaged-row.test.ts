@@ -56,8 +56,7 @@ describe("a damaged event", () => {
     await store.outbox.setEnded("ended", "410");
     const { bytes } = await store.outbox.pressure();
     damageNow(SPOIL);
-    const ids = async (sink: string) =>
-      (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
+    const ids = async (sink: string) => (await store.outbox.next(sink, 100)).events.map(({ event }) => event.id);
     const [first, second, , fourth, fifth] = values(5).map(({ id }) => id);
     expect(await ids("before")).toEqual([first, second, fourth, fifth]);
     expect(await ids("past")).toEqual([fifth]);
@@ -118,9 +117,7 @@ describe("a damaged document", () => {
     expect(lines).toHaveLength(1);
     const status = createStatus({ version: "1", clock: CLOCK, store, sources: [], live: null });
     expect((await status.report()).notices).toEqual([
-      expect.stringMatching(
-        /^Damaged rows of the state .* at 2026-11-02T08:00:00.000Z: 1 of document tag\/main\./,
-      ),
+      expect.stringMatching(/^Damaged rows of the state .* at 2026-11-02T08:00:00.000Z: 1 of document tag\/main\./),
     ]);
     await store.commit({ documents: [{ set: "tag/main", put: [["1", "one"]] }] });
     expect(await store.document("tag/main", "1")).toBe("one");

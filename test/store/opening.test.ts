@@ -48,10 +48,7 @@ async function refusal(options: Partial<StoreOptions> = {}): Promise<string> {
   return sentence(error);
 }
 
-async function withStore<T>(
-  use: (store: Store) => Promise<T>,
-  options: Partial<StoreOptions> = {},
-): Promise<T> {
+async function withStore<T>(use: (store: Store) => Promise<T>, options: Partial<StoreOptions> = {}): Promise<T> {
   const store = await open(options);
   try {
     return await use(store);
@@ -109,9 +106,7 @@ describe("an opening is refused with a message that says what to do:", () => {
 
   test("a folder that cannot be created", async () => {
     writeFileSync(join(folder, "..", "file"), "");
-    expect(await refusal({ folder: join(folder, "..", "file", "state") })).toMatch(
-      /cannot be created \(ENOTDIR\)/,
-    );
+    expect(await refusal({ folder: join(folder, "..", "file", "state") })).toMatch(/cannot be created \(ENOTDIR\)/);
   });
 });
 
@@ -150,9 +145,7 @@ describe("a file of an older version", () => {
     for (const column of ["counted", "epoch", "urgent"]) edit(`alter table sink drop column ${column}`);
     for (const column of ["number", "epoch"]) edit(`alter table dead_letter drop column ${column}`);
     for (const table of CHECKED_NAMES) edit(`alter table ${table} drop column checksum`);
-    edit(
-      "drop table damaged; alter table event drop column written; alter table log_size drop column written",
-    );
+    edit("drop table damaged; alter table event drop column written; alter table log_size drop column written");
     edit("drop table age_mark; create table settled (at_ms integer primary key, position integer) strict");
     edit("pragma user_version = 2");
     await withStore(async (store) => {
@@ -188,16 +181,11 @@ test("a new state has pages of 2 kB, and its write-ahead log is copied into it a
 
 describe("damage", () => {
   test.each([
-    [
-      "not a database at all",
-      () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500)),
-    ],
+    ["not a database at all", () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500))],
     ["pages overwritten in the middle", () => spoil(PAGE_BYTES * 2)],
     ["the header overwritten", () => spoil(0)],
   ])("%s: set aside whole, said, and what can be read of it taken into a fresh file", async (_, damage) => {
-    await withStore((store) =>
-      store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }),
-    );
+    await withStore((store) => store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }));
     damage();
     writeFileSync(`${file}-wal`, "what a kill left");
     const spoiled = readFileSync(file);
@@ -350,10 +338,7 @@ test("folder and files are for their owner only", async () => {
     await store.commit({ events: [valueEvent(1)] });
     expect(statSync(folder).mode & 0o777).toBe(0o700);
     const files = readdirSync(folder);
-    expect(files).toEqual(
-      expect.arrayContaining(["plenum.db", "plenum.db-wal", "plenum.db-shm", "worker.lock"]),
-    );
-    for (const name of files)
-      expect([name, statSync(join(folder, name)).mode & 0o777]).toEqual([name, 0o600]);
+    expect(files).toEqual(expect.arrayContaining(["plenum.db", "plenum.db-wal", "plenum.db-shm", "worker.lock"]));
+    for (const name of files) expect([name, statSync(join(folder, name)).mode & 0o777]).toEqual([name, 0o600]);
   });
 });

@@ -139,9 +139,7 @@ test("recovers an empty file's events from its write-ahead log", async () => {
   const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
   expect(found).toBeGreaterThanOrEqual(50);
   expect(cursors).toEqual({ a: null, b: null });
-  expect((await offered()).map(({ id }) => id)).toEqual(
-    expect.arrayContaining(EVENTS.slice(-50).map(({ id }) => id)),
-  );
+  expect((await offered()).map(({ id }) => id)).toEqual(expect.arrayContaining(EVENTS.slice(-50).map(({ id }) => id)));
 });
 
 test("does not recover uncommitted events of the write-ahead log", async () => {
@@ -163,9 +161,7 @@ test(`random damage: never crashes, recovers nothing but committed events (seed 
     const pages = sound.length / PAGE_BYTES;
     writeFileSync(file, sound);
     for (let wound = 0; wound < 10; wound += 1)
-      overwrite(file, 1 + random.below(pages), 1 + random.below(3), () =>
-        random.chance(0.9) ? 0 : random.below(256),
-      );
+      overwrite(file, 1 + random.below(pages), 1 + random.below(3), () => (random.chance(0.9) ? 0 : random.below(256)));
     const bytes = readFileSync(file);
     for (let bit = 0; bit < 200; bit += 1) {
       const at = random.below(bytes.length);

@@ -17,9 +17,7 @@ export function violations(packages: readonly Package[], imports: Imports): read
     if (home === undefined) return [`${file} is in no package of src/packages.json.`];
     return targets
       .filter((target) => permissions(home, target).length === 0)
-      .map(
-        (target) => `${file} imports ${target}, which src/packages.json does not allow for ${home.package}.`,
-      );
+      .map((target) => `${file} imports ${target}, which src/packages.json does not allow for ${home.package}.`);
   });
 }
 
@@ -36,9 +34,7 @@ export function unused(packages: readonly Package[], imports: Imports): readonly
     [one.package, ...one.imports, ...one.libraries]
       .filter((permission) => used.get(one)?.has(permission) !== true)
       .map((permission) =>
-        permission === one.package
-          ? `${one.package} has no file.`
-          : `${one.package} no longer imports ${permission}.`,
+        permission === one.package ? `${one.package} has no file.` : `${one.package} no longer imports ${permission}.`,
       ),
   );
 }

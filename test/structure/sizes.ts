@@ -29,10 +29,7 @@ export function sizesToday(): Sizes {
   };
 }
 
-export function smallFilesWithOneImporter(
-  imports: Imports,
-  lines: (file: string) => number,
-): readonly string[] {
+export function smallFilesWithOneImporter(imports: Imports, lines: (file: string) => number): readonly string[] {
   const importers = new Map<string, Set<string>>();
   for (const [file, targets] of imports)
     for (const target of targets) importers.set(target, (importers.get(target) ?? new Set()).add(file));

@@ -13,10 +13,7 @@ export interface DurableStore {
 }
 
 /** The contract of a store that outlives its process: deferred cursor writes, of which a crash loses 100 events at most, and numbers. */
-export function describeDurableStore(
-  name: string,
-  make: (clock: VirtualClock) => Promise<DurableStore>,
-): void {
+export function describeDurableStore(name: string, make: (clock: VirtualClock) => Promise<DurableStore>): void {
   let clock: VirtualClock;
   let subject: DurableStore;
   let store: Store;
@@ -35,8 +32,7 @@ export function describeDurableStore(
     store.outbox.settle("sink", { again: false, through, rejected: [], soon: true, ...more });
   const offered = async (limit = 1_000) =>
     (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
-  const comesAgain = () =>
-    subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
+  const comesAgain = () => subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
   describe(`${name}: a deferred cursor`, () => {
     test("moves at once in memory, and on the disk with the next transaction", async () => {
@@ -58,9 +54,7 @@ export function describeDurableStore(
       await settle(10, { counted: later });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
       await commit(20, 1);
-      expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(
-        later,
-      );
+      expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
       // An earlier cursor that was ahead of the disk does not affect later numbers.
       const last = later && { ...later, number: later.number + 3 };
       await settle(13, { counted: last, soon: false });
@@ -89,9 +83,7 @@ export function describeDurableStore(
           const last = positions.at(-1);
           if (last === undefined) break;
           // The sink has taken all of these, and the process is killed before it settles them.
-          const again = await subject.afterKill(
-            async (left) => (await left.outbox.next("sink", 1_000)).events,
-          );
+          const again = await subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
           const had = again.filter(({ position }) => position <= last).length;
           expect(had).toBeLessThanOrEqual(Math.max(100, batch));
           await settle(last);

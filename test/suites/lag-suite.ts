@@ -65,8 +65,7 @@ export function describeLag(name: string, place?: () => Place): void {
       await workshop.store.commit({ events: [valueEvent(1)] });
       await workshop.clock.advance(60_000);
       await workshop.store.commit({ events: [sampleEvent("alarm-raised", {}, 1)] });
-      const oldest = async (filter: object) =>
-        (await outbox.lag(wantedBy([["a", Filter.parse(filter)]])))[0]?.oldest;
+      const oldest = async (filter: object) => (await outbox.lag(wantedBy([["a", Filter.parse(filter)]])))[0]?.oldest;
       const all = Date.parse((await oldest({})) ?? "");
       expect(Date.parse((await oldest({ kinds: ["alarm-*"] })) ?? "") - all).toBe(60_000);
       expect(await oldest({ kinds: ["site-*"] })).toBeNull();

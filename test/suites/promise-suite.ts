@@ -43,16 +43,7 @@ export function describePromise(runs: number, place: () => Place): void {
 const misdeed = fc.oneof(
   { weight: 4, arbitrary: fc.constant("accept" as const) },
   fc.constantFrom("reject", "keep", "reject and keep", "hang", "ignore", "nonsense", "nothing", "slow"),
-  fc.constantFrom(
-    "retryable",
-    "throttled",
-    "config",
-    "rejected",
-    "no-log",
-    "malformed",
-    "unknown",
-    "undefined",
-  ),
+  fc.constantFrom("retryable", "throttled", "config", "rejected", "no-log", "malformed", "unknown", "undefined"),
 );
 type Misdeed = typeof misdeed extends fc.Arbitrary<infer T> ? T : never;
 
@@ -103,14 +94,12 @@ async function keepsThePromise(
 
   function chaotic(): ScriptedSink {
     const sink = scriptedSink((batch, signal, _, offer) => {
-      for (const [index, { id }] of batch.entries())
-        noteNumber(numbered, id, offer?.sequences?.[index] ?? null);
+      for (const [index, { id }] of batch.entries()) noteNumber(numbered, id, offer?.sequences?.[index] ?? null);
       const deed = wellBehaved ? "accept" : misdeeds[calls % misdeeds.length];
       calls += 1;
       const take = (events: readonly Event[]) => accepted.push(...events);
       if (deed === "reject" || deed === "reject and keep") for (const { id } of batch) refused.add(id);
-      if (deed === "slow")
-        return clock.sleep(3_000, signal).then(() => answer("accept", batch, signal, take));
+      if (deed === "slow") return clock.sleep(3_000, signal).then(() => answer("accept", batch, signal, take));
       return answer(deed ?? "accept", batch, signal, take);
     });
     sinks.push(sink);
@@ -123,8 +112,7 @@ async function keepsThePromise(
   };
 
   const noteGaps = async () => {
-    for (const { event } of await workshop.store.outbox.latest(100_000, ["delivery-gap"]))
-      told.set(event.id, event);
+    for (const { event } of await workshop.store.outbox.latest(100_000, ["delivery-gap"])) told.set(event.id, event);
   };
 
   try {

@@ -70,8 +70,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   }
 
   const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-  const values = (from: number, count: number) =>
-    Array.from({ length: count }, (_, n) => valueEvent(from + n));
+  const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
   const commit = (events: readonly Event[]) => store.commit({ events });
 
   describe(`${name}: documents and logs`, () => {
@@ -187,10 +186,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 2_300 });
       await store.quotaStore.save("other", slot);
       store = await subject.reopen();
-      expect(await store.quotaStore.load("main")).toEqual([
-        { id: 2, sentAtMs: 2_000, countedByMs: 2_300 },
-        slot,
-      ]);
+      expect(await store.quotaStore.load("main")).toEqual([{ id: 2, sentAtMs: 2_000, countedByMs: 2_300 }, slot]);
       await store.quotaStore.forget("main", 61_000.75);
       expect(await store.quotaStore.load("main")).toEqual([slot]);
       expect(await store.quotaStore.load("other")).toEqual([slot]);
@@ -260,10 +256,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await commit([first]);
       const { repeated } = await commit([{ ...first, subject: "other" }, valueEvent(2), valueEvent(2)]);
       expect(repeated).toEqual([first.id, valueEvent(2).id]);
-      expect((await store.outbox.next("a", 10)).events.map(({ event }) => event)).toEqual([
-        first,
-        valueEvent(2),
-      ]);
+      expect((await store.outbox.next("a", 10)).events.map(({ event }) => event)).toEqual([first, valueEvent(2)]);
     });
 
     test("latest returns events of the requested kinds, newest first", async () => {
@@ -272,11 +265,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         (await store.outbox.latest(...asked)).map(({ event }) => event.type);
       expect(await kinds(2)).toEqual(["site-added", "tag-value"]);
       expect(await kinds(9, ["alarm-raised"])).toEqual(["alarm-raised"]);
-      expect(await kinds(9, ["alarm-raised", "tag-value"])).toEqual([
-        "tag-value",
-        "alarm-raised",
-        "tag-value",
-      ]);
+      expect(await kinds(9, ["alarm-raised", "tag-value"])).toEqual(["tag-value", "alarm-raised", "tag-value"]);
       expect(await kinds(9, [])).toEqual([]);
     });
 
@@ -297,18 +286,13 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
           ({ event }) => event.subject,
         );
       expect(await found([mine])).toEqual([`${mine}/history/5m`, mine]);
-      expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual([
-        "site/1/tag/77",
-        `${mine}/history/5m`,
-        mine,
-      ]);
+      expect(await found(["site/1/tag/77", mine], "tag-value")).toEqual(["site/1/tag/77", `${mine}/history/5m`, mine]);
       expect(await found([mine], "alarm-raised")).toEqual([]);
       expect(await found([])).toEqual([]);
     });
 
     test("commit times ascend after the clock was set back, also after a restart", async () => {
-      const committed = async () =>
-        (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
+      const committed = async () => (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
       const beginMs = now;
       now += HOUR_MS;
       await commit(values(0, 2));
@@ -320,9 +304,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await committed()).toEqual([aheadMs + 2, aheadMs + 1, aheadMs, aheadMs]);
       await store.outbox.register("late", "beginning");
       const { events } = await store.outbox.next("late", 10);
-      expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual(
-        (await committed()).toReversed(),
-      );
+      expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual((await committed()).toReversed());
       // From there on the clock is right again.
       now = aheadMs + 10;
       await commit(values(4, 1));
@@ -610,9 +592,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(settledOnly).toMatchObject({ gaps: [] });
       expect(settledOnly.removed).toBeGreaterThan(50);
       const telemetry = await prune(bounds(60_000));
-      expect(telemetry.gaps).toMatchObject([
-        { sink: "dead", reason: "size", firstTime: valueEvent(200).time },
-      ]);
+      expect(telemetry.gaps).toMatchObject([{ sink: "dead", reason: "size", firstTime: valueEvent(200).time }]);
       const left = (await store.outbox.next("dead", 1_000)).events.map(({ event }) => event);
       expect(left.map(({ type }) => type)).toContain("alarm-resolved");
       expect(left.filter(({ type }) => type === "tag-value").at(-1)?.id).toBe(valueEvent(419).id);
@@ -623,8 +603,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     test("events that a sink's filter leaves out are no loss", async () => {
       await store.outbox.register("alarms", "beginning");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
-      const wanted: RetentionBounds["wanted"] = (sink, event) =>
-        sink === "alarms" && event.type.startsWith("alarm-");
+      const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
       const report = await prune({ ...ROOMY, maxBytes: 1, wanted });
       expect(report).toMatchObject({ removed: 6, gaps: [{ count: 1 }] });
       expect((await lagOf("alarms")).dropped).toBe(1);

@@ -4,13 +4,7 @@ import type { Receipt } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type Event, type Kind, orderingKey } from "#src/core/model/event.ts";
 import type { Outbox } from "#src/engine/store/store.ts";
-import {
-  openWorkshop,
-  type Place,
-  type ScriptedSink,
-  scriptedSink,
-  type Workshop,
-} from "../delivery/workshop.ts";
+import { openWorkshop, type Place, type ScriptedSink, scriptedSink, type Workshop } from "../delivery/workshop.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
@@ -20,8 +14,7 @@ const WRITE_MS = 200;
 
 const values = (from: number, count: number): readonly Event[] =>
   Array.from({ length: count }, (_, n) => valueEvent(from + n, `tag-${(from + n) % 50}`));
-const alarm = (n: number, kind: Kind = "alarm-raised"): Event =>
-  sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
+const alarm = (n: number, kind: Kind = "alarm-raised"): Event => sampleEvent(kind, { subject: `site/1/alarm/${n}` }, n);
 
 const anyStep = fc.oneof(
   { weight: 5, arbitrary: fc.record({ do: fc.constant("commit" as const), count: fc.nat(40) }) },
@@ -310,11 +303,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
             await store.outbox.settle(...settlement);
           },
         };
-        const dispatcher = workshop.dispatcher(
-          { a: sink },
-          { batch: 5, retry: { first: "1s", max: "1s" } },
-          outbox,
-        );
+        const dispatcher = workshop.dispatcher({ a: sink }, { batch: 5, retry: { first: "1s", max: "1s" } }, outbox);
         await dispatcher.start(new AbortController().signal);
         return async () => {
           isGone = true;
@@ -353,8 +342,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(byKey(firsts)).toEqual(byKey(committed));
       const last = (events: readonly Event[]) => byKey(events).map(([key, of]) => [key, of?.at(-1)]);
       expect(last(delivered)).toEqual(last(committed));
-      for (const [, times] of Map.groupBy(delivered, ({ id }) => id))
-        expect(times.length).toBeLessThanOrEqual(repeats);
+      for (const [, times] of Map.groupBy(delivered, ({ id }) => id)) expect(times.length).toBeLessThanOrEqual(repeats);
     }
 
     test.each([

@@ -24,8 +24,7 @@ const told = (id: string) =>
   trial.store.events
     .filter(({ type, data }) => type.startsWith("alarm-") && (data as AlarmFact).alarm.id === id)
     .map(({ type }) => type.replace("alarm-", ""));
-const problem = async () =>
-  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
+const problem = async () => (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 const stateOf = async (id: string) => (await trial.store.document<StoredAlarm>("alarm/main", id))?.state;
 const resolvedReads = (from: number) =>
   trial.requests
@@ -59,29 +58,24 @@ async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: 
 }
 
 describe("after a restored backup of the service", () => {
-  test.each([2, 12])(
-    "%i alarms whose end it does not know any more are active with the first poll",
-    async (n) => {
-      const { ids, backup } = await ended(n);
-      const before = ids.map((id) => told(id).length);
-      trial.rewriteLists((_list, path, query) => {
-        if (isAlarms(path)) return listOf(query.get("status") === "resolved" ? [] : structuredClone(backup));
-      });
-      await trial.clock.advance(30_000);
-      for (const [index, id] of ids.entries()) {
-        expect(told(id).slice(before[index])[0]).toBe("retriggered");
-        expect(await stateOf(id)).toBe("active");
-      }
-      expect(await problem()).toMatch(
-        /^Alarms that are active again, because the service does not know their end/,
-      );
-      expect(trial.warnings.filter((line) => line.includes("does not know their end"))).toHaveLength(1);
-      const after = trial.store.events.length;
-      await trial.clock.advance(20 * MINUTE);
-      expect(trial.store.events.length).toBe(after);
-      expect(await problem()).toBeNull();
-    },
-  );
+  test.each([2, 12])("%i alarms whose end it does not know any more are active with the first poll", async (n) => {
+    const { ids, backup } = await ended(n);
+    const before = ids.map((id) => told(id).length);
+    trial.rewriteLists((_list, path, query) => {
+      if (isAlarms(path)) return listOf(query.get("status") === "resolved" ? [] : structuredClone(backup));
+    });
+    await trial.clock.advance(30_000);
+    for (const [index, id] of ids.entries()) {
+      expect(told(id).slice(before[index])[0]).toBe("retriggered");
+      expect(await stateOf(id)).toBe("active");
+    }
+    expect(await problem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
+    expect(trial.warnings.filter((line) => line.includes("does not know their end"))).toHaveLength(1);
+    const after = trial.store.events.length;
+    await trial.clock.advance(20 * MINUTE);
+    expect(trial.store.events.length).toBe(after);
+    expect(await problem()).toBeNull();
+  });
 
   test("an end that the restored service states later is told", async () => {
     const { ids, backup } = await ended(2);
@@ -95,9 +89,7 @@ describe("after a restored backup of the service", () => {
     let endMs = 0;
     trial.rewriteLists((_list, path, query) => {
       if (isAlarms(path))
-        return listOf(
-          (query.get("status") === "active") === over ? [] : over ? end() : structuredClone(backup),
-        );
+        return listOf((query.get("status") === "active") === over ? [] : over ? end() : structuredClone(backup));
     });
     await trial.clock.advance(5 * MINUTE);
     endMs = trial.clock.now();

@@ -1,13 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
-import {
-  createTrial,
-  type ListChange,
-  type TrialOptions,
-  type TrialSync,
-  type WireList,
-} from "./trial-sync.ts";
+import { createTrial, type ListChange, type TrialOptions, type TrialSync, type WireList } from "./trial-sync.ts";
 
 /** Lists and records that are plausible and not true: what they may change, and when. */
 
@@ -32,8 +26,7 @@ const told = (id?: string) =>
     .filter((event) => event.type.startsWith("alarm-") && (id === undefined || factOf(event).alarm.id === id))
     .map((event) => event.type);
 const count = (type: string) => told().filter((one) => one === type).length;
-const problem = async () =>
-  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
+const problem = async () => (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 
 const doubtful = async (reason: string) =>
   (await trial.metrics.alarmRecordsDoubtful.get()).values.find(
@@ -183,9 +176,7 @@ describe("many ends that the service states at once", () => {
     for (const id of ids) trial.simulator.control.resolveAlarm(id);
     await trial.clock.advance(40_000);
     expect(count("alarm-resolved")).toBe(12);
-    expect(trial.warnings.filter((line) => line.includes("a second reading states the same"))).toHaveLength(
-      1,
-    );
+    expect(trial.warnings.filter((line) => line.includes("a second reading states the same"))).toHaveLength(1);
   });
 
   test("wait for the next poll where a second reading does not state them, and delay no new alarm", async () => {
@@ -243,9 +234,7 @@ describe("a record that contradicts itself", () => {
     await trial.clock.advance(20 * MINUTE);
     expect(told()).toEqual(Array(8).fill("alarm-raised"));
     expect(await problem()).toMatch(
-      new RegExp(
-        `contradict themselves: 8, such as alarm ${ids[0]} with the status "resolved" and the end null`,
-      ),
+      new RegExp(`contradict themselves: 8, such as alarm ${ids[0]} with the status "resolved" and the end null`),
     );
     expect(await doubtful("contradictory")).toBe(8);
     expect(trial.warnings.filter((line) => line.includes("contradict themselves"))).toHaveLength(1);
@@ -367,9 +356,7 @@ describe("acknowledgements and ends", () => {
     trial.simulator.control.acknowledgeAlarm(id, "Kari");
     await trial.clock.advance(MINUTE);
     expect(told(id)).toEqual(["alarm-raised", "alarm-resolved", "alarm-acknowledged"]);
-    const times = trial.store.events
-      .filter((event) => factOf(event).alarm?.id === id)
-      .map(({ time }) => time);
+    const times = trial.store.events.filter((event) => factOf(event).alarm?.id === id).map(({ time }) => time);
     expect(times).toEqual([...times].sort());
   });
 });

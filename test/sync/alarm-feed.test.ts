@@ -273,30 +273,27 @@ describe("starting", () => {
 describe("trap 23: the token loses a site", () => {
   const TOKEN = "simulator-token";
 
-  test.each(["empty", "403"] as const)(
-    "its alarms are out of scope, and come back in silence (%s)",
-    async (answer) => {
-      const {
-        simulator: { control },
-        clock,
-      } = await started({
-        simulator: { alarms: { recorded: false, out_of_scope_site: answer } },
-      });
-      const hidden = control.raiseAlarm({ siteId: 3 });
-      const other = control.raiseAlarm({ siteId: 4 });
-      await clock.advance(MINUTE);
-      control.changeToken(TOKEN, { sites: [2, 4] });
-      await clock.advance(20 * MINUTE);
-      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
-      control.changeToken(TOKEN, { sites: [2, 3, 4] });
-      await clock.advance(20 * MINUTE);
-      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
-      control.resolveAlarm(hidden);
-      await clock.advance(5 * MINUTE);
-      expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope", "alarm-resolved"]);
-      expect(told(other)).toEqual(["alarm-raised"]);
-    },
-  );
+  test.each(["empty", "403"] as const)("its alarms are out of scope, and come back in silence (%s)", async (answer) => {
+    const {
+      simulator: { control },
+      clock,
+    } = await started({
+      simulator: { alarms: { recorded: false, out_of_scope_site: answer } },
+    });
+    const hidden = control.raiseAlarm({ siteId: 3 });
+    const other = control.raiseAlarm({ siteId: 4 });
+    await clock.advance(MINUTE);
+    control.changeToken(TOKEN, { sites: [2, 4] });
+    await clock.advance(20 * MINUTE);
+    expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+    control.changeToken(TOKEN, { sites: [2, 3, 4] });
+    await clock.advance(20 * MINUTE);
+    expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope"]);
+    control.resolveAlarm(hidden);
+    await clock.advance(5 * MINUTE);
+    expect(told(hidden)).toEqual(["alarm-raised", "alarm-out-of-scope", "alarm-resolved"]);
+    expect(told(other)).toEqual(["alarm-raised"]);
+  });
 
   test("resolved while out of scope is told when the site is back", async () => {
     const {
@@ -376,9 +373,7 @@ describe("lists that cannot be trusted", () => {
     });
     const ids = Array.from({ length: 12 }, (_, i) => control.raiseAlarm({ siteId: 2 + (i % 3) }));
     await clock.advance(4 * MINUTE);
-    control.setFaults([
-      { match: { endpoints: ["alarms"], site_id: 3 }, fault: { kind: "error", status: 500 } },
-    ]);
+    control.setFaults([{ match: { endpoints: ["alarms"], site_id: 3 }, fault: { kind: "error", status: 500 } }]);
     const [, mute = "", heard = ""] = ids;
     control.deleteAlarm(mute);
     control.deleteAlarm(heard);
@@ -460,9 +455,7 @@ describe("maintenance freezes", () => {
         "alarm-resolved",
       ]);
       const [first] = trial.requests.slice(requests);
-      const firstMinute = trial.requests
-        .slice(requests)
-        .filter(({ atMs }) => atMs < (first?.atMs ?? 0) + MINUTE);
+      const firstMinute = trial.requests.slice(requests).filter(({ atMs }) => atMs < (first?.atMs ?? 0) + MINUTE);
       expect(firstMinute.length).toBeLessThanOrEqual(20);
       expect(told(stays)).toEqual(["alarm-raised"]);
     },
@@ -520,8 +513,7 @@ describe("maintenance freezes", () => {
     await trial.clock.advance(59_000);
     return control.raiseAlarm({ siteId: 3 });
   }
-  const news = () =>
-    trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
+  const news = () => trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
 
   test("many pages: a new alarm is emitted with its page, after the return, while the pages are read twice", async () => {
     const id = await awayWithManyPages();

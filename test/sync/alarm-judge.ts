@@ -99,9 +99,7 @@ async function untold(
  * first that ends after it may have begun before it, so it is the third end that counts.
  */
 function late(trial: TrialSync, { events, transitions }: Story, circumstances: Circumstances): string[] {
-  const ends = trial.polls
-    .filter((one) => one.job === "alarms" && one.outcome === "ok")
-    .map((one) => one.atMs);
+  const ends = trial.polls.filter((one) => one.job === "alarms" && one.outcome === "ok").map((one) => one.atMs);
   const toldAtMs = new Map(
     events
       .filter((event) => event.type === "alarm-raised" || event.type === "alarm-resolved")
@@ -117,9 +115,7 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
     const excused = [
       ...circumstances.disturbed.map(([fromMs, toMs]) => [fromMs, toMs + MINUTE] as const),
       // A site that came back is noticed at the next look at the scope.
-      ...(circumstances.hidden.get(one.siteId) ?? []).map(
-        ([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const,
-      ),
+      ...(circumstances.hidden.get(one.siteId) ?? []).map(([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const),
     ];
     if (excused.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
     const brief = (byAlarm.get(one.alarmId) ?? []).some(
@@ -142,9 +138,7 @@ const MINUTE = 60_000;
 const ENDS_OR_BEGINS = new Set<AlarmTransition["kind"]>(["raised", "resolved", "retriggered", "deleted"]);
 
 function vanishedWrongly({ transitions, keys }: Story, { deleted }: Circumstances): string[] {
-  const superseded = new Set(
-    transitions.filter((one) => one.kind === "retriggered").map((one) => one.alarmId),
-  );
+  const superseded = new Set(transitions.filter((one) => one.kind === "retriggered").map((one) => one.alarmId));
   return keys("alarm-vanished").flatMap((key) => {
     const id = key.split(" ")[0] ?? "";
     return deleted.has(id) || superseded.has(id) ? [] : [`vanished and still there: ${key}`];
@@ -187,8 +181,7 @@ function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] 
     if (superseded === true) continue;
     if (event.type === "alarm-resolved" || event.type === "alarm-vanished") {
       if (open.get(alarm.id) === episode) open.delete(alarm.id);
-    } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered")
-      open.set(alarm.id, episode);
+    } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered") open.set(alarm.id, episode);
   }
   const active = simulator.truth.alarms.list(clock.now(), { status: "active" }).map((alarm) => alarm.id);
   const extra = [...open.keys()].filter((id) => !active.includes(id));
@@ -227,9 +220,7 @@ function gatewaysWrong({ store, simulator }: TrialSync): string[] {
     const changes = truth.get(id) ?? [];
     if (told.some((type, index) => type === told[index - 1])) problems.push(`gateway ${id} told twice`);
     if (told.length > changes.length) problems.push(`gateway ${id}: a switch was invented`);
-    const added = store.events.find(
-      (event) => event.type === "gateway-added" && event.subject.endsWith(`/${id}`),
-    );
+    const added = store.events.find((event) => event.type === "gateway-added" && event.subject.endsWith(`/${id}`));
     const first = (added?.data as { gateway: { online: boolean } } | undefined)?.gateway.online;
     const online = told.length === 0 ? first : told.at(-1) === "gateway-online";
     const isOnline = changes.at(-1)?.online ?? true;

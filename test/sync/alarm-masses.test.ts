@@ -65,9 +65,7 @@ describe("a thousand times", () => {
   test("trap 40: the state is lost a hundred times; the same alarms have the same ids, all marked initial", async () => {
     const ids = new Set<string>();
     const keep = createTrial();
-    const alarms = Array.from({ length: 30 }, (_, i) =>
-      keep.simulator.control.raiseAlarm({ siteId: 2 + (i % 3) }),
-    );
+    const alarms = Array.from({ length: 30 }, (_, i) => keep.simulator.control.raiseAlarm({ siteId: 2 + (i % 3) }));
     for (let loss = 0; loss < 100; loss += 1) {
       trial = createTrial({ store: createMemoryStore() });
       for (let i = 0; i < 30; i += 1) trial.simulator.control.raiseAlarm({ siteId: 2 + (i % 3) });

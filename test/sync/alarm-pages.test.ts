@@ -105,15 +105,11 @@ async function startedWith(service: Service, count: number): Promise<void> {
 const idOf = (event: Event) => (event.data as AlarmFact).alarm.id;
 const raised = () => trial.events("alarm-raised").map(idOf);
 const told = (id: string | undefined) =>
-  trial.store.events
-    .filter((event) => event.type.startsWith("alarm-") && idOf(event) === id)
-    .map(({ type }) => type);
+  trial.store.events.filter((event) => event.type.startsWith("alarm-") && idOf(event) === id).map(({ type }) => type);
 const problem = async () =>
   (await trial.store.documents<StoredPoll>(documentSet("poll", "main"))).get("alarms")?.problem ?? null;
 const activeLists = (from = 0) =>
-  trial.requests
-    .slice(from)
-    .filter(({ path, query }) => path.endsWith("/alarms") && query.get("status") === "active");
+  trial.requests.slice(from).filter(({ path, query }) => path.endsWith("/alarms") && query.get("status") === "active");
 
 describe("700 active alarms of 300 sites", () => {
   test("are all emitted within one poll interval, and polled with two requests after that", async () => {
@@ -161,9 +157,7 @@ describe("pages that fail", () => {
     // On page 2, whatever comes after it.
     service.arrange = (alarms) => {
       const rest = alarms.filter(({ id }) => id !== fresh?.id);
-      return rest.length === alarms.length
-        ? rest
-        : [...rest.slice(0, 700), fresh as WireAlarm, ...rest.slice(700)];
+      return rest.length === alarms.length ? rest : [...rest.slice(0, 700), fresh as WireAlarm, ...rest.slice(700)];
     };
     await trial.clock.advance(MINUTE);
     expect(told(fresh?.id)).toEqual(["alarm-raised"]);

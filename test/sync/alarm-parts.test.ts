@@ -41,8 +41,7 @@ function answer(query: URLSearchParams): WireList {
     (alarm) =>
       (query.get("status") === "all" || alarm.status === query.get("status")) &&
       (query.get("priority") ?? alarm.priority) === alarm.priority &&
-      (query.get("acknowledged") ?? String(Number(alarm.acknowledged))) ===
-        String(Number(alarm.acknowledged)),
+      (query.get("acknowledged") ?? String(Number(alarm.acknowledged))) === String(Number(alarm.acknowledged)),
   );
   const last = Math.max(1, Math.ceil(found.length / SIZE));
   const data = found.slice((page - 1) * SIZE, page * SIZE).map(({ id, priority, acknowledged, status }) => {
@@ -81,8 +80,7 @@ const told = (id: string | undefined) =>
     .filter((event) => event.type.startsWith("alarm-") && factOf(event).alarm.id === id)
     .map((event) => event.type);
 const count = (type: string) => trial.store.events.filter((event) => event.type === type).length;
-const problem = async () =>
-  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
+const problem = async () => (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 const activeQueries = (from: number) =>
   trial.requests
     .slice(from)
@@ -124,9 +122,7 @@ describe("a list of active alarms whose pages cannot be walked", () => {
       const late = raise(8, "C", true);
       await started(trick);
       expect(count("alarm-raised")).toBe(28);
-      expect(await problem()).toMatch(
-        /site 3 cannot be walked: they are read by priority and acknowledgement/,
-      );
+      expect(await problem()).toMatch(/site 3 cannot be walked: they are read by priority and acknowledgement/);
       const [gone] = late;
       if (gone !== undefined) gone.status = "resolved";
       const [fresh] = raise(1, "A");

@@ -29,8 +29,7 @@ const told = (id?: string) =>
 const idOf = (data: unknown) => (data as AlarmFact).alarm.id;
 const count = (kind: string) => told().filter((one) => one === kind).length;
 const held = async (id: string) => (await trial.store.document<StoredAlarm>("alarm/main", id)) as StoredAlarm;
-const problem = async () =>
-  (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
+const problem = async () => (await trial.store.documents<StoredPoll>("poll/main")).get("alarms")?.problem ?? null;
 
 const moved = (time: string, byMs: number) => new Date(Date.parse(time) + byMs).toISOString();
 const TIMES = ["triggered_at", "resolved_at", "acknowledged_at", "recovering_until"];
@@ -61,9 +60,7 @@ describe.each([
     const before = await held(first);
     trial.rewriteLists(shifted(byMs, everyTime));
     await trial.clock.advance(10 * MINUTE);
-    expect([count("raised"), count("acknowledged"), count("changed"), told().length]).toEqual([
-      12, 4, 12, 28,
-    ]);
+    expect([count("raised"), count("acknowledged"), count("changed"), told().length]).toEqual([12, 4, 12, 28]);
     const during = await held(first);
     expect(during.episode).toBe(before.episode);
     expect(during.alarm.triggeredAt).toBe(moved(before.alarm.triggeredAt, byMs));
@@ -71,9 +68,7 @@ describe.each([
 
     trial.rewriteLists(null);
     await trial.clock.advance(10 * MINUTE);
-    expect([count("raised"), count("acknowledged"), count("changed"), told().length]).toEqual([
-      12, 4, 24, 40,
-    ]);
+    expect([count("raised"), count("acknowledged"), count("changed"), told().length]).toEqual([12, 4, 24, 40]);
     expect((await held(first)).alarm).toEqual(before.alarm);
     expect(await problem()).toBeNull();
   });

@@ -19,10 +19,7 @@ const LOT = 5;
 
 async function holds(seed: number): Promise<void> {
   const { problems } = await simulate(seed);
-  expect(
-    problems,
-    `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`,
-  ).toEqual([]);
+  expect(problems, `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`).toEqual([]);
 }
 
 describe("random schedules (trap 23, trap 35)", () => {

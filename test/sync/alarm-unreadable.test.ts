@@ -57,9 +57,7 @@ describe.each<[string, unknown]>([
     // Which alarm the record is of, is not known: as long as it is there, none has vanished.
     expect(told(gone)).toEqual(["raised"]);
     const text = JSON.stringify(record);
-    expect(await problem()).toBe(
-      `Records of the list of active alarms without a usable id: 1, such as ${text}.`,
-    );
+    expect(await problem()).toBe(`Records of the list of active alarms without a usable id: 1, such as ${text}.`);
     expect(await unreadable()).toBe(1);
     expect(outcomes("alarms")).not.toContain("failed");
     expect(outcomes("alarms").slice(-8)).toEqual(Array(8).fill("ok"));

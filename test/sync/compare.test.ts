@@ -25,10 +25,7 @@ describe("a selection", () => {
   });
 
   test.each<[select: Selection, said: string]>([
-    [
-      { units: ["C"] },
-      'units.0: No tag has the unit "C"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "°C".',
-    ],
+    [{ units: ["C"] }, 'units.0: No tag has the unit "C"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "°C".'],
     [
       { units: ["kwh", "%"] },
       'units.0: No tag has the unit "kwh"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "kWh".',
@@ -38,10 +35,7 @@ describe("a selection", () => {
       'units.0: No tag has the unit "m3"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1. Write "m³".',
     ],
     [{ sites: [5] }, "sites.0: The token sees no site 5; there are 1 (School), 6 (Town hall), 7 (Bath)."],
-    [
-      { sites: [1, 7] },
-      "sites.1: Site 7 is not on the list inventory.sites of this source: add it there too.",
-    ],
+    [{ sites: [1, 7] }, "sites.1: Site 7 is not on the list inventory.sites of this source: add it there too."],
     [
       { systems: ["14"] },
       "systems.0: There is no system with the id 14; there are 12 (360.001 Ventilation), 13 (320.002 Heating).",
@@ -134,9 +128,7 @@ describe("a list of classes", () => {
 describe("a tag that may be written", () => {
   const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
   const said = (changed: Partial<WritableTag>) =>
-    writableMismatches({ ...entry, ...changed }, BUILDING).map(
-      ({ path, message }) => `${path.join(".")}: ${message}`,
-    );
+    writableMismatches({ ...entry, ...changed }, BUILDING).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
   test.each<[changed: Partial<WritableTag>, said: readonly string[]]>([
     [{}, []],

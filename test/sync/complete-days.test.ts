@@ -2,12 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
-import type {
-  DayAccount,
-  DaySealedFact,
-  SeriesCompleteFact,
-  SiteCompleteFact,
-} from "#src/core/model/history-facts.ts";
+import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/core/model/history-facts.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
@@ -65,13 +60,11 @@ function stage(startMs: number, zone: string) {
       const points = service.truth.get(`${id} ${resolution}`) ?? [];
       for (let at = bucketStart(fromMs, resolution, zone); at < toMs; at = bucketEnd(at, resolution, zone)) {
         const known = value(at);
-        if (known !== undefined)
-          points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, resolution, zone) });
+        if (known !== undefined) points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, resolution, zone) });
       }
       service.truth.set(`${id} ${resolution}`, points);
       const months = service.truth.get(`${id} 1mo`) ?? [];
-      if (months.length === 0)
-        months.push({ atMs: bucketStart(fromMs, "1mo", zone), value: 1, knownFromMs: fromMs });
+      if (months.length === 0) months.push({ atMs: bucketStart(fromMs, "1mo", zone), value: 1, knownFromMs: fromMs });
       service.truth.set(`${id} 1mo`, months);
     },
     /** A worker that runs for half a minute, and rests for a while, again and again; another one each time where it is killed. */
@@ -87,8 +80,7 @@ function stage(startMs: number, zone: string) {
       }
     },
     events: () => store.events as readonly AnyEvent[],
-    sealed: () =>
-      store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact),
+    sealed: () => store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact),
     bySeries: () => complete(store.events as readonly AnyEvent[]).filter((fact) => "tag" in fact),
     bySite: () => complete(store.events as readonly AnyEvent[]).filter((fact) => "site" in fact),
   };
@@ -128,8 +120,7 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
     if (event.type !== "history-complete" && event.type !== "day-sealed") continue;
     if ("waiting" in event.data) continue;
     const { expected, had, null: nulls, pending } = event.data;
-    if (expected !== sum(event.data))
-      faults.push(`${event.id}: ${JSON.stringify(event.data)} does not add up`);
+    if (expected !== sum(event.data)) faults.push(`${event.id}: ${JSON.stringify(event.data)} does not add up`);
     if (pending > 0) faults.push(`${event.id} is told with ${pending} pending`);
     let known: string;
     if (event.type === "day-sealed") {
@@ -264,10 +255,7 @@ describe("a day of a site", () => {
         .events()
         .find(
           ({ type, data }) =>
-            type === "day-sealed" &&
-            "date" in data &&
-            data.date === "2026-11-06" &&
-            data.revision === revision,
+            type === "day-sealed" && "date" in data && data.date === "2026-11-06" && data.revision === revision,
         )?.time ?? "";
     const found = here.events().find(({ data }) => "revised" in data && data.revised === true);
     expect(Date.parse(at(2)) - here.store.toldAtMs(found?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
@@ -316,8 +304,7 @@ describe("a day of a site", () => {
     for (const id of ["101", "102"]) here.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
     const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h" };
     await here.work([hour], DAY_MS / 2, HOUR_MS);
-    here.service.trouble = ({ tagIds }) =>
-      tagIds.includes("102") ? new Rejected("The tag is locked.") : null;
+    here.service.trouble = ({ tagIds }) => (tagIds.includes("102") ? new Rejected("The tag is locked.") : null);
     await here.work([hour], 3 * DAY_MS, HOUR_MS);
     expect(faultsOf(here.events())).toEqual([]);
     expect(here.bySite().at(-1)).toMatchObject({
@@ -361,8 +348,7 @@ describe("a day of a site", () => {
         );
         for (const point of here.service.truth.get(`${id} ${resolution}`) ?? []) {
           // Some come late, and some later than anybody looks.
-          if (random() < 0.01)
-            Object.assign(point, { knownFromMs: point.knownFromMs + random() * 40 * HOUR_MS });
+          if (random() < 0.01) Object.assign(point, { knownFromMs: point.knownFromMs + random() * 40 * HOUR_MS });
         }
       }
     for (let day = 0; day < 4; day++) {
@@ -380,11 +366,7 @@ describe("a day of a site", () => {
 });
 
 /** Expects the stored ledgers to add up on every day to the emitted points. */
-async function expectBalance(
-  here: ReturnType<typeof stage>,
-  classes: readonly object[],
-  zone: string,
-): Promise<void> {
+async function expectBalance(here: ReturnType<typeof stage>, classes: readonly object[], zone: string): Promise<void> {
   const seriesOf = wantedSeries(HistoryConfig.parse(classes), zone);
   const ledgers = await here.store.documents<StoredHistory>(documentSet("history", "trial"));
   expect(ledgers.size).toBe(12);

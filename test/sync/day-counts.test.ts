@@ -53,9 +53,7 @@ describe("counts by day", () => {
       }
       text = addCounts(text, more);
       expect(
-        new Map(
-          [...countsIn(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }]),
-        ),
+        new Map([...countsIn(text, 0, 200)].map(([day, { had, null: nulls }]) => [day, { had, null: nulls }])),
         replay,
       ).toEqual(new Map([...plain].sort(([a], [b]) => a - b)));
       const at = 95 + Math.floor(random() * 45);
@@ -114,9 +112,7 @@ describe("buckets of a UTC day", () => {
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(bucketsIn(day, resolution, zone), `${zone} ${resolution} ${dateOf(day)}`).toBe(
-          starts.get(day) ?? 0,
-        );
+        expect(bucketsIn(day, resolution, zone), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
     }
   });
 });
@@ -175,9 +171,10 @@ describe("a ledger", () => {
     expect(notes.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
       ["2026-11-03", "2026-11-03"],
     ]);
-    expect(
-      [dayOfDate("2026-11-02"), dayOfDate("2026-11-03")].map((day) => isCountedOn(held, day, NOW)),
-    ).toEqual([false, true]);
+    expect([dayOfDate("2026-11-02"), dayOfDate("2026-11-03")].map((day) => isCountedOn(held, day, NOW))).toEqual([
+      false,
+      true,
+    ]);
     expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
   });
 
@@ -218,8 +215,7 @@ describe("a ledger", () => {
         ["1 2026-11-01", { at: at(0), points: 0 }],
       ]),
     );
-    const marked = async (msAgo: number) =>
-      (await marksWith({ at: at(msAgo), points: 3 })).get("1 2026-10-31");
+    const marked = async (msAgo: number) => (await marksWith({ at: at(msAgo), points: 3 })).get("1 2026-10-31");
     expect(await marked(299_999)).toEqual({ at: at(299_999), points: 5 });
     expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
@@ -243,18 +239,14 @@ describe("a ledger", () => {
       expect(held.days?.length).toBeLessThanOrEqual(600);
     }
     for (let day = 0; day < 300; day++)
-      expect((await countFor(store, "trial", "101 5m", held, dayOf(from) + day))?.had).toBe(
-        1 + (day % 7) * 3,
-      );
+      expect((await countFor(store, "trial", "101 5m", held, dayOf(from) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
   test("that is filled backwards reports a day with its first bucket, and each day once", () => {
     const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");
-    expect(newlyComplete(ledger, before)).toEqual([
-      { from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") },
-    ]);
+    expect(newlyComplete(ledger, before)).toEqual([{ from: dayOfDate("2026-10-31"), until: dayOfDate("2026-11-02") }]);
     expect(newlyComplete(before, of("2026-10-30T00:05Z", "2026-11-02T00:00Z"))).toEqual([]);
     expect(newlyComplete(before, of("2026-10-29T00:00Z", "2026-11-02T23:55Z"))).toEqual([
       { from: dayOfDate("2026-10-29"), until: dayOfDate("2026-10-31") },

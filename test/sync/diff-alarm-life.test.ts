@@ -32,8 +32,7 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
 }
 
 const kinds = (events: readonly Event[]) => events.map(({ type }) => type);
-const differenceOf = (event: Event | undefined) =>
-  (event?.data as { readonly before?: unknown } | undefined)?.before;
+const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
 describe("an episode begins", () => {
   test("with what is held of it, and one raise at its own time", () => {
@@ -146,13 +145,7 @@ describe("an episode goes on", () => {
     ["no more", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["alarm-unacknowledged"], undefined],
     ["no word of it", { acknowledgedBy: "Kari" }, {}, [], undefined],
     ["an activity appears", { lastActiveEvent: null }, {}, ["alarm-changed"], { lastActiveEvent: null }],
-    [
-      "an activity goes",
-      {},
-      { lastActiveEvent: null },
-      ["alarm-changed"],
-      { lastActiveEvent: ALARM.lastActiveEvent },
-    ],
+    ["an activity goes", {}, { lastActiveEvent: null }, ["alarm-changed"], { lastActiveEvent: ALARM.lastActiveEvent }],
     ["another source", {}, { source: "VS2" }, ["alarm-changed"], { source: ALARM.source }],
   ])("%s", (_what, was, now, expected, difference) => {
     const { events } = goOn(held({}, was), { ...ALARM, ...now }, CONTEXT);

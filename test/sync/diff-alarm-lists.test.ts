@@ -2,11 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import {
-  type AlarmDiffOptions,
-  type AlarmObservation,
-  absentees,
-} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";

@@ -3,11 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import {
-  type AlarmDiffOptions,
-  type AlarmObservation,
-  absentees,
-} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
 import { createPendingVerification } from "#src/engine/sync/alarms/pending-verification.ts";
@@ -136,9 +132,7 @@ describe("what a record is to the episode that is held", () => {
 
   test("the same event of another trigger is another episode", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
-    expect(relationOf(heldOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe(
-      "newer",
-    );
+    expect(relationOf(heldOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
   test("the time of a trigger moves back at once, and on again only where it counts", () => {
@@ -389,15 +383,11 @@ describe("two lists that disagree about an end", () => {
       at("07:15:00.000"),
       "2026-11-02T07:15:00",
     );
-    const row = fc
-      .tuple(time, fc.constantFrom(null, 9000, 9001, 9002))
-      .map(([start, id]) => record(start, id));
-    const end = fc
-      .tuple(row, fc.constantFrom(at("06:20:00.000"), at("07:30:00.500")))
-      .map(([alarm, resolvedAt]) => ({
-        ...alarm,
-        ...over(resolvedAt),
-      }));
+    const row = fc.tuple(time, fc.constantFrom(null, 9000, 9001, 9002)).map(([start, id]) => record(start, id));
+    const end = fc.tuple(row, fc.constantFrom(at("06:20:00.000"), at("07:30:00.500"))).map(([alarm, resolvedAt]) => ({
+      ...alarm,
+      ...over(resolvedAt),
+    }));
     const look = fc.oneof(
       fc.record({ shown: fc.array(row, { maxLength: 2 }), found: fc.array(end, { maxLength: 2 }) }),
       fc.record({ swept: fc.array(end, { maxLength: 3 }) }),
@@ -408,9 +398,7 @@ describe("two lists that disagree about an end", () => {
       fc.property(fc.array(look, { minLength: 1, maxLength: 7 }), (looks) => {
         const one = follow();
         const cycle = () =>
-          looks.flatMap((each) =>
-            "swept" in each ? one.sweep(each.swept) : one.poll(each.shown, each.found, seen),
-          );
+          looks.flatMap((each) => ("swept" in each ? one.sweep(each.swept) : one.poll(each.shown, each.found, seen)));
         const told = Array.from({ length: 60 }, cycle);
         expect(
           told

@@ -3,12 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import {
-  type AlarmObservation,
-  absentees,
-  type Coverage,
-  diffAlarms,
-} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { inParts } from "#src/engine/sync/alarms/diff-parts.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/engine/sync/alarms/episode.ts";
@@ -49,9 +44,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     weight: 6,
     arbitrary: fc.record({
       kind: fc.constant("poll"),
-      coverage: fc.tuple(
-        ...SITES.map(() => fc.constantFrom<Coverage>("complete", "complete", "moving", "none")),
-      ),
+      coverage: fc.tuple(...SITES.map(() => fc.constantFrom<Coverage>("complete", "complete", "moving", "none"))),
       seen: fc.nat(31),
       searches: fc.boolean(),
     }),
@@ -156,9 +149,7 @@ function createWorld() {
         return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
       });
       expect(absentees(held, { listed: asHeld, coverage: gradeOf }, isVisible)).toEqual(absent);
-      const found = searches
-        ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id))
-        : [];
+      const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
       const observation: AlarmObservation = {
         listed,
         coverage: gradeOf,
@@ -240,9 +231,7 @@ describe("for any sequence of worlds and observations", () => {
           else open.set(alarm.id, alarm);
         }
         const held = [...world.held().values()].filter((one) => one.state === "active");
-        expect(Object.fromEntries(open)).toEqual(
-          Object.fromEntries(held.map((one) => [one.alarm.id, one.alarm])),
-        );
+        expect(Object.fromEntries(open)).toEqual(Object.fromEntries(held.map((one) => [one.alarm.id, one.alarm])));
         expect([...open.keys()].sort()).toEqual(
           [...alarms.values()]
             .filter((alarm) => !isResolved(alarm))
@@ -348,8 +337,7 @@ const ACTIVE: Alarm = {
 const SEES = { before: new Set([ALARM.site.id]), after: new Set([ALARM.site.id]) };
 const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
 const RETURNED = { before: new Set<number>(), after: new Set([ALARM.site.id]) };
-const kinds = (steps: readonly (readonly Event[])[]) =>
-  steps.map((events) => events.map((event) => event.type));
+const kinds = (steps: readonly (readonly Event[])[]) => steps.map((events) => events.map((event) => event.type));
 
 describe("the events of one alarm from one look", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
@@ -378,12 +366,7 @@ describe("the events of one alarm from one look", () => {
 
 describe("an absent alarm", () => {
   test("has vanished after two complete misses with nothing to be found anywhere", () => {
-    expect(kinds(follow({ listed: [ACTIVE] }, {}, {}, {}))).toEqual([
-      ["alarm-raised"],
-      [],
-      ["alarm-vanished"],
-      [],
-    ]);
+    expect(kinds(follow({ listed: [ACTIVE] }, {}, {}, {}))).toEqual([["alarm-raised"], [], ["alarm-vanished"], []]);
   });
 
   test.each<[string, Partial<AlarmObservation>]>([
@@ -407,12 +390,7 @@ describe("an absent alarm", () => {
       { listed: [again] },
       { found: [at(again, "2026-11-02T06:22:30.000Z")] },
     );
-    expect(kinds(steps)).toEqual([
-      ["alarm-raised"],
-      ["alarm-resolved"],
-      ["alarm-retriggered"],
-      ["alarm-resolved"],
-    ]);
+    expect(kinds(steps)).toEqual([["alarm-raised"], ["alarm-resolved"], ["alarm-retriggered"], ["alarm-resolved"]]);
     const ids = steps.flat().map((event) => event.id);
     expect(new Set(ids).size).toBe(ids.length);
   });
@@ -503,10 +481,7 @@ describe("trap 41: times", () => {
 });
 
 test("a difference stops after each alarm that may be news, and at none that is as it was", () => {
-  const alarms = Array.from(
-    { length: 300 },
-    (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }),
-  );
+  const alarms = Array.from({ length: 300 }, (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }));
   const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
   const options = {
     source: "/sources/main",
@@ -530,8 +505,7 @@ test("a difference stops after each alarm that may be news, and at none that is 
 
 describe("a difference in parts", () => {
   const held = (id: string) => ({ alarm: { id } }) as StoredAlarm;
-  const event = (id: string, n: number) =>
-    ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
+  const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
 
   test("keeps what is held of an alarm and what is told of it together, and says which part is the last", () => {
     const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
@@ -547,8 +521,6 @@ describe("a difference in parts", () => {
   });
 
   test("of nothing has one part, the last", () => {
-    expect([...inParts({ put: new Map(), events: [] }, 250)]).toEqual([
-      { put: [], events: [], isLast: true },
-    ]);
+    expect([...inParts({ put: new Map(), events: [] }, 250)]).toEqual([{ put: [], events: [], isLast: true }]);
   });
 });

@@ -77,10 +77,7 @@ const partly = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete:
 describe("inventories tell the truth", () => {
   test("what is new is told once, a rename with the name before", () => {
     const tags = inventory("tag");
-    expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual([
-      "tag-added site/1/tag/1",
-      "tag-added site/1/tag/2",
-    ]);
+    expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual(["tag-added site/1/tag/1", "tag-added site/1/tag/2"]);
     expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual([]);
     expect(tags.before([whole(1, tag("1", "New"), tag("2"))])).toEqual([{ displayName: "T1" }]);
     expect(tags.see([whole(1, tag("1", "New"), tag("2"))])).toEqual(["tag-changed site/1/tag/1"]);
@@ -118,8 +115,7 @@ describe("inventories tell the truth", () => {
     tags.see([whole(1, tag("1"), tag("2")), whole(2, tag("3"))]);
     for (let day = 0; day < 30; day += 1) expect(tags.see([partly<Tag>(1)], 1)).toEqual([]);
     expect(tags.see([partly(1, tag("4"))], 1)).toEqual(["tag-added site/1/tag/4"]);
-    for (let day = 0; day < 30; day += 1)
-      expect(tags.see([whole(1, tag("1"), tag("2"), tag("4"))], 1)).toEqual([]);
+    for (let day = 0; day < 30; day += 1) expect(tags.see([whole(1, tag("1"), tag("2"), tag("4"))], 1)).toEqual([]);
   });
 
   test("a move to another site is a change; a thing in two lists stays where it was", () => {
@@ -266,8 +262,7 @@ describe("what the list shows as the very object that is held", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
         const at = new Date(START).toISOString();
-        const daysAgo = (days: number | null) =>
-          days === null ? null : new Date(START - days * DAY).toISOString();
+        const daysAgo = (days: number | null) => (days === null ? null : new Date(START - days * DAY).toISOString());
         const held = new Map<string, Listed<Tag>>(
           known.map(({ id, name, siteId, missingDays }) => [
             id,

@@ -43,8 +43,7 @@ async function sourceOf(virtual: VirtualWorker) {
   return { ...source, notices: report.notices };
 }
 
-const countOf = (events: readonly AnyEvent[], type: string) =>
-  events.filter((event) => event.type === type).length;
+const countOf = (events: readonly AnyEvent[], type: string) => events.filter((event) => event.type === type).length;
 const tagIn = (data: object) => (data as { tag: { id: string } }).tag.id;
 const requestsOf = ({ requests }: LargeBuilding, endpoint: string) =>
   requests.filter((asked) => asked.endpoint === endpoint);
@@ -71,9 +70,7 @@ describe("a first start", () => {
   test("reads tags of later pages while the list still comes, each tag once before any tag twice", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 50_000 });
     await virtual.clock.advance(10 * MINUTE);
-    const ids = requestsOf(building, "tags/read").flatMap(({ query }) =>
-      (query.get("tags") ?? "").split(","),
-    );
+    const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
     expect(requestsOf(building, "tags").length).toBeLessThan(300);
     expect(ids.length).toBeGreaterThan(3_000);
     expect(new Set(ids).size).toBe(ids.length);
@@ -163,9 +160,7 @@ describe("while the first list comes", () => {
     let failures = 0;
     building.fail = ({ endpoint, query }) => {
       const isFailing = endpoint === "tags" && query.get("page") === "6" && ++failures === 1;
-      return isFailing
-        ? { status: 500, body: { errors: [{ status: 500, message: "Try later." }] } }
-        : undefined;
+      return isFailing ? { status: 500, body: { errors: [{ status: 500, message: "Try later." }] } } : undefined;
     };
     await virtual.clock.advance(5 * SECOND);
     expect(countOf(await virtual.events(), "tag-added")).toBe(500);
@@ -211,9 +206,7 @@ describe("the progress of the first inventory", () => {
     expect(notices).toEqual([]);
     const lines = statusLines(await statusOf(virtual), false);
     expect(lines).toContain(`  ${message}`);
-    expect(lines.find((line) => line.startsWith("source main:"))).toContain(
-      `, ${pagesRead * 100} tags so far,`,
-    );
+    expect(lines.find((line) => line.startsWith("source main:"))).toContain(`, ${pagesRead * 100} tags so far,`);
     await virtual.clock.advance(150 * SECOND);
     expect((await sourceOf(virtual)).firstInventory).toEqual({
       ...{ pagesRead: 60, pagesTotal: 60 },
@@ -231,9 +224,7 @@ describe("the progress of the first inventory", () => {
   test("is done where a list is refused, and where one is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>
-      endpoint === "hosts"
-        ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } }
-        : undefined;
+      endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
     await virtual.clock.advance(MINUTE);
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });

@@ -31,8 +31,7 @@ async function started(
   });
   await virtual.clock.advance(90 * SECOND);
   const gateways = [...virtual.simulator.world.gateways.values()];
-  const since = (fromMs: number) =>
-    lists.filter(({ atMs }) => atMs >= fromMs).map(({ site }) => Number(site));
+  const since = (fromMs: number) => lists.filter(({ atMs }) => atMs >= fromMs).map(({ site }) => Number(site));
   return { ...virtual, gateways, since };
 }
 

@@ -172,9 +172,7 @@ describe("replies of several sources", () => {
 describe("what fails", () => {
   test("a change that cannot be made is its own trouble", async () => {
     await committed();
-    const bad = outcome(
-      together.commit("b", () => Promise.reject(new Error("two values for one tag")), never),
-    );
+    const bad = outcome(together.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
     const good = commit("c", 1);
     await clock.advance(1_000);
     expect([await bad, await good]).toEqual(["two values for one tag at 1000", "durable at 1000"]);

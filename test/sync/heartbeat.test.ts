@@ -49,9 +49,7 @@ async function begin(
       ...heartbeat,
       schedules: {
         resolved_sweep: false,
-        ...Object.fromEntries(
-          ["sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 0 * * *"]),
-        ),
+        ...Object.fromEntries(["sites", "gateways", "hosts", "systems", "tags"].map((job) => [job, "0 0 * * *"])),
         alarms: "*/10 * * * *",
       },
     },

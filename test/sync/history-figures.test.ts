@@ -1,26 +1,18 @@
 import { describe, expect, test } from "vitest";
 import { createGroupTesting } from "#src/engine/sync/history/log-discovery.ts";
-import {
-  afterFailure,
-  afterResponse,
-  INITIAL_WINDOW,
-  windowValues,
-} from "#src/engine/sync/history/request-size.ts";
+import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/engine/sync/history/request-size.ts";
 import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 
 describe("group testing", () => {
   // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
-  test.each(POISON_GOALS)(
-    "$share without a log (clustered: $clustered) needs about $atMost requests",
-    (goal) => {
-      const outcomes = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
-      expect(outcomes.map((bad) => ours(bad).wrong)).toEqual([0, 0, 0, 0, 0]);
-      const requests = mean(outcomes.map((bad) => ours(bad).requests));
-      expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
-      expect(requests).toBeLessThanOrEqual(mean(outcomes.map((bad) => halving(bad).requests)));
-    },
-  );
+  test.each(POISON_GOALS)("$share without a log (clustered: $clustered) needs about $atMost requests", (goal) => {
+    const outcomes = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
+    expect(outcomes.map((bad) => ours(bad).wrong)).toEqual([0, 0, 0, 0, 0]);
+    const requests = mean(outcomes.map((bad) => ours(bad).requests));
+    expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
+    expect(requests).toBeLessThanOrEqual(mean(outcomes.map((bad) => halving(bad).requests)));
+  });
 
   test("repeats a group until it is settled, and accepts members in between", () => {
     const testing = createGroupTesting<number>(20);

@@ -129,13 +129,7 @@ describe("random responses and refusals", () => {
             continue;
           }
           const value = (atMs: number) =>
-            every === 0
-              ? atMs % 2 === 0
-                ? null
-                : undefined
-              : (atMs / FIVE_MS) % every === 0
-                ? i
-                : undefined;
+            every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
           const isFront = followsFirst === (i % 2 === 0);
           if (isFront) {
             const range = isBackingOff(held, nowMs) ? null : followingRange(held, RULES, nowMs);
@@ -388,9 +382,7 @@ describe("reasons of ranges", () => {
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
     const held: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
-    expect(openParts(held, hours(-20, 0), START)).toEqual([
-      { ...hours(-3, 0), isSingle: true, unreadable: true },
-    ]);
+    expect(openParts(held, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
     expect(answeredWithin(spans)).toEqual([hours(-20, 0)]);
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
@@ -442,9 +434,7 @@ describe("the gaps of a series", () => {
   });
 
   test("include unseen sites, lost logs and unproven series", () => {
-    expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([
-      ["out-of-scope", wishedFrom(silent), null],
-    ]);
+    expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([["out-of-scope", wishedFrom(silent), null]]);
     expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
     expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
     expect(named(recordRefusal({ ...seen, state: "unproven" }, "403", START))).toEqual([

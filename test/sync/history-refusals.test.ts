@@ -9,11 +9,7 @@ import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { divide } from "#src/engine/sync/history/choose-request.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import {
-  createHistoryPull,
-  type HistoryPull,
-  type HistoryPullOptions,
-} from "#src/engine/sync/history/pull.ts";
+import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
 import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
@@ -65,8 +61,7 @@ function trialScope(): TrialScope {
     changes,
     sees: (siteId) => !unseen.includes(siteId),
     askedAtMs: () => saidAtMs,
-    explain: async ({ siteIds }) =>
-      always ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
+    explain: async ({ siteIds }) => always ?? ([...siteIds].some((id) => unseen.includes(id)) ? "site" : "unexplained"),
     say(nowUnseen, why = null) {
       unseen = nowUnseen;
       always = why;
@@ -166,9 +161,9 @@ describe("a 403", () => {
     await follow(history, 3 * HOUR_MS);
     expect(tags.flatMap(missing)).toEqual([]);
     expect(history.progress().resolutions[0]).toMatchObject({ complete: 20, refused: 0, withoutLog: 0 });
-    expect(
-      service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until)).length,
-    ).toBeLessThan(12);
+    expect(service.asked.filter((query) => concerns("103")(query) && query.to <= isoUtc(until)).length).toBeLessThan(
+      12,
+    );
   });
 
   test("during the backfill leaves a gap with the message of the service, which is filled later", async () => {
@@ -275,9 +270,7 @@ describe("a 422 is our mistake", () => {
     await follow(history, 6 * HOUR_MS);
     expect(errors).toEqual(["the service calls a request for history wrong"]);
     expect(tags.flatMap(missing)).toEqual([]);
-    expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain(
-      "mistake",
-    );
+    expect(await metrics.registry.getSingleMetricAsString("plenum_history_refusals_total")).toContain("mistake");
     for (const id of tags) expect((await ledger(id)).state).toBe("following");
   });
 
@@ -352,10 +345,7 @@ describe("a 404 of a log", () => {
     };
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", held]] }] });
     service.trouble = ({ tagIds, from, to, resolution }) =>
-      resolution === "5m" &&
-      tagIds.includes("102") &&
-      Date.parse(from) >= fromMs - FIVE_MS &&
-      Date.parse(to) <= toMs
+      resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
         ? new NoLog("404, no log")
         : null;
     await follow(await pull({ 1: tags }, [{ ...FIVE, backfill: "0s" }]), HOUR_MS);
@@ -381,8 +371,7 @@ describe("a 404 of a log", () => {
       doneAt: null,
     };
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
-    const doneAt = async () =>
-      (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
+    const doneAt = async () => (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
     scope.say([2]);
     // The listing of sites shows it as well.

@@ -5,12 +5,7 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
-import {
-  type StoredBackfill,
-  type StoredCut,
-  type StoredHistory,
-  syncSet,
-} from "#src/engine/sync/snapshot.ts";
+import { type StoredBackfill, type StoredCut, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
@@ -46,9 +41,7 @@ function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false,
   for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < LAST; atMs += stepMs)
     if (!isSilent(atMs)) all.push({ atMs, value: (atMs / FIVE_MS) % 97, knownFromMs: atMs + FIVE_MS });
   service.truth.set(`${id} 5m`, all);
-  const months = ["2026-07", "2026-08", "2026-09", "2026-10", "2026-11"].map((month) =>
-    Date.parse(`${month}-01`),
-  );
+  const months = ["2026-07", "2026-08", "2026-09", "2026-10", "2026-11"].map((month) => Date.parse(`${month}-01`));
   service.truth.set(
     `${id} 1mo`,
     months.filter((atMs) => atMs + 31 * DAY_MS > fromMs).map((atMs) => ({ atMs, value: 1, knownFromMs: 0 })),
@@ -156,39 +149,31 @@ describe("a service that cuts its responses without an error", () => {
     expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
   });
 
-  test.each(cuts)(
-    "loses nothing of buckets that closed while the worker was stopped: %s",
-    async (_, shorten) => {
-      const tags = ids(20);
-      for (const id of tags) logged(id, START - DAY_MS);
-      await runOnce(await pull(tags, { backfill: "0s" }));
-      service.shorten = shorten;
-      await clock.advance(10 * DAY_MS);
-      const history = await pull(tags, { backfill: "0s" });
-      await runOnce(history);
-      await followFor(clock, history, 30 * 60_000);
-      expect(missing(tags, 0)).toEqual([]);
-    },
-  );
+  test.each(cuts)("loses nothing of buckets that closed while the worker was stopped: %s", async (_, shorten) => {
+    const tags = ids(20);
+    for (const id of tags) logged(id, START - DAY_MS);
+    await runOnce(await pull(tags, { backfill: "0s" }));
+    service.shorten = shorten;
+    await clock.advance(10 * DAY_MS);
+    const history = await pull(tags, { backfill: "0s" });
+    await runOnce(history);
+    await followFor(clock, history, 30 * 60_000);
+    expect(missing(tags, 0)).toEqual([]);
+  });
 
-  test.each(cuts.slice(0, 5))(
-    "loses nothing where the worker is stopped again and again: %s",
-    async (_, shorten) => {
-      service.shorten = shorten;
-      const tags = ids(5);
-      for (const id of tags) logged(id, LONG_AGO);
-      for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
-      await runOnce(await pull(tags));
-      expect(missing(tags, BACKFILL_MS)).toEqual([]);
-    },
-  );
+  test.each(cuts.slice(0, 5))("loses nothing where the worker is stopped again and again: %s", async (_, shorten) => {
+    service.shorten = shorten;
+    const tags = ids(5);
+    for (const id of tags) logged(id, LONG_AGO);
+    for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
+    await runOnce(await pull(tags));
+    expect(missing(tags, BACKFILL_MS)).toEqual([]);
+  });
 
   test("gets a single request for an end that it refuses, which then has no log", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
     service.trouble = ({ resolution, from }) =>
-      resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS
-        ? new NoLog("404, no log")
-        : null;
+      resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS ? new NoLog("404, no log") : null;
     const history = await pull(ids(20));
     await runOnce(history);
     expect(missing(ids(20), BACKFILL_MS)).toEqual([]);
@@ -219,8 +204,7 @@ describe("a service that does not cut", () => {
       const kind = place % 10;
       const spread = place * 7 * FIVE_MS;
       if (kind === 1) logged(id, START - 7 * DAY_MS - spread);
-      else if (kind === 2)
-        logged(id, LONG_AGO, (at) => at > START - 20 * DAY_MS && at < START - 4 * DAY_MS - spread);
+      else if (kind === 2) logged(id, LONG_AGO, (at) => at > START - 20 * DAY_MS && at < START - 4 * DAY_MS - spread);
       else if (kind === 3 || kind === 4) logged(id, LONG_AGO, (at) => at > START - 9 * DAY_MS);
       else logged(id, LONG_AGO, () => false, kind === 5 ? HOUR_MS : FIVE_MS);
     }

@@ -43,30 +43,19 @@ const RULES: SeriesRules = {
 };
 const at = (hours: number) => START + hours * HOUR_MS;
 const range = (from: number, to: number) => ({ fromMs: at(from), toMs: at(to) });
-const span = (
-  from: number,
-  to: number,
-  why: LedgerRange["why"],
-  more: Partial<LedgerRange> = {},
-): LedgerRange => ({
+const span = (from: number, to: number, why: LedgerRange["why"], more: Partial<LedgerRange> = {}): LedgerRange => ({
   ...range(from, to),
   why,
   ...more,
 });
 const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
 const told = (spans: ReturnType<typeof withRanges>) =>
-  spans.map(({ from, to, why }) => [
-    (Date.parse(from) - START) / HOUR_MS,
-    (Date.parse(to) - START) / HOUR_MS,
-    why,
-  ]);
+  spans.map(({ from, to, why }) => [(Date.parse(from) - START) / HOUR_MS, (Date.parse(to) - START) / HOUR_MS, why]);
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   withRanges(storedRanges(before), spans, "5m");
 
 describe("new statements about a known range", () => {
-  test.each<
-    [string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]
-  >([
+  test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
     ["values beat a silence", "null", {}, "points", {}, true],
     ["a silence leaves values", "points", {}, "null", {}, false],
     ["a silence that was answered beats a word", "null", { said: "empty" }, "null", {}, true],
@@ -221,16 +210,12 @@ describe("a ledger has a limit", () => {
     const apart = Array.from({ length: RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
     const kept = withRanges([], [...apart, shorter, one, other], "5m");
-    expect(kept).toEqual(
-      storedRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]),
-    );
+    expect(kept).toEqual(storedRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]));
   });
 
   test("above which the shortest refusal is dropped if no silence touches a value", () => {
     const apart = Array.from({ length: RANGES_MAX }, (_, n) =>
-      n % 2 === 0
-        ? span(100 * n, 100 * n + 1, "null")
-        : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
+      n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
     const kept = withRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
     expect(kept).toHaveLength(RANGES_MAX);
@@ -370,9 +355,7 @@ describe("following", () => {
   });
 
   test("emits a value as new, as revised or not at all", () => {
-    const points = Points.of([
-      ...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)],
-    ]);
+    const points = Points.of([...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)]]);
     const before = new Map<number, number | null>([
       [at(46), 1],
       [at(45), 4],
@@ -406,9 +389,7 @@ describe("the past", () => {
 
   test("emits points that were not fetched, each timestamp once", () => {
     const known = { ...held, spans: storedRanges([span(2, 4, "points")]) };
-    const points = Points.of([
-      ...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)],
-    ]);
+    const points = Points.of([...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)]]);
     const settled = settlePast(known, points, range(0, 6));
     expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
     expect([...settled.revised]).toEqual([]);

@@ -103,8 +103,7 @@ const refusedIn = ({ spans }: StoredHistory) =>
     .map(({ from, to, times, reason }) => `${from.slice(5, 16)} ${to.slice(5, 16)} ${times} ${reason}`);
 
 const told = () => toldPoints(store.events as readonly AnyEvent[]);
-const sealed = () =>
-  store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact);
+const sealed = () => store.events.filter(({ type }) => type === "day-sealed").map(({ data }) => data as DaySealedFact);
 
 /** Buckets of the last day and of what has closed since that a tag has not told. */
 function missing(id: string): readonly string[] {
@@ -128,10 +127,7 @@ describe("an unreadable measurement", () => {
     expect(missing("1")).toEqual(["11-01T12:00", "11-02T06:10"]);
     expect(missing("2")).toEqual([]);
     const held = await ledger("1");
-    expect(refusedIn(held)).toEqual([
-      "11-01T12:00 11-01T12:05 2 unreadable",
-      "11-02T06:10 11-02T06:15 2 unreadable",
-    ]);
+    expect(refusedIn(held)).toEqual(["11-01T12:00 11-01T12:05 2 unreadable", "11-02T06:10 11-02T06:15 2 unreadable"]);
     // Following goes on behind it.
     expect(held.watermark >= isoUtc(clock.now() - 25 * MINUTE_MS)).toBe(true);
     expect(await refusals()).toEqual([["unreadable", expect.any(Number)]]);
@@ -231,9 +227,7 @@ test("a completely unreadable log does not affect the other tags of the reply", 
   const until = START + HOUR_MS;
   service.shorten = (logs) =>
     logs.map((log) =>
-      log.id === "1" && clock.now() < until
-        ? { ...log, measurements: [], unreadable: { timesMs: null, said } }
-        : log,
+      log.id === "1" && clock.now() < until ? { ...log, measurements: [], unreadable: { timesMs: null, said } } : log,
     );
   const { follow } = await pull(["1", "2"]);
   await follow(HOUR_MS);
@@ -263,9 +257,8 @@ test("an unreadable total is refused, and emitted when it is readable", async ()
   );
   await follow(HOUR_MS);
   const count = (id: string) =>
-    store.events.filter(
-      ({ type, data }) => type === "tag-total" && (data as { tag: { id: string } }).tag.id === id,
-    ).length;
+    store.events.filter(({ type, data }) => type === "tag-total" && (data as { tag: { id: string } }).tag.id === id)
+      .length;
   expect([count("1"), count("2")]).toEqual([0, 1]);
   expect((await ledger("1", "1h total")).refusal).toMatchObject({ said: WORDS, reason: "unreadable" });
   expect(await refusals()).toEqual([["unreadable", expect.any(Number)]]);

@@ -8,11 +8,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import {
-  createHistoryPull,
-  type HistoryPull,
-  type HistoryPullOptions,
-} from "#src/engine/sync/history/pull.ts";
+import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -73,11 +69,7 @@ function logEvery5m(
   }
 }
 
-async function pull(
-  tags: readonly string[],
-  classes: readonly unknown[],
-  more: Partial<HistoryPullOptions> = {},
-) {
+async function pull(tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) {
   await inventory(
     store,
     "trial",
@@ -135,8 +127,7 @@ function expectComplete(
     const truth = versions(service.truth, id, "5m", clock.now());
     const known = told.values.get(`${id} 5m`) ?? new Map();
     for (const at of new Set([...truth.keys(), ...known.keys()])) {
-      if (at < fromMs || at >= toMs || (truth.has(at) && known.has(at) && known.get(at) === truth.get(at)))
-        continue;
+      if (at < fromMs || at >= toMs || (truth.has(at) && known.has(at) && known.get(at) === truth.get(at))) continue;
       wrong.push(`${id} ${new Date(at).toISOString()}: told ${known.get(at)}, is ${truth.get(at)}`);
     }
   }
@@ -155,12 +146,7 @@ describe("live following", () => {
     const history = await pull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
     const told = toldPoints(await events());
-    expectComplete(
-      told,
-      tags,
-      START,
-      Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS,
-    );
+    expectComplete(told, tags, START, Math.floor((clock.now() - 2 * MINUTE_MS) / FIVE_MS) * FIVE_MS - 15 * MINUTE_MS);
     expect(told.facts.every((fact) => fact.origin === "live" && !fact.revised)).toBe(true);
     const latest = Math.max(...[...(told.values.get("101 5m") ?? [])].map(([at]) => at));
     expect(latest + FIVE_MS + 2 * MINUTE_MS).toBeLessThanOrEqual(clock.now());
@@ -177,8 +163,7 @@ describe("live following", () => {
     const bulk = service.asked.filter((query) => query.resolution === "5m");
     expect(bulk.every((query) => query.tagIds.length === 20)).toBe(true);
     expect(bulk.length).toBeLessThanOrEqual(10);
-    for (const query of service.asked)
-      expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
+    for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
   test("continues where it was after a restart, also a long one, in windows", async () => {
@@ -215,9 +200,7 @@ describe("live following", () => {
     const bucket = START + 2 * HOUR_MS;
     const [five, six] = [5, 6];
     for (const [i, value] of [five, six, five, six].entries()) {
-      service.truth
-        .get("101 5m")
-        ?.push({ atMs: bucket, value, knownFromMs: bucket + FIVE_MS + i * FIVE_MS + 1 });
+      service.truth.get("101 5m")?.push({ atMs: bucket, value, knownFromMs: bucket + FIVE_MS + i * FIVE_MS + 1 });
     }
     await follow(await pull(tags, [{ ...FIVE, every: "5m" }]), 4 * HOUR_MS, FIVE_MS);
     expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
@@ -279,9 +262,7 @@ describe("failures", () => {
     const before = service.asked.length;
     const history = await pull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
-    const spoilt = service.asked
-      .slice(before)
-      .filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
+    const spoilt = service.asked.slice(before).filter(({ tagIds }) => tagIds.some((id) => service.withoutLog.has(id)));
     expect(spoilt).toEqual([]);
     expect(history.progress().resolutions[0]?.withoutLog).toBe(4);
     service.withoutLog.delete("107");
@@ -300,9 +281,7 @@ describe("failures", () => {
     service.withoutLog.add("109");
     const before = service.asked.length;
     await follow(history, 3 * HOUR_MS);
-    expect(
-      service.asked.slice(before).filter(({ tagIds }) => tagIds.includes("109")).length,
-    ).toBeLessThanOrEqual(5);
+    expect(service.asked.slice(before).filter(({ tagIds }) => tagIds.includes("109")).length).toBeLessThanOrEqual(5);
     expectComplete(
       toldPoints(await events()),
       tags.filter((id) => id !== "109"),
@@ -321,10 +300,7 @@ describe("failures", () => {
       points.filter(({ atMs }) => atMs < gap.from || atMs >= gap.to),
     );
     service.trouble = ({ tagIds, from, to, resolution }) =>
-      resolution === "5m" &&
-      tagIds.includes("101") &&
-      Date.parse(from) >= gap.from &&
-      Date.parse(to) <= gap.to
+      resolution === "5m" && tagIds.includes("101") && Date.parse(from) >= gap.from && Date.parse(to) <= gap.to
         ? new NoLog("404")
         : null;
     await follow(await pull(tags, [{ ...FIVE, backfill: "30d" }], { valuesMax: 500 }), HOUR_MS);
@@ -427,75 +403,70 @@ describe("days in local time", () => {
 
 describe("random failures", () => {
   const seeds =
-    process.env.PLENUM_SEED === undefined
-      ? sized([1, 2, 3, 4, 7, 31], [31])
-      : [Number(process.env.PLENUM_SEED)];
+    process.env.PLENUM_SEED === undefined ? sized([1, 2, 3, 4, 7, 31], [31]) : [Number(process.env.PLENUM_SEED)];
 
-  test.each(seeds)(
-    "late data, 404s, 504s and kills: nothing missing, nothing twice (PLENUM_SEED=%i)",
-    async (seed) => {
-      const random = randomFrom(seed);
-      const tags = ids(23);
-      const span = 4 * DAY_MS;
-      logEvery5m(tags, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
-      // A tenth comes late, by up to a day; some of that first with another value; some buckets never come.
-      for (const [key, points] of service.truth) {
-        if (!key.endsWith("5m")) continue;
-        for (const [i, point] of points.entries()) {
-          if (random() < 0.02) points[i] = { ...point, value: null };
-          if (random() >= 0.1) continue;
-          const knownFromMs = point.atMs + FIVE_MS + random() * 0.95 * DAY_MS;
-          if (random() < 0.5) points.push({ atMs: point.atMs, value: -i, knownFromMs });
-          else points[i] = { ...point, knownFromMs };
-        }
-        service.truth.set(
-          key,
-          points.filter(() => random() > 0.01),
-        );
+  test.each(seeds)("late data, 404s, 504s and kills: nothing missing, nothing twice (PLENUM_SEED=%i)", async (seed) => {
+    const random = randomFrom(seed);
+    const tags = ids(23);
+    const span = 4 * DAY_MS;
+    logEvery5m(tags, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
+    // A tenth comes late, by up to a day; some of that first with another value; some buckets never come.
+    for (const [key, points] of service.truth) {
+      if (!key.endsWith("5m")) continue;
+      for (const [i, point] of points.entries()) {
+        if (random() < 0.02) points[i] = { ...point, value: null };
+        if (random() >= 0.1) continue;
+        const knownFromMs = point.atMs + FIVE_MS + random() * 0.95 * DAY_MS;
+        if (random() < 0.5) points.push({ atMs: point.atMs, value: -i, knownFromMs });
+        else points[i] = { ...point, knownFromMs };
       }
-      for (const id of tags) if (random() < 0.1) service.withoutLog.add(id);
-      service.valuesMax = 1_500 + Math.floor(random() * 6_000);
-      service.ends = { from: random() < 0.5, to: random() < 0.5 };
-      service.trouble = () => (random() < 0.05 ? new Retryable("504") : null);
-
-      const classes = [{ ...FIVE, every: "30m", backfill: "2d" }];
-      const mortal = (): Store => {
-        let left = Math.floor(random() * 30);
-        return {
-          ...store,
-          document: (set, key) => store.document(set, key),
-          documents: (set) => store.documents(set),
-          async commit(change) {
-            if (left-- === 0) {
-              // Killed just before or just after the transaction.
-              if (random() < 0.5) await store.commit(change);
-              throw new Error("killed");
-            }
-            return store.commit(change);
-          },
-        } as Store;
-      };
-      await inventory(
-        store,
-        "trial",
-        tags.map((id) => tagNamed(id)),
+      service.truth.set(
+        key,
+        points.filter(() => random() > 0.01),
       );
-      while (clock.now() < START + span) {
-        const history = await pull(tags, classes, { store: mortal() });
-        for (let i = 0; i < 6; i++) {
-          if ((await runOnce(history)) instanceof Error && random() < 0.7) break;
-          await clock.advance(30 * MINUTE_MS);
-        }
+    }
+    for (const id of tags) if (random() < 0.1) service.withoutLog.add(id);
+    service.valuesMax = 1_500 + Math.floor(random() * 6_000);
+    service.ends = { from: random() < 0.5, to: random() < 0.5 };
+    service.trouble = () => (random() < 0.05 ? new Retryable("504") : null);
+
+    const classes = [{ ...FIVE, every: "30m", backfill: "2d" }];
+    const mortal = (): Store => {
+      let left = Math.floor(random() * 30);
+      return {
+        ...store,
+        document: (set, key) => store.document(set, key),
+        documents: (set) => store.documents(set),
+        async commit(change) {
+          if (left-- === 0) {
+            // Killed just before or just after the transaction.
+            if (random() < 0.5) await store.commit(change);
+            throw new Error("killed");
+          }
+          return store.commit(change);
+        },
+      } as Store;
+    };
+    await inventory(
+      store,
+      "trial",
+      tags.map((id) => tagNamed(id)),
+    );
+    while (clock.now() < START + span) {
+      const history = await pull(tags, classes, { store: mortal() });
+      for (let i = 0; i < 6; i++) {
+        if ((await runOnce(history)) instanceof Error && random() < 0.7) break;
+        await clock.advance(30 * MINUTE_MS);
       }
-      service.trouble = () => null;
-      const history = await pull(tags, classes);
-      await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
-      const logged = tags.filter((id) => !service.withoutLog.has(id));
-      // A day late, and read again once a day.
-      const settledUntil = clock.now() - 2.1 * DAY_MS;
-      expectComplete(toldPoints(await events()), logged, START - 1.9 * DAY_MS, settledUntil);
-    },
-  );
+    }
+    service.trouble = () => null;
+    const history = await pull(tags, classes);
+    await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
+    const logged = tags.filter((id) => !service.withoutLog.has(id));
+    // A day late, and read again once a day.
+    const settledUntil = clock.now() - 2.1 * DAY_MS;
+    expectComplete(toldPoints(await events()), logged, START - 1.9 * DAY_MS, settledUntil);
+  });
 });
 
 describe("a request of `plenum backfill`", () => {

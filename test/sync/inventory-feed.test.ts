@@ -140,9 +140,7 @@ describe("inventories", () => {
     if (gateway === undefined) throw new Error("site 4 has no gateway");
     simulator.control.setGateway(gateway.id, false);
     await clock.advance(12 * MINUTE);
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([
-      `site/4/gateway/${gateway.id}`,
-    ]);
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/4/gateway/${gateway.id}`]);
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
@@ -157,9 +155,7 @@ describe("inventories", () => {
     await clock.advance(12 * MINUTE);
     // The poll is still waiting for site 4.
     expect(trial.polls.filter(({ job }) => job === "gateways").at(-1)?.outcome).toBe("overlap");
-    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([
-      `site/2/gateway/${gateway.id}`,
-    ]);
+    expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gateway.id}`]);
   });
 
   test("a gateway that goes and comes back says what hangs on it, and whether that is the whole site", async () => {
@@ -170,9 +166,7 @@ describe("inventories", () => {
     for (const { id } of gateways) simulator.control.setGateway(id, true);
     await clock.advance(12 * MINUTE);
     const told = new Map(
-      trial
-        .events("gateway-offline", "gateway-online")
-        .map((event) => [`${event.type} ${event.subject}`, event.data]),
+      trial.events("gateway-offline", "gateway-online").map((event) => [`${event.type} ${event.subject}`, event.data]),
     );
     expect(told.size).toBe(2 * gateways.length);
     const hosts = [...simulator.world.hosts.values()];

@@ -47,8 +47,7 @@ async function started() {
   await trial.start();
 }
 
-const told = (kind: "tag-added" | "tag-changed" | "tag-removed") =>
-  trial.events(kind).map(({ subject }) => subject);
+const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => trial.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
   test("is told and held part by part, each tag once with its document, in the order of the list", async () => {
@@ -78,8 +77,7 @@ describe("a long list of tags", () => {
     let withTags = 0;
     // Every second commit fails, until all is told.
     trial.store.commit = (change) => {
-      const isFailing =
-        (change.events ?? []).some(({ type }) => type === "tag-added") && ++withTags % 2 === 0;
+      const isFailing = (change.events ?? []).some(({ type }) => type === "tag-added") && ++withTags % 2 === 0;
       return isFailing ? Promise.reject(new Error("The disk is full.")) : commit(change);
     };
     await trial.clock.advance(2_000);

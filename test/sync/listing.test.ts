@@ -8,10 +8,7 @@ interface Item {
   readonly value?: number;
 }
 
-async function* list(
-  pages: readonly (readonly string[])[],
-  totals: readonly number[],
-): AsyncGenerator<Page<Item>> {
+async function* list(pages: readonly (readonly string[])[], totals: readonly number[]): AsyncGenerator<Page<Item>> {
   for (const [index, ids] of pages.entries()) {
     yield {
       items: ids.map((id) => ({ id })),
@@ -68,9 +65,7 @@ describe("a listing is complete only when", () => {
   });
 
   test.each([1, 2, 3])("a failure on page %i is a failure, and no list at all", async (at) => {
-    await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow(
-      "The connection broke.",
-    );
+    await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
   });
 });
 

@@ -40,9 +40,7 @@ test("a lost site is told as that, once, within a minute; also over a restart; a
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
   const report = await reportOf(virtual);
   expect(report.notices).toEqual([
-    expect.stringMatching(
-      /^main, site 1, since 2026-06-01T\S+: The token does not see site 1 \(.+\) any more/,
-    ),
+    expect.stringMatching(/^main, site 1, since 2026-06-01T\S+: The token does not see site 1 \(.+\) any more/),
   ]);
   expect(report.sources[0]).toMatchObject({ unavailable: [], setAside: [], leftOut: [] });
 

@@ -49,9 +49,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
   }
 
   /** What a set will hold; nothing is taken over before the whole commit is known to be possible. */
-  function changed(
-    documents: readonly DocumentChange[],
-  ): ReadonlyMap<string, ReadonlyMap<string, string | null>> {
+  function changed(documents: readonly DocumentChange[]): ReadonlyMap<string, ReadonlyMap<string, string | null>> {
     const all = new Map<string, Map<string, string | null>>();
     for (const { set, put = [], insert = [], remove = [] } of documents) {
       const change = all.get(set) ?? new Map<string, string | null>();
@@ -119,8 +117,7 @@ export function createMemoryStore(now: () => number = () => 0): MemoryStore {
       return committed;
     },
     // In no hurry to wait: nothing here reaches a disk.
-    putDeferred: async (set, key, value) =>
-      void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
+    putDeferred: async (set, key, value) => void (await self.commit({ documents: [{ set, put: [[key, value]] }] })),
     version: async (set) => versions.get(set) ?? 0,
     // Every commit counts, and what the outbox does goes through it.
     changes: async () => commits + (await inner.changes()),

@@ -1,10 +1,5 @@
 import { describe, expect, test } from "vitest";
-import {
-  type ClassDemand,
-  createDemand,
-  overloadFactor,
-  slotsPerSlot,
-} from "#src/engine/sync/plan/overload.ts";
+import { type ClassDemand, createDemand, overloadFactor, slotsPerSlot } from "#src/engine/sync/plan/overload.ts";
 import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/report.ts";
 import { wish } from "./wish.ts";
 
@@ -86,8 +81,7 @@ describe("what rooms ask of one quota", () => {
   });
 
   test("is kept for firm classes up to four fifths", () => {
-    const kept = (tags: number) =>
-      overloadFactor([wish("firm", tags, 60, { firm: true })], 3_000, 20).firmKept;
+    const kept = (tags: number) => overloadFactor([wish("firm", tags, 60, { firm: true })], 3_000, 20).firmKept;
     expect([kept(320), kept(321)]).toEqual([true, false]);
   });
 });

@@ -4,12 +4,7 @@ import { type ClassFacts, type PlanFacts, planReport } from "#src/engine/sync/pl
 
 const NOW_MS = Date.parse("2026-11-02T06:00:00Z");
 
-const readClass = (
-  name: string,
-  tags: number,
-  everyS: number,
-  more: Partial<ClassFacts> = {},
-): ClassFacts => ({
+const readClass = (name: string, tags: number, everyS: number, more: Partial<ClassFacts> = {}): ClassFacts => ({
   name,
   tags,
   allTags: tags,
@@ -208,20 +203,17 @@ describe("what was measured", () => {
     [900, 902, false],
     [900, 904, true],
     [86_400, 90_000, true],
-  ])(
-    "a wish of %i s and an age of %s s: older than wished is %s, as the shown figures are",
-    (wished, age, older) => {
-      const measuredMs = age === null ? null : age * 1_000;
-      for (const tags of [10, 100_000]) {
-        const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
-        expect(plan.classes[0]?.olderThanWished).toBe(older);
-        const lines = planLines(plan).join("\n");
-        expect(lines.includes("values became older than wished: one ")).toBe(older);
-        expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
-        expect(lines.includes("It fits")).toBe(plan.fits);
-      }
-    },
-  );
+  ])("a wish of %i s and an age of %s s: older than wished is %s, as the shown figures are", (wished, age, older) => {
+    const measuredMs = age === null ? null : age * 1_000;
+    for (const tags of [10, 100_000]) {
+      const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
+      expect(plan.classes[0]?.olderThanWished).toBe(older);
+      const lines = planLines(plan).join("\n");
+      expect(lines.includes("values became older than wished: one ")).toBe(older);
+      expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
+      expect(lines.includes("It fits")).toBe(plan.fits);
+    }
+  });
 });
 
 describe("the poll of active alarms", () => {

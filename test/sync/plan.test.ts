@@ -86,11 +86,7 @@ describe("the next group", () => {
   });
 
   test("when more must go than fit, the largest bunch is torn, not the smallest kept waiting for ever", () => {
-    const tags = [
-      ...crowd(3, 9_000, 10_000, "a"),
-      ...crowd(17, 12_000, 12_000, "b"),
-      ...crowd(3, 15_000, 15_000, "c"),
-    ];
+    const tags = [...crowd(3, 9_000, 10_000, "a"), ...crowd(17, 12_000, 12_000, "b"), ...crowd(3, 15_000, 15_000, "c")];
     const { group } = planGroup(tags, 0, RULES);
     const taken = (prefix: string) => group.filter((id) => id.startsWith(prefix)).length;
     expect([taken("a"), taken("b"), taken("c")]).toEqual([3, 14, 3]);
@@ -107,9 +103,7 @@ describe("the next group", () => {
     expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
     const ordinary = crowd(21, 54_000, 60_000);
     expect(planGroup(ordinary, 0, RULES).group).toEqual([]);
-    expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(
-      ordinary.slice(0, 20).map(({ id }) => id),
-    );
+    expect(planGroup([...underWay, ...ordinary], 0, RULES).group).toEqual(ordinary.slice(0, 20).map(({ id }) => id));
     // As if its reply came now: it is back in the second slot, and leaves the first to the other.
     const away = { ...tag("away", 6_000, 6_000), underWay: true };
     expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
@@ -166,11 +160,7 @@ describe("the next group", () => {
   });
 
   test("reads the unread first, the short intervals before the long, without being told to hurry", () => {
-    const tags = [
-      ...crowd(15, 0, 60_000, "done"),
-      tag("hourly", null, 3_600_000),
-      tag("minutely", null, 60_000),
-    ];
+    const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
     expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
@@ -300,11 +290,7 @@ describe("when the wishes exceed the quota", () => {
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
     const mixed = overloadFactor(
-      [
-        wish("firm", 200, 60, { firm: true }),
-        wish("high", 400, 60, { importance: 4 }),
-        wish("low", 2_000, 300),
-      ],
+      [wish("firm", 200, 60, { firm: true }), wish("high", 400, 60, { importance: 4 }), wish("low", 2_000, 300)],
       3_000,
       20,
     );
@@ -314,19 +300,13 @@ describe("when the wishes exceed the quota", () => {
   });
 
   test("firm classes that ask for everything are not kept, and that is said", () => {
-    const { firmKept, factors } = overloadFactor(
-      [wish("firm", 400, 60, { firm: true }), wish("b", 20, 60)],
-      3_000,
-      20,
-    );
+    const { firmKept, factors } = overloadFactor([wish("firm", 400, 60, { firm: true }), wish("b", 20, 60)], 3_000, 20);
     expect(firmKept).toBe(false);
     expect(factors.get("firm")).toBeGreaterThan(1);
   });
 
   test("a tag that cannot be read is asked less often, at most ten times less", () => {
-    expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([
-      1, 1, 2, 4, 10,
-    ]);
+    expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);
   });
 });

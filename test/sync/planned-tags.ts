@@ -1,11 +1,5 @@
 import { planGroup as planColumns } from "#src/engine/sync/plan/group.ts";
-import {
-  type Apart,
-  NEVER_MS,
-  type Plan,
-  type PlannedTags,
-  type PlanRules,
-} from "#src/engine/sync/plan/planned.ts";
+import { type Apart, NEVER_MS, type Plan, type PlannedTags, type PlanRules } from "#src/engine/sync/plan/planned.ts";
 
 /** A tag of a plan as tests write it: one object for each, in place of columns. */
 export interface PlannedTag {

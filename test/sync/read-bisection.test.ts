@@ -9,23 +9,11 @@ import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
 import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
-import {
-  type StoredLeftOut,
-  type StoredQuarantine,
-  type StoredValue,
-  syncSet,
-} from "#src/engine/sync/snapshot.ts";
+import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
 import { liveTag } from "#src/engine/sync/work.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import {
-  createTrialQuota,
-  followFor,
-  inventory,
-  tagNamed,
-  trialMetrics,
-  trialSource,
-} from "./trial-building.ts";
+import { createTrialQuota, followFor, inventory, tagNamed, trialMetrics, trialSource } from "./trial-building.ts";
 
 /** Live values when the service contradicts itself: unreadable values, changed types, nulls of many tags at once. */
 
@@ -49,11 +37,7 @@ const UNREADABLE = Symbol("unreadable");
 type Served = TagValue | typeof UNREADABLE;
 
 /** Tags of one site, read every 30 s; `serve` says what the service has of a tag in a reply for this group. */
-async function rig(
-  count: number,
-  unit: string | null,
-  serve: (id: string, group: readonly string[]) => Served,
-) {
+async function rig(count: number, unit: string | null, serve: (id: string, group: readonly string[]) => Served) {
   const ids = Array.from({ length: count }, (_, n) => String(101 + n));
   await inventory(
     store,
@@ -114,17 +98,13 @@ describe("an unreadable value", () => {
     isReadable = false;
     await run(100_000);
     const reason = 'Its value is the text "--".';
-    expect([...(await leftOut())]).toEqual([
-      ["101", { since: expect.any(String), kind: "unreadable", reason }],
-    ]);
+    expect([...(await leftOut())]).toEqual([["101", { since: expect.any(String), kind: "unreadable", reason }]]);
     for (const { data } of await events("101")) expect([data.value, data.quality]).toEqual([20, "good"]);
     const held = await store.document<StoredValue>(documentSet("value", "trial"), "101");
     expect(held).toMatchObject({ value: 20, quality: "good" });
     expect(held?.nulls).toBeUndefined();
     expect(liveTag(reads, "101", clock)?.reasons).toContainEqual(
-      expect.stringMatching(
-        /^The replies have had no usable value of it since .*Z\. Its value is the text "--"\.$/,
-      ),
+      expect.stringMatching(/^The replies have had no usable value of it since .*Z\. Its value is the text "--"\.$/),
     );
     isReadable = true;
     await run(400_000);
@@ -132,9 +112,7 @@ describe("an unreadable value", () => {
   });
 
   test("is requested singly, and stays single for a time where it is readable then", async () => {
-    const { run, requests } = await rig(20, "°C", (id, group) =>
-      id === "105" && group.length > 1 ? UNREADABLE : 20,
-    );
+    const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
     const own = requests.filter((group) => group.includes("105"));
     expect(own[0]).toHaveLength(20);
@@ -188,9 +166,7 @@ describe("types of more than a third of a reply that change at once", () => {
     expect(reads.suddenChanges()).toEqual([]);
     while (round < 2) await run(1_000);
     await run(1_000);
-    expect(reads.suddenChanges()).toEqual([
-      { what: "types", siteIds: [1], since: expect.any(String), tags: 7 },
-    ]);
+    expect(reads.suddenChanges()).toEqual([{ what: "types", siteIds: [1], since: expect.any(String), tags: 7 }]);
     expect(warned(/more than a third/)).toBe(1);
     while (round < 4) await run(1_000);
     await run(1_000);
@@ -240,18 +216,14 @@ describe("types of more than a third of a reply that change at once", () => {
 describe("values of a site that turn null at once", () => {
   test("are published as bad, said in the status, and a reason to read its list of gateways", async () => {
     let isGone = false;
-    const { run, reads, onSuddenNulls, warned } = await rig(20, "°C", (id) =>
-      isGone && id <= "105" ? null : 20,
-    );
+    const { run, reads, onSuddenNulls, warned } = await rig(20, "°C", (id) => (isGone && id <= "105" ? null : 20));
     await run(60_000);
     expect(onSuddenNulls).not.toHaveBeenCalled();
     isGone = true;
     await run(35_000);
     expect(onSuddenNulls).toHaveBeenCalledWith(1);
     expect((await events("101")).at(-1)?.data).toMatchObject({ value: null, quality: "bad" });
-    expect(reads.suddenChanges()).toEqual([
-      { what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 },
-    ]);
+    expect(reads.suddenChanges()).toEqual([{ what: "nulls", siteIds: [1], since: expect.any(String), tags: 5 }]);
     const calls = onSuddenNulls.mock.calls.length;
     await run(120_000);
     // Nulls that stay are no news.
@@ -269,9 +241,7 @@ describe("values of a site that turn null at once", () => {
     [1, 1, false],
   ])("of %i tags %i null ones are noticed: %s", async (count, gone, isNoticed) => {
     let isGone = false;
-    const { run, ids, onSuddenNulls } = await rig(count, "°C", (id) =>
-      isGone && ids.indexOf(id) < gone ? null : 20,
-    );
+    const { run, ids, onSuddenNulls } = await rig(count, "°C", (id) => (isGone && ids.indexOf(id) < gone ? null : 20));
     await run(60_000);
     isGone = true;
     await run(60_000);

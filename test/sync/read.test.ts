@@ -86,8 +86,7 @@ function building(
 /** History that takes every slot that the live reads let pass. */
 let takeRest: (signal: AbortSignal) => Promise<void>;
 
-const all = (value: TagValue) => (group: readonly string[]) =>
-  Object.fromEntries(group.map((id) => [id, value]));
+const all = (value: TagValue) => (group: readonly string[]) => Object.fromEntries(group.map((id) => [id, value]));
 
 async function live(
   source: LiveReadOptions["source"],
@@ -284,8 +283,7 @@ describe("the loop", () => {
       expect(reads.known("101")).toMatchObject({ lastMs: null, countedMs: 60_100 });
       await runFor(reads, 599_000);
       const lately = asked.slice(before).flat();
-      for (const id of ids(25))
-        expect(lately.filter((each) => each === id).length, id).toBeGreaterThanOrEqual(9);
+      for (const id of ids(25)) expect(lately.filter((each) => each === id).length, id).toBeGreaterThanOrEqual(9);
       expect(asked.length - before).toBeLessThanOrEqual(26);
       // A slot lies between two requests.
       expect(reads.status().freshness[0]?.achievedMs).toBeLessThanOrEqual(63_000);
@@ -357,18 +355,14 @@ describe("the loop", () => {
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
   ])("suspects no tag of %s", async (_, failure) => {
     let fails = true;
-    const { source, asked } = building((group) =>
-      fails ? Promise.reject(failure()) : (all(1)(group) as never),
-    );
+    const { source, asked } = building((group) => (fails ? Promise.reject(failure()) : (all(1)(group) as never)));
     const reads = await live(source, ids(60));
     expect(await runFor(reads, 10_000)).toEqual(failure());
     expect(ids(60).map((id) => reads.known(id)?.apart)).toEqual(Array(60).fill(null));
     fails = false;
     const before = asked.length;
     await runFor(reads, 15_000);
-    expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([
-      20, 20, 20,
-    ]);
+    expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
   test("a service that failed whatever was asked leaves no tag under suspicion", async () => {
@@ -414,9 +408,7 @@ describe("the loop", () => {
 
 describe("a tag that makes its group fail", () => {
   const refusing = (bad: ReadonlySet<string>, error: () => Error) =>
-    building((group) =>
-      group.some((id) => bad.has(id)) ? Promise.reject(error()) : (all(1)(group) as never),
-    );
+    building((group) => (group.some((id) => bad.has(id)) ? Promise.reject(error()) : (all(1)(group) as never)));
 
   test.each([
     ["404", () => new Rejected("404")],
@@ -434,9 +426,7 @@ describe("a tag that makes its group fail", () => {
   test("costs one extra request when the service names it", async () => {
     const { source, asked } = building((group) =>
       group.includes("107")
-        ? Promise.reject(
-            new ConfigError("422", { reason: "validation", field: `tags.${group.indexOf("107")}` }),
-          )
+        ? Promise.reject(new ConfigError("422", { reason: "validation", field: `tags.${group.indexOf("107")}` }))
         : (all(1)(group) as never),
     );
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
@@ -674,8 +664,7 @@ describe("a slow device", () => {
       10,
     );
     await runFor(await live(source, ids(400)), 1_050_000);
-    const isPart = (group: readonly string[]) =>
-      group.length < suspects.size && group.every((id) => suspects.has(id));
+    const isPart = (group: readonly string[]) => group.length < suspects.size && group.every((id) => suspects.has(id));
     const parts = asked.filter((group) => isPart(group));
     expect(parts.map((group) => group.length)).toEqual([10, 10, 5, 5, 5, 5, 3, 2, 3, 2, 3, 2, 3, 2]);
     // The others want nearly every slot, so behind a part comes a group of theirs, but for one slot that nobody wanted.

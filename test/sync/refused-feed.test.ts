@@ -91,9 +91,7 @@ describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
     async (status, endpoint) => {
       await started();
       const before = trial.store.events.length;
-      trial.simulator.control.setFaults([
-        { match: { endpoints: [endpoint] }, fault: { kind: "error", status } },
-      ]);
+      trial.simulator.control.setFaults([{ match: { endpoints: [endpoint] }, fault: { kind: "error", status } }]);
       change();
       await trial.clock.advance(5 * MINUTE);
       const kinds = trial.store.events.slice(before).map((event) => event.type);
@@ -111,10 +109,7 @@ describe("trap 2: errors and data in every combination, from every endpoint", ()
     "an error": { errors: [{ status: 500, message: "half" }] },
   };
   const combinations = Object.keys(CALLS).flatMap((endpoint) =>
-    Object.keys(errors).flatMap((form) => [
-      [endpoint, form, "data"] as const,
-      [endpoint, form, "no data"] as const,
-    ]),
+    Object.keys(errors).flatMap((form) => [[endpoint, form, "data"] as const, [endpoint, form, "no data"] as const]),
   );
   test.each(combinations)("%s with %s and %s", async (endpoint, form, data) => {
     trial = createTrial();
@@ -152,39 +147,33 @@ const ROUTES = [
   ["the service", { kind: "error", status: 404 }],
 ] as const;
 
-test.each(ROUTES)(
-  "a service whose GET me does not exist, says %s, is there all the same",
-  async (_who, fault) => {
-    await started();
-    const before = trial.store.events.length;
-    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
-    await trial.restart();
-    const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
-    await trial.clock.advance(90 * MINUTE);
-    const news = trial.store.events.slice(before);
-    expect(news.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
-    expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
-  },
-);
+test.each(ROUTES)("a service whose GET me does not exist, says %s, is there all the same", async (_who, fault) => {
+  await started();
+  const before = trial.store.events.length;
+  trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+  await trial.restart();
+  const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+  await trial.clock.advance(90 * MINUTE);
+  const news = trial.store.events.slice(before);
+  expect(news.map(({ subject }) => subject)).toContain(`site/3/alarm/${id}`);
+  expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
+});
 
-test.each(ROUTES)(
-  "where nothing exists, says %s, the service is away, until something does",
-  async (_who, fault) => {
-    await started();
-    const before = trial.store.events.length;
-    const news = () => trial.store.events.slice(before).map(({ type, subject }) => `${type} ${subject}`);
-    trial.simulator.control.setFaults([{ fault }]);
-    await trial.clock.advance(2 * MINUTE);
-    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
-    const asked = trial.requests.length;
-    await trial.clock.advance(30 * MINUTE);
-    expect(trial.requests.length - asked).toBeLessThan(30);
+test.each(ROUTES)("where nothing exists, says %s, the service is away, until something does", async (_who, fault) => {
+  await started();
+  const before = trial.store.events.length;
+  const news = () => trial.store.events.slice(before).map(({ type, subject }) => `${type} ${subject}`);
+  trial.simulator.control.setFaults([{ fault }]);
+  await trial.clock.advance(2 * MINUTE);
+  expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
+  const asked = trial.requests.length;
+  await trial.clock.advance(30 * MINUTE);
+  expect(trial.requests.length - asked).toBeLessThan(30);
 
-    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
-    await trial.clock.advance(10 * MINUTE);
-    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
-  },
-);
+  trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+  await trial.clock.advance(10 * MINUTE);
+  expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
+});
 
 describe("trap 24: one thing is forbidden", () => {
   const message = "This action is unauthorized.";
@@ -226,33 +215,30 @@ describe("trap 24: one thing is forbidden", () => {
     Object.keys(SHAPES).map((shape) => [feature, shape] as const),
   );
 
-  test.each(cases)(
-    "%s %s: it is told once and asked ever more rarely, the rest goes on",
-    async (name, form) => {
-      const jobs = FEATURES[name as keyof typeof FEATURES];
-      const isFollower = name === "read" || name === "history";
-      await started();
-      const before = trial.store.events.length;
-      const asked = trial.requests.length;
-      const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
-      trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
-      await trial.clock.advance(50 * MINUTE);
-      const features = jobs.map((job) => `source-unavailable feature/${job}`);
-      const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
-      expect(news().sort()).toEqual(features.sort());
-      const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
-      const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
-      // A job every 15 minutes, and a second look a minute after a refusal that the token's word does not explain yet.
-      // Live reads and history every minute five times, then every 15; reads ask up to six times whether it is a tag.
-      const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
-      expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
-      const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
-      expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
+  test.each(cases)("%s %s: it is told once and asked ever more rarely, the rest goes on", async (name, form) => {
+    const jobs = FEATURES[name as keyof typeof FEATURES];
+    const isFollower = name === "read" || name === "history";
+    await started();
+    const before = trial.store.events.length;
+    const asked = trial.requests.length;
+    const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
+    trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
+    await trial.clock.advance(50 * MINUTE);
+    const features = jobs.map((job) => `source-unavailable feature/${job}`);
+    const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
+    expect(news().sort()).toEqual(features.sort());
+    const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
+    const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
+    // A job every 15 minutes, and a second look a minute after a refusal that the token's word does not explain yet.
+    // Live reads and history every minute five times, then every 15; reads ask up to six times whether it is a tag.
+    const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
+    expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
+    const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
+    expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
 
-      trial.simulator.control.setFaults([]);
-      await trial.clock.advance(16 * MINUTE);
-      const back = jobs.map((job) => `source-available feature/${job}`);
-      expect(news().slice(features.length).sort()).toEqual(back.sort());
-    },
-  );
+    trial.simulator.control.setFaults([]);
+    await trial.clock.advance(16 * MINUTE);
+    const back = jobs.map((job) => `source-available feature/${job}`);
+    expect(news().slice(features.length).sort()).toEqual(back.sort());
+  });
 });

@@ -66,8 +66,7 @@ describe("cron expressions", () => {
         expect(task.match(new Date(next))).toBe(true);
         const probes = Array.from({ length: 20 }, (_, i) => afterMs + ((next - afterMs) * i) / 20);
         for (const ms of probes.map((one) => Math.ceil(one / 1000) * 1000)) {
-          if (ms > afterMs && ms < next)
-            expect(task.match(new Date(ms)), new Date(ms).toISOString()).toBe(false);
+          if (ms > afterMs && ms < next) expect(task.match(new Date(ms)), new Date(ms).toISOString()).toBe(false);
         }
       }),
       { numRuns: 60 },
@@ -145,27 +144,19 @@ describe("a wall clock that is set", () => {
     return ticks.map((ms) => ms - steppedMs);
   }
 
-  test.each([
-    -10 * DAY_MS,
-    -DAY_MS,
-    -3_600_000,
-    -61_000,
-    -3_000,
-    3_000,
-    61_000,
-    3_600_000,
-    DAY_MS,
-    10 * DAY_MS,
-  ])("by %i ms: no interval without a tick, and none for each that was missed", async (stepMs) => {
-    const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
-    let last = 0;
-    for (const at of ticks) {
-      expect(at - last).toBeLessThanOrEqual(5 * MINUTE_MS);
-      last = at;
-    }
-    expect(60 * MINUTE_MS - last).toBeLessThanOrEqual(5 * MINUTE_MS);
-    expect(ticks.length).toBeLessThanOrEqual(14);
-  });
+  test.each([-10 * DAY_MS, -DAY_MS, -3_600_000, -61_000, -3_000, 3_000, 61_000, 3_600_000, DAY_MS, 10 * DAY_MS])(
+    "by %i ms: no interval without a tick, and none for each that was missed",
+    async (stepMs) => {
+      const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
+      let last = 0;
+      for (const at of ticks) {
+        expect(at - last).toBeLessThanOrEqual(5 * MINUTE_MS);
+        last = at;
+      }
+      expect(60 * MINUTE_MS - last).toBeLessThanOrEqual(5 * MINUTE_MS);
+      expect(ticks.length).toBeLessThanOrEqual(14);
+    },
+  );
 
   test("a clock that goes back again and again puts nothing off", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));

@@ -144,9 +144,7 @@ describe("jobs", () => {
     ]);
     await clock.advance(3_600_000);
     expect(most).toBe(1);
-    expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(
-      /outcome="overlap"[^\n]* 4\d/,
-    );
+    expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(/outcome="overlap"[^\n]* 4\d/);
   });
 
   test("each job keeps the same distance to its tick, less than the spread", async () => {
@@ -194,26 +192,23 @@ describe("jobs", () => {
     [25_000, [10, 35, 40, 50, 60, 70]],
     // The source keeps the request back for the rest of the time.
     [200_000, [10, 70]],
-  ])(
-    "told to wait for %i ms, it rests that long and a minute at most, ticks or not",
-    async (waitMs, times) => {
-      const runs: number[] = [];
-      const { clock } = await schedule((time) => [
-        job(
-          "live",
-          async () => {
-            runs.push(seconds(time));
-            if (runs.length === 1) throw new Throttled("wait", waitMs);
-            return { kind: "ok" };
-          },
-          { schedule: "*/10 * * * * *" },
-        ),
-      ]);
-      await clock.advance(75_000);
-      // A tick and the end of the rest may come at the same time.
-      expect([...new Set(runs)]).toEqual(times);
-    },
-  );
+  ])("told to wait for %i ms, it rests that long and a minute at most, ticks or not", async (waitMs, times) => {
+    const runs: number[] = [];
+    const { clock } = await schedule((time) => [
+      job(
+        "live",
+        async () => {
+          runs.push(seconds(time));
+          if (runs.length === 1) throw new Throttled("wait", waitMs);
+          return { kind: "ok" };
+        },
+        { schedule: "*/10 * * * * *" },
+      ),
+    ]);
+    await clock.advance(75_000);
+    // A tick and the end of the rest may come at the same time.
+    expect([...new Set(runs)]).toEqual(times);
+  });
 
   test("trap 24: refused, it is left alone for 15 minutes; the others go on, and the reason names the ability", async () => {
     const runs: number[] = [];

@@ -5,9 +5,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { firstMatch, type SelectableTag, Selection, selects } from "#src/engine/sync/select.ts";
 import { effortOf } from "../effort.ts";
 
-function tag(
-  fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] },
-): SelectableTag {
+function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemIds?: string[] }): SelectableTag {
   const { siteId = 1, systemIds = [], ...rest } = fields;
   return {
     tag: { id: "1", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C", ...rest },
@@ -16,8 +14,7 @@ function tag(
   };
 }
 
-const chosen = (selection: unknown, candidate: SelectableTag) =>
-  selects(Selection.parse(selection))(candidate);
+const chosen = (selection: unknown, candidate: SelectableTag) => selects(Selection.parse(selection))(candidate);
 
 describe("a selection", () => {
   test("without fields means every tag", () => {
@@ -54,9 +51,7 @@ describe("a selection", () => {
   });
 
   test("is not slowed down by a hostile pattern and name", async () => {
-    const effort = await effortOf(() =>
-      expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false),
-    );
+    const effort = await effortOf(() => expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false));
     expect(effort).toBeLessThan(100);
   });
 });
@@ -82,14 +77,8 @@ describe("classes", () => {
         { name: "a", every: "2m" },
       ])[0],
     ).toContain("used twice");
-    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "Mars/Base" }])[0]).toContain(
-      "IANA",
-    );
-    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "+02:00" }])[0]).toContain(
-      "IANA",
-    );
-    expect(problems(HistoryConfig, [{ name: "h", resolution: "5m", total: true }])[0]).toContain(
-      "1h or longer",
-    );
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "Mars/Base" }])[0]).toContain("IANA");
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "1h", time_zone: "+02:00" }])[0]).toContain("IANA");
+    expect(problems(HistoryConfig, [{ name: "h", resolution: "5m", total: true }])[0]).toContain("1h or longer");
   });
 });

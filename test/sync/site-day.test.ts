@@ -63,13 +63,7 @@ describe("a day of a site", () => {
     });
     expect(done.series).toBe(4);
     expect(
-      done.byResolution.map((part) => [
-        part.resolution,
-        part.timeZone,
-        part.total,
-        part.series,
-        part.expected,
-      ]),
+      done.byResolution.map((part) => [part.resolution, part.timeZone, part.total, part.series, part.expected]),
     ).toEqual([
       ["5m", "UTC", false, 2, 576],
       ["5m", "UTC", true, 1, 288],
@@ -90,8 +84,7 @@ describe("a day of a site", () => {
       spans: [span("01T00:00", "04T06:00"), span("04T06:00", "05T12:00", { why, ...word })],
     });
     for (let n = 0; n < 201; n += 1) book.add(series(`n${n}`, part("no-log")), undefined, NOW);
-    for (let n = 0; n < 202; n += 1)
-      book.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
+    for (let n = 0; n < 202; n += 1) book.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
     const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), book.done(), 1, 0);
     expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
     expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
@@ -120,9 +113,7 @@ describe("the reach of a series", () => {
     // Reading again is under way, and has come to the 2nd.
     expect(reachOf(series("1", { ...reads, rereadFrom: at("02T06:00") })).sealUntil).toBe(day("02"));
     // Totals are not reread.
-    expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(
-      day("05"),
-    );
+    expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
   });
 
   test("counts the look-back of daily values by the calendar, also over a day of 23 hours", () => {
@@ -130,8 +121,7 @@ describe("the reach of a series", () => {
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
     const readAt = (time: string) =>
-      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time }))
-        .sealUntil;
+      reachOf(series("1", { ...daily, since: spans[0]?.from ?? "", dailyAt: time, weeklyAt: time })).sealUntil;
     // A day before Monday 00:30 is Sunday 00:30; Sunday began at 23:00 UTC on the 27th.
     expect(readAt("2027-03-28T22:30:00.000Z")).toBe(dayOfDate("2027-03-27"));
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));
@@ -171,8 +161,7 @@ describe("the reach of a series", () => {
   test("is unlimited after three refusals of following, except by the clock", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const held = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
-    const sealUntil = (times: number) =>
-      reachOf(series("1", { ...held, refusal: { ...refusal, times } })).sealUntil;
+    const sealUntil = (times: number) => reachOf(series("1", { ...held, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...held, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
     expect(reachOf(series("1", unproven))).toMatchObject({
@@ -217,11 +206,7 @@ describe("the reach of a series", () => {
 test("days count from the first completely counted day, for three years", () => {
   const { ledger: held } = series("1", { countedFrom: at("02T00:00") });
   const last = dayOfDate("2026-11-05");
-  expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([
-    false,
-    true,
-    true,
-  ]);
+  expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([false, true, true]);
   const always = series("1").ledger;
   const oldest = last - RETAINED_DAYS;
   expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);

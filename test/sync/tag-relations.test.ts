@@ -68,9 +68,7 @@ describe("the systems of tags", () => {
     await started();
     const first = told();
     expect(first.length).toBeGreaterThan(0);
-    const systems = new Map(
-      [...trial.simulator.world.systems.values()].map((each) => [String(each.id), each]),
-    );
+    const systems = new Map([...trial.simulator.world.systems.values()].map((each) => [String(each.id), each]));
     for (const fact of first) {
       expect(fact.before).toEqual([]);
       for (const { id, code, displayName } of fact.systems)
@@ -249,9 +247,7 @@ describe("a series is broken", () => {
     await trial.restart();
     show(id, { unit: "kWh" });
     await trial.clock.advance(HOUR);
-    expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([
-      { since: { lastBefore: seen } },
-    ]);
+    expect(breaks().filter(({ before }) => before.unit === "Wh")).toMatchObject([{ since: { lastBefore: seen } }]);
     expect(await trial.store.document<Listed<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 
@@ -265,9 +261,7 @@ describe("a series is broken", () => {
     trial.onRequest((path, query) => {
       if (!isTagList(path, query) || failed !== null) return;
       trial.store.failNext();
-      failed = Promise.resolve(trial.store.document<Listed<Tag>>("tag/main", id)).then(
-        (held) => held?.value.unit,
-      );
+      failed = Promise.resolve(trial.store.document<Listed<Tag>>("tag/main", id)).then((held) => held?.value.unit);
     });
     show(id, { unit: "kWh" });
     await trial.clock.advance(6 * HOUR);

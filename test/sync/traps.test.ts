@@ -7,9 +7,7 @@ import { expect, test } from "vitest";
 const ROWS = Array.from({ length: 42 }, (_, index) => index + 1);
 const TESTS = fileURLToPath(new URL("..", import.meta.url));
 
-const files = readdirSync(TESTS, { recursive: true, encoding: "utf8" }).filter((file) =>
-  file.endsWith(".test.ts"),
-);
+const files = readdirSync(TESTS, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".test.ts"));
 
 /** The traps that the titles of each file name: `trap 7`, `traps 8 and 9`. */
 const named = new Map<number, Set<string>>();
@@ -61,9 +59,7 @@ test("no number of a trap stands anywhere in a test that the table does not list
 test("one variable of the environment names the seed of every random test, and test/README.md says so", () => {
   const others = readdirSync(TESTS, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))
-    .filter((file) =>
-      /process\.env\.(?!PLENUM_SEED\b)\w*SEED\b/.test(readFileSync(join(TESTS, file), "utf8")),
-    );
+    .filter((file) => /process\.env\.(?!PLENUM_SEED\b)\w*SEED\b/.test(readFileSync(join(TESTS, file), "utf8")));
   expect(others).toEqual([]);
   expect(readFileSync(join(TESTS, "README.md"), "utf8")).toContain("PLENUM_SEED");
 });

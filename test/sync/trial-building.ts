@@ -73,17 +73,12 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
 export async function followFor(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
   const { drain, ended } = begin(follower);
   const endMs = clock.monotonic() + ms;
-  while (!ended() && clock.monotonic() < endMs)
-    await clock.advance(Math.min(1_000, endMs - clock.monotonic()));
+  while (!ended() && clock.monotonic() < endMs) await clock.advance(Math.min(1_000, endMs - clock.monotonic()));
   return drain(clock);
 }
 
 /** Lets a follower work until nothing was asked for 10 seconds, or it gives up; what it threw, or null. */
-export async function followUntilIdle(
-  clock: VirtualClock,
-  follower: Follower,
-  asked: () => number,
-): Promise<unknown> {
+export async function followUntilIdle(clock: VirtualClock, follower: Follower, asked: () => number): Promise<unknown> {
   const { drain, ended } = begin(follower);
   let before = asked();
   for (let quietMs = 0; !ended() && quietMs < 10_000; quietMs += 1_000) {

@@ -68,16 +68,13 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
   };
   const source = trialSource({
     quota: quota.status,
-    history: (asked, lane, signal) =>
-      quota.run(lane, "history", asked, signal, (query) => answer(query, signal)),
+    history: (asked, lane, signal) => quota.run(lane, "history", asked, signal, (query) => answer(query, signal)),
     async totals(asked, lane, signal) {
       const logs = await quota.run(lane, "history", asked, signal, (query) =>
         answer({ ...query, resolution: "5m" }, signal),
       );
       return logs.map((log): TagTotal => {
-        const numbers = [...log.measurements].flatMap(({ value }) =>
-          typeof value === "number" ? value : [],
-        );
+        const numbers = [...log.measurements].flatMap(({ value }) => (typeof value === "number" ? value : []));
         const [first] = numbers;
         const last = numbers.at(-1);
         return {
@@ -132,10 +129,8 @@ export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
     for (const [i, { time, value }] of points.entries()) {
       const at = Date.parse(time);
       const previous = points[i - 1];
-      if (previous !== undefined && Date.parse(previous.time) >= at)
-        faults.push(`${key} ${time} is out of order`);
-      if (known.has(at) !== revised)
-        faults.push(`${key} ${time} ${revised ? "revised before told" : "told twice"}`);
+      if (previous !== undefined && Date.parse(previous.time) >= at) faults.push(`${key} ${time} is out of order`);
+      if (known.has(at) !== revised) faults.push(`${key} ${time} ${revised ? "revised before told" : "told twice"}`);
       else if (revised && known.get(at) === value) faults.push(`${key} ${time} revised without a change`);
       known.set(at, value);
     }

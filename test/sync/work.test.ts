@@ -78,11 +78,7 @@ describe("where a tag stands in the live reads", () => {
       "2026-11-02T06:01:00.000Z",
       ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."],
     ],
-    [
-      { lastMs: null },
-      "2026-11-02T06:01:00.000Z",
-      ["It was not read since it is known; it takes the next place."],
-    ],
+    [{ lastMs: null }, "2026-11-02T06:01:00.000Z", ["It was not read since it is known; it takes the next place."]],
     [
       { lastMs: null, countedMs: 30_000 },
       "2026-11-02T06:01:30.000Z",

@@ -72,8 +72,7 @@ async function play(stage: Stage, campaign: TakeoverCampaign): Promise<TakeoverR
     });
 
   await attempt("at the start", begin(stage, sources));
-  if (problems.length > 0)
-    return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(stage) };
+  if (problems.length > 0) return { takeovers: 0, faults: 0, story, problems, figures: [], output: outputOf(stage) };
   const fromMs = Date.now();
   takeovers.push(...(await stage.observer.newTakeovers()));
   say(`${sources} sources are polled by ${MEMBERS.length} members`);

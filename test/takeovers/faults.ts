@@ -66,8 +66,7 @@ function drawFault(random: SeededRandom, members: readonly string[]): Fault {
 }
 
 function lastsMs(kind: FaultKind, random: SeededRandom): number {
-  const between = (leastS: number, mostS: number) =>
-    Math.round((leastS + random() * (mostS - leastS)) * SECOND_MS);
+  const between = (leastS: number, mostS: number) => Math.round((leastS + random() * (mostS - leastS)) * SECOND_MS);
   const share = random();
   switch (kind) {
     case "freeze":

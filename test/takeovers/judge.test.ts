@@ -35,8 +35,7 @@ const told = (id: string, changes: Partial<Told>): readonly Told[] =>
 const alarm = { of: "alarm", alarmId: "7", triggeredAtMs: 10 * SECOND } as const;
 const counted = (value: number) =>
   ({ key: "tag", fact: { of: "value", tagId: "1", value } }) as const satisfies Partial<Told>;
-const command = (outcome: string | null) =>
-  ({ of: "command", commandId: "c1", outcome, reason: null }) as const;
+const command = (outcome: string | null) => ({ of: "command", commandId: "c1", outcome, reason: null }) as const;
 
 /** Member a holds the source, is killed after 25 s, and b has it from 30 s on. */
 function quietMinute(): Evidence {
@@ -108,18 +107,12 @@ describe("the judges of the takeovers", () => {
       (e) => ({ told: [...e.told, ...told("v1", { ...counted(4), digest: "?" })] }),
     ],
     [/out of order at the webhook: tag v1 \(1 after 3\)/, (e) => ({ told: e.told.toReversed() })],
-    [
-      /never told as resolved: 7 of 10000/,
-      (e) => ({ told: e.told.filter(({ type }) => type !== "alarm-resolved") }),
-    ],
+    [/never told as resolved: 7 of 10000/, (e) => ({ told: e.told.filter(({ type }) => type !== "alarm-resolved") })],
     [
       /falsely told as resolved: 7 of 10000/,
       (e) => service({ transitions: e.services[0]?.transitions.slice(0, 1) ?? [] })(e),
     ],
-    [
-      /told twice as raised/,
-      (e) => ({ told: [...e.told, ...told("r2", { type: "alarm-raised", fact: alarm })] }),
-    ],
+    [/told twice as raised/, (e) => ({ told: [...e.told, ...told("r2", { type: "alarm-raised", fact: alarm })] })],
     [
       /told what never happened: alarm-vanished/,
       (e) => ({ told: [...e.told, ...told("g1", { type: "alarm-vanished", fact: alarm })] }),
@@ -128,8 +121,7 @@ describe("the judges of the takeovers", () => {
     [/10 was told, and the tag came to 9 only/, (e) => ({ told: [...e.told, ...told("v3", counted(10))] })],
     [
       /refused 1 requests for the quota/,
-      (e) =>
-        service({ requests: [...(e.services[0]?.requests ?? []), request(59_000, { limit: "refused" })] })(e),
+      (e) => service({ requests: [...(e.services[0]?.requests ?? []), request(59_000, { limit: "refused" })] })(e),
     ],
     [
       /saw 21 requests of the quota within 60 s/,
@@ -150,16 +142,12 @@ describe("the judges of the takeovers", () => {
     ],
     [
       /1 requests by a member that holds nothing: a asked s01 for \/api\/v1\/alarms 5000 ms after it lost it, at kill a/,
-      (e) =>
-        service({ requests: [...(e.services[0]?.requests ?? []), request(35_000, { tokenName: "a" })] })(e),
+      (e) => service({ requests: [...(e.services[0]?.requests ?? []), request(35_000, { tokenName: "a" })] })(e),
     ],
     [
       /taken over twice with one epoch: s01 2/,
       (e) => ({
-        takeovers: [
-          ...e.takeovers,
-          { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" },
-        ],
+        takeovers: [...e.takeovers, { source: "s01", from: "b", to: "c", epoch: 2, atMs: 59_000, reason: "joined" }],
       }),
     ],
     [
@@ -167,10 +155,7 @@ describe("the judges of the takeovers", () => {
       (e) => service({ writes: [...(e.services[0]?.writes ?? []), ...(e.services[0]?.writes ?? [])] })(e),
     ],
     [/written and never asked for: s01 5 100/, () => ({ commands: [] })],
-    [
-      /c1 was accepted and has 0 ends/,
-      (e) => ({ told: e.told.filter(({ type }) => type !== "command-result") }),
-    ],
+    [/c1 was accepted and has 0 ends/, (e) => ({ told: e.told.filter(({ type }) => type !== "command-result") })],
     [
       /c1 was accepted and has 2 ends/,
       (e) => ({ told: [...e.told, ...told("e2", { type: "command-result", fact: command("unknown") })] }),
@@ -179,9 +164,7 @@ describe("the judges of the takeovers", () => {
     [
       /c1 was written and is expired/,
       (e) => ({
-        told: e.told.map((each) =>
-          each.type === "command-result" ? { ...each, fact: command("expired") } : each,
-        ),
+        told: e.told.map((each) => (each.type === "command-result" ? { ...each, fact: command("expired") } : each)),
       }),
     ],
   ])("find %s", (problem, change) => {

@@ -43,9 +43,7 @@ export function createObserver(url: string, schema: string): Observer {
 
   return {
     async look() {
-      const members = await rows(
-        "select name from member where gone is null and not draining and not leaving",
-      );
+      const members = await rows("select name from member where gone is null and not draining and not leaving");
       const held = await rows("select coalesce(holder, ''), count(*) from source group by 1");
       return { members: members.map(([name]) => String(name)), held: positions(held) };
     },
@@ -77,9 +75,7 @@ export function createObserver(url: string, schema: string): Observer {
     newest: async () => positions(await rows("select source, max(position) from event group by 1")),
     async delivered() {
       const found = await rows("select source, name, position from sink");
-      return found.map(
-        ([source, sink, position]) => [String(source), String(sink), Number(position)] as const,
-      );
+      return found.map(([source, sink, position]) => [String(source), String(sink), Number(position)] as const);
     },
     async deadLetters() {
       return Number((await rows("select count(*) from dead_letter"))[0]?.[0]);

@@ -56,11 +56,7 @@ interface State {
   readonly value?: number | null;
 }
 
-function take(
-  end: Told["end"],
-  message: { readonly topic: string; readonly id: string } | null,
-  body: string,
-): void {
+function take(end: Told["end"], message: { readonly topic: string; readonly id: string } | null, body: string): void {
   const content = body === "" ? {} : (JSON.parse(body) as Partial<CloudEvent> & State);
   const event = "specversion" in content ? (content as unknown as CloudEvent) : null;
   const isValue = message?.topic.endsWith("/value") === true;

@@ -1,13 +1,7 @@
 import { rmSync } from "node:fs";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
-import {
-  ownDatabase,
-  type RealServer,
-  startMosquitto,
-  startPostgres,
-  temporaryFolder,
-} from "../real-servers.ts";
+import { ownDatabase, type RealServer, startMosquitto, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { type Child, startChild } from "./child.ts";
 import { type Commander, startCommander } from "./commander.ts";
 import { createMember, type Member } from "./member.ts";
@@ -83,9 +77,7 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
     configurationOf({ places, broker: broker.url, webhook, databasePort, sweep: options.sweep });
   const members = new Map<string, Member>();
   for (const name of options.members) {
-    const environment = Object.fromEntries(
-      places.map(({ source }) => [`TOKEN_${source}`, `${DEFAULT_TOKEN}-${name}`]),
-    );
+    const environment = Object.fromEntries(places.map(({ source }) => [`TOKEN_${source}`, `${DEFAULT_TOKEN}-${name}`]));
     const member = await createMember({
       name,
       folder,

@@ -58,11 +58,7 @@ export async function strike(stage: Stage, fault: Fault): Promise<Struck> {
   return { kind: fault.kind, member: fault.member, fromMs, endMs: Date.now() };
 }
 
-async function inCommit(
-  member: Member | undefined,
-  fault: Fault,
-  lasts: () => Promise<unknown>,
-): Promise<Struck> {
+async function inCommit(member: Member | undefined, fault: Fault, lasts: () => Promise<unknown>): Promise<Struck> {
   const way = member?.way;
   way?.inNextChange(fault.kind === "cut-in-commit" ? "cut" : "stall", fault.tornAt);
   const untilMs = performance.now() + COMMIT_WITHIN_MS;

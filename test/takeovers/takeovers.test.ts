@@ -31,10 +31,7 @@ describe.skipIf(needs.includes(true))("a fleet of three members", () => {
       restMs: 10_000,
     });
     const output = [...report.output].map(([name, text]) => `--- ${name}\n${text.slice(-3_000)}`);
-    expect(
-      report.problems,
-      `Replay with PLENUM_SEED=${SEED}\n${[...report.story, ...output].join("\n")}`,
-    ).toEqual([]);
+    expect(report.problems, `Replay with PLENUM_SEED=${SEED}\n${[...report.story, ...output].join("\n")}`).toEqual([]);
     expect(report.takeovers).toBeGreaterThan(5);
   });
 });

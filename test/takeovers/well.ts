@@ -5,11 +5,7 @@ const LOOK_EVERY_MS = 300;
 const WELL_WITHIN_MS = 90_000;
 
 /** Looks again and again, also where a look fails; throws when the time is up. */
-export async function until(
-  holds: () => Promise<string | null>,
-  withinMs: number,
-  what: string,
-): Promise<void> {
+export async function until(holds: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
   const endMs = performance.now() + withinMs;
   let why: string | null = "";
   while (why !== null) {
@@ -41,13 +37,8 @@ export async function fleetIsWell(stage: Stage, sources: number): Promise<void> 
 }
 
 /** Every sink has all events up to these positions. */
-export async function isDelivered(
-  { observer }: Stage,
-  newest: ReadonlyMap<string, number>,
-): Promise<string | null> {
-  const behind = (await observer.delivered()).filter(
-    ([source, , position]) => position < (newest.get(source) ?? 0),
-  );
+export async function isDelivered({ observer }: Stage, newest: ReadonlyMap<string, number>): Promise<string | null> {
+  const behind = (await observer.delivered()).filter(([source, , position]) => position < (newest.get(source) ?? 0));
   return behind.length === 0
     ? null
     : behind.map(([source, sink, position]) => `${source} ${sink} is at ${position}`).join(", ");

@@ -2,8 +2,7 @@ import { describe, expect, test } from "vitest";
 import { allFindings, differences, entryOf, findingsIn, titleFindings } from "../../tools/plain-words.ts";
 import allowed from "./allowed.json" with { type: "json" };
 
-const wordsIn = (file: string, text: string) =>
-  findingsIn(file, text).map(({ line, words }) => `${line} ${words}`);
+const wordsIn = (file: string, text: string) => findingsIn(file, text).map(({ line, words }) => `${line} ${words}`);
 
 test("each package and page has the findings that allowed.json lists, until all are gone", () => {
   expect(differences(allFindings(), allowed.findings)).toEqual([]);
@@ -54,8 +53,7 @@ describe("findings in a program", () => {
 });
 
 test("code, comments and addresses of links in a page are no prose", () => {
-  const page =
-    "# A\n\n```sh\nanew\n```\n\n`beside` <!-- nobody --> [a](anew.md)\n\nA broker that nobody\nuses.\n";
+  const page = "# A\n\n```sh\nanew\n```\n\n`beside` <!-- nobody --> [a](anew.md)\n\nA broker that nobody\nuses.\n";
   expect(wordsIn("docs/a.md", page)).toEqual(["9 nobody"]);
 });
 

@@ -58,16 +58,7 @@ export function createCommanders(
 
   function fresh(): readonly [payload: object, changes: Partial<Arrival>] {
     serial += 1;
-    const kind = random.pick([
-      "good",
-      "good",
-      "good",
-      "timed",
-      "retained",
-      "range",
-      "unlisted",
-      "stale",
-    ] as const);
+    const kind = random.pick(["good", "good", "good", "timed", "retained", "range", "unlisted", "stale"] as const);
     const inside = RANGE.min + 1 + (serial % 1_000) / 100 + serial / 1e6;
     const value = kind === "range" ? RANGE.max + 1 + serial / 1e6 : inside;
     const ttlS = 10 + random.below(100);
@@ -127,8 +118,7 @@ export function createCommanders(
         if (!sent.isLawful) problems.push(`${sent.id} was written and is not lawful`);
         if (sent.tag !== tag_id) problems.push(`${sent.id} was written to ${tag_id}, not to ${sent.tag}`);
         const toleranceMs = saidAgain.has(sent.id) ? DIFFERENCE_MS : 0;
-        if (clock().monotonic() > sent.untilMs + toleranceMs)
-          problems.push(`${sent.id} was written after its life`);
+        if (clock().monotonic() > sent.untilMs + toleranceMs) problems.push(`${sent.id} was written after its life`);
       }
     },
   };

@@ -71,8 +71,7 @@ export function createContradictions(random: SeededRandom): Contradictions {
           const other = "value" in record || "measurements" in record ? otherValues(record) : null;
           if (other === null || !isChosen(String(record.id))) return [record];
           count();
-          for (const { timestamp } of measurementsOf(record))
-            unreadable.add(pointKey(record, request, timestamp));
+          for (const { timestamp } of measurementsOf(record)) unreadable.add(pointKey(record, request, timestamp));
           return hashOf(String(record.id)) % 2 === 0 ? [record, other] : [other, record];
         });
       case "shifted times":
@@ -82,8 +81,7 @@ export function createContradictions(random: SeededRandom): Contradictions {
           return shifted(record, shiftMs) as JsonRecord;
         });
       case "false resolved":
-        if (request.endpoint !== "alarms" || (request.query.get("status") ?? "active") !== "active")
-          return records;
+        if (request.endpoint !== "alarms" || (request.query.get("status") ?? "active") !== "active") return records;
         return records.map((record) => {
           if (!isChosen(String(record.id))) return record;
           count();

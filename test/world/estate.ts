@@ -64,9 +64,7 @@ const FAULTS: readonly Fault[] = [
   },
   {
     name: LIST_REFUSED,
-    rules: (random) => [
-      { match: { endpoints: [list(random)] }, when: { count: 1 }, fault: throttled(MONTH_S) },
-    ],
+    rules: (random) => [{ match: { endpoints: [list(random)] }, when: { count: 1 }, fault: throttled(MONTH_S) }],
     lastsMs: [10 * SECOND, 60 * SECOND],
     allowsMs: CAREFUL_MS,
   },
@@ -214,14 +212,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   }
 
   async function fault(): Promise<void> {
-    const {
-      name,
-      rules,
-      isUnhealthy = false,
-      lastsMs,
-      hidesAlarms = false,
-      allowsMs = 0,
-    } = random.pick(FAULTS);
+    const { name, rules, isUnhealthy = false, lastsMs, hidesAlarms = false, allowsMs = 0 } = random.pick(FAULTS);
     counts[name] = (counts[name] ?? 0) + 1;
     const [shortest, longest] = lastsMs;
     const forMs = shortest + random.below(longest - shortest);

@@ -400,9 +400,7 @@ function flip(
     const table = random.pick(["event", "document"] as const);
     const key = table === "event" ? "position" : "set_name || char(31) || key";
     const rows = database
-      .prepare(
-        `select ${key} as key, ${table === "event" ? "id" : "set_name"} as name, body from ${table} order by 1`,
-      )
+      .prepare(`select ${key} as key, ${table === "event" ? "id" : "set_name"} as name, body from ${table} order by 1`)
       .all() as { readonly key: string | number; readonly name: string; readonly body: string }[];
     const found = random.pick(rows);
     if (found === undefined || SPARED.has(found.name)) return [];

@@ -68,8 +68,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
 
   function poll(member: VirtualMember): void {
     for (const source of member.holding()) {
-      if ((Math.floor(clock.monotonic() / SECOND) + SOURCES.indexOf(source)) % (POLL_MS / SECOND) !== 0)
-        continue;
+      if ((Math.floor(clock.monotonic() / SECOND) + SOURCES.indexOf(source)) % (POLL_MS / SECOND) !== 0) continue;
       const isReached = member.network.reaches(source);
       polls += 1;
       member.leases.findLast((lease) => lease.source === source)?.reached(isReached);

@@ -172,16 +172,11 @@ export function pictureIsRight(
     const { alarm, episode } = factOf(event);
     if (event.type === "alarm-resolved" || event.type === "alarm-vanished") {
       if (open.get(alarm.id) === episode) open.delete(alarm.id);
-    } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered")
-      open.set(alarm.id, episode);
+    } else if (event.type === "alarm-raised" || event.type === "alarm-retriggered") open.set(alarm.id, episode);
   }
   return [
-    ...[...open.keys()]
-      .filter((id) => !active.has(id) && !forgiven(id))
-      .map((id) => `open in the log only: ${id}`),
-    ...[...active]
-      .filter((id) => !open.has(id) && !forgiven(id))
-      .map((id) => `active and not open in the log: ${id}`),
+    ...[...open.keys()].filter((id) => !active.has(id) && !forgiven(id)).map((id) => `open in the log only: ${id}`),
+    ...[...active].filter((id) => !open.has(id) && !forgiven(id)).map((id) => `active and not open in the log: ${id}`),
   ];
 }
 
@@ -218,7 +213,6 @@ export function commandsEndOnce(
   }
   if (!isWhole) return problems;
   for (const id of acknowledged)
-    if (!accepted.has(id) && !ends.has(id))
-      problems.push(`${id} was acknowledged and nothing was said of it`);
+    if (!accepted.has(id) && !ends.has(id)) problems.push(`${id} was acknowledged and nothing was said of it`);
   return problems;
 }

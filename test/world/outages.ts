@@ -47,8 +47,7 @@ export async function outages(seed: number, random: SeededRandom): Promise<Campa
     sinks: {
       people: {
         delivery: {},
-        sink: (context) =>
-          createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER).parse({}), context),
+        sink: (context) => createReceiverSink(receiver(context.clock), z.strictObject(RECEIVER).parse({}), context),
       },
     },
     way: { thereMs: () => 20 + random() * 200, deadlineMs: 30_000 },

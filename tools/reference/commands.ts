@@ -60,17 +60,13 @@ function commandSection(name: string, command: Command): string {
 
 function usageOf(command: Command): string {
   const usage = command.usage().replace("[options] [command]", "[options]").trim();
-  const parts = usage
-    .split(" ")
-    .filter((part) => part !== "[options]" || visible(command.options).length > 0);
+  const parts = usage.split(" ").filter((part) => part !== "[options]" || visible(command.options).length > 0);
   return parts.length === 0 ? "" : ` ${parts.join(" ")}`;
 }
 
 function below(name: string, command: Command): string {
   const names = belowOf(command).map((each) => `${name} ${each.name()}`);
-  return names.length === 0
-    ? ""
-    : `Below it: ${names.map((each) => `[\`${each}\`](#${anchor(each)})`).join(", ")}.`;
+  return names.length === 0 ? "" : `Below it: ${names.map((each) => `[\`${each}\`](#${anchor(each)})`).join(", ")}.`;
 }
 
 function argumentsTable(args: readonly Argument[]): string {

@@ -186,9 +186,7 @@ function connectorsIn(schema: Schema): readonly string[] {
   const { properties = {} } = sinks;
   return Object.entries(properties).flatMap(([name, value]) =>
     // They are written out only where they are used, so none has a default.
-    value.default === undefined && (value.type === "object" || alternatives(value).some(isObject))
-      ? [name]
-      : [],
+    value.default === undefined && (value.type === "object" || alternatives(value).some(isObject)) ? [name] : [],
   );
 }
 

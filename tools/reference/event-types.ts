@@ -45,8 +45,7 @@ export function eventTypes(root: string): EventTypes {
     const project = api.updateSnapshot({ openProjects: [configFile] }).getProject(configFile);
     const file = project?.program.getSourceFile(join(root, EVENT_FILE));
     const module = file && project?.checker.getSymbolAtLocation(file);
-    if (project === undefined || module === undefined)
-      throw new Error(`The compiler knows no ${EVENT_FILE}.`);
+    if (project === undefined || module === undefined) throw new Error(`The compiler knows no ${EVENT_FILE}.`);
     return createReader(project.checker, module).read();
   } finally {
     api.close();

@@ -65,10 +65,7 @@ function kindSection({ kind, about, forms }: KindType, samples: readonly Event[]
     forms.length === 1
       ? forms.map(fieldsTable)
       : forms.flatMap((form) => [`**${form.name}.** ${form.about}`, fieldsTable(form)]);
-  const examples = events.flatMap((event) => [
-    fenced("json", json(toCloudEvent(event))),
-    ...deliveries(event),
-  ]);
+  const examples = events.flatMap((event) => [fenced("json", json(toCloudEvent(event))), ...deliveries(event)]);
   return page(`## ${kind}`, about, ...fields, ...examples).trimEnd();
 }
 

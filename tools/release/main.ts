@@ -19,8 +19,7 @@ function git(...args: readonly string[]): string | null {
 
 function commitToName(isDirtyAllowed: boolean): string {
   const commit = git("rev-parse", "HEAD");
-  if (commit === null)
-    throw new Error("This folder is no clone, so nobody knows its commit: release from a clone.");
+  if (commit === null) throw new Error("This folder is no clone, so nobody knows its commit: release from a clone.");
   if (git("status", "--porcelain") === "") return commit;
   if (isDirtyAllowed) return `${commit}.dirty`;
   throw new Error("Some files are not committed (git status): commit them, or say --dirty for a trial.");

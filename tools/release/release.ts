@@ -1,14 +1,5 @@
 import { createHash } from "node:crypto";
-import {
-  cpSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { SBOM } from "../sbom.ts";
@@ -61,10 +52,7 @@ export async function release({ root, target, commit, seconds }: ReleaseOptions)
     cpSync(join(folder, SBOM), join(target, `${name}.cdx.json`));
     writeFileSync(join(target, `${name}-changes.md`), changes);
     writeChecksums(target);
-    const parts: [string, number][] = [
-      ["plenum", own],
-      ...sizes(modules).map((one) => [...one] as [string, number]),
-    ];
+    const parts: [string, number][] = [["plenum", own], ...sizes(modules).map((one) => [...one] as [string, number])];
     return { files: filesOf(target), parts: parts.toSorted(([, a], [, b]) => b - a) };
   } finally {
     rmSync(work, { recursive: true, force: true });

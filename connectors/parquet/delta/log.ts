@@ -1,14 +1,6 @@
 import { ConfigError, Retryable } from "../../../src/core/errors/errors.ts";
 import type { ObjectStore } from "../object-store.ts";
-import {
-  actionsIn,
-  commitName,
-  LAST_CHECKPOINT,
-  type Listing,
-  listingOf,
-  maxVersion,
-  padded,
-} from "./log-format.ts";
+import { actionsIn, commitName, LAST_CHECKPOINT, type Listing, listingOf, maxVersion, padded } from "./log-format.ts";
 import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
@@ -34,12 +26,7 @@ export function createLog(store: ObjectStore, prefix: string) {
     return bytes;
   }
 
-  async function readCommits(
-    snapshot: Snapshot,
-    last: number,
-    signal: AbortSignal,
-    keepStats: boolean,
-  ): Promise<void> {
+  async function readCommits(snapshot: Snapshot, last: number, signal: AbortSignal, keepStats: boolean): Promise<void> {
     for (let version = snapshot.version + 1; version <= last; version += 1) {
       const file = commitName(version);
       apply(snapshot, version, actionsIn(await read(file, signal), nameOf(file)), keepStats);
@@ -68,12 +55,7 @@ export function createLog(store: ObjectStore, prefix: string) {
       if (!listing.commits.has(version)) return null;
     }
     for (const file of listing.checkpoints.get(checkpoint) ?? []) {
-      apply(
-        snapshot,
-        checkpoint,
-        await actionsInCheckpoint(await read(file, signal), nameOf(file)),
-        keepStats,
-      );
+      apply(snapshot, checkpoint, await actionsInCheckpoint(await read(file, signal), nameOf(file)), keepStats);
     }
     snapshot.version = checkpoint;
     snapshot.checkpoint = checkpoint;

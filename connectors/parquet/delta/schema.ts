@@ -127,28 +127,19 @@ function checkField(field: Field, ours: readonly Field[], where: string): void {
     throw mismatch(where, `has ${type} in its column ${field.name}, where we write ${String(own.type)}`);
   }
   if (!field.nullable) {
-    throw mismatch(
-      where,
-      `has a column ${field.name} that must not be null, and ours may be or do not have it`,
-    );
+    throw mismatch(where, `has a column ${field.name} that must not be null, and ours may be or do not have it`);
   }
   if (field.metadata?.["delta.invariants"] !== undefined) {
-    throw mismatch(
-      where,
-      `has a condition on its column ${field.name} (delta.invariants) that we cannot check`,
-    );
+    throw mismatch(where, `has a condition on its column ${field.name} (delta.invariants) that we cannot check`);
   }
 }
 
 /** Throws ConfigError where rows would be removed from an append-only table. */
 export function checkAppendOnly(metaData: MetaData, takesAway: boolean, where: string): void {
   if (!takesAway || metaData.configuration?.["delta.appendOnly"] !== "true") return;
-  throw new ConfigError(
-    `The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`,
-    {
-      hint: "Set the table's property delta.appendOnly to false.",
-    },
-  );
+  throw new ConfigError(`The Delta table ${where} only grows (delta.appendOnly), and its rows have to be replaced.`, {
+    hint: "Set the table's property delta.appendOnly to false.",
+  });
 }
 
 function mismatch(where: string, how: string): ConfigError {

@@ -56,12 +56,7 @@ export function emptySnapshot(): Snapshot {
  * statistics take as much memory as the rest of a file's entry, and only checkpoints need them: without
  * `keepStats` only the number of rows stays.
  */
-export function apply(
-  snapshot: Snapshot,
-  version: number,
-  actions: readonly Action[],
-  keepStats: boolean,
-): void {
+export function apply(snapshot: Snapshot, version: number, actions: readonly Action[], keepStats: boolean): void {
   for (const { protocol, metaData, txn, remove } of actions) {
     if (protocol) snapshot.protocol = protocol;
     if (metaData) snapshot.metaData = metaData;
@@ -96,9 +91,7 @@ export function partitionKey(values: PartitionValues): string {
 
 /** Normalizes partition values: an empty text is null in Delta ("Partition Value Serialization"). */
 export function normalized(values: PartitionValues): PartitionValues {
-  return Object.fromEntries(
-    Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]),
-  );
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, value === "" ? null : value]));
 }
 
 /** Number of rows by a file's statistics; null without them. */
@@ -225,10 +218,7 @@ function parquetValue(kind: Kind, action: Action): Record<string, unknown> | nul
   if (value === null || value === undefined) return null;
   const longs = LONGS[kind] as readonly string[];
   return Object.fromEntries(
-    Object.entries(value).map(([name, of]) => [
-      name,
-      longs.includes(name) && typeof of === "number" ? BigInt(of) : of,
-    ]),
+    Object.entries(value).map(([name, of]) => [name, longs.includes(name) && typeof of === "number" ? BigInt(of) : of]),
   );
 }
 

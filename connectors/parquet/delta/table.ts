@@ -157,17 +157,10 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
       const { version } = complete;
       await store.put(`${log.folder}${checkpointName(version)}`, bytes, signal);
       const hint = { version, size, sizeInBytes: bytes.length, numOfAddFiles: complete.files.size };
-      await store.put(
-        `${log.folder}${LAST_CHECKPOINT}`,
-        new TextEncoder().encode(JSON.stringify(hint)),
-        signal,
-      );
+      await store.put(`${log.folder}${LAST_CHECKPOINT}`, new TextEncoder().encode(JSON.stringify(hint)), signal);
       snapshot.checkpoint = version;
     } catch (error) {
-      options.log.warn(
-        { err: error },
-        "A checkpoint of a Delta table could not be written; the table is whole.",
-      );
+      options.log.warn({ err: error }, "A checkpoint of a Delta table could not be written; the table is whole.");
     }
   }
 

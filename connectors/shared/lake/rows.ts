@@ -348,8 +348,7 @@ function commandCells({ type, data }: CommandEvent): Cells {
     const values = { ...scalarCells("requested", wanted), ...scalarCells("read_back", inForce) };
     return { ...about, ...values, reason, message };
   }
-  const { outcome, reason, message, requested, before, readBack, rehearsal } =
-    data as EventData["command-result"];
+  const { outcome, reason, message, requested, before, readBack, rehearsal } = data as EventData["command-result"];
   return {
     ...about,
     outcome,
@@ -362,10 +361,7 @@ function commandCells({ type, data }: CommandEvent): Cells {
   };
 }
 
-function gatewayStateCells(
-  { type, data }: Event<"gateway-online"> | Event<"gateway-offline">,
-  seenMs: number,
-): Cells {
+function gatewayStateCells({ type, data }: Event<"gateway-online"> | Event<"gateway-offline">, seenMs: number): Cells {
   const { gateway, hosts, wholeSite } = data;
   return {
     gateway_id: gateway.id,
@@ -381,10 +377,7 @@ function firstStateCells({ gateway }: EventData["gateway-added"], seenMs: number
   return { gateway_id: gateway.id, time: seenMs, online: gateway.online, whole_site: null, hosts: null };
 }
 
-function gapCells(
-  { sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"],
-  seenMs: number,
-): Cells {
+function gapCells({ sink, reason, firstTime, lastTime, count }: EventData["delivery-gap"], seenMs: number): Cells {
   const [first, last] = [momentMs(firstTime) ?? seenMs, momentMs(lastTime) ?? seenMs];
   return { sink, reason, first_time: first, last_time: last, count, time: seenMs };
 }

@@ -99,8 +99,7 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
       continue;
     } else {
       const started = before === undefined ? row : after(table, before, row);
-      if (at !== null && before !== undefined)
-        rows[at] = ended(table, before, started, row[isCurrent] === true);
+      if (at !== null && before !== undefined) rows[at] = ended(table, before, started, row[isCurrent] === true);
       if (row[isCurrent] === true) rows.push(started);
       latest.set(keyOf(row), { newest: row, at: row[isCurrent] === true ? rows.length - 1 : null });
     }

@@ -17,10 +17,7 @@ const boolean = column("boolean", false);
 const booleanOrNull = column("boolean", true);
 const jsonOrNull = column("json", true);
 
-const SOURCE = text(
-  "source",
-  "Name of the monitored service in the configuration; empty for the worker itself.",
-);
+const SOURCE = text("source", "Name of the monitored service in the configuration; empty for the worker itself.");
 const SITE = textOrNull("site_id", "The site's id; null for facts about no single site.");
 const TAG = text("tag_id", "The tag's id.");
 
@@ -51,10 +48,7 @@ const UNIT = [
 const stated = (name: string, about: string) => [
   timeOrNull(name, `${about}; null where the service's word is no moment, as one without an offset.`),
   textOrNull(`${name}_raw`, "The same as the service wrote it."),
-  textOrNull(
-    `${name}_offset`,
-    "The offset with which it wrote that, such as +02:00; null for Z and for none.",
-  ),
+  textOrNull(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
 ];
 
 export const VALUE_TABLE: Table = {
@@ -80,8 +74,7 @@ export const VALUE_TABLE: Table = {
 
 export const HISTORY_TABLE: Table = {
   name: "history",
-  about:
-    "Logged history: one row for each bucket, and one more for each time it was told with another value.",
+  about: "Logged history: one row for each bucket, and one more for each time it was told with another value.",
   rowPolicy: "append",
   columns: [
     SOURCE,
@@ -242,8 +235,7 @@ export const GATEWAY_STATE_TABLE: Table = {
 
 export const WORKER_EVENT_TABLE: Table = {
   name: "worker_event",
-  about:
-    "Everything else that was told, such as a service that could not be reached: one row for each event.",
+  about: "Everything else that was told, such as a service that could not be reached: one row for each event.",
   rowPolicy: "append",
   columns: [
     SOURCE,

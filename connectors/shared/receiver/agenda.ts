@@ -166,15 +166,10 @@ export function createPlanner(options: {
     const forget: Plan = {
       act: "forget",
       // Keep active alarms however old, so that they can be closed.
-      atMs:
-        isOver(stored) || stored.status === "unknown"
-          ? stored.changedMs + RETAIN_MS + 1
-          : Number.POSITIVE_INFINITY,
+      atMs: isOver(stored) || stored.status === "unknown" ? stored.changedMs + RETAIN_MS + 1 : Number.POSITIVE_INFINITY,
     };
     const isRefused =
-      stored.refused !== undefined &&
-      !resendRequested.has(key) &&
-      stored.refused === notifier.digestOf(stored);
+      stored.refused !== undefined && !resendRequested.has(key) && stored.refused === notifier.digestOf(stored);
     const sending = isRefused ? null : (sendingOf(key, stored, nowMs) ?? repeatOf(key, stored));
     const first = sending === null || forget.atMs < sending.atMs ? forget : sending;
     return first.atMs === Number.POSITIVE_INFINITY ? null : first;

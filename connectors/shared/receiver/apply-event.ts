@@ -25,12 +25,7 @@ interface At {
 }
 
 /** Applies an event to the ledger and returns the keys of the incidents that it concerns. Idempotent. */
-export function applyEvent(
-  ledger: IncidentLedger,
-  event: Event,
-  at: At,
-  options: ApplyOptions,
-): readonly string[] {
+export function applyEvent(ledger: IncidentLedger, event: Event, at: At, options: ApplyOptions): readonly string[] {
   const one = event as AnyEvent;
   const source = sourceName(event);
   if (source === null) return [];
@@ -92,8 +87,7 @@ function nextState(
   const change = event.type.slice("alarm-".length) as Change;
   if (stored === undefined) {
     if (change !== "raised" && change !== "retriggered") return null;
-    if (event.type === "alarm-raised" && event.data.initial && !options.initial && event.snapshot !== true)
-      return null;
+    if (event.type === "alarm-raised" && event.data.initial && !options.initial && event.snapshot !== true) return null;
     if (again && !options.isActive(source, event.data)) return null;
     return {
       kind: "alarm",
@@ -154,9 +148,7 @@ function statusOf(alarm: Alarm): IncidentStatus {
 }
 
 /** Returns the alarms of a redelivered batch, so that the sink can look up their present state. */
-export function alarmsIn(
-  events: readonly Event[],
-): readonly { readonly source: string; readonly id: string }[] {
+export function alarmsIn(events: readonly Event[]): readonly { readonly source: string; readonly id: string }[] {
   return (events as readonly AnyEvent[]).flatMap((event) => {
     const source = sourceName(event);
     return source !== null && isAboutAlarm(event) ? [{ source, id: event.data.alarm.id }] : [];
@@ -247,8 +239,7 @@ export function createFolding(
     const isHere = (stored: StoredIncident) =>
       storm.over === "all" || (stored.source === alarm.source && stored.site?.id === alarm.site?.id);
     // A member that never ends keeps a storm open. Alarms weeks later are not part of it.
-    const goesOn = (key: string) =>
-      membersOf(ledger, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
+    const goesOn = (key: string) => membersOf(ledger, key).some(({ metMs }) => metMs > alarm.metMs - storm.within);
     const known = findOpen(ledger, (stored, key) => stored.kind === "storm" && isHere(stored) && goesOn(key));
     if (known !== undefined) return known;
     // Alarms of an offline gateway were not opened, so they do not count.
@@ -299,9 +290,7 @@ export function createFolding(
       // The receiver already has the alarm as an incident of its own.
       if (alarm === undefined || alarm.told !== null || alarm.openingMs !== null) return;
       const into =
-        gateway && behindGateway !== null
-          ? openGateway(ledger, alarm, behindGateway)
-          : openStorm(ledger, alarm);
+        gateway && behindGateway !== null ? openGateway(ledger, alarm, behindGateway) : openStorm(ledger, alarm);
       if (into === undefined) return;
       update(ledger, key, { into });
       folding.refresh(ledger, into, alarm.changeId, alarm.changedMs);
@@ -326,8 +315,7 @@ export function createFolding(
     gatewayLost(ledger, source, gatewayId, { siteId, position }) {
       const away = findOpen(
         ledger,
-        ({ gateway, kind, ...stored }) =>
-          kind === "gateway" && stored.source === source && gateway?.id === gatewayId,
+        ({ gateway, kind, ...stored }) => kind === "gateway" && stored.source === source && gateway?.id === gatewayId,
       );
       if (away !== undefined) goesOn(ledger, away, position);
       for (const [key, stored] of [...ledger]) {

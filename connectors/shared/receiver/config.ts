@@ -69,8 +69,7 @@ export const RECEIVER = {
     .union([z.literal(false), Dossier])
     .prefault({})
     .meta({
-      description:
-        "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
+      description: "How the alarm's value went, and others of its system, as far as Plenum has them; false: not.",
     }),
   language: z.enum(LANGUAGES).default("en").meta({ description: "Language of what is told." }),
   words: Phrases.prefault({}).meta({ description: "Words in place of those of the language." }),

@@ -98,9 +98,7 @@ export function createNotifier(options: {
     if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(stored, signal);
     const text = options.messageOf(stored);
     if (told.isClosed !== over) await keep({ ...stored, told: { ...told, isInDoubt: true } });
-    const place = await (over
-      ? receiver.close(text, told.place, signal)
-      : receiver.update(text, told.place, signal));
+    const place = await (over ? receiver.close(text, told.place, signal) : receiver.update(text, told.place, signal));
     if (place !== "gone") return keep(withSentState(stored, place, over));
     // The incident was removed there. Open a new one only if the alarm is not over.
     if (over) return keep(withSentState(stored, told.place, true));

@@ -70,27 +70,21 @@ const BY_LANGUAGE: Readonly<Record<Language, Vocabulary>> = { en: ENGLISH, no: N
 const NAMES = Object.keys(ENGLISH) as [PhraseName, ...PhraseName[]];
 
 /** Phrases that the user replaces, by name. */
-export const Phrases = z
-  .partialRecord(z.enum(NAMES), z.string().min(1).max(200))
-  .superRefine((words, context) => {
-    for (const [name, text] of Object.entries(words)) {
-      const known = placeholdersOf(ENGLISH[name as PhraseName]);
-      const wrong = placeholdersOf(text).find((placeholder) => !known.includes(placeholder));
-      if (wrong === undefined) continue;
-      const hint =
-        known.length === 0 ? "it has none" : `it has ${known.map((each) => `{${each}}`).join(", ")}`;
-      context.addIssue({
-        code: "custom",
-        path: [name],
-        message: `There is no {${wrong}} in this text; ${hint}.`,
-      });
-    }
-  });
+export const Phrases = z.partialRecord(z.enum(NAMES), z.string().min(1).max(200)).superRefine((words, context) => {
+  for (const [name, text] of Object.entries(words)) {
+    const known = placeholdersOf(ENGLISH[name as PhraseName]);
+    const wrong = placeholdersOf(text).find((placeholder) => !known.includes(placeholder));
+    if (wrong === undefined) continue;
+    const hint = known.length === 0 ? "it has none" : `it has ${known.map((each) => `{${each}}`).join(", ")}`;
+    context.addIssue({
+      code: "custom",
+      path: [name],
+      message: `There is no {${wrong}} in this text; ${hint}.`,
+    });
+  }
+});
 
-export function vocabulary(
-  language: Language,
-  own: Readonly<Partial<Record<PhraseName, string>>>,
-): Vocabulary {
+export function vocabulary(language: Language, own: Readonly<Partial<Record<PhraseName, string>>>): Vocabulary {
   return { ...BY_LANGUAGE[language], ...own };
 }
 

@@ -171,11 +171,7 @@ interface LimitedReceiver {
 }
 
 /** `delivered` is called after each successful call. */
-export function limitReceiver(
-  receiver: Receiver,
-  rates: RateLimiter,
-  delivered: () => void,
-): LimitedReceiver {
+export function limitReceiver(receiver: Receiver, rates: RateLimiter, delivered: () => void): LimitedReceiver {
   const thrown = new WeakSet<object>();
 
   async function call<T>(what: Call, signal: AbortSignal, work: () => Promise<T>): Promise<T> {

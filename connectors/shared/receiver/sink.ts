@@ -25,14 +25,7 @@ import { createNotifier, entry, runTestAlarm } from "./notifier.ts";
 import { vocabulary } from "./phrases.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
 import { createRateLimiter, createRetries, limitReceiver } from "./retries.ts";
-import {
-  clampTimes,
-  type IncidentLedger,
-  incidentOf,
-  isOver,
-  keyOf,
-  type StoredIncident,
-} from "./stored-incident.ts";
+import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type StoredIncident } from "./stored-incident.ts";
 import { cachedTextOf } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
 import { createMonotonicClock, createTiming } from "./timing.ts";
@@ -75,11 +68,7 @@ const CLOCK_STEP_MS = 2_000;
  * An event is accepted when its facts are in the stored ledger. From then on the ledger is the queue. Only incidents
  * that changed or are due are evaluated, so standing alarms cost nothing.
  */
-export function createReceiverSink(
-  receiver: Receiver,
-  config: ReceiverConfig,
-  context: ConnectorContext,
-): Sink {
+export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, context: ConnectorContext): Sink {
   const { clock, log, memory, picture } = context;
   const monotonicMs = createMonotonicClock(clock);
   const timing = createTiming(config, { clock, monotonicMs, zoneOf: picture.timeZone });
@@ -222,8 +211,7 @@ export function createReceiverSink(
   }
 
   function callFor(stored: StoredIncident): Call {
-    if (stored.told === null)
-      return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
+    if (stored.told === null) return stored.openingMs === null || receiver.find === undefined ? "open" : "find";
     return isOver(stored) ? "close" : "update";
   }
 
@@ -270,11 +258,7 @@ export function createReceiverSink(
     return failing === undefined ? { inMs } : { inMs, failing };
   }
 
-  async function write(
-    batch: readonly Event[],
-    signal: AbortSignal,
-    offer: Offered | undefined,
-  ): Promise<Receipt> {
+  async function write(batch: readonly Event[], signal: AbortSignal, offer: Offered | undefined): Promise<Receipt> {
     if (!batch.some(({ type }) => concernsIncidents(type))) return ACCEPTED;
     const { positions = batch.map((_, index) => index + 1), again = false } = offer ?? {};
     // Work on a copy: a failed store must leave the ledger unchanged.
@@ -351,8 +335,7 @@ export function createReceiverSink(
     if (openGateways.size === 0 || clock.monotonic() - gatewaysLookedMs < GATEWAY_LOOK_MS) return;
     gatewaysLookedMs = clock.monotonic();
     const offline = await gatewaysAway();
-    const isBack = ({ source, gateway }: StoredIncident) =>
-      gateway !== null && !offline.has(`${source} ${gateway.id}`);
+    const isBack = ({ source, gateway }: StoredIncident) => gateway !== null && !offline.has(`${source} ${gateway.id}`);
     const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
     if (back.length === 0) return;
     const next = new Map(all);

@@ -77,13 +77,7 @@ export interface SentState {
 /** Limits loaded times to now: the wall clock may have been set back while the worker was stopped. */
 export function clampTimes(stored: StoredIncident, nowMs: number): StoredIncident {
   const { told, openingMs, lookAtMs, ...rest } = stored;
-  const latestMs = Math.max(
-    stored.metMs,
-    stored.changedMs,
-    stored.holdFromMs,
-    told?.atMs ?? 0,
-    openingMs ?? 0,
-  );
+  const latestMs = Math.max(stored.metMs, stored.changedMs, stored.holdFromMs, told?.atMs ?? 0, openingMs ?? 0);
   if (latestMs <= nowMs) return stored;
   const upTo = (ms: number) => Math.min(ms, nowMs);
   return {

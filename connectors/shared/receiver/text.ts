@@ -70,8 +70,7 @@ function titleOfAlarm(alarm: NonNullable<Incident["alarm"]>): string {
 }
 
 function lineOf(member: Member, words: Vocabulary, at: (time: string) => string): string {
-  const when =
-    member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
+  const when = member.endedAt === null ? at(member.startedAt) : `${at(member.startedAt)} – ${at(member.endedAt)}`;
   return oneLine(`${member.priority} ${member.title} (${words[member.status]}, ${when})`);
 }
 
@@ -158,12 +157,7 @@ const textsOf = new WeakMap<object, Texts>();
  * Returns the text of an incident without time series. All receivers with the same phrases and time zone share it. The
  * key contains everything that the text depends on. `owner`: the object that these receivers share.
  */
-export function cachedTextOf(
-  owner: object,
-  incident: Incident,
-  words: Vocabulary,
-  timeZone: string,
-): IncidentText {
+export function cachedTextOf(owner: object, incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const texts = textsOf.get(owner) ?? new Map<string, IncidentText>();
   textsOf.set(owner, texts);
   const { kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;

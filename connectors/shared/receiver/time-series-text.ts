@@ -1,9 +1,4 @@
-import type {
-  ConnectorContext,
-  TimeRange,
-  TimeSeries,
-  TimeSeriesPoint,
-} from "../../../src/core/connector.ts";
+import type { ConnectorContext, TimeRange, TimeSeries, TimeSeriesPoint } from "../../../src/core/connector.ts";
 import type { TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
@@ -24,8 +19,7 @@ export function createTimeSeriesText(
 ): (stored: StoredIncident) => Promise<StoredIncident> {
   return async (stored) => {
     const { alarm, priority, retriggers, source } = stored;
-    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !isNew(stored))
-      return stored;
+    if (dossier === false || alarm === null || !dossier.priorities.includes(priority) || !isNew(stored)) return stored;
     const toMs = clock.now();
     const span = { fromMs: toMs - dossier.hours * HOUR_MS, toMs };
     try {

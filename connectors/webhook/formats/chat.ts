@@ -98,9 +98,7 @@ export function slackMessageOf(incident: IncidentMessage) {
 }
 
 function linesOf(lines: readonly string[]): readonly Section[] {
-  return lines.length === 0
-    ? []
-    : [{ type: "section", text: plainText(lines.join("\n"), SLACK_MAX_SECTION) }];
+  return lines.length === 0 ? [] : [{ type: "section", text: plainText(lines.join("\n"), SLACK_MAX_SECTION) }];
 }
 
 function sectionsOf({ fields }: IncidentText): readonly Section[] {
@@ -348,9 +346,7 @@ function adaptiveCardOf(incident: IncidentMessage, text: IncidentText): unknown 
               { text: `${text.status}: `, weight: "Bolder", size: "Large", color: cardColour(incident) },
               { text: text.title, weight: "Bolder", size: "Large" },
             ]),
-            ...text.fields.map((field) =>
-              rich([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }]),
-            ),
+            ...text.fields.map((field) => rich([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }])),
             ...[...text.list, ...text.curves].map((line) => rich([{ text: line }])),
           ],
           ...(incident.link === null

@@ -88,9 +88,7 @@ export function refusal(said: ReceiverResponse, who: string, hint?: string): Rej
   const text = printable(said.body).trim();
   if (said.status < 300 && isPage(text)) {
     return new Retryable(`${who} answered ${said.status} with a page, and does not say that it took it.`, {
-      hint:
-        hint ??
-        "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
+      hint: hint ?? "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
     });
   }
   const words = text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;

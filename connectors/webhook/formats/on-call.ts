@@ -69,9 +69,7 @@ function triggerOf(incident: IncidentMessage): Record<string, unknown> {
       custom_details: {
         ...detailsOf(text, PAGERDUTY_MAX_DETAIL),
         ...(text.list.length === 0 ? {} : { alarms: text.list.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
-        ...(text.curves.length === 0
-          ? {}
-          : { values: text.curves.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
+        ...(text.curves.length === 0 ? {} : { values: text.curves.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
       },
     },
     client: "Plenum",
@@ -103,8 +101,7 @@ export const jsm: Format = {
     const { method, under, json } = request;
     return {
       method,
-      path:
-        under === "" ? pathOf(url) : pathOf(url, `/${incident.key}/${under}`, { identifierType: "alias" }),
+      path: under === "" ? pathOf(url) : pathOf(url, `/${incident.key}/${under}`, { identifierType: "alias" }),
       headers: { authorization: `GenieKey ${inHeader(key, "Authorization")}` },
       json,
       allow: [422],
@@ -119,9 +116,7 @@ export const jsm: Format = {
         hint: "Use the key of an integration of the kind API.",
       });
     }
-    return typeof memberOf(said.json, "requestId") === "string" && said.status < 300
-      ? null
-      : refusal(said, who);
+    return typeof memberOf(said.json, "requestId") === "string" && said.status < 300 ? null : refusal(said, who);
   },
 };
 

@@ -124,9 +124,7 @@ const Success = z.strictObject({
   body: z
     .strictObject({
       path: AnswerPath.meta({ description: "What of the answer is looked at.", examples: ["$.ok"] }),
-      equals: z
-        .union([z.string(), z.number(), z.boolean(), z.null()])
-        .meta({ description: "What it has to be." }),
+      equals: z.union([z.string(), z.number(), z.boolean(), z.null()]).meta({ description: "What it has to be." }),
     })
     .optional()
     .meta({ description: "What else the answer has to say; JSON." }),
@@ -176,17 +174,14 @@ function knownIn(operation: "open" | "update" | "close", template: Readonly<Reco
   const options = PLACE_FIELDS.filter((field) => template[field.slice("place.".length)] !== undefined);
   const isOpened = operation !== "open";
   return {
-    fields: FIELDS.filter(
-      (name) => !name.startsWith("place.") || (isOpened && options.some((each) => each === name)),
-    ),
+    fields: FIELDS.filter((name) => !name.startsWith("place.") || (isOpened && options.some((each) => each === name))),
     withoutPlace: isOpened ? "says where the answer to `open` holds it" : "",
   };
 }
 
 function errorIn(text: string, { fields, withoutPlace }: Known): string | null {
   const rest = withoutFields(text);
-  if (rest.includes("{{") || rest.includes("}}"))
-    return "A field is written as {{title}}, with both pairs of braces.";
+  if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
   const unknown = fieldsIn(text).find((name) => !fields.includes(name));
   if (unknown === undefined) return null;
   if (PLACE_FIELDS.some((name) => name === unknown)) {
@@ -275,8 +270,7 @@ function filledPath({ path }: TemplateRequest, value: FieldValues): string {
   return filledIn(path, (name) => {
     const text = asText(value(name)).toWellFormed();
     // Only `.` and `..` remain special after percent-encoding.
-    if (/^\.{1,2}$/.test(text))
-      throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
+    if (/^\.{1,2}$/.test(text)) throw new Rejected(`The value of {{${name}}} would change the path of the address.`);
     return encodeURIComponent(text);
   });
 }
@@ -288,9 +282,7 @@ function filledHeaders({ headers }: TemplateRequest, value: FieldValues): Record
       if (typeof text !== "string") return [];
       const filled = filledIn(text, (name) => asText(value(name)));
       if (/\p{Cc}/u.test(filled))
-        throw new Rejected(
-          `The header ${header} would have control characters in it, which a name brought along.`,
-        );
+        throw new Rejected(`The header ${header} would have control characters in it, which a name brought along.`);
       return [[header.toLowerCase(), Buffer.from(filled).toString("latin1")] as const];
     }),
   );
@@ -319,10 +311,7 @@ function failureOfBody({ success }: TemplateConfig, said: ReceiverResponse, who:
 function referenceIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
   const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(said.json, path));
   const id = at(template.id);
-  if (
-    template.id !== undefined &&
-    (typeof id === "number" || (typeof id === "string" && id !== "")) === false
-  ) {
+  if (template.id !== undefined && (typeof id === "number" || (typeof id === "string" && id !== "")) === false) {
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, {
       field: "template.id",
       hint: "It was opened there. Set the path right; until then it would be opened once more each time.",

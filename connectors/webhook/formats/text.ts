@@ -62,11 +62,7 @@ const LENGTHS = [2_000, 1_000, 400, 150, 50];
  * Returns the longest message that fits: first drops time series, then shortens texts. A limit of 20 kB may need texts
  * of 400. The shortest always fit: 12 fields and 21 lines are some 10 kB.
  */
-export function fitting<T>(
-  text: IncidentText,
-  make: (text: IncidentText) => T,
-  fits: (message: T) => boolean,
-): T {
+export function fitting<T>(text: IncidentText, make: (text: IncidentText) => T, fits: (message: T) => boolean): T {
   const [longest = 0] = LENGTHS;
   const bare = { ...text, curves: [] };
   for (const each of [

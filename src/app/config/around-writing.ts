@@ -8,8 +8,7 @@ import { type Config, connectorOf, type SinkEntry } from "./config.ts";
  */
 export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
-    ([name, { base_url, ca_file, proxy, time_zone }]) =>
-      [name, { base_url, ca_file, proxy, time_zone }] as const,
+    ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
   );
   const senders = Object.entries(config.sinks)
     .filter(([, sink]) => listens(sink))
@@ -33,8 +32,6 @@ export function isListening(sink: SinkEntry): boolean {
 }
 
 function optionOf(sink: SinkEntry): { readonly enabled: boolean } | undefined {
-  const options = sink[connectorOf(sink)] as
-    | { readonly commands?: { readonly enabled: boolean } }
-    | undefined;
+  const options = sink[connectorOf(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
   return options?.commands;
 }

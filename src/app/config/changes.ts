@@ -19,8 +19,7 @@ const AT_A_START: Readonly<Record<string, string>> = {
   "status.behind_tls_proxy": "who is believed about visitors is settled at a start",
   "sources.*.base_url": "the connection to the service is made at a start",
   "sources.*.allow_plain_http": "the connection to the service is made at a start",
-  "sources.*.token":
-    "the connection to the service is made at a start; a new token in the same place counts at once",
+  "sources.*.token": "the connection to the service is made at a start; a new token in the same place counts at once",
   "sources.*.ca_file": "the connection to the service is made at a start",
   "sources.*.proxy": "the connection to the service is made at a start",
   "sources.*.deadlines": "the connection to the service is made at a start",
@@ -32,8 +31,7 @@ const AT_A_START: Readonly<Record<string, string>> = {
   "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
 };
 const SOURCE_ITSELF = "sources are connected at a start";
-const COMMANDS_WITH_SOURCES =
-  "what may be written names sources, and those are others only from the next start on";
+const COMMANDS_WITH_SOURCES = "what may be written names sources, and those are others only from the next start on";
 const STATUS_AS_A_WHOLE = "the passwords belong to an address that changes only at a start";
 
 const LOGGED_IN = "at once; whoever is logged in is asked again";
@@ -82,10 +80,7 @@ export function inForceAfter(before: Config, after: Config): Config {
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
         const next = after.sources[name];
-        return [
-          name,
-          next === undefined ? entry : (withKept(["sources", name], entry, next) as typeof entry),
-        ];
+        return [name, next === undefined ? entry : (withKept(["sources", name], entry, next) as typeof entry)];
       }),
     ),
     commands: hasSameSources(before, after)
@@ -138,9 +133,7 @@ function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined):
       ? `the sink begins with ${after?.from === "now" ? "what happens from now on" : `from: ${after?.from}`}; one of this name that was there before goes on where it was`
       : "the sink goes on where it was";
   }
-  return is
-    ? "the sink finishes its batch and goes on at the same place"
-    : "nothing; the sink is not enabled";
+  return is ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
 /** A page on another address than the file says must not lose its passwords, nor be opened by them. */
@@ -178,9 +171,7 @@ function differences(path: readonly string[], old: unknown, now: unknown): reado
 /** Entries by their names, and where an order that counts was changed the order. */
 function listDifferences(path: readonly string[], old: Named, now: Named): readonly Difference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
-  const [wasOrder, isOrder] = [old, now].map((list) =>
-    [...list.keys()].filter((key) => old.has(key) && now.has(key)),
-  );
+  const [wasOrder, isOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
   // The first class that selects a tag has it; of what may be written no order counts.
   const moved = path[0] === "sources" && !isDeepStrictEqual(wasOrder, isOrder);
   return [

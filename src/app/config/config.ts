@@ -61,10 +61,7 @@ const CONVENTIONS = [
 
 const Sink = z
   .strictObject({
-    enabled: z
-      .boolean()
-      .default(true)
-      .meta({ description: "False keeps the sink's place but sends nothing." }),
+    enabled: z.boolean().default(true).meta({ description: "False keeps the sink's place but sends nothing." }),
     ...connectorFields,
     ...DeliveryConfig.shape,
     schedule: z
@@ -118,8 +115,7 @@ function narrowed({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"]
   const used = (CATALOG[name] as ConnectorDefinition).kinds?.((sink as Record<string, unknown>)[name]);
   if (used === undefined) return filter;
   if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
-  const isIn = (patterns: readonly string[], kind: Kind) =>
-    patterns.some((pattern) => globMatches(pattern, kind));
+  const isIn = (patterns: readonly string[], kind: Kind) => patterns.some((pattern) => globMatches(pattern, kind));
   const kinds = KINDS.filter((kind) => isIn(filter.kinds, kind) && isIn(used, kind));
   return kinds.length === 0 ? filter : { ...filter, kinds };
 }

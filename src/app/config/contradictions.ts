@@ -21,9 +21,7 @@ interface SinkSection {
   readonly filter: { readonly sources: readonly string[] };
   readonly file?: unknown;
   readonly stdout?: unknown;
-  readonly parquet?:
-    | { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" }
-    | undefined;
+  readonly parquet?: { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" } | undefined;
 }
 
 /** The parts of the configuration that name each other. */
@@ -91,9 +89,7 @@ function systemsUnknown({ sources }: Sections): readonly Contradiction[] {
       ]),
     );
     const lists =
-      sensors === false
-        ? []
-        : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
+      sensors === false ? [] : SENSOR_LISTS.map((list) => ({ select: sensors[list], path: ["silent_sensors", list] }));
     return [...classes, ...lists]
       .filter(({ select }) => select.systems !== undefined)
       .map(({ path }) => ({ path: ["sources", name, ...path, "systems"], message }));
@@ -107,9 +103,7 @@ function writable({ sources, sinks, commands }: Sections): readonly Contradictio
     const path = ["commands", "allow", index];
     const isKnown = source === undefined ? known.length === 1 : known.includes(source);
     return [
-      ...(isKnown
-        ? []
-        : [{ path: [...path, "source"], message: `Name the source of this tag: ${known.join(", ")}.` }]),
+      ...(isKnown ? [] : [{ path: [...path, "source"], message: `Name the source of this tag: ${known.join(", ")}.` }]),
       ...unknownNames(from, origins, "There is no sink of this name.", [...path, "from"]),
     ];
   });
@@ -118,12 +112,7 @@ function writable({ sources, sinks, commands }: Sections): readonly Contradictio
 function filters({ sources, sinks }: Sections): readonly Contradiction[] {
   const known = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
-    unknownNames(filter.sources, known, "There is no source of this name.", [
-      "sinks",
-      name,
-      "filter",
-      "sources",
-    ]),
+    unknownNames(filter.sources, known, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
   );
 }
 

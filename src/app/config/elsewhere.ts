@@ -17,12 +17,7 @@ export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key:
 }
 
 /** One level down, or one or two up. */
-function nearby(
-  schema: AnySchema,
-  path: readonly PropertyKey[],
-  key: string,
-  here: readonly string[],
-): string | null {
+function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
   const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
   if (child !== undefined) return `under \`${child}\``;
   for (const up of [1, 2]) {
@@ -57,9 +52,7 @@ function allPaths(schema: AnySchema): readonly string[] {
  */
 export function nameMissing(section: unknown, known: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
-  const entry = Object.entries(section).find(
-    ([key, value]) => known.includes(key) && !hasKnownKey(value, known),
-  );
+  const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
   if (entry === undefined) return null;
   return `A name of your own is missing above ${entry[0]}: write ${name}: { main: { ${entry[0]}: … } }.`;
 }

@@ -40,9 +40,7 @@ export function interpolate(
       const replace = (found: string, name?: string, operator?: string, rest = "") => {
         if (found === "$${") return "${";
         if (name === undefined) {
-          return complain(
-            `Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`,
-          );
+          return complain(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
         }
         used.push({ node, path: pathOf(ancestors, node), name });
         const value = environment[name];

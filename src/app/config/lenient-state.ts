@@ -14,10 +14,7 @@ export interface LenientState {
 const UNKNOWN: LenientState = { folder: null, isFleet: false, postgres: null };
 
 /** Reads the section `state` alone. Never throws: a control must not fail because of the rest of the file. */
-export function lenientState(
-  text: string,
-  environment: Readonly<Record<string, string | undefined>>,
-): LenientState {
+export function lenientState(text: string, environment: Readonly<Record<string, string | undefined>>): LenientState {
   try {
     const document = parseDocument(text, { version: "1.2", prettyErrors: false });
     const { problems } = interpolate(document, environment);

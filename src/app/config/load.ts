@@ -28,16 +28,13 @@ function readText(file: string): string {
     return readFileSync(file, "utf8");
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    throw new ConfigError(
-      `The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`,
-      {
-        hint:
-          code === "ENOENT"
-            ? "Make one with `plenum init`, or name another with --config."
-            : "Name another with --config.",
-        cause: error,
-      },
-    );
+    throw new ConfigError(`The configuration file ${file} ${UNREADABLE[code ?? ""] ?? `cannot be read (${code})`}.`, {
+      hint:
+        code === "ENOENT"
+          ? "Make one with `plenum init`, or name another with --config."
+          : "Name another with --config.",
+      cause: error,
+    });
   }
 }
 
@@ -50,9 +47,7 @@ const UNREADABLE: Readonly<Record<string, string>> = {
 /** More uses of YAML's aliases than this are no configuration but an attempt to fill the memory. */
 const MOST_ALIASES = 100;
 
-export function parseYaml<T extends z.ZodType>(
-  options: LoadOptions<T> & { readonly text: string },
-): z.output<T> {
+export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
   const { file, schema } = options;
   const lines = new LineCounter();
   const document = parseDocument(options.text, { lineCounter: lines, version: "1.2", prettyErrors: false });
@@ -125,9 +120,7 @@ function prototypes(content: unknown, path: readonly PropertyKey[] = []): readon
   return Object.entries(content).flatMap(([key, value]) => {
     const here = [...path, key];
     if (key !== PROTOTYPE) return prototypes(value, here);
-    return [
-      { path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE}: give it another name.` },
-    ];
+    return [{ path: here, atKey: true, message: `Nothing can be called ${PROTOTYPE}: give it another name.` }];
   });
 }
 

@@ -48,13 +48,9 @@ export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
   const inner = unwrap(schema);
   const { element, valueType, shape, options = [] } = definitionOf(inner);
   if (element !== undefined) return [...own(path), ...optionPaths(element, `${path}[]`).filter(isNew(path))];
-  if (valueType !== undefined)
-    return [...own(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
+  if (valueType !== undefined) return [...own(path), ...optionPaths(valueType, join(path, "*")).filter(isNew(path))];
   if (shape !== undefined) {
-    return [
-      ...own(path),
-      ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key))),
-    ];
+    return [...own(path), ...Object.entries(shape).flatMap(([key, value]) => optionPaths(value, join(path, key)))];
   }
   return [...new Set([...own(path), ...options.flatMap((option) => optionPaths(option, path))])];
 }

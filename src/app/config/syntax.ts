@@ -77,9 +77,7 @@ function openedBefore(document: Document, offset: number, isQuote: boolean): num
   };
   visit(document, {
     Node(_, node) {
-      if (
-        isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true
-      ) {
+      if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true) {
         look(node);
       }
     },

@@ -23,11 +23,7 @@ export interface Written {
 }
 
 /** Every issue of a schema as sentences: one for each unknown key, and one alternative of a union, not all. */
-export function findings(
-  written: Written,
-  issues: readonly Issue[],
-  prefix: readonly PropertyKey[] = [],
-): Finding[] {
+export function findings(written: Written, issues: readonly Issue[], prefix: readonly PropertyKey[] = []): Finding[] {
   return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
 }
 
@@ -111,12 +107,7 @@ function distanceOf(issues: readonly Issue[]): number {
   return distance;
 }
 
-function typeMessage(
-  written: Written,
-  expected: string,
-  path: readonly PropertyKey[],
-  value: unknown,
-): string {
+function typeMessage(written: Written, expected: string, path: readonly PropertyKey[], value: unknown): string {
   if (value === undefined || value === null) {
     const what = descriptionOf(written.schema, path);
     if (expected === "object" && value === null && written.isTrial !== true && passes(written, path, {})) {
@@ -124,8 +115,7 @@ function typeMessage(
     }
     return `This is needed and missing${what === undefined ? "." : `: ${ended(lowerFirst(what))}`}`;
   }
-  if ((expected === "number" || expected === "int") && typeof value === "number")
-    return "Write a whole number.";
+  if ((expected === "number" || expected === "int") && typeof value === "number") return "Write a whole number.";
   if (expected === "object" && written.isTrial !== true) {
     const help = sectionHelp(written, path, value);
     if (help !== null) return help;
@@ -204,16 +194,9 @@ function kindOf(value: unknown): string {
 function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, value: unknown): string {
   const small = issue.code === "too_small";
   const bound = small ? issue.minimum : issue.maximum;
-  const side = small
-    ? issue.inclusive
-      ? "at least"
-      : "more than"
-    : issue.inclusive
-      ? "at most"
-      : "less than";
+  const side = small ? (issue.inclusive ? "at least" : "more than") : issue.inclusive ? "at most" : "less than";
   if (issue.origin === "string") return `Write ${side} ${bound} characters.`;
-  if (issue.origin === "array" && small && bound === 1)
-    return "Write at least one entry, or leave the key out.";
+  if (issue.origin === "array" && small && bound === 1) return "Write at least one entry, or leave the key out.";
   if (issue.origin === "array") return `Write ${side} ${bound} entries.`;
   if (!small && bound === 1 && typeof value === "number" && value <= 100) {
     return `Write a number of ${side} 1: it is a share, so ${value} % are ${value / 100}.`;

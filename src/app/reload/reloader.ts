@@ -220,8 +220,7 @@ export function createReloader(options: ReloaderOptions): Reloader {
     notices: () => [
       ...(refused === null ? [] : [refusedNotice(file, refused)]),
       ...failures.map(
-        (failure) =>
-          `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
+        (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
       ),
       ...(pending.length === 0
         ? []

@@ -110,9 +110,7 @@ function defineAlarms(command: Command, context: CliContext): void {
   command
     .option("--source <name>", "which source, when there are several")
     .option("--site <id>", "only this site", parseInteger)
-    .addOption(
-      new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"),
-    )
+    .addOption(new Option("--status <status>", "which").choices(["active", "resolved", "all"]).default("active"))
     .addOption(new Option("--priority <letter>", "only this priority").choices(["A", "B", "C"]))
     .addHelpText("after", "\nExample:\n  plenum alarms --priority A --json")
     .action(async (options: AlarmOptions) => {

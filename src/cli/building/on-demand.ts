@@ -50,9 +50,7 @@ function withGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
   const [only] = group;
   if (group.length === 1)
-    return failure.kind === "rejected"
-      ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error })
-      : error;
+    return failure.kind === "rejected" ? new Rejected(`Tag ${only}: ${sentence(failure)}`, { cause: error }) : error;
   const text = `${sentence(failure)} The service refuses the ${group.length} tags together: a single one may be the cause, and the service does not say which.`;
   const options = { hint: "Read fewer at a time, or let a worker list the tags first.", cause: error };
   if (failure.kind === "rejected" || failure.kind === "no-log") return new Rejected(text, options);
@@ -135,8 +133,7 @@ function defineHistory(command: Command, context: CliContext): void {
 }
 
 function zone(text: string): string {
-  if (!IANAZone.isValidZone(text))
-    throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
+  if (!IANAZone.isValidZone(text)) throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
   return text;
 }
 

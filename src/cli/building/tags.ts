@@ -4,12 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { firstMatch } from "../../engine/sync/select.ts";
-import {
-  type StoredHistory,
-  type StoredTagSystems,
-  type StoredValue,
-  syncSet,
-} from "../../engine/sync/snapshot.ts";
+import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
 import {

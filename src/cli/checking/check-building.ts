@@ -46,8 +46,7 @@ export function compareSource(compared: ComparedSource): readonly CheckLine[] {
           [
             {
               path: [],
-              message:
-                "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.",
+              message: "Without the list of tags the worker learns of no tag, and reads none: let schedules.tags be.",
             },
           ],
         )
@@ -59,18 +58,13 @@ export function compareSource(compared: ComparedSource): readonly CheckLine[] {
 export function planLine(name: string, plan: PlanReport): readonly CheckLine[] {
   const { alarms } = plan;
   const slow: readonly CheckLine[] =
-    alarms === undefined
-      ? []
-      : [{ what: `${name}: alarms`, result: "warning", detail: `${alarms} ${FASTER}` }];
+    alarms === undefined ? [] : [{ what: `${name}: alarms`, result: "warning", detail: `${alarms} ${FASTER}` }];
   return [...slow, ...quotaLine(name, plan)];
 }
 
 const FASTER = "If the service allows more, raise quota.list_requests_per_minute.";
 
-function quotaLine(
-  name: string,
-  { fits, load, changes, classes, history }: PlanReport,
-): readonly CheckLine[] {
+function quotaLine(name: string, { fits, load, changes, classes, history }: PlanReport): readonly CheckLine[] {
   if (classes.length + history.length === 0) return [];
   const what = `${name}: quota`;
   const needs = `the wishes need ${(load * 100).toFixed(0)} % of what can be planned with`;

@@ -96,15 +96,10 @@ async function checkDatabase(
   }
 }
 
-async function checkAddress(
-  { host, port }: Config["status"],
-  isRunning: boolean,
-  places: Places,
-): Promise<CheckLine> {
+async function checkAddress({ host, port }: Config["status"], isRunning: boolean, places: Places): Promise<CheckLine> {
   const what = "status page";
   if (port === 0) return { what, result: "ok", detail: `on ${host}, on any free port` };
-  if (isRunning)
-    return { what, result: "ok", detail: `on ${host}:${port}; a worker is running on this state` };
+  if (isRunning) return { what, result: "ok", detail: `on ${host}:${port}; a worker is running on this state` };
   try {
     await tryAddress(host, port);
     return { what, result: "ok", detail: `${host}:${port} is free` };

@@ -214,8 +214,7 @@ interface Need {
 
 function neededAbilities(entry: SourceEntry, config: Config, source: string): readonly Need[] {
   const { schedules, read, history } = entry;
-  const writes =
-    config.commands.enabled && config.commands.allow.some((tag) => (tag.source ?? source) === source);
+  const writes = config.commands.enabled && config.commands.allow.some((tag) => (tag.source ?? source) === source);
   const below = `sources.${source}.`;
   const needs: readonly (readonly [needed: boolean, need: Need])[] = [
     [

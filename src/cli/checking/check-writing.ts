@@ -21,11 +21,7 @@ import { type CheckLine, failedCheck } from "./check-line.ts";
  * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
  * single commands (value, step, rate) and approval, token and building are checked elsewhere.
  */
-export async function checkWriting(
-  config: Config,
-  places: Places,
-  signal: AbortSignal,
-): Promise<readonly CheckLine[]> {
+export async function checkWriting(config: Config, places: Places, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
   if (!isMeant) return [{ what: "writing", result: "ok", detail: `${OFF}, and no command is executed` }];
@@ -44,9 +40,7 @@ function configurationBlockers({ commands, sources }: Config, places: Places): r
   const at = (...path: readonly string[]) => places(path);
   const named = Object.keys(sources).filter((name) => allow.some((tag) => (tag.source ?? name) === name));
   return [
-    ...(enabled
-      ? []
-      : [blocker(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
+    ...(enabled ? [] : [blocker(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
     ...(rehearsal
       ? [
           blocker(
@@ -58,10 +52,7 @@ function configurationBlockers({ commands, sources }: Config, places: Places): r
     ...(allow.length > 0
       ? []
       : [
-          blocker(
-            "No tag may be written, because commands.allow is empty: add an entry for each tag.",
-            at("commands"),
-          ),
+          blocker("No tag may be written, because commands.allow is empty: add an entry for each tag.", at("commands")),
         ]),
     ...named
       .filter((name) => sources[name]?.schedules.tags === false)
@@ -81,9 +72,7 @@ function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
     if (timeZone === undefined) return [];
     const refusing = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
     if (refusing === null) return [];
-    return [
-      { what: "writing", result: "ok", detail: `Tag ${entry.tag_id} is closed now: ${refusing.message}` },
-    ];
+    return [{ what: "writing", result: "ok", detail: `Tag ${entry.tag_id} is closed now: ${refusing.message}` }];
   });
 }
 
@@ -101,9 +90,7 @@ async function stateBlockers(config: Config, signal: AbortSignal): Promise<reado
       ...(running.kind === "none"
         ? [
             {
-              ...blocker(
-                "No worker is running here, and only a running worker writes: start it with plenum run.",
-              ),
+              ...blocker("No worker is running here, and only a running worker writes: start it with plenum run."),
               result: "ok" as const,
             },
           ]
@@ -145,28 +132,18 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
   const place = isArmed || config.commands.rehearsal ? null : `the fleet ${name}`;
   const found = await readParts(config, Object.keys(config.sources), async (parts) => {
     const all = await Promise.all(parts.map((store) => storeBlockers(config, store, place)));
-    return all
-      .flat()
-      .filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
+    return all.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
   // storeLocks reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
-      ? [
-          blocker(
-            `Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`,
-          ),
-        ]
+      ? [blocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
       : [];
   return [...(isStopped ? [blocker(STOPPED)] : []), ...unarmedHere, ...found];
 }
 
 /** Reasons in one state. `place` names the state in the arming message; null needs no arming. */
-async function storeBlockers(
-  config: Config,
-  store: Store,
-  place: string | null,
-): Promise<readonly CheckLine[]> {
+async function storeBlockers(config: Config, store: Store, place: string | null): Promise<readonly CheckLine[]> {
   const { allow, audit_max_bytes: auditBytes } = config.commands;
   const unarmed = place === null ? null : await armingRefusal(store, place);
   const isFull = (await openAuditSize(store)).bytes() >= auditBytes;
@@ -182,9 +159,7 @@ async function storeBlockers(
   );
   return [
     ...(unarmed === null ? [] : [blocker(unarmed.message)]),
-    ...(isFull
-      ? [blocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")]
-      : []),
+    ...(isFull ? [blocker("The audit log is full, so nothing is written: raise commands.audit_max_bytes.")] : []),
     ...offline.flat(),
   ];
 }
@@ -195,9 +170,7 @@ const OPERATOR = "operator";
 /** Reasons in the senders: allowed tags without a sender, and senders that cannot send commands. */
 function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
   const { sinks, commands } = config;
-  const listeners = Object.keys(sinks).filter(
-    (name) => sinks[name] !== undefined && isListening(sinks[name]),
-  );
+  const listeners = Object.keys(sinks).filter((name) => sinks[name] !== undefined && isListening(sinks[name]));
   const named = commands.allow.flatMap(({ from = [] }, index) =>
     from.map((sink, n) => ({ sink, path: ["commands", "allow", index, "from", n] })),
   );

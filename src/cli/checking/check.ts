@@ -38,10 +38,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--strict", "treat warnings as errors, for pipelines")
     .option("--ask", "list sites and tags at the service, even where the state knows them")
     .option("--no-lists", "leave out the comparison with the building, which lists its tags")
-    .option(
-      ALLOW_WRITABLE,
-      "accept a configuration file that other users may change, as plenum run does with it",
-    )
+    .option(ALLOW_WRITABLE, "accept a configuration file that other users may change, as plenum run does with it")
     .addHelpText(
       "after",
       "\nThe configuration is compared with the building: what selects nothing, is never reached, does not exist. Lists" +
@@ -87,9 +84,7 @@ async function check(
     update(`Asking source ${name}`);
     const checked = await checkSource({ name, entry, config, places, lists, ask, signal, update });
     lines.push(...checked.lines);
-    writable.push(
-      ...(checked.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)),
-    );
+    writable.push(...(checked.writable ?? config.commands.allow.filter((tag) => (tag.source ?? name) === name)));
     if (checked.sites !== null) buildings.set(name, { sites: checked.sites });
   }
   lines.push(...checkAnySink(config), ...priorityLines(config, places));
@@ -100,8 +95,7 @@ async function check(
   // The sites of a service that did not respond are unknown, so filters cannot be compared.
   const isKnown = buildings.size === Object.keys(config.sources).length;
   if (isKnown) lines.push(...filterLines(config, buildings, places));
-  const isOpen =
-    locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
+  const isOpen = locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
   if (!isOpen || writable.length === 0) return lines;
   const detail = `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`;
   return [...lines, { what: "writing", result: "ok", detail }];

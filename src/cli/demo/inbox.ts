@@ -115,12 +115,10 @@ async function respond(channel: Channel, request: IncomingMessage): Promise<Repl
   const { method = "GET", headers } = request;
   const { pathname } = new URL(request.url ?? "/", "http://inbox.invalid");
   // Reject other host names: DNS rebinding must not let a web page read the messages.
-  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? ""))
-    return messageReply(403, "Unknown host name.");
+  if (!/^(127\.0\.0\.1|localhost)(:\d+)?$/.test(headers.host ?? "")) return messageReply(403, "Unknown host name.");
   if (method === "GET") return readReply(channel, pathname);
   // Require the JSON type: a browser does not send it cross-origin without permission, and the inbox grants none.
-  if (!/^application\/json\b/.test(headers["content-type"] ?? ""))
-    return messageReply(415, "Only JSON is taken.");
+  if (!/^application\/json\b/.test(headers["content-type"] ?? "")) return messageReply(415, "Only JSON is taken.");
   const body = await bodyOf(request);
   if (body === null) return messageReply(413, "That is too long for a message.");
   const post = Post.safeParse(parseJson(body));
@@ -143,8 +141,7 @@ function changeReply(channel: Channel, method: string, path: string, post: Post)
   }
   const [, id, action] = /^\/messages\/([^/]+)(\/close)?$/.exec(path) ?? [];
   const isClose = action !== undefined;
-  if (id === undefined || method !== (isClose ? "POST" : "PATCH"))
-    return messageReply(404, "There is nothing here.");
+  if (id === undefined || method !== (isClose ? "POST" : "PATCH")) return messageReply(404, "There is nothing here.");
   const message = channel.edit(id, post, isClose);
   if (message === undefined) return messageReply(404, "There is no such message.");
   return jsonReply(200, { id: message.id });
@@ -160,9 +157,7 @@ function jsonReply(status: number, value: unknown): Reply {
 
 function send(response: ServerResponse, { status, type, body }: Reply): void {
   if (response.destroyed) return;
-  response
-    .writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type })
-    .end(body);
+  response.writeHead(status, { ...PAGE_HEADERS, "cache-control": "no-store", "content-type": type }).end(body);
 }
 
 /** Returns null for a body above the limit. */

@@ -78,13 +78,7 @@ export async function startPostgres(port: number, signal: AbortSignal) {
   }
 }
 
-async function startIn(
-  folder: string,
-  programs: string,
-  user: User | null,
-  port: number,
-  signal: AbortSignal,
-) {
+async function startIn(folder: string, programs: string, user: User | null, port: number, signal: AbortSignal) {
   const data = join(folder, "data");
   const password = randomBytes(16).toString("hex");
   const passwordFile = join(folder, "password");
@@ -98,12 +92,7 @@ async function startIn(
   });
   rmSync(passwordFile);
   // Without fsync: the demo deletes all data when it stops.
-  const settings = [
-    `port = ${port}`,
-    "listen_addresses = '127.0.0.1'",
-    "unix_socket_directories = ''",
-    "fsync = off",
-  ];
+  const settings = [`port = ${port}`, "listen_addresses = '127.0.0.1'", "unix_socket_directories = ''", "fsync = off"];
   appendFileSync(join(data, "postgresql.conf"), `${settings.join("\n")}\n`);
   const server = startChild(join(programs, "postgres"), ["-D", data], as);
   /** Stops the server and deletes its folder. */
@@ -136,9 +125,7 @@ function usualFolders(): readonly string[] {
 
 /** Returns the folder of initdb and postgres. */
 export function programsFolder(folders = usualFolders()): string {
-  const found = folders.find(
-    (folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")),
-  );
+  const found = folders.find((folder) => isProgram(join(folder, "initdb")) && isProgram(join(folder, "postgres")));
   // The file may be a link into the folder that contains all programs.
   if (found !== undefined) return dirname(realpathSync(join(found, "postgres")));
   throw new ConfigError("A fleet needs PostgreSQL, and none is installed here.", {

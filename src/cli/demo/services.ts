@@ -89,8 +89,7 @@ export function acknowledgeAlarms(
       const nowMs = now();
       for (const { acknowledged, id, triggeredAtMs } of truth.alarms.list(nowMs, { status: "active" })) {
         const isDue = triggeredAtMs >= startMs && nowMs - triggeredAtMs >= ACKNOWLEDGE_AFTER_MS;
-        if (isDue && acknowledged === null)
-          control.acknowledgeAlarm(id, "Caretaker of the demo", "I am on my way.");
+        if (isDue && acknowledged === null) control.acknowledgeAlarm(id, "Caretaker of the demo", "I am on my way.");
       }
       return CHECK_EVERY_MS;
     },

@@ -84,9 +84,7 @@ function disks(facts: Facts): readonly string[] {
       ];
     // Some file systems have no limit and report 0.
     if (freeFiles !== null && freeFiles > 0 && freeFiles < 100)
-      return [
-        `The disk of the ${where} has no room for more files, though it may have space: remove some files.`,
-      ];
+      return [`The disk of the ${where} has no room for more files, though it may have space: remove some files.`];
     return [];
   });
 }
@@ -134,9 +132,7 @@ function lastError(log: Facts["log"]): string {
   });
   if (complaint === undefined) return "";
   const { msg, err } = parsed(complaint);
-  const words = [msg, (err as { message?: unknown } | undefined)?.message].filter(
-    (each) => typeof each === "string",
-  );
+  const words = [msg, (err as { message?: unknown } | undefined)?.message].filter((each) => typeof each === "string");
   return ` The last complaint in its log: ${words.join(": ")}`;
 }
 
@@ -163,9 +159,7 @@ function reach({ reach: asked }: Facts): readonly string[] {
 
 /** True if the server could not be found or did not respond, in contrast to a refusal. */
 function isOutOfReach({ kind, reason }: Reach): boolean {
-  return (
-    kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "")
-  );
+  return kind === "retryable" && /ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT|within/.test(reason ?? "");
 }
 
 /** Sorts database before sources before sinks, and configuration errors before temporary failures. */

@@ -25,15 +25,10 @@ export interface WorkerFacts {
 }
 
 /** Asks the worker on a state folder; reads the state if none runs. */
-export async function lookAtWorker(
-  folder: string,
-  config: Config | null,
-  signal: AbortSignal,
-): Promise<WorkerFacts> {
+export async function lookAtWorker(folder: string, config: Config | null, signal: AbortSignal): Promise<WorkerFacts> {
   const nothing = { notReady: null, portTaken: null, log: [] };
   try {
-    const found =
-      config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
+    const found = config === null ? await findWorker(folder, signal) : await findWorkerFor({ config }, signal);
     if (found.kind === "open") {
       const { door } = found;
       const [report, notReady, log] = await Promise.all([
@@ -125,12 +120,7 @@ function databaseOf({ state: { postgres } }: Config): readonly Promise<Reach>[] 
 
 type Learned = Pick<Reach, "clockSkewMs" | "token">;
 
-async function measure(
-  what: Reach["what"],
-  name: string,
-  by: string,
-  ask: () => Promise<Learned>,
-): Promise<Reach> {
+async function measure(what: Reach["what"], name: string, by: string, ask: () => Promise<Learned>): Promise<Reach> {
   const begin = performance.now();
   const failed = (error: unknown): Omit<Reach, "what" | "name" | "by" | "milliseconds"> => {
     const { kind } = meaningOf(error);
@@ -143,11 +133,7 @@ async function measure(
 
 function askSource(name: string, entry: SourceEntry, signal: AbortSignal): Promise<Learned> {
   return withStandaloneSource(name, entry, process.env, async (source) => {
-    const { expiresAt, abilities, sites } = await withTimeLimit(
-      signal,
-      (limited) => source.me(limited),
-      WITHIN_MS,
-    );
+    const { expiresAt, abilities, sites } = await withTimeLimit(signal, (limited) => source.me(limited), WITHIN_MS);
     const siteIds = sites.map(({ id }) => id);
     return { clockSkewMs: source.clockSkewMs(), token: { expiresAt, abilities, siteIds } };
   });

@@ -149,9 +149,8 @@ const NAMED_SECRET =
 /** Masks possible credentials in a text; URLs lose user, query and path segments that may be keys. */
 export function maskText(text: string): string {
   const plain = withoutCredentials(text).replace(URL_IN_TEXT, maskUrl).replace(NAMED_SECRET, `$1${MASKED}`);
-  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(
-    LONG_ROW,
-    (row) => (looksRandom(row) ? MASKED : row),
+  return KEYS_OF_MACHINES.reduce((left, pattern) => left.replace(pattern, MASKED), plain).replace(LONG_ROW, (row) =>
+    looksRandom(row) ? MASKED : row,
   );
 }
 

@@ -67,9 +67,7 @@ function optionsTaking(facts: readonly CommandFacts[]) {
   const flagsOf = ({ usage }: { readonly usage: string }) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
   const files = new Set(all.filter(({ takes }) => FILES.has(takes ?? "")).flatMap(flagsOf));
   const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
-  const choices = new Map(
-    all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]),
-  );
+  const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
   const others = new Set(
     all.flatMap(flagsOf).filter((flag) => !files.has(flag) && !sources.has(flag) && !choices.has(flag)),
   );
@@ -106,8 +104,7 @@ function bash(facts: readonly CommandFacts[]): readonly string[] {
     `    ${[...files].join("|")}) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;`,
     `    ${[...sources].join("|")}) mapfile -t COMPREPLY < <(compgen -W "${names("sources")}" -- "$cur"); return ;;`,
     ...[...choices].map(
-      ([flag, all]) =>
-        `    ${flag}) mapfile -t COMPREPLY < <(compgen -W "${all.join(" ")}" -- "$cur"); return ;;`,
+      ([flag, all]) => `    ${flag}) mapfile -t COMPREPLY < <(compgen -W "${all.join(" ")}" -- "$cur"); return ;;`,
     ),
     `    ${[...others].join("|")}) return ;;`,
     "  esac",

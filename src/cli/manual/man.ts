@@ -7,10 +7,7 @@ import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts"
 
 function defineMan(command: Command, context: CliContext): void {
   command
-    .addHelpText(
-      "after",
-      "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -",
-    )
+    .addHelpText("after", "\nExamples:\n  plenum man > /usr/local/share/man/man1/plenum.1\n  plenum man | man -l -")
     .action(async () => {
       context.terminal().text(manualPage(factsOf(await context.allCommands()), RELEASE));
     });

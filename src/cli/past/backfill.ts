@@ -17,13 +17,7 @@ import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/syn
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import {
-  parseTime,
-  type SelectionOptions,
-  selectionOf,
-  selectionOptions,
-  timeOption,
-} from "../shell/options.ts";
+import { parseTime, type SelectionOptions, selectionOf, selectionOptions, timeOption } from "../shell/options.ts";
 import { withState } from "../shell/state-access.ts";
 
 interface BackfillOptions extends SelectionOptions {
@@ -42,15 +36,9 @@ export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .option("--source <name>", "which source, when there are several")
-    .option(
-      "--from <time>",
-      "start: ISO 8601, or an age such as 365d; without it, shows how far it is",
-      parseTime,
-    )
+    .option("--from <time>", "start: ISO 8601, or an age such as 365d; without it, shows how far it is", parseTime)
     .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
-    .addOption(
-      new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"),
-    );
+    .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"));
   selectionOptions(command)
     .option("--detach", "do not wait for the end")
     .option("--pause", "pause fetching the past; live reads continue")
@@ -88,11 +76,7 @@ interface Work {
 const NO_WORKER = "No worker is running on this state folder; it is done once one runs (`plenum run`).";
 const LOOK_EVERY_MS = 2_000;
 
-async function requestBackfill(
-  work: Work,
-  tagIds: readonly string[],
-  options: BackfillOptions & { from: string },
-) {
+async function requestBackfill(work: Work, tagIds: readonly string[], options: BackfillOptions & { from: string }) {
   const { context, store, name, running } = work;
   const terminal = context.terminal();
   if (options.from >= options.to) throw new InvalidArgumentError("--from has to be before --to.");
@@ -204,9 +188,7 @@ async function allRemaining({ store, name, entry, state }: Work): Promise<readon
     if (each.total || each.pendingRanges === 0) return [];
     const { resolution, tags, requestsLeft, done: share } = each;
     const rest = { from: null, to: null, ...waiting, doneAt: null, withoutLog: null };
-    return [
-      { id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) },
-    ];
+    return [{ id: null, ...rest, resolution, tags, requestsLeft, done: share, expectedAt: endOf(requestsLeft) }];
   });
   return [...done, ...open, ...configured];
 }

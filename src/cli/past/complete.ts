@@ -196,7 +196,6 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
 /** Parses a UTC day into its number; rejects 2026-02-30. */
 function date(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
-  if (Number.isNaN(day) || dateOf(day) !== text)
-    throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
+  if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
   return day;
 }

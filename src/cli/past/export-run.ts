@@ -13,12 +13,7 @@ import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/acco
 import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
-import {
-  gapsIn,
-  type HistoryGap,
-  type HistoryGapReason,
-  type LedgerOf,
-} from "../../engine/sync/history/progress.ts";
+import { gapsIn, type HistoryGap, type HistoryGapReason, type LedgerOf } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
@@ -82,13 +77,7 @@ const LISTS = ["sites", "systems", "tags", "gateways", "hosts"] as const;
 
 /** Gap reasons that another request cannot close now. */
 const REFUSED: ReadonlySet<HistoryGapReason> = new Set(["refused", "unreadable"]);
-const SETTLED: ReadonlySet<HistoryGapReason> = new Set([
-  "no-log",
-  "null",
-  "out-of-scope",
-  "not-listed",
-  ...REFUSED,
-]);
+const SETTLED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null", "out-of-scope", "not-listed", ...REFUSED]);
 
 /**
  * Lists, fetches and writes; resumes an earlier run of the same export. Returns a ConfigError before fetching if no tag
@@ -226,11 +215,7 @@ const settingsOf = ({ source, entry, config }: ExportRun) =>
 const ledgersOf = (run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly LedgerOf[]> =>
   ledgersOfRequest(store, settingsOf(run), order, systemClock.now());
 
-async function openGaps(
-  run: ExportRun,
-  store: Store,
-  order: BackfillRequest,
-): Promise<readonly HistoryGap[]> {
+async function openGaps(run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly HistoryGap[]> {
   const ledgers = await ledgersOf(run, store, order);
   return gapsIn(ledgers, { open: [order], paused: false }, systemClock.now());
 }
@@ -239,8 +224,7 @@ function isToBeAsked({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !SETTLED.has(why) || (REFUSED.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
-const polls = ({ source }: ExportRun, store: Store) =>
-  store.documents<StoredPoll>(documentSet("poll", source));
+const polls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 /** Progress of the fetching, with the planned end. */
 async function fetching(run: ExportRun, store: Store): Promise<string> {

@@ -41,14 +41,10 @@ export function define(command: Command, context: CliContext): void {
   command
     .argument("[tag...]", "only these tags; with no selection at all, every tag")
     .requiredOption("--from <time>", "start: ISO 8601, or an age such as 365d", written)
-    .addOption(
-      new Option("--to <time>", "end: ISO 8601, or an age").argParser(written).default(written("0s"), "now"),
-    )
+    .addOption(new Option("--to <time>", "end: ISO 8601, or an age").argParser(written).default(written("0s"), "now"))
     .requiredOption("--to-folder <folder>", "where the tables go; empty, or it does not exist yet")
     .addOption(new Option("--resolution <size>", "interval of the series").choices(RESOLUTIONS).default("5m"))
-    .addOption(
-      new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"),
-    )
+    .addOption(new Option("--format <format>", "how tables are written").choices(["parquet"]).default("parquet"))
     .option("--source <name>", "which source, when there are several");
   selectionOptions(command)
     .addHelpText(
@@ -92,12 +88,7 @@ function written(text: string): Moment {
 }
 
 /** Builds the backfill request, limited to closed intervals. */
-function requestOf(
-  tagIds: readonly string[],
-  options: ExportOptions,
-  source: string,
-  timeZone: string,
-): ExportRequest {
+function requestOf(tagIds: readonly string[], options: ExportOptions, source: string, timeZone: string): ExportRequest {
   const { from, resolution, to } = options;
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
@@ -105,9 +96,7 @@ function requestOf(
   const first = isoUtc(bucketStart(Date.parse(from.at), resolution, timeZone));
   const end = closed < to.at ? closed : to.at;
   if (first >= end)
-    throw new InvalidArgumentError(
-      `No interval of ${resolution} has closed since --from; the first will by itself.`,
-    );
+    throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = selectionOf(tagIds, options);
   const order: StoredBackfill = {
     ...{ from: first, to: end, resolution, select },
@@ -165,8 +154,6 @@ function exportLines(folder: string, outcome: ExportOutcome): readonly string[] 
     ...troubles,
     ...(complete
       ? []
-      : [
-          "It is not complete; the same command asks again for what was refused, at the earliest when it says above.",
-        ]),
+      : ["It is not complete; the same command asks again for what was refused, at the earliest when it says above."]),
   ];
 }

@@ -43,10 +43,7 @@ export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
 /** Lists the gaps in the fetched history by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
-    .argument(
-      "[tag...]",
-      "only these tags; then one line for each tag, and what was answered without a value too",
-    )
+    .argument("[tag...]", "only these tags; then one line for each tag, and what was answered without a value too")
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
       "after",
@@ -61,9 +58,7 @@ export function define(command: Command, context: CliContext): void {
         const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
         const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
         await refuseUnknown(store, [name], "tag", wanted);
-        const ledgers = past.ledgers.filter(
-          ({ located: placed }) => wanted.size === 0 || wanted.has(placed.tag.id),
-        );
+        const ledgers = past.ledgers.filter(({ located: placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
         const holes = gapsIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
         if (terminal.json) {
           terminal.object(holes, []);
@@ -96,8 +91,7 @@ function noHoles(series: number): string {
 export function grouped(holes: readonly HistoryGap[], single: boolean): readonly Group[] {
   const groups = Map.groupBy(
     holes,
-    (hole) =>
-      `${reasonOf(hole)} ${hole.resolution} ${hole.total} ${hole.from} ${hole.to} ${single ? hole.tagId : ""}`,
+    (hole) => `${reasonOf(hole)} ${hole.resolution} ${hole.total} ${hole.from} ${hole.to} ${single ? hole.tagId : ""}`,
   );
   return [...groups.values()].flatMap((members) => {
     const [hole] = members;

@@ -46,11 +46,7 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-async function reportsIn(
-  store: Store,
-  source: string,
-  site: number | undefined,
-): Promise<readonly SilentSensors[]> {
+async function reportsIn(store: Store, source: string, site: number | undefined): Promise<readonly SilentSensors[]> {
   const held = await store.documents<SilentSensors>(syncSet("silent-sensors", source));
   return [...held.values()]
     .filter((report) => site === undefined || report.site.id === site)

@@ -104,8 +104,7 @@ function lineOf(event: Event): string | null {
     const { tagId, message } = (event as Event<"command-not-restored">).data;
     return `${time()}  ${event.type} ${tagId}: ${message}`;
   }
-  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type))
-    return `${time()}  ${event.type} ${event.subject}`;
+  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type)) return `${time()}  ${event.type} ${event.subject}`;
   return null;
 }
 

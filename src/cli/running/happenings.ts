@@ -58,16 +58,14 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
       }
       sayInitial();
       const words = labelOf(event);
-      if (words !== null)
-        print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
+      if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
     },
     readiness(reasons) {
       sayInitial();
       const isReady = reasons.length === 0;
       if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...troubled]));
       for (const reason of reasons) say("!", reason);
-      if (isReady !== wasReady)
-        for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
+      if (isReady !== wasReady) for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
       wasReady = isReady;
     },
     say: (text) => say(" ", text),

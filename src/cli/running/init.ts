@@ -20,15 +20,7 @@ import { guessZone } from "../../ui/setup/time-zone.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
 import type { CliContext } from "../shell/context.ts";
 import type { Terminal } from "../shell/terminal.ts";
-import {
-  type Drafted,
-  draft,
-  frameFor,
-  freeStatusPort,
-  lookAtBuilding,
-  nextCommands,
-  type Reach,
-} from "./setup.ts";
+import { type Drafted, draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands, type Reach } from "./setup.ts";
 
 interface InitOptions {
   readonly tokenFile?: string;
@@ -52,16 +44,10 @@ export function define(command: Command, context: CliContext): void {
     .option("--time-zone <zone>", "IANA zone of the buildings, such as Europe/Oslo; asked for at a terminal")
     .option("--mqtt <url>", "MQTT broker that gets the events; otherwise they go to files")
     .addOption(
-      new Option("--history <how far back>", "logged history that is fetched")
-        .argParser(days)
-        .default(7, "7d"),
+      new Option("--history <how far back>", "logged history that is fetched").argParser(days).default(7, "7d"),
     )
     .option("--no-history", "fetch no logged history")
-    .option(
-      "--name <name>",
-      "name of the service in topics and metrics; made from the site's by default",
-      name,
-    )
+    .option("--name <name>", "name of the service in topics and metrics; made from the site's by default", name)
     .option("--ca-file <path>", "certificates (PEM) of a private authority")
     .option("--allow-plain-http", "let the token travel readable, over http:// to another machine")
     .addHelpText(
@@ -164,8 +150,7 @@ function reached(setting: Setting, written: string | undefined): Promise<Reached
       const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
       const address = readAddress(text, options.allowPlainHttp ?? false);
       terminal.say(...address.notes.map(english));
-      const isRefused = (error: unknown) =>
-        error instanceof ConfigError && error.reason === "unauthenticated";
+      const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
       return answered(
         setting,
         async (again) => {
@@ -193,11 +178,7 @@ async function tokenFrom({ asker, options }: Setting, attempt: number): Promise<
   });
 }
 
-function lookAtService(
-  { context, options, terminal }: Setting,
-  { baseUrl }: ServiceAddress,
-  token: Reach["token"],
-) {
+function lookAtService({ context, options, terminal }: Setting, { baseUrl }: ServiceAddress, token: Reach["token"]) {
   const { allowPlainHttp = false, caFile = null } = options;
   return terminal.progress("Looking at the building", (update) =>
     lookAtBuilding({ baseUrl, token, allowPlainHttp, caFile }, context.signal, update),
@@ -218,8 +199,7 @@ async function zoneFrom(setting: Setting, seen: SeenBuilding): Promise<string> {
 }
 
 async function brokerFrom({ asker }: Setting): Promise<string | null> {
-  const answer =
-    (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
+  const answer = (await asker?.ask("MQTT broker for the events, such as mqtt://localhost", "none: files")) ?? "";
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
@@ -235,12 +215,7 @@ function newTokenFile(setting: Setting, source: string): Promise<string> {
   });
 }
 
-function printResult(
-  { terminal, file }: Setting,
-  seen: SeenBuilding,
-  { plan, text }: Drafted,
-  token: string | null,
-) {
+function printResult({ terminal, file }: Setting, seen: SeenBuilding, { plan, text }: Drafted, token: string | null) {
   const next = nextCommands(file);
   const width = Math.max(...next.map(([command]) => command.length));
   const { load, fits } = plan;

@@ -30,8 +30,7 @@ export function betterFlags(
   flags: readonly string[],
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly string[] | null {
-  const isByHand =
-    environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== OF_FEW_SOURCES.join(" ");
+  const isByHand = environment.PLENUM_NODE_FLAGS !== undefined || flags.join(" ") !== OF_FEW_SOURCES.join(" ");
   return isByHand || sources < MANY_SOURCES ? null : OF_MANY_SOURCES;
 }
 

@@ -47,8 +47,7 @@ export function define(command: Command, context: CliContext): void {
       takeBetterFlags(Object.keys(config.sources).length);
       const recent = createRecentLines();
       const terminal = context.terminal();
-      const people =
-        process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
+      const people = process.stderr.isTTY && !terminal.json ? createTerminalFeed(terminal.say, systemClock.now) : null;
       const log = createLog({
         level: config.log.level,
         recent,
@@ -89,8 +88,7 @@ async function runWorker(
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
   const over = new AbortController();
-  const told =
-    people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
+  const told = people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
   const { damaged } = worker.store;
   await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
@@ -120,11 +118,7 @@ function memberOf({ state }: Config, given: string | undefined) {
   return { name, folder: given === undefined ? state.folder : join(state.folder, name) };
 }
 
-async function runMember(
-  options: MemberOptions,
-  people: TerminalFeed | null,
-  signal: AbortSignal,
-): Promise<void> {
+async function runMember(options: MemberOptions, people: TerminalFeed | null, signal: AbortSignal): Promise<void> {
   // A worker without a fleet does not load this.
   const { createMember } = await import("../../scale/member.ts");
   const member = await createMember(options);
@@ -152,9 +146,7 @@ function leavePointerFor(
   if (configFile === undefined) return;
   const stateFolder = resolve(config.state.folder);
   if (leavePointer(configFile.file, { stateFolder, isFleet })) return;
-  log?.info(
-    "no pointer to the state could be left; while the file is wrong, commands find it only by state.folder",
-  );
+  log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
 }
 
 async function aborted(signal: AbortSignal): Promise<void> {
@@ -181,10 +173,7 @@ async function printActivity(
   const status = worker.statusUrl();
   people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
   try {
-    await Promise.all([
-      printNewEvents(worker, people, position, signal),
-      printReadiness(status, people, signal),
-    ]);
+    await Promise.all([printNewEvents(worker, people, position, signal), printReadiness(status, people, signal)]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
   }

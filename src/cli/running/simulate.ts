@@ -22,10 +22,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--port <number>", "port; 0 takes a free one", parseInteger, 8080)
     .option("--speed <factor>", "recorded seconds per second", factor)
     .option("--state <file>", "start from a state that GET /_simulator/state gave")
-    .addHelpText(
-      "after",
-      `\nThe token is ${DEFAULT_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`,
-    )
+    .addHelpText("after", `\nThe token is ${DEFAULT_TOKEN}.\n\nExample:\n  plenum simulate --port 8080 --speed 60`)
     .action(async (given: SimulateOptions) => {
       const terminal = context.terminal();
       const fromFile =

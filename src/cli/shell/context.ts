@@ -47,8 +47,7 @@ export function createCliContext(
   signal: AbortSignal,
   allCommands: () => Promise<Command>,
 ): CliContext {
-  const terminal = () =>
-    createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
+  const terminal = () => createTerminal({ json: program.opts().json === true, utc: program.opts().utc === true });
   let found: string | null = null;
   const configFile = () => {
     found ??= chosenConfig(program, name, terminal());

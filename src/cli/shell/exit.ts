@@ -61,9 +61,7 @@ function isProgramBug(error: unknown): boolean {
 }
 
 /** Name of the program as the user typed it: `./plenum` in a clone, `plenum` where it is installed. */
-export function programName(
-  { PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env,
-): string {
+export function programName({ PLENUM_CALLED: by = "plenum", PATH = "" }: NodeJS.ProcessEnv = process.env): string {
   // If the program is on the PATH, its name alone is enough.
   const isFound = PATH.split(delimiter).includes(dirname(by));
   return shellWord(isFound ? basename(by) : by);

@@ -8,12 +8,7 @@ import { lockFile } from "../../engine/store/folder.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { whereabouts } from "../../scale/fleet/whereabouts.ts";
 import type { ControlSocket } from "../../ui/operator/call.ts";
-import {
-  type FoundWorker,
-  findWorker,
-  requestConfiguration,
-  requestReport,
-} from "../../ui/operator/remote.ts";
+import { type FoundWorker, findWorker, requestConfiguration, requestReport } from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
 import { pointersOf } from "./pointer.ts";
 import type { WhichState } from "./state-access.ts";
@@ -44,10 +39,7 @@ export async function membersOnThisMachine(
 }
 
 /** Returns the control socket of the worker; null if none runs. Throws if the worker does not respond. */
-export async function controlSocketFor(
-  which: WhichState,
-  signal: AbortSignal,
-): Promise<ControlSocket | null> {
+export async function controlSocketFor(which: WhichState, signal: AbortSignal): Promise<ControlSocket | null> {
   const found = await findWorkerFor(which, signal);
   if (found.kind === "silent") throw found.trouble;
   if (found.kind === "open") return found.door;
@@ -67,11 +59,7 @@ async function heldByOtherMachine(state: Config["state"], source: string): Promi
   return new Retryable(message, { hint });
 }
 
-async function holdsSource(
-  door: ControlSocket,
-  source: string | undefined,
-  signal: AbortSignal,
-): Promise<boolean> {
+async function holdsSource(door: ControlSocket, source: string | undefined, signal: AbortSignal): Promise<boolean> {
   if (source === undefined) return true;
   const { sources } = await requestReport(door, signal);
   return sources.some(({ name }) => name === source);
@@ -118,11 +106,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * Loads the file, or, if it is wrong, returns the last configuration that its running worker accepted. Throws the error
  * of the file if no worker responds.
  */
-export async function acceptedConfig(
-  file: string,
-  load: () => Config,
-  signal: AbortSignal,
-): Promise<AcceptedConfig> {
+export async function acceptedConfig(file: string, load: () => Config, signal: AbortSignal): Promise<AcceptedConfig> {
   try {
     return { config: load(), rejected: null };
   } catch (error) {
@@ -148,11 +132,7 @@ export function usedInstead(file: string, rejected: readonly string[]): string {
  * Finds the worker of a file whose content may be wrong: by the pointers that workers left, by the section `state`, then
  * in the default folder.
  */
-export async function findState(
-  file: string,
-  environment: Environment,
-  signal: AbortSignal,
-): Promise<FoundState> {
+export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
   const said = lenientStateOf(file, environment);
   const pointers = pointersOf(file).map((each) => ({ ...each, isSaid: false }));
   const isFleets = (folder: string) =>
@@ -182,8 +162,7 @@ export async function findState(
     }
     if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
   }
-  for (const { config } of running)
-    if (config.state.postgres !== undefined) folders.delete(config.state.folder);
+  for (const { config } of running) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
   return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
 
   async function configurationOf(door: ControlSocket): Promise<Answer | null> {

@@ -58,9 +58,7 @@ export async function refuseUnknownPriorities(
       known.add(alarm.trigger.priority);
   const unknown = wanted.find((each) => !known.has(each));
   if (unknown !== undefined)
-    throw new ConfigError(
-      `No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`,
-    );
+    throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
 }
 
 /** Ids that are not in the list of tags in the state. */

@@ -43,11 +43,9 @@ export function timeOption(flags: string, description: string, ageByDefault: str
 /** Parses a time or an age, such as 24h, into ISO 8601 UTC. */
 export function parseTime(text: string): string {
   const age = parseDuration(text);
-  const time =
-    age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
+  const time = age === null ? DateTime.fromISO(text, { zone: "utc" }) : DateTime.utc().minus({ milliseconds: age });
   const iso = time.isValid ? time.toUTC().startOf("second").toISO({ suppressMilliseconds: true }) : null;
-  if (iso === null)
-    throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
+  if (iso === null) throw new InvalidArgumentError("Write a time as 2026-03-01T00:00:00Z, or an age as 365d.");
   return iso;
 }
 
@@ -59,11 +57,7 @@ export function collectWords(text: string, before: readonly string[] = []): read
 /** Adds `--since` and `--last`. */
 export function logOptions(command: Command): Command {
   return command
-    .option(
-      "--since <time>",
-      "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z",
-      parseTime,
-    )
+    .option("--since <time>", "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z", parseTime)
     .option("--last <count>", "without --since, so many of the latest", parseCount, 20);
 }
 

@@ -93,9 +93,7 @@ function trusted(file: string, configFile: string): readonly Pointer[] {
   if (!isPointer(pointer)) return [];
   const { uid } = statSync(pointer.stateFolder);
   if (process.geteuid === undefined) return [pointer];
-  const owners = [configFile, dirname(configFile)].map(
-    (path) => lstatSync(path, { throwIfNoEntry: false })?.uid,
-  );
+  const owners = [configFile, dirname(configFile)].map((path) => lstatSync(path, { throwIfNoEntry: false })?.uid);
   const isTrusted = [process.geteuid(), 0, ...owners].includes(found.uid) && (found.mode & 0o022) === 0;
   return isTrusted && found.uid === uid ? [pointer] : [];
 }

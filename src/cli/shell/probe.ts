@@ -19,8 +19,7 @@ export async function isReady(
   for (const { isFleet, stateFolder } of trustedPointers(configFile)) {
     try {
       for (const folder of isFleet ? [stateFolder, ...foldersIn(stateFolder)] : [stateFolder])
-        if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await answersReady(folder)))
-          return true;
+        if (!isOpenToOthers(folder) && lookAtSocket(folder) === "socket" && (await answersReady(folder))) return true;
     } catch {
       // The full command reports the problem.
     }

@@ -26,10 +26,7 @@ export async function readStateFolder<T>(folder: string, look: (store: Store) =>
 }
 
 /** Reads the state; null if there is none yet. */
-export async function readStateIfAny<T>(
-  which: WhichState,
-  look: (store: Store) => Promise<T>,
-): Promise<T | null> {
+export async function readStateIfAny<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T | null> {
   let store: Store;
   try {
     store = await openState(which, true);
@@ -165,9 +162,7 @@ export async function withStateDatabase<T>(
 }
 
 /** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
-export function openStateDatabaseForCommand(
-  config: NonNullable<Config["state"]["postgres"]>,
-): Promise<StateDatabase> {
+export function openStateDatabaseForCommand(config: NonNullable<Config["state"]["postgres"]>): Promise<StateDatabase> {
   return openStateDatabase({
     config,
     clock: systemClock,

@@ -34,11 +34,7 @@ const PAGE = 500;
 export function define(command: Command, context: CliContext): void {
   command
     .option("-f, --follow", "continue with new events until Ctrl-C")
-    .option(
-      "--kind <pattern>",
-      "only events of this kind, such as alarm-*; may be given several times",
-      collectWords,
-    )
+    .option("--kind <pattern>", "only events of this kind, such as alarm-*; may be given several times", collectWords)
     .option("--site <id>", "only events of this site", collectWords)
     .option("--source <name>", "only events of this source", collectWords)
     .option("--tag <id>", "only events about this tag", collectWords)
@@ -121,9 +117,7 @@ async function followed(store: Store, options: EventsOptions, wanted: Wanted): P
 function inOrder(parts: readonly Followed[], { last, since }: EventsOptions): readonly LoggedEvent[] {
   const [only] = parts;
   if (parts.length === 1 && only !== undefined) return only.before;
-  const all = parts
-    .flatMap(({ before }) => before)
-    .toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+  const all = parts.flatMap(({ before }) => before).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
   return since === undefined ? all.slice(-last) : all;
 }
 
@@ -149,17 +143,11 @@ async function wantedBy(options: EventsOptions, config: Config, store: Store): P
   await refuseUnknown(store, sources, "site", site);
   await refuseUnknownPriorities(store, sources, priority);
   return (event) =>
-    matches(filter.data, event) &&
-    (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
+    matches(filter.data, event) && (tag.length === 0 || tag.some((id) => event.subject.endsWith(`tag/${id}`)));
 }
 
 /** Returns the last matching events, oldest first: searches the newest 1,000, then ten times as many, and so on. */
-async function lastOf(
-  store: Store,
-  end: number,
-  most: number,
-  wanted: Wanted,
-): Promise<readonly LoggedEvent[]> {
+async function lastOf(store: Store, end: number, most: number, wanted: Wanted): Promise<readonly LoggedEvent[]> {
   for (let reach = 1_000; ; reach *= 10) {
     const found: LoggedEvent[] = [];
     let after = Math.max(0, end - reach);

@@ -53,17 +53,14 @@ export function tagLines(explained: TagExplanation): readonly string[] {
     ...sinkLines(explained.sinks),
     ...(commands.length === 0 ? [] : ["", "Last commands"]),
     ...commands.map(
-      ({ commandId, outcome, requested, message }) =>
-        `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
+      ({ commandId, outcome, requested, message }) => `  ${commandId}: ${requested} ended as ${outcome}: ${message}`,
     ),
   ];
 }
 
 function unverifiedLines({ tag, value, leftOut }: TagExplanation): readonly string[] {
   return [
-    ...(value?.typeDoubt === "unit"
-      ? [`  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`]
-      : []),
+    ...(value?.typeDoubt === "unit" ? [`  uncertain: it is a boolean, and ${tag.unit} is a unit of numbers.`] : []),
     ...(value?.typeDoubt === "changed"
       ? ["  uncertain: the values before were of another type, until a further reading confirms this one."]
       : []),
@@ -121,29 +118,17 @@ function requestLine({ number, at, endpoint, lane, tagIds, outcome, message, too
   return `  ${at}  request ${number}, ${endpoint} (${lane}), with ${others} others, ${tookMs} ms with waiting${result}`;
 }
 
-export function alarmLines({
-  source,
-  held,
-  told,
-  polls,
-  sinks,
-  tickets,
-  worker,
-}: AlarmExplanation): readonly string[] {
+export function alarmLines({ source, held, told, polls, sinks, tickets, worker }: AlarmExplanation): readonly string[] {
   const { alarm, state, since, misses, returns } = held;
   return [
     `alarm ${alarm.id} ${alarm.trigger.displayName}, priority ${alarm.trigger.priority}, site ${alarm.site.displayName} of ${source}`,
     `  ${state} since ${since}; triggered at ${alarm.triggeredAt}${alarm.resolvedAt === null ? "" : `, resolved at ${alarm.resolvedAt}`}`,
-    ...(misses > 0
-      ? [`  ${misses} complete listings in a row did not show it; evidence is looked for.`]
-      : []),
+    ...(misses > 0 ? [`  ${misses} complete listings in a row did not show it; evidence is looked for.`] : []),
     ...(returns > 0 ? [`  It came back ${returns} times in this episode.`] : []),
     "",
     "Told, newest first",
     ...(told.length === 0 ? ["  Nothing that the log still has."] : []),
-    ...told
-      .slice(0, SHOWN)
-      .map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
+    ...told.slice(0, SHOWN).map(({ time, type, late }) => `  ${time}  ${type}${late ? " (found later)" : ""}`),
     "",
     worker === "open" ? "Asked" : "Asked, as it was written down up to a minute later",
     ...polls.map(

@@ -140,9 +140,7 @@ async function explainAlarm(
     // The worker stores successful polls once a minute; its own answer is newer.
     const poll = withLastGood(written, lastPolls[job]);
     if (poll === undefined) return [];
-    return [
-      { job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) },
-    ];
+    return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) }];
   });
   return {
     source: name,

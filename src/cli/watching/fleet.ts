@@ -45,9 +45,7 @@ async function drain(context: CliContext, member: string, isDraining: boolean): 
   context
     .terminal()
     .object({ member, draining: isDraining, lastOne: isAlone }, [
-      ...(isAlone
-        ? ["! No other member runs: nothing is polled until one is started, or this one undrained."]
-        : []),
+      ...(isAlone ? ["! No other member runs: nothing is polled until one is started, or this one undrained."] : []),
       isDraining
         ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
         : `${member} takes its share of the sources again.`,

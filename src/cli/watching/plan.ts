@@ -33,8 +33,7 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const { sources, state } = config;
-      const chosen =
-        options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
+      const chosen = options.source === undefined ? Object.entries(sources) : [chooseSource(config, options.source)];
       const reports = await terminal.progress("Planning", async (update) => {
         const made: PlanReport[] = [];
         for (const [name, entry] of chosen) {
@@ -61,8 +60,7 @@ async function fromState(
   const which = { config, source: name };
   return readStateIfAny(which, async (store) => {
     const found = await findWorkerFor(which, context.signal);
-    if (found.kind === "silent")
-      context.terminal().say(`${found.trouble.message} What it measures is left out.`);
+    if (found.kind === "silent") context.terminal().say(`${found.trouble.message} What it measures is left out.`);
     const running =
       found.kind === "open" ? await requestPlan(found.door, name, context.signal).catch(() => null) : null;
     const freshness = (running?.classes ?? []).map((each) => ({

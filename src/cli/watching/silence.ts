@@ -4,14 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import {
-  addSilence,
-  cutSilence,
-  endSilence,
-  type Silence,
-  silencesIn,
-  whom,
-} from "../../engine/silence/silence.ts";
+import { addSilence, cutSilence, endSilence, type Silence, silencesIn, whom } from "../../engine/silence/silence.ts";
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
@@ -141,8 +134,7 @@ function priorities(text: string): readonly string[] {
 
 function duration(text: string): number {
   const ms = parseDuration(text);
-  if (ms === null || ms < 60_000)
-    throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
+  if (ms === null || ms < 60_000) throw new InvalidArgumentError("Write a duration of a minute or more, such as 90m.");
   return ms;
 }
 

@@ -31,12 +31,7 @@ function defineOutbox(outbox: Command, context: CliContext): void {
   const changing = <T extends unknown[]>(
     name: string,
     description: string,
-    change: (
-      store: Store,
-      sink: string,
-      rest: T,
-      config: Config,
-    ) => Promise<readonly [value: object, line: string]>,
+    change: (store: Store, sink: string, rest: T, config: Config) => Promise<readonly [value: object, line: string]>,
   ) =>
     outbox
       .command(name)
@@ -117,8 +112,7 @@ function showLag(context: CliContext) {
       { title: "lag", value: behind },
       {
         title: "oldest",
-        value: (sink) =>
-          sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`,
+        value: (sink) => (sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`),
       },
       { title: "dead letters", value: (sink) => sink.deadLetters },
       { title: "dropped", value: (sink) => sink.dropped },
@@ -165,8 +159,7 @@ async function parseLetterIds(
 ): Promise<readonly number[] | "all"> {
   if (ids.length === 0) return "all";
   const numbers = ids.map((id) => {
-    if (!/^\d+$/.test(id))
-      throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
+    if (!/^\d+$/.test(id)) throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
     return Number(id);
   });
   const known = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
@@ -224,9 +217,7 @@ async function test(context: CliContext, name: string): Promise<void> {
       context.terminal().say(line);
     };
     await sink.test(say, AbortSignal.any([context.signal, AbortSignal.timeout(WITHIN_MS)]));
-    context
-      .terminal()
-      .object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
+    context.terminal().object({ sink: name, steps }, [`${name}: the test alarm was opened, changed and closed.`]);
   } finally {
     await sink?.close();
   }

@@ -175,9 +175,7 @@ function targetDatabase(
   if (said.success) return said.data;
   const [issue] = said.error.issues;
   const option = issue?.path[0] === "schema" ? "--schema" : "--to";
-  throw new ConfigError(
-    `${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`,
-  );
+  throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
 
 /** Returns the kill switch and the approval, which are files of the folder, as documents of the fleet. */
@@ -185,10 +183,7 @@ function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
   if (createKillSwitch(folder).thrown()) {
-    documents.set(
-      KILL_SWITCH,
-      JSON.stringify({ by: `the state ${resolve(folder)}, where it was thrown`, at }),
-    );
+    documents.set(KILL_SWITCH, JSON.stringify({ by: `the state ${resolve(folder)}, where it was thrown`, at }));
   }
   const pinned = readPin(folder);
   if (pinned !== null) documents.set(PIN, JSON.stringify(pinned));
@@ -207,10 +202,7 @@ export function closingOf(folder: string, to: string) {
   };
 }
 
-function movedLines(
-  { folder, to, movedAt, wasThere, sources, tables, leftBehind }: Moved,
-  isUnsaid: boolean,
-) {
+function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind }: Moved, isUnsaid: boolean) {
   if (wasThere) return [`The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is there.`];
   const names = sources.length <= SHOWN_SOURCES ? `: ${sources.join(", ")}` : "";
   return [

@@ -79,9 +79,7 @@ function fromStore(config: Config): Promise<StatusReport> {
 /** Prints the fleet by its database, then each member on this machine. */
 async function showFleet(context: CliContext, config: Config, first: readonly string[]): Promise<void> {
   const terminal = context.terminal();
-  const fleet = await withStateDatabase(config, (database) =>
-    readFleet(database, null, Object.keys(config.sources)),
-  );
+  const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
   const found = await membersOnThisMachine(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),

@@ -2,12 +2,7 @@ import type { Command } from "commander";
 import { ConfigError, Rejected } from "../../core/errors/errors.ts";
 import type { AuditHead } from "../../core/model/command-facts.ts";
 import { globMatches } from "../../core/values/glob.ts";
-import {
-  AUDIT_LOG,
-  type AuditRecord,
-  type AuditVerdict,
-  verifyAudit,
-} from "../../engine/commands/audit/audit.ts";
+import { AUDIT_LOG, type AuditRecord, type AuditVerdict, verifyAudit } from "../../engine/commands/audit/audit.ts";
 import type { LogRecord, Store } from "../../engine/store/store.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
@@ -19,10 +14,7 @@ export function define(audit: Command, context: CliContext): void {
   audit
     .command("verify")
     .description("check that no record was changed, removed or moved; prints how far the log reaches")
-    .option(
-      "--expect <records:head>",
-      "a head that you stored elsewhere: detects a log that was cut or rewritten",
-    )
+    .option("--expect <records:head>", "a head that you stored elsewhere: detects a log that was cut or rewritten")
     .addHelpText(
       "after",
       "\nThe head is emitted as event audit-head with each write and once an hour. In a fleet each source has a log of its own, and\n--json prints an object for each.\n\nExample:\n  plenum audit verify --expect 4711:9f86d0…",
@@ -60,9 +52,7 @@ async function verify(context: CliContext, which: WhichState, expected: AuditHea
 function headIn(text: string): AuditHead {
   const [, records, head] = /^(\d{1,12}):([0-9a-f]{64})$/.exec(text) ?? [];
   if (records === undefined || head === undefined)
-    throw new ConfigError(
-      "--expect wants a number of records and the hash of the last, as audit verify prints them.",
-    );
+    throw new ConfigError("--expect wants a number of records and the hash of the last, as audit verify prints them.");
   return { records: Number(records), head };
 }
 
@@ -109,8 +99,7 @@ function showCommand(show: Command, context: CliContext): void {
       const config = context.config();
       refuseUnknownSources(config, options.source ?? []);
       // Each source of a fleet has a log of its own.
-      const only =
-        config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
+      const only = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
       await readState({ config, source: only }, async (store) => {
         const found = await wanted(store, options);
         const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));

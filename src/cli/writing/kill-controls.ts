@@ -125,12 +125,9 @@ function ofMember({ door, config }: RunningWorker, signal: AbortSignal): KillCon
     async stop(by) {
       const isRecorded = await requestFleetWrites(door, { stopped: true, by }, signal);
       if (isRecorded) return [OF_FLEET];
-      throw new Retryable(
-        "Writing is stopped at this member, and the fleet's database has not recorded it yet.",
-        {
-          hint: "The member goes on trying; members that cannot reach the database write nothing either.",
-        },
-      );
+      throw new Retryable("Writing is stopped at this member, and the fleet's database has not recorded it yet.", {
+        hint: "The member goes on trying; members that cannot reach the database write nothing either.",
+      });
     },
     async resume() {
       if (!(await requestFleetWrites(door, { stopped: false, by: "" }, signal))) throw stoppedAgain();

@@ -25,10 +25,7 @@ export function define(command: Command, context: CliContext): void {
     .option("--for <time>", "for this long only, e.g. 2h; then the old value is restored", parseSeconds)
     .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseSeconds)
     .option("--id <text>", "id of the command; the same id is never written twice")
-    .addHelpText(
-      "after",
-      "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5",
-    )
+    .addHelpText("after", "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5")
     .action(
       async (
         tagId: string,
@@ -65,8 +62,7 @@ export function define(command: Command, context: CliContext): void {
             );
             if (commands.allow.some((entry) => entry.tag_id === tagId && entry.second_person)) {
               update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
-            } else if (waitMs > 1_000)
-              update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
+            } else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
             return await results.of(id, context.signal);
           } finally {
             await results.close();

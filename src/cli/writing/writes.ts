@@ -47,9 +47,7 @@ export function define(writes: Command, context: CliContext): void {
     .description("allow writing again, as the configuration permits")
     .action(async () => {
       await (await killControls(context)).resume();
-      context
-        .terminal()
-        .object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
+      context.terminal().object({ stopped: false }, ["Writing is allowed again, as the configuration permits."]);
     });
   writes
     .command("arm")
@@ -61,9 +59,7 @@ export function define(writes: Command, context: CliContext): void {
       requestArming(folder);
       context
         .terminal()
-        .object({ asked: true }, [
-          `The worker of ${folder} arms writing within a second, or when it starts.`,
-        ]);
+        .object({ asked: true }, [`The worker of ${folder} arms writing within a second, or when it starts.`]);
     });
   addApproval(writes, context);
   addSecond(writes, context);
@@ -149,12 +145,10 @@ function addRestores(writes: Command, context: CliContext): void {
     .description("list timed writes: values to restore, and values that could not be restored")
     .action(async () => {
       await readState({ config: context.config() }, async (store) => {
-        const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(
-          ({ command, before, dueAt }) => {
-            const { id, siteId, source, tagId, value } = command;
-            return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
-          },
-        );
+        const waiting = [...(await store.documents<Restore>(RESTORES)).values()].map(({ command, before, dueAt }) => {
+          const { id, siteId, source, tagId, value } = command;
+          return { id: restoreId(id), source, siteId, tagId, inForce: value, wanted: before, dueAt };
+        });
         const lost = [...(await store.documents<Unrestored>(UNRESTORED)).values()];
         const lines = [
           ...lost.map((each) => `! ${unrestoredLine(each)}`),

@@ -88,11 +88,7 @@ export class PointReader {
     const isNegative = text.charCodeAt(this.#at) === MINUS;
     let at = isNegative ? this.#at + 1 : this.#at;
     let number = 0;
-    for (
-      let digit = text.charCodeAt(at) - ZERO;
-      digit >= 0 && digit <= 9;
-      digit = text.charCodeAt(at) - ZERO
-    ) {
+    for (let digit = text.charCodeAt(at) - ZERO; digit >= 0 && digit <= 9; digit = text.charCodeAt(at) - ZERO) {
       number = number * 10 + digit;
       at++;
     }

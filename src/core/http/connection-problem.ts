@@ -59,10 +59,8 @@ const TLS_CODE = /^(EPROTO$|ERR_SSL_|ERR_TLS_|ERR_OSSL_)/;
 const TLS_PASSES =
   /INTERNAL_ERROR|BAD_RECORD_MAC|UNEXPECTED_EOF|CLOSE_NOTIFY|USER_CANCEL|HANDSHAKE_TIMEOUT|internal error|bad record mac/;
 /** The response is not TLS. Node.js puts this into the code or, with EPROTO, into the text. */
-const NO_TLS =
-  /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
-const CLIENT_CERTIFICATE =
-  /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
+const NO_TLS = /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG|HTTP_REQUEST|wrong version number|packet length too long/;
+const CLIENT_CERTIFICATE = /CERTIFICATE_REQUIRED|ALERT_(BAD_CERTIFICATE|UNKNOWN_CA|CERTIFICATE_)|certificate required/;
 
 /** Messages for common network failures; other failures show their code. */
 const PASSES: Readonly<Record<string, string>> = {
@@ -176,9 +174,7 @@ export function failureOfTunnel(
   }
   if (status === 407) {
     const speaksBasic = schemes === "" || /(^|,)\s*basic\b/i.test(schemes);
-    const hint = hasPassword
-      ? "Check proxy.username and proxy.password."
-      : "Give proxy.username and proxy.password.";
+    const hint = hasPassword ? "Check proxy.username and proxy.password." : "Give proxy.username and proxy.password.";
     return new ConfigError(`${name} does not accept who we are (407).`, {
       field: "proxy",
       hint: speaksBasic

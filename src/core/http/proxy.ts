@@ -25,8 +25,7 @@ const Url = z.string().superRefine((text, context) => {
 export const ProxyConfig = z
   .strictObject({
     url: Url.meta({
-      description:
-        "Address of an HTTP proxy; with https:// what is said to the proxy itself is encrypted as well.",
+      description: "Address of an HTTP proxy; with https:// what is said to the proxy itself is encrypted as well.",
       examples: ["http://proxy.example.com:3128"],
     }),
     username: z
@@ -36,8 +35,7 @@ export const ProxyConfig = z
       .meta({ description: "User name at the proxy (Basic), with password." }),
     password: SecretRef.optional().meta({ description: "Password at the proxy (Basic), with username." }),
     allow_plain_http: z.boolean().default(false).meta({
-      description:
-        "Allow the password over http:// to a proxy on another machine, readable for everybody on the way.",
+      description: "Allow the password over http:// to a proxy on another machine, readable for everybody on the way.",
     }),
     ca_file: z.string().min(1).optional().meta({
       description:
@@ -45,8 +43,7 @@ export const ProxyConfig = z
     }),
   })
   .superRefine((config, context) => {
-    const complain = (path: string, message: string) =>
-      context.addIssue({ code: "custom", path: [path], message });
+    const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
     if ((config.username === undefined) !== (config.password === undefined)) {
       complain("username", "Give username and password together.");
     }
@@ -66,11 +63,7 @@ export interface Target {
 }
 
 /** Host and port of a URL, with the scheme's default port. */
-export function targetOf(url: {
-  readonly hostname: string;
-  readonly port: string;
-  readonly protocol: string;
-}): Target {
+export function targetOf(url: { readonly hostname: string; readonly port: string; readonly protocol: string }): Target {
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
 
@@ -179,11 +172,7 @@ export function proxyOf(
 }
 
 /** `knockAt` on the same way that the request went, with a proxy or without. */
-export async function probeThroughProxy(
-  proxy: HttpProxy | null,
-  address: Target,
-  signal: AbortSignal,
-): Promise<void> {
+export async function probeThroughProxy(proxy: HttpProxy | null, address: Target, signal: AbortSignal): Promise<void> {
   return probeServer(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }
 

@@ -9,8 +9,7 @@ const LONGEST_MS = 86_400_000;
 export function retryAfterMs(retryAfter: Header, nowMs: number, date?: Header): number | null {
   const told = lastOf(retryAfter);
   const until = httpDate(told);
-  const seconds =
-    secondsIn(told) ?? (until === null ? null : (until - (httpDate(lastOf(date)) ?? nowMs)) / 1000);
+  const seconds = secondsIn(told) ?? (until === null ? null : (until - (httpDate(lastOf(date)) ?? nowMs)) / 1000);
   if (seconds === null || seconds <= 0) return null;
   return Math.min(Math.ceil(seconds) * 1000, LONGEST_MS);
 }

@@ -349,8 +349,7 @@ export function makeEvent<K extends Kind>(fields: {
 }): Event<K> {
   const { type, source, subject, time, facts } = fields;
   return {
-    id:
-      type === "tag-value" ? valueId(source, time, subject, facts) : eventId(type, source, subject, ...facts),
+    id: type === "tag-value" ? valueId(source, time, subject, facts) : eventId(type, source, subject, ...facts),
     source,
     type,
     subject,

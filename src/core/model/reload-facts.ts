@@ -56,11 +56,7 @@ export interface ConfigurationState {
 /** For people: a line for each change. */
 export function changeLine({ path, before, after, effect, how }: ConfigChange): string {
   const what =
-    before === null
-      ? `added, ${after}`
-      : after === null
-        ? `taken out, was ${before}`
-        : `${before} → ${after}`;
+    before === null ? `added, ${after}` : after === null ? `taken out, was ${before}` : `${before} → ${after}`;
   return `${path}: ${what} (${effect === "restart" ? `needs a restart: ${how}` : how})`;
 }
 

@@ -46,7 +46,4 @@ export function postgresUrl(servers: "one" | "several") {
 
 export const SchemaName = z
   .string()
-  .regex(
-    /^(?!pg_)[a-z_][a-z0-9_]{0,62}$/,
-    "Use lower-case letters, digits and `_`, at most 63, and not pg_ in front.",
-  );
+  .regex(/^(?!pg_)[a-z_][a-z0-9_]{0,62}$/, "Use lower-case letters, digits and `_`, at most 63, and not pg_ in front.");

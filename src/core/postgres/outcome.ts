@@ -120,11 +120,7 @@ function settingsOf(code: string, { user, sslmode }: Address, wording: Wording):
   }
   if (code.startsWith("28")) {
     const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
-    return [
-      "does not let us in",
-      "user",
-      `Check user and database, and allow both in its pg_hba.conf${tls}.`,
-    ];
+    return ["does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`];
   }
   if (code === "3D000" || code === "57P04") {
     return ["has no such database", "database", "Create it, or write the name of one that is there."];
@@ -133,11 +129,7 @@ function settingsOf(code: string, { user, sslmode }: Address, wording: Wording):
     return ["does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`];
   }
   if (code === "25006") {
-    return [
-      "only lets us read",
-      wording.addressOption,
-      "Write the address of the primary; this may be a replica.",
-    ];
+    return ["only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."];
   }
   if (/^(42|3F|0A|P0001|22|23|54)/.test(code)) {
     return [wording.refused, "schema", wording.changed];
@@ -148,10 +140,7 @@ function settingsOf(code: string, { user, sslmode }: Address, wording: Wording):
 /** By SQLSTATE, or its class. */
 const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
   "53100": ["has no room on its disk", "Make room on it; the events wait."],
-  "53300": [
-    "has no connection left for us",
-    "One is enough; raise max_connections there, or end what holds them.",
-  ],
+  "53300": ["has no connection left for us", "One is enough; raise max_connections there, or end what holds them."],
   "53": ["has used up its resources", "Look into its log; the events wait."],
   "57P03": ["is starting, stopping or recovering"],
   "57": ["ends the connection"],

@@ -31,13 +31,10 @@ export async function refuseUnfit(session: Session): Promise<Server> {
     });
   }
   if (encoding !== "UTF8") {
-    throw new ConfigError(
-      `The database keeps texts as ${encoding}, in which not every name can be written.`,
-      {
-        field: "database",
-        hint: "Create one with encoding 'UTF8'.",
-      },
-    );
+    throw new ConfigError(`The database keeps texts as ${encoding}, in which not every name can be written.`, {
+      field: "database",
+      hint: "Create one with encoding 'UTF8'.",
+    });
   }
   return { synchronousCommit: String(synchronousCommit), fsync: String(fsync) };
 }

@@ -49,9 +49,7 @@ export async function transactAtOnce(
   refuseLost(session);
   const became = await session.outcomes([{ text: begin(limits) }, ...asked, ...COMMIT]);
   proveCommitted(became);
-  return became
-    .slice(1, 1 + asked.length)
-    .flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  return became.slice(1, 1 + asked.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
 }
 
 /** Throws before the commit is sent when the connection is lost: an unsent commit has no effect. */

@@ -128,8 +128,7 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
         differences.set(service, differenceDoubt(whose, service, sinceMs, aheadMs));
       } else {
         differences.delete(service);
-        if (step !== null)
-          log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
+        if (step !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
         step = null;
       }
       show();

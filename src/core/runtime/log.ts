@@ -41,9 +41,7 @@ export function withoutCredentials(text: string): string {
     .replace(
       /(\bauthorization\W{1,3})?\b(bearer|token|basic)(\s+)([\w.~+/=|-]{8,})/gi,
       (whole, header: string | undefined, scheme: string, space: string, rest: string) =>
-        header === undefined && isOrdinary(scheme, rest)
-          ? whole
-          : `${header ?? ""}${scheme}${space}[redacted]`,
+        header === undefined && isOrdinary(scheme, rest) ? whole : `${header ?? ""}${scheme}${space}[redacted]`,
     );
 }
 
@@ -146,8 +144,7 @@ function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Rec
   for (const [key, value] of Object.entries(fields)) {
     const known = Object.hasOwn(bound, key);
     // Under another name a secret would not be one.
-    if (known && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key])))
-      continue;
+    if (known && (SECRET_KEYS.includes(key) || JSON.stringify(value) === JSON.stringify(bound[key]))) continue;
     let free = key;
     while (taken(free)) free = `line_${free}`;
     // Only under its usual names pino knows what to do with an error.

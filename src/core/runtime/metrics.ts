@@ -65,8 +65,7 @@ export function addEventLoopMetrics(registry: Registry): void {
     [gauge("_mean", "Mean stop of the event loop since the last scrape."), () => seconds(delays.mean)],
     [gauge("_stddev", "Standard deviation of the stops."), () => delays.stddev / 1e9],
     ...[50, 90, 99].map(
-      (n) =>
-        [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => seconds(delays.percentile(n))] as const,
+      (n) => [gauge(`_p${n}`, `${n}th percentile of the stops.`), () => seconds(delays.percentile(n))] as const,
     ),
   ] as const;
   const lag = new Gauge({

@@ -25,7 +25,6 @@ export function momentOf(clock: Clock): Moment {
  */
 export function elapsedMs(clock: Clock, from: Moment): number {
   const now = momentOf(clock);
-  const sinceBootMs =
-    now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;
+  const sinceBootMs = now.sinceBootMs === null || from.sinceBootMs === null ? 0 : now.sinceBootMs - from.sinceBootMs;
   return Math.max(now.monotonicMs - from.monotonicMs, sinceBootMs);
 }

@@ -220,10 +220,7 @@ function isOpenToOthers(mode: number, uid: number): boolean {
 function unreadable(error: unknown, what: string): Error {
   const code = systemCodeOf(error);
   if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });
-  return (
-    localFailureOf(code, what, error) ??
-    new LocalFailure(`${what} at the moment (${code}).`, { cause: error })
-  );
+  return localFailureOf(code, what, error) ?? new LocalFailure(`${what} at the moment (${code}).`, { cause: error });
 }
 
 /**
@@ -235,8 +232,6 @@ export function readCertificates(path: string, field: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    throw (
-      localFailureOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error })
-    );
+    throw localFailureOf(systemCodeOf(error), what, error) ?? new ConfigError(`${what}.`, { field, cause: error });
   }
 }

@@ -16,8 +16,7 @@ const commit = manifest.gitHead ?? commitOfCheckout();
  * Version of package.json and the commit, as a semantic version: `0.1.0+1a2b3c4d5e6f`. A package of uncommitted files ends
  * with `.dirty`. Only the version when the commit is unknown.
  */
-export const VERSION: string =
-  commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
+export const VERSION: string = commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
 
 /** The version of package.json alone, for what may not change with each commit. */
 export const RELEASE: string = manifest.version;

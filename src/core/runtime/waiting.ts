@@ -254,8 +254,7 @@ export async function loop(options: Loop): Promise<void> {
       faults = 0;
       if (signal.aborted || againMs === null) return;
       if (againMs <= 0 || bell.wakeups() !== rings) await sleepFor(clock, 0, signal);
-      else
-        await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, bell, signal);
+      else await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, bell, signal);
     } catch (error) {
       if (signal.aborted) return;
       faults += 1;

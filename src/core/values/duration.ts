@@ -49,9 +49,7 @@ function durationComplaint(text: string): string {
     return `Write ${given}s: a duration needs its unit (ms, s, m, h, d, w or y).`;
   }
   const iso = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/i.exec(given);
-  const parts = ["d", "h", "m", "s"].flatMap((unit, n) =>
-    iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`],
-  );
+  const parts = ["d", "h", "m", "s"].flatMap((unit, n) => (iso?.[n + 1] === undefined ? [] : [`${iso[n + 1]}${unit}`]));
   if (parts.length > 0) return `Write ${parts.join("")}.`;
   if (/^\d+,\d+ ?[a-z]+$/i.test(given)) return `Write ${given.replace(",", ".")}, with a point.`;
   if (/^-/.test(given)) return "A duration is not negative; write it as 30s, 5m, 24h or 7d.";

@@ -24,9 +24,7 @@ function resolved(zone: string): string | null {
 /** A city alone, or a name with a slip; empty where nothing is close. */
 function meant(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
-  const city = zones.find((each) =>
-    each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`),
-  );
+  const city = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));
   if (city !== undefined) return ` Did you mean ${city}?`;
   const close = zone.includes("/") ? suggestion(zone, zones) : "";
   return close.startsWith(" Did") ? close : "";

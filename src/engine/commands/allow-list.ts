@@ -24,8 +24,7 @@ export function createAllowList(config: CommandsConfig, sourceNames: readonly st
     holds: ({ command, entry }) => entries.get(tagKey(command)) === entry,
     change(next) {
       const listed = entriesOf(next, sourceNames, only);
-      for (const [key, entry] of entries)
-        if (isDeepStrictEqual(listed.get(key), entry)) listed.set(key, entry);
+      for (const [key, entry] of entries) if (isDeepStrictEqual(listed.get(key), entry)) listed.set(key, entry);
       entries = listed;
     },
   };

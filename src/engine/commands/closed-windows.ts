@@ -65,8 +65,7 @@ export function createClosedWindows(options: {
         approvedAt: approval.approvedAt(),
         why: unapproved?.message ?? null,
       });
-      if (unapproved === null)
-        log.info({ approvedAt: approval.approvedAt() }, "what may be written is approved");
+      if (unapproved === null) log.info({ approvedAt: approval.approvedAt() }, "what may be written is approved");
       else log.warn({ why: unapproved.message }, "writing is closed until it is approved");
     }
     return now;

@@ -145,8 +145,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     log,
   });
   const view = viewOf(store);
-  const count = (outcome: string, reason: string | null) =>
-    metrics.commands.inc({ outcome, reason: reason ?? "none" });
+  const count = (outcome: string, reason: string | null) => metrics.commands.inc({ outcome, reason: reason ?? "none" });
   const dispatch = (accepted: Accepted) => lines.get(accepted.command.source)?.writer.add(accepted);
   const clockRefusal = (source: Source) => checkClock(source.clockSkewMs(), clockDoubt.stepped());
   const isTrusted = (source: Source) => source.clockSkewMs() !== null && clockRefusal(source) === null;
@@ -225,10 +224,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
       const cut = AbortSignal.any([signal, cutting.signal]);
       running = Promise.allSettled([
         recover(journal, lines, endings, cut),
-        ...[...lines.values()].flatMap(({ writer, readBack }) => [
-          writer.run(ending, cut),
-          readBack.run(ending),
-        ]),
+        ...[...lines.values()].flatMap(({ writer, readBack }) => [writer.run(ending, cut), readBack.run(ending)]),
         refusals.run(ending),
         restores.run(endings, ending),
         hourly(tidy, "old commands could not be forgotten", { clock, log, signal: ending }),

@@ -4,15 +4,10 @@ import { Duration } from "../../core/values/duration.ts";
 import { publicKeyOf } from "./approval/signature.ts";
 
 /** Hours of the day in the source's time zone, e.g. `06:00-18:00`; may run over midnight. */
-const Hours = z
-  .string()
-  .regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
+const Hours = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$/, "Write hours as 06:00-18:00.");
 
 const Common = {
-  source: z
-    .string()
-    .optional()
-    .meta({ description: "Name of the source; may be left out when there is only one." }),
+  source: z.string().optional().meta({ description: "Name of the source; may be left out when there is only one." }),
   site_id: z.int().meta({ description: "Id of the site that the tag has to belong to." }),
   tag_id: z
     .string()
@@ -35,8 +30,7 @@ const Common = {
     description: "Allow writes that end by themselves (`for_s`): the old value is put back after that time.",
   }),
   second_person: z.boolean().default(false).meta({
-    description:
-      "A second person has to agree to every write of this tag before it leaves, within its time to live.",
+    description: "A second person has to agree to every write of this tag before it leaves, within its time to live.",
   }),
   from: z
     .array(z.string())
@@ -113,8 +107,7 @@ export const ApprovalConfig = z
       context.addIssue({ code: "custom", path: ["approvers"], message });
     }
     if (needed > keys.length) {
-      const message =
-        keys.length === 1 ? "There is only 1 approver." : `There are only ${keys.length} approvers.`;
+      const message = keys.length === 1 ? "There is only 1 approver." : `There are only ${keys.length} approvers.`;
       context.addIssue({ code: "custom", path: ["needed"], message });
     }
   });
@@ -124,8 +117,7 @@ export type ApprovalConfig = z.output<typeof ApprovalConfig>;
 export const CommandsConfig = z.strictObject({
   enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
   rehearsal: z.boolean().default(false).meta({
-    description:
-      "Do everything but the write itself, with the same answers, to look at commands before arming.",
+    description: "Do everything but the write itself, with the same answers, to look at commands before arming.",
   }),
   default_ttl: Duration.prefault("30s").meta({
     description: "Life of a command that does not state its own.",
@@ -135,12 +127,10 @@ export const CommandsConfig = z.strictObject({
     .prefault("16KiB")
     .meta({ description: "Larger command messages are refused." }),
   bare_values: z.boolean().default(true).meta({
-    description:
-      "Accept a bare `21.5` or `true` besides JSON. A bare value carries no id against duplicates.",
+    description: "Accept a bare `21.5` or `true` besides JSON. A bare value carries no id against duplicates.",
   }),
   group_window: Duration.prefault("200ms").meta({
-    description:
-      "Commands that arrive within this time travel in one request of up to 20 tags; 0s sends each alone.",
+    description: "Commands that arrive within this time travel in one request of up to 20 tags; 0s sends each alone.",
   }),
   read_back_after: Duration.prefault("2s").meta({
     description: "Time that a device gets before the written tag is read back.",
@@ -152,8 +142,7 @@ export const CommandsConfig = z.strictObject({
     description: "Longest time after which a write with `for_s` is put back.",
   }),
   approval: ApprovalConfig.optional().meta({
-    description:
-      "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
+    description: "Two-person rule: nothing is written while what decides about writing is not approved as it stands.",
   }),
   audit_max_bytes: byteSize({ min: 1024 ** 2 })
     .prefault("4GiB")

@@ -77,10 +77,7 @@ export function checkArrival(facts: ArrivalFacts): ArrivalVerdict {
   const life = timeToLive(facts);
   if ("refused" in life) return life;
   if (facts.retained) {
-    return refuse(
-      "retained",
-      "Retained commands are refused: the broker would repeat them at every reconnect.",
-    );
+    return refuse("retained", "Retained commands are refused: the broker would repeat them at every reconnect.");
   }
   if (entry === undefined) {
     return refuse("not-allowed", `Tag ${request.tagId} is not on the list of tags that may be written.`);
@@ -253,11 +250,7 @@ function checkStep(facts: DispatchFacts): Refusing | null {
     return { reason: "not-restorable", message };
   }
   if (entry.type === "number" && entry.max_step !== undefined) {
-    if (
-      typeof present !== "number" ||
-      typeof value !== "number" ||
-      isFurther(present, value, entry.max_step)
-    ) {
+    if (typeof present !== "number" || typeof value !== "number" || isFurther(present, value, entry.max_step)) {
       return {
         reason: "step-too-large",
         message: `From ${present} to ${value} is more than ${entry.max_step}.`,
@@ -287,9 +280,7 @@ function checkRate({ entry, forMs, past, maxPerHour, nowMs }: RateFacts): Refusi
   return null;
 }
 
-export function checkHours(
-  facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">,
-): Refusing | null {
+export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs" | "timeZone">): Refusing | null {
   const { hours } = facts.entry;
   if (hours === undefined) return null;
   const [from = "", to = ""] = hours.split("-");

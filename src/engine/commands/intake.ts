@@ -81,9 +81,7 @@ export function createIntake(options: IntakeOptions): Accept {
     const now = clock.monotonic();
     const key = tagKey(tag);
     const lately = (acceptedAt.get(key) ?? []).filter((at) => at > now - LONGEST_MS);
-    const broken = FLOODS.find(
-      ({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count,
-    );
+    const broken = FLOODS.find(({ count, withinMs }) => lately.filter((at) => at > now - withinMs).length >= count);
     acceptedAt.set(key, broken === undefined ? [...lately, now] : lately);
     if (broken === undefined) return null;
     const message = `More than ${broken.count} commands for tag ${tag.tagId} within ${broken.period}.`;

@@ -4,14 +4,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
-import {
-  AUDIT_LOG,
-  type AuditEntry,
-  type AuditRecord,
-  auditHeadEvent,
-  CHAIN_START,
-  chain,
-} from "./audit/audit.ts";
+import { AUDIT_LOG, type AuditEntry, type AuditRecord, auditHeadEvent, CHAIN_START, chain } from "./audit/audit.ts";
 import { type AuditSize, openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
@@ -32,12 +25,7 @@ import {
   unrestored,
   withOlder,
 } from "./timed.ts";
-import {
-  createWriteCountLimit,
-  WRITE_COUNT,
-  type WriteCount,
-  type WriteCountLimit,
-} from "./write-count-limit.ts";
+import { createWriteCountLimit, WRITE_COUNT, type WriteCount, type WriteCountLimit } from "./write-count-limit.ts";
 
 /**
  * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
@@ -63,11 +51,7 @@ export interface Journal {
   /** Tells and audits what never became a command; its id stays free. */
   tell(notices: readonly Warning[]): Promise<void>;
   /** Audits a step that belongs to no command, together with what it changes. */
-  note(
-    step: string,
-    detail: Readonly<Record<string, unknown>>,
-    documents?: readonly DocumentChange[],
-  ): Promise<void>;
+  note(step: string, detail: Readonly<Record<string, unknown>>, documents?: readonly DocumentChange[]): Promise<void>;
   knows(id: string): boolean;
   /** An entry that has no outcome yet. */
   entry(id: string): OpenEntry | undefined;
@@ -130,12 +114,7 @@ export interface JournalOptions {
   readonly expectedWaitMs: (source: string) => number;
 }
 
-export async function openJournal({
-  store,
-  clock,
-  rehearsal,
-  expectedWaitMs,
-}: JournalOptions): Promise<Journal> {
+export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: JournalOptions): Promise<Journal> {
   const wearSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
@@ -147,12 +126,10 @@ export async function openJournal({
     const isOpen = command !== undefined && (state === "accepted" || state === "sending");
     if (isOpen) open.set(id, { command, state, changedAt });
     else finished.set(id, changedAt);
-    if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? ""))
-      lastSent.set(sent.tag, stored);
+    if (sent !== undefined && changedAt > (lastSent.get(sent.tag)?.changedAt ?? "")) lastSent.set(sent.tag, stored);
   }
   // The outcome of a damaged entry is unknown, but its id was used.
-  for (const id of await store.damagedKeys(COMMANDS))
-    if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
+  for (const id of await store.damagedKeys(COMMANDS)) if (!open.has(id)) finished.set(id, isoUtc(clock.now()));
   const seconded = new Set<string>();
   const wear = createWriteCountLimit(await store.documents<WriteCount>(wearSet), clock);
   const restores = await store.documents<Restore>(RESTORES);
@@ -180,9 +157,7 @@ export async function openJournal({
   }
 
   function restoreBy(commandId: string): Restore | undefined {
-    return [...restores.values()]
-      .flatMap(withOlder)
-      .find(({ command }) => restoreId(command.id) === commandId);
+    return [...restores.values()].flatMap(withOlder).find(({ command }) => restoreId(command.id) === commandId);
   }
 
   function unseconded(id: string): Command | undefined {
@@ -229,10 +204,7 @@ export async function openJournal({
             { set: RESTORES, put: promised },
           ],
           (hashes) => [
-            auditHeadEvent(
-              { records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip },
-              changedAt,
-            ),
+            auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
           ],
         );
         for (const entry of entries) open.set(entry.command.id, entry);

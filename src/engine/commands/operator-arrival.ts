@@ -41,10 +41,7 @@ export function operatorSecond(fields: FromOperator): Arrival {
   return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }
 
-function arrivalOf(
-  { at = "command line", receivedAtMs, source, user }: FromOperator,
-  content: object,
-): Arrival {
+function arrivalOf({ at = "command line", receivedAtMs, source, user }: FromOperator, content: object): Arrival {
   return {
     via: "operator",
     topic: at,

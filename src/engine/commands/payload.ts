@@ -55,9 +55,7 @@ const Scalar = z.union([z.number(), z.boolean()], { error: "value must be a numb
 const Shared = {
   id: Name.optional(),
   source: Name.optional(),
-  issued_at: z.iso
-    .datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" })
-    .optional(),
+  issued_at: z.iso.datetime({ offset: true, error: "issued_at must be ISO 8601 with an offset or Z" }).optional(),
   ttl_s: z.number().positive().optional(),
   for_s: z.number().positive().optional(),
 };
@@ -88,8 +86,7 @@ function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
   if (isMarked(arrival)) return refuse("loop", LOOP);
   const scalar = Scalar.safeParse(value);
   if (!scalar.success) return refuse("invalid", "A bare value must be a number, true or false.");
-  if (!allowed)
-    return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
+  if (!allowed) return refuse("invalid", "Bare values are switched off (commands.bare_values); send JSON with an id.");
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
   const id = givenId(arrival);
   if (id === null && arrival.duplicate) {

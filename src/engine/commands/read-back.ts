@@ -93,8 +93,7 @@ export function createReadBack(options: {
     for (const each of due) {
       const { command, sentAtMs } = each.proof;
       const held = await heldValue(command);
-      const isShown =
-        held !== undefined && Date.parse(held.time) > sentAtMs && sameValue(held.value, command.value);
+      const isShown = held !== undefined && Date.parse(held.time) > sentAtMs && sameValue(held.value, command.value);
       if (isShown) await close(each, held.value, signal);
       else others.push(each);
     }
@@ -103,9 +102,7 @@ export function createReadBack(options: {
 
   async function read(due: readonly Case[], signal: AbortSignal): Promise<void> {
     const [first] = due;
-    const group = first?.isSuspect
-      ? [first]
-      : due.filter((each) => !each.isSuspect).slice(0, TAGS_PER_REQUEST);
+    const group = first?.isSuspect ? [first] : due.filter((each) => !each.isSuspect).slice(0, TAGS_PER_REQUEST);
     let present: ReadonlyMap<string, TagValue> = new Map();
     try {
       const ids = new Set(group.map(({ proof }) => proof.command.tagId));

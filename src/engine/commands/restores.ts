@@ -186,10 +186,7 @@ export function createRestores(options: {
       attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why });
       if (tries === 1) {
         const { tagId, value } = command;
-        log.warn(
-          { command: command.id, tagId, value, why: finish.reason },
-          "an old value cannot be put back yet",
-        );
+        log.warn({ command: command.id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
       }
       bell.wakeUp();
       return true;

@@ -5,9 +5,7 @@
 export function isFurther(from: number, to: number, most: number): boolean {
   const decimals = [from, to, most].map(decimalOf);
   const least = Math.min(...decimals.map(({ exponent }) => exponent));
-  const [a = 0n, b = 0n, limit = 0n] = decimals.map(
-    ({ digits, exponent }) => digits * 10n ** BigInt(exponent - least),
-  );
+  const [a = 0n, b = 0n, limit = 0n] = decimals.map(({ digits, exponent }) => digits * 10n ** BigInt(exponent - least));
   return (a > b ? a - b : b - a) > limit;
 }
 

@@ -24,12 +24,7 @@ export interface Promises {
 }
 
 /** The promise of a write for a time that is about to leave. Of a value that was itself for a time the old one is kept. */
-export function promiseOf(
-  command: Command,
-  before: TagScalar,
-  older: Restore | undefined,
-  nowMs: number,
-): Restore {
+export function promiseOf(command: Command, before: TagScalar, older: Restore | undefined, nowMs: number): Restore {
   const dueAt = isoUtc(nowMs + (command.forMs ?? 0));
   if (older === undefined) return { command, before, dueAt };
   return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
@@ -40,12 +35,7 @@ export function promiseOf(
  * 23, 22 still ends after two hours. When it is unknown whether 23 was written, both stay: each restores only the value that
  * it wrote.
  */
-export function promisesAfter(
-  command: Command,
-  finish: Finish,
-  held: Restore | undefined,
-  nowMs: number,
-): Promises {
+export function promisesAfter(command: Command, finish: Finish, held: Restore | undefined, nowMs: number): Promises {
   if (held === undefined) return { kept: null, over: [] };
   if (command.id === restoreId(held.command.id)) {
     // Another value than its own is there: perhaps the one that was there before.
@@ -58,8 +48,7 @@ export function promisesAfter(
     if (isOwn) return { kept: alone, over: olderThan(held) };
     const kept = prolonged(command, finish, held, nowMs);
     // The tag already had the value, so Plenum wrote nothing and promises nothing.
-    if (kept === null && command.forMs !== null && finish.reason === "already-set")
-      return { kept: held, over: [] };
+    if (kept === null && command.forMs !== null && finish.reason === "already-set") return { kept: held, over: [] };
     return { kept, over: withOlder(held) };
   }
   if (!isOwn || mayYetHold(finish, held)) return { kept: held, over: [] };

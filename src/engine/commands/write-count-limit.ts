@@ -29,10 +29,7 @@ export const WRITE_COUNT = "command-wear";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
-export function createWriteCountLimit(
-  stored: ReadonlyMap<string, WriteCount>,
-  clock: Clock,
-): WriteCountLimit {
+export function createWriteCountLimit(stored: ReadonlyMap<string, WriteCount>, clock: Clock): WriteCountLimit {
   const byTag = new Map(stored);
   const bySource = new Map<string, readonly number[]>();
   for (const [key, { sentAtMs }] of stored) {

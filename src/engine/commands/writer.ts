@@ -140,8 +140,7 @@ export function createWriter(options: WriterOptions): Writer {
         const before = await presentValue(accepted);
         if (end !== null) ends.set(accepted, end);
         // A restore may have become too old since the last check; then it is checked again.
-        else if (before !== null || accepted.command.forMs === null)
-          ready.set(accepted, { ...accepted, before });
+        else if (before !== null || accepted.command.forMs === null) ready.set(accepted, { ...accepted, before });
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {
@@ -214,8 +213,7 @@ export function createWriter(options: WriterOptions): Writer {
         const written = new Map(reply.written.map(({ id, value }) => [id, value]));
         for (const { command } of leaving) suspects.delete(command.tagId);
         // The answer has the written value (interface, POST tags/write): null or 19 for our 21 is no word that 21 was.
-        const isTaken = ({ tagId, value }: Leaving["command"]) =>
-          sameValue(written.get(tagId) ?? null, value);
+        const isTaken = ({ tagId, value }: Leaving["command"]) => sameValue(written.get(tagId) ?? null, value);
         prove(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
       } catch (error) {
         if (leaving.length === 0) left.reject(error);
@@ -276,11 +274,7 @@ export function createWriter(options: WriterOptions): Writer {
     prove(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
   }
 
-  function prove(
-    leaving: readonly Leaving[],
-    sent: (each: Leaving) => SendResult,
-    complaint: string | null,
-  ): void {
+  function prove(leaving: readonly Leaving[], sent: (each: Leaving) => SendResult, complaint: string | null): void {
     options.readBack.add(
       leaving.map((each) => {
         const { command, before } = each;

@@ -57,17 +57,14 @@ export function createBackPressure(options: {
   let looked: Promise<boolean> = Promise.resolve(true);
 
   const isYoung = ({ bytes, oldestTelemetry }: LogPressure) =>
-    bytes > maxBytes * FULL &&
-    oldestTelemetry !== null &&
-    clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
+    bytes > maxBytes * FULL && oldestTelemetry !== null && clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
 
   async function look(): Promise<boolean> {
     const pressure = await outbox.pressure();
     pendingBytes = pressure.pendingBytes;
     const wasHeld = isHeld;
     isHeld = isBehind(pressure, maxBytes, wasHeld);
-    if (isHeld && !wasHeld)
-      log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
+    if (isHeld && !wasHeld) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
     if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");
     return !isHeld && !isYoung(pressure);
   }

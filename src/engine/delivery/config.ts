@@ -27,10 +27,7 @@ export const DeliveryConfig = z
       description:
         "Waits between attempts for one event that the far end answers but does not take, e.g. [5s, 5m, 30m, 2h, 5h, 10h]; after the last it becomes a dead letter. Without this it is tried as long as it is kept. An outage does not count.",
     }),
-    replay_after_restart: Duration.refine(
-      (ms) => ms === 0 || ms >= 60_000,
-      "Use 1m or more, or 0s for never.",
-    )
+    replay_after_restart: Duration.refine((ms) => ms === 0 || ms >= 60_000, "Use 1m or more, or 0s for never.")
       .prefault("15m")
       .meta({
         description:

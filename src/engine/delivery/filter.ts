@@ -27,10 +27,7 @@ export const Filter = z
     sites: z
       .array(
         z
-          .union([
-            z.int(),
-            z.string().regex(/^\d+$/, "Write the site's id, a number; `plenum sites` lists them."),
-          ])
+          .union([z.int(), z.string().regex(/^\d+$/, "Write the site's id, a number; `plenum sites` lists them.")])
           .transform(String),
       )
       .prefault([])
@@ -75,9 +72,7 @@ export function passesEverything(filter: Filter): boolean {
 }
 
 /** The same for counting what a sink has still to get; only sinks whose filter leaves something out are named. */
-export function wantedBy(
-  sinks: Iterable<readonly [name: string, filter: Filter]>,
-): ReadonlyMap<string, Wanted> {
+export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]>): ReadonlyMap<string, Wanted> {
   return new Map(
     [...sinks]
       .filter(([, filter]) => !passesEverything(filter))

@@ -3,13 +3,7 @@ import { Retryable } from "../../core/errors/errors.ts";
 import { type Event, isUrgent } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
-import {
-  type DocumentChange,
-  type LoggedEvent,
-  type Offer,
-  type Settlement,
-  sinkStateSet,
-} from "../store/store.ts";
+import { type DocumentChange, type LoggedEvent, type Offer, type Settlement, sinkStateSet } from "../store/store.ts";
 
 /** The part of an offer that goes into one write. */
 export interface Batch {
@@ -106,10 +100,7 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
 }
 
 /** Documents that store a sink's state change. */
-export function sinkStateChange(
-  sink: string,
-  remembered: SinkStateChange = new Map(),
-): readonly DocumentChange[] {
+export function sinkStateChange(sink: string, remembered: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (remembered.size === 0) return [];
   const all = [...remembered];
   const put = all.filter(([, value]) => value !== null);
@@ -132,8 +123,7 @@ function mayBeGathered({ batch, again, urgent }: Batch): boolean {
 
 function fits(receipt: Receipt | undefined, size: number): receipt is Receipt {
   if (receipt === undefined || receipt === null || !Array.isArray(receipt.rejected)) return false;
-  const isIndex = (value: unknown, end: number) =>
-    Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
+  const isIndex = (value: unknown, end: number) => Number.isInteger(value) && Number(value) >= 0 && Number(value) < end;
   if (receipt.kept !== undefined && !isIndex(receipt.kept.from, size + 1)) return false;
   if (receipt.kept !== undefined && receipt.gathered === true) return false;
   return receipt.rejected.every((each) => isIndex(each?.index, size));

@@ -51,8 +51,7 @@ export function createOffers(options: {
     isTurn: () => isTurn,
 
     /** Events that are not urgent, after a position; empty while they wait. */
-    others: async (after: number): Promise<Offer> =>
-      othersWait() ? NOTHING : outbox.next(sink, limit, after),
+    others: async (after: number): Promise<Offer> => (othersWait() ? NOTHING : outbox.next(sink, limit, after)),
 
     /** Takes note how many of the others it took to fill a batch. */
     seen({ batch, seen }: Batch): void {

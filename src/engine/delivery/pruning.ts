@@ -54,10 +54,7 @@ export function createPruning(options: PruningOptions): Pruning {
     countedMs = nowMs;
     for (const { sink, reason, count, firstTime, lastTime } of gaps) {
       metrics.deliveries.inc({ sink, outcome: "dropped" }, count);
-      log.warn(
-        { sink, reason, count, firstTime, lastTime },
-        "Events were lost to a sink that did not take them.",
-      );
+      log.warn({ sink, reason, count, firstTime, lastTime }, "Events were lost to a sink that did not take them.");
     }
     await options.space?.look(bounds.maxBytes);
     return PRUNE_EVERY_MS;

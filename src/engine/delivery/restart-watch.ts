@@ -198,9 +198,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
         atMs - before.atMs < LOOK_EVERY_MS &&
         first > before.last &&
         first - before.last <= CLOSE;
-      const again = isNext
-        ? [...life.again.slice(0, -1), { ...before, last }]
-        : [...life.again, { atMs, first, last }];
+      const again = isNext ? [...life.again.slice(0, -1), { ...before, last }] : [...life.again, { atMs, first, last }];
       await save({ ...life, again });
     },
   };

@@ -182,10 +182,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     const settled = batch.length - (outcome.kept?.count ?? 0);
     const rejected = outcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
-      options.log.warn(
-        { sink: name, rejected },
-        "some of what is believed was refused; it is told when it changes",
-      );
+      options.log.warn({ sink: name, rejected }, "some of what is believed was refused; it is told when it changes");
     await stored(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
     return whatNext(outcome, `state ${events[settled]?.id}`, async () => {
       options.log.warn({ sink: name, event: events[settled]?.id }, "what is believed was refused too often");
@@ -222,10 +219,7 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     state.trouble(as, now.error, now.attempts, now.inMs);
   }
 
-  async function write(
-    portion: Batch,
-    settleEarly: (settlement: Settlement) => Promise<void>,
-  ): Promise<Outcome> {
+  async function write(portion: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
     const events = portion.batch.map(({ event }) => event);
     const positions = portion.batch.map(({ position }) => position);
     const committedAt = portion.batch.map((logged) => logged.committedAt);

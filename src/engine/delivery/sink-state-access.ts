@@ -3,10 +3,7 @@ import { type Store, sinkStateSet } from "../store/store.ts";
 import { sinkStateChange } from "./offer.ts";
 
 /** Access to a sink's stored state. */
-export function createSinkState(
-  sink: string,
-  store: Pick<Store, "document" | "documents" | "commit">,
-): SinkState {
+export function createSinkState(sink: string, store: Pick<Store, "document" | "documents" | "commit">): SinkState {
   const set = sinkStateSet(sink);
   return {
     get: (key) => store.document(set, key),

@@ -15,14 +15,7 @@ import type { SinkLag } from "../store/store.ts";
  *
  * `stopped`: a person has to change something; looked at again every few minutes.
  */
-export type SinkStateName =
-  | "starting"
-  | "idle"
-  | "delivering"
-  | "retrying"
-  | "throttled"
-  | "stopped"
-  | "ended";
+export type SinkStateName = "starting" | "idle" | "delivering" | "retrying" | "throttled" | "stopped" | "ended";
 
 export interface SinkStatus {
   readonly name: string;

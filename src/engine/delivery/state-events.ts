@@ -1,23 +1,8 @@
-import type {
-  AlarmView,
-  BuildingView,
-  ListedObject,
-  TagSystemsView,
-  ValueView,
-} from "../../core/connector.ts";
+import type { AlarmView, BuildingView, ListedObject, TagSystemsView, ValueView } from "../../core/connector.ts";
 import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../../core/model/event.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
-export const STATE_PARTS = [
-  "site",
-  "gateway",
-  "host",
-  "system",
-  "tag",
-  "tag-systems",
-  "alarm",
-  "value",
-] as const;
+export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
 export type StatePart = (typeof STATE_PARTS)[number];
 
 /** An event and the key by which a part is ordered. */

@@ -29,10 +29,7 @@ export async function silencesIn(store: Pick<Store, "documents">): Promise<reado
 }
 
 /** Throws `ConfigError` where there are as many as there can be. */
-export async function addSilence(
-  store: Pick<Store, "commit" | "documents">,
-  silence: Silence,
-): Promise<void> {
+export async function addSilence(store: Pick<Store, "commit" | "documents">, silence: Silence): Promise<void> {
   if ((await store.documents(SILENCES)).size >= MOST_SILENCES)
     throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
   await store.commit({ documents: [{ set: SILENCES, insert: [[silence.id, silence]] }] });
@@ -74,11 +71,7 @@ export async function cutSilence(
 }
 
 /** Tells that a silence has begun. */
-export async function beginSilence(
-  store: Pick<Store, "commit">,
-  silence: Silence,
-  at: string,
-): Promise<void> {
+export async function beginSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
   await store.commit({
     documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
     events: [silenceEvent("silence-started", silence, at, silence.madeBy)],

@@ -4,8 +4,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Silence } from "./silence.ts";
 
 /** Which silence somebody wants to begin, now or later. */
-export interface SilenceRequest
-  extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
+export interface SilenceRequest extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
   /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;
@@ -20,8 +19,7 @@ export const LONGEST_REASON = 500;
 
 /** Creates the requested silence; throws `ConfigError` with one sentence when the request is invalid. */
 export function silenceOf({ fromMs, toMs, reason, ...wish }: SilenceRequest, nowMs: number): Silence {
-  if (toMs <= Math.max(fromMs, nowMs))
-    throw new ConfigError("The end has to be after the beginning, and after now.");
+  if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
   if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");
   const why = reason.trim();
   if (why === "" || why.length > LONGEST_REASON)

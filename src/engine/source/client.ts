@@ -289,10 +289,7 @@ interface Decided<C> {
 }
 
 /** Wraps a given or a deferred choice; `check` validates the content before the request is sent. */
-export function decide<T extends object, C>(
-  requested: T | Choose<T>,
-  check: (requested: T) => C,
-): Decided<C> {
+export function decide<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Decided<C> {
   if (!isChoose(requested)) {
     const checked = check(requested);
     return { chosen: () => checked };
@@ -313,10 +310,7 @@ export function decide<T extends object, C>(
 }
 
 /** The same request, seen by `look` at the moment it is decided. */
-export function observed<T extends object>(
-  requested: T | Choose<T>,
-  look: (requested: T) => void,
-): T | Choose<T> {
+export function observed<T extends object>(requested: T | Choose<T>, look: (requested: T) => void): T | Choose<T> {
   if (!isChoose(requested)) {
     look(requested);
     return requested;
@@ -343,9 +337,7 @@ function checkedGroup(ids: readonly string[]): string[] {
   const distinct = [...new Set(ids)];
   if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
   if (distinct.length > TAGS_PER_REQUEST) {
-    throw new Misuse(
-      `A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`,
-    );
+    throw new Misuse(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`);
   }
   const bad = distinct.find((id) => !isAskable(id));
   if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);

@@ -56,11 +56,7 @@ export function createClockSkew(
  * that is eight days ahead, eight days that are still to come would be asked for, answered with nothing, and taken as
  * had. Until the first reply after a step it is what ours would be without it.
  */
-export function serviceClock(
-  clock: Clock,
-  skewMs: () => number | null,
-  doubt: Pick<ClockCheck, "stepped">,
-): Clock {
+export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
   function aheadMs(): number {
     const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;
     return Math.abs(ms) > DIFFERENCE_BOUND_MS ? ms : 0;
@@ -69,9 +65,7 @@ export function serviceClock(
 }
 
 /** Tells once when the clocks begin to differ, and once when they agree again. */
-export function createSkewReporter(
-  tell: (skewMs: number, differs: boolean) => void,
-): (skewMs: number) => void {
+export function createSkewReporter(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {
   let differed = false;
   return (skewMs) => {
     const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;

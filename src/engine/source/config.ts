@@ -44,12 +44,7 @@ const TimeZone = z.string().superRefine((zone, context) => {
 });
 
 const Deadlines = z.strictObject({
-  connect_ms: z
-    .int()
-    .min(100)
-    .max(60_000)
-    .default(5_000)
-    .meta({ description: "Longest wait for a connection." }),
+  connect_ms: z.int().min(100).max(60_000).default(5_000).meta({ description: "Longest wait for a connection." }),
   headers_ms: z
     .int()
     .min(100)
@@ -110,12 +105,10 @@ export const SourceConfig = z
       examples: ["https://monitoring.example.com"],
     }),
     allow_plain_http: z.boolean().default(false).meta({
-      description:
-        "Allow http:// to another machine. The token then travels readable; for test networks only.",
+      description: "Allow http:// to another machine. The token then travels readable; for test networks only.",
     }),
     token: SecretRef.meta({
-      description:
-        "Where the access token is: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
+      description: "Where the access token is: {file: path}, readable by its owner only (chmod 600), or {env: NAME}.",
     }),
     time_zone: TimeZone.meta({
       description: "Time zone of the buildings, for days, weeks and months of history.",
@@ -143,8 +136,7 @@ export const SourceConfig = z
     context.addIssue({
       code: "custom",
       path: ["base_url"],
-      message:
-        "Use https://, because the token would travel readable. For a test network set allow_plain_http: true.",
+      message: "Use https://, because the token would travel readable. For a test network set allow_plain_http: true.",
     });
   });
 export type SourceConfig = z.infer<typeof SourceConfig>;

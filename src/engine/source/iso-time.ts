@@ -36,9 +36,7 @@ export function wireTime(raw: string): WireTime {
   if (COMMON_OFFSET.test(raw)) return { text: isoUtc(Date.parse(raw)), known: true };
   if (raw.length > LONGEST) return { text: raw, known: false };
   const upper = raw.trim().replace(/[a-z](?![^[]*\])/g, (letter) => letter.toUpperCase());
-  const spelled = upper
-    .replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T")
-    .replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
+  const spelled = upper.replace(/^(\d{4}-\d\d-\d\d) +(?=\d\d:)/, "$1T").replace(/ +(?=(Z|[+-]\d\d:?\d\d)$)/, "");
   const leap = LEAP_SECOND.test(spelled);
   const time = DateTime.fromISO(leap ? spelled.replace(LEAP_SECOND, "$159") : spelled, { zone: "utc" });
   if (!time.isValid) return { text: raw, known: false };

@@ -204,9 +204,7 @@ export function createListRateLimit(options: ListRateLimitOptions): ListRateLimi
         } catch (error) {
           // It never left this machine, so the service has not counted it.
           const at =
-            error instanceof LocalFailure
-              ? starts.findLastIndex(({ atMs }) => atMs === taken.monotonicMs)
-              : -1;
+            error instanceof LocalFailure ? starts.findLastIndex(({ atMs }) => atMs === taken.monotonicMs) : -1;
           if (at >= 0) starts.splice(at, 1);
           throw error;
         }

@@ -296,9 +296,7 @@ class ListReader {
       bytes[from + 19] === 90;
     if (!isForm) return Number.NaN;
     const date =
-      (two(bytes, from) * 100 + two(bytes, from + 2)) * 10_000 +
-      two(bytes, from + 5) * 100 +
-      two(bytes, from + 8);
+      (two(bytes, from) * 100 + two(bytes, from + 2)) * 10_000 + two(bytes, from + 5) * 100 + two(bytes, from + 8);
     const hour = two(bytes, from + 11);
     const minute = two(bytes, from + 14);
     const second = two(bytes, from + 17);

@@ -85,10 +85,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
         if (healthy === 0) permit(scope, false);
         if (healthy < healthyInARow || clock.monotonic() < notBeforeMs) continue;
         trials.set(scope, spaced(count + 1));
-        log.info(
-          { scope, trial: count + 1 },
-          "the service is healthy and asks to wait: one trial request may leave",
-        );
+        log.info({ scope, trial: count + 1 }, "the service is healthy and asks to wait: one trial request may leave");
         permit(scope, true);
       }
     }

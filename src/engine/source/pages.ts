@@ -73,9 +73,7 @@ export function createPaging(options: PagingOptions): Paging {
   const refusedSizes = new Set<string>();
 
   async function firstPage<T>(listing: ListRequest<T>) {
-    const wanted = refusedSizes.has(listing.name)
-      ? Math.min(listing.pageSize, DEFAULT_PAGE_SIZE)
-      : listing.pageSize;
+    const wanted = refusedSizes.has(listing.name) ? Math.min(listing.pageSize, DEFAULT_PAGE_SIZE) : listing.pageSize;
     try {
       return { asked: await listing.ask(queryOf(listing, wanted, {})), size: wanted };
     } catch (error) {

@@ -16,8 +16,7 @@ export function parseAlarmFast(record: unknown, askedSiteId: number | undefined)
   const lastActiveEvent = parseActivity(attributes.last_active_event);
   if (site === null || trigger === null || lastActiveEvent === undefined) return null;
   const { status, source, description, acknowledged, acknowledged_by, acknowledged_message } = attributes;
-  if (typeof status !== "string" || !STATUSES.includes(status) || typeof acknowledged !== "boolean")
-    return null;
+  if (typeof status !== "string" || !STATUSES.includes(status) || typeof acknowledged !== "boolean") return null;
   if (typeof source !== "string" || typeof description !== "string") return null;
   if (!isTextOrNull(acknowledged_by) || !isTextOrNull(acknowledged_message)) return null;
   const triggeredAt = parseTime(attributes.triggered_at);
@@ -53,8 +52,7 @@ function parseSite(site: unknown): Site | null {
 function parseTrigger(trigger: unknown): Alarm["trigger"] | null {
   if (!isRecord(trigger) || !isWhole(trigger.id)) return null;
   const { id, display_name, description, priority, enabled } = trigger;
-  if (typeof display_name !== "string" || !isTextOrNull(description) || typeof enabled !== "boolean")
-    return null;
+  if (typeof display_name !== "string" || !isTextOrNull(description) || typeof enabled !== "boolean") return null;
   if (typeof priority !== "string" || !PRIORITIES.includes(priority)) return null;
   return {
     id,
@@ -70,8 +68,7 @@ function parseActivity(activity: unknown): AlarmActivity | null | undefined {
   if (activity === null) return null;
   if (!isRecord(activity) || !isWhole(activity.id)) return undefined;
   const { id, source, type, triggered_on, value, textlist_value } = activity;
-  if (typeof source !== "string" || typeof type !== "string" || typeof triggered_on !== "string")
-    return undefined;
+  if (typeof source !== "string" || typeof type !== "string" || typeof triggered_on !== "string") return undefined;
   if (value !== null && !(typeof value === "number" && Number.isFinite(value))) return undefined;
   if (!isTextOrNull(textlist_value)) return undefined;
   const triggeredAt = parseTime(activity.triggered_at);

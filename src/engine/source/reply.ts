@@ -60,10 +60,7 @@ export function decodeReply(
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
     throw (
       plainFailure(reply, context) ??
-      new Malformed(
-        `The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`,
-        sample(),
-      )
+      new Malformed(`The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`, sample())
     );
   }
 
@@ -246,9 +243,7 @@ function retryAfterIn(meta: unknown): unknown {
 
 function statusOf(value: unknown): number | null {
   const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
-  return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599
-    ? status
-    : null;
+  return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
 /** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */

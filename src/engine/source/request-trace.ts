@@ -35,10 +35,7 @@ export interface RequestTrace {
 const REMEMBERED = 200;
 
 /** The same source, whose tag requests leave a trace. */
-export function traced(
-  source: Source,
-  clock: Clock,
-): { readonly source: Source; readonly trace: RequestTrace } {
+export function traced(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
   let count = 0;
 

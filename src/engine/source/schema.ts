@@ -327,14 +327,7 @@ function systemSchema(field: Fields) {
 }
 
 /** Every ability that the interface names (Authentication). */
-const ABILITIES = [
-  "read:alarms",
-  "read:tags",
-  "write:tags",
-  "read:gateways",
-  "read:hosts",
-  "read:systems",
-] as const;
+const ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"] as const;
 
 /** The usual framework's word for a token that was given no narrower list of abilities. */
 const EVERY_ABILITY = "*";

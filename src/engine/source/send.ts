@@ -124,10 +124,7 @@ const HEADERS = {
 interface Limit {
   /** Requests that a refusal of this limit pauses. */
   readonly scope: () => PauseScope;
-  observe(
-    headers: { readonly limit: number | null; readonly remaining: number | null },
-    sentMs: number,
-  ): void;
+  observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
 
@@ -146,11 +143,7 @@ export function createSend(options: SendOptions): Send {
     return leaving === undefined ? {} : { mayLeave: () => leaving(since) };
   }
 
-  async function requestFor(
-    call: TagCall | ListCall,
-    secret: Secret,
-    since: Moment,
-  ): Promise<TransportRequest> {
+  async function requestFor(call: TagCall | ListCall, secret: Secret, since: Moment): Promise<TransportRequest> {
     const told = typeof call.query === "function" ? call.query() : call.query;
     const query = told === undefined ? "" : `?${told}`;
     const body = isPost(call) ? JSON.stringify(await call.body()) : null;
@@ -234,10 +227,7 @@ export function createSend(options: SendOptions): Send {
   ): Promise<Sent> {
     const wishedMs = clock.monotonic();
     const once = async (isFirst: boolean) => {
-      const { answer, latencyMs, startedMs } = await turn(
-        (since) => attempt(call, limit, since, signal),
-        isFirst,
-      );
+      const { answer, latencyMs, startedMs } = await turn((since) => attempt(call, limit, since, signal), isFirst);
       return { answer, latencyMs, queuedMs: startedMs - wishedMs };
     };
     try {
@@ -400,8 +390,7 @@ export function createToken(
       .reveal()
       .replace(/^\uFEFF/, "")
       .trim();
-    if (token === "")
-      throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
+    if (token === "") throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
     // It becomes part of a header, so it may hold visible ASCII only.
     if (!/^[\x21-\x7e]+$/.test(token)) {
       throw new ConfigError(`What is in ${place} is not an access token.`, {

@@ -31,11 +31,7 @@ export interface Source {
   hosts(filter: HostFilter, signal: AbortSignal, held?: Known<Host>): AsyncIterable<Page<Host>>;
   systems(filter: SystemFilter, signal: AbortSignal, held?: Known<System>): AsyncIterable<Page<System>>;
   /** Current values of 1 to 20 tags: of these, or of those that are chosen when a slot is free. */
-  read(
-    tagIds: readonly string[] | Choose<readonly string[]>,
-    lane: Lane,
-    signal: AbortSignal,
-  ): Promise<ReadReply>;
+  read(tagIds: readonly string[] | Choose<readonly string[]>, lane: Lane, signal: AbortSignal): Promise<ReadReply>;
   /**
    * Writes up to 20 tags in one request. `prepare` is called when a slot of the quota is free, right before the
    * request leaves: it says what to write at that moment, after it has made its record durable. When it returns
@@ -45,17 +41,9 @@ export interface Source {
    */
   write(prepare: () => Promise<readonly TagWrite[]>, signal: AbortSignal): Promise<WriteReply>;
   /** Logged series of 1 to 20 tags; `NoLog` when any of them has none. */
-  history(
-    query: HistoryQuery | Choose<HistoryQuery>,
-    lane: Lane,
-    signal: AbortSignal,
-  ): Promise<readonly TagLog[]>;
+  history(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagLog[]>;
   /** Last minus first over the range, one per tag. */
-  totals(
-    query: HistoryQuery | Choose<HistoryQuery>,
-    lane: Lane,
-    signal: AbortSignal,
-  ): Promise<readonly TagTotal[]>;
+  totals(query: HistoryQuery | Choose<HistoryQuery>, lane: Lane, signal: AbortSignal): Promise<readonly TagTotal[]>;
   me(signal: AbortSignal): Promise<TokenInfo>;
   health(signal: AbortSignal): Promise<Health>;
   quota(): QuotaStatus;

@@ -109,11 +109,7 @@ export function valueReader(
       const texts: string[] = [];
       const logs = recordsByTag(answer, askedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = seriesIn(first.measurements);
-        if (
-          series === null ||
-          series.isBroken ||
-          !others.every((other) => hasSameMeasurements(series, other))
-        ) {
+        if (series === null || series.isBroken || !others.every((other) => hasSameMeasurements(series, other))) {
           note("log.measurements");
           const said = brokenBecause(series, first.measurements);
           return { ...tag, measurements: new Points(), unreadable: { timesMs: null, said } };
@@ -139,9 +135,7 @@ export function valueReader(
         }
         note("total.value");
         const isOne = others.every((other) => other === total);
-        const unreadable = isOne
-          ? `The total is ${kindOf(raw[0])}, and not one number.`
-          : listedTwice("totals", raw);
+        const unreadable = isOne ? `The total is ${kindOf(raw[0])}, and not one number.` : listedTwice("totals", raw);
         return { ...tag, total: null, unreadable };
       });
       reportTexts(texts);

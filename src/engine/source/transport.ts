@@ -76,8 +76,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
       }
       const isSecure = options.protocol === "https:";
       proxy.tunnel(targetOf(options), AbortSignal.timeout(config.deadlines.connect_ms)).then(
-        (socket) =>
-          isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket),
+        (socket) => (isSecure ? connect({ ...options, httpSocket: socket }, callback) : callback(null, socket)),
         (error: Error) => callback(error, null),
       );
     },
@@ -255,11 +254,9 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined): 
 function refuseEncoding(headers: TransportReply["headers"]): void {
   const encoding = headers["content-encoding"];
   if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
-  throw new Malformed(
-    `The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`,
-    "",
-    { hint: "A proxy in between has to leave Accept-Encoding: identity alone." },
-  );
+  throw new Malformed(`The answer is compressed (${encoding.slice(0, 40)}) although that was not asked for.`, "", {
+    hint: "A proxy in between has to leave Accept-Encoding: identity alone.",
+  });
 }
 
 function flat(headers: Readonly<Record<string, string | string[] | undefined>>): TransportReply["headers"] {
@@ -342,11 +339,7 @@ export async function reachesService(
  * The same transport, which reports whether the service answers. Any answer counts, whatever its status. Of requests that
  * fail together only the first one counts. `null`: no answer yet after 5 s.
  */
-export function reporting(
-  send: Transport,
-  reached: (isReached: boolean | null) => void,
-  clock: Clock,
-): Transport {
+export function reporting(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
   return async (request, signal) => {
     const startedMs = clock.monotonic();

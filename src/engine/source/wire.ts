@@ -20,9 +20,7 @@ export const STATUSES: readonly string[] = ["active", "resolved"];
 export const PRIORITIES: readonly string[] = ["A", "B", "C"];
 
 /** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
-export const RecordId = z
-  .union([z.string().min(1).max(255), z.int()])
-  .transform((id) => wellFormed(String(id)));
+export const RecordId = z.union([z.string().min(1).max(255), z.int()]).transform((id) => wellFormed(String(id)));
 
 export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
 
@@ -123,8 +121,7 @@ export function fields(note: Note) {
         .catch(noted(field, { text: null, raw: null })),
 
     /** A list; PHP writes an empty one, and one with gaps in its numbers, as an object. */
-    list: <Item extends z.ZodType>(item: Item) =>
-      z.preprocess((value) => listIn(value) ?? value, z.array(item)),
+    list: <Item extends z.ZodType>(item: Item) => z.preprocess((value) => listIn(value) ?? value, z.array(item)),
 
     /** An object, or one without members where none came, so that its own fields can say what is missing. */
     inside: <Shape extends z.ZodRawShape>(shape: Shape) =>

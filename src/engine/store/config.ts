@@ -23,8 +23,7 @@ export const PostgresState = z
       .optional()
       .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
     allow_plain: z.boolean().default(false).meta({
-      description:
-        "Allow `sslmode=disable` to another machine, so that password and data can be read on the way.",
+      description: "Allow `sslmode=disable` to another machine, so that password and data can be read on the way.",
     }),
     schema: SchemaName.default("plenum_state").meta({
       description:
@@ -40,8 +39,7 @@ export const PostgresState = z
     context.addIssue({
       code: "custom",
       path: ["url"],
-      message:
-        "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
+      message: "Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
     });
   })
   .meta({

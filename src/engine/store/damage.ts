@@ -44,12 +44,9 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
   function setAside(table: CheckedName, where = "true", ...values: readonly Bindable[]): number {
     const kept = keep(table, where, values);
     if (kept === 0) return 0;
-    const removed = database
-      .prepare(`delete from ${table} where (${where}) and ${unsound(table)}`)
-      .run(...values);
+    const removed = database.prepare(`delete from ${table} where (${where}) and ${unsound(table)}`).run(...values);
     // A search finds the row and its key does not: the pages above the row are damaged.
-    if (removed < kept)
-      throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
+    if (removed < kept) throw new Damaged(`${database.path} is damaged (rows of ${table} are not where they belong).`);
     return kept;
   }
 
@@ -69,8 +66,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     /** Checks the small tables at each start; events are checked when they are read. */
     inspect(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
-      for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const)
-        setAside(table);
+      for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const) setAside(table);
       for (const table of ["record", "dead_letter"] as const) mark(table);
       // Without its mark, a letter that waits to be sent again would be hidden for ever.
       database.exec(`update dead_letter set resending = 0 where resending <> 0 and not exists
@@ -134,9 +130,7 @@ function keepPositionsAhead(database: Database): void {
     .run();
   const known = database.number("select count(*) from sqlite_sequence where name = 'event'");
   if (repaired > 0 || known > 0) return;
-  database.exec(
-    `insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`,
-  );
+  database.exec(`insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`);
 }
 
 /** Creates an epoch: 16 random hexadecimal digits. */

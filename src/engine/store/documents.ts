@@ -74,9 +74,7 @@ export function createDocuments(database: Database, damage: Damage) {
 
     records<T>(log: string, after: number, limit: number): readonly LogRecord<T>[] {
       return database
-        .prepare(
-          "select sequence, body, checksum from record where log = ? and sequence > ? order by sequence limit ?",
-        )
+        .prepare("select sequence, body, checksum from record where log = ? and sequence > ? order by sequence limit ?")
         .all<RecordRow>(log, after, limit)
         .map((row) => toRecord<T>(log, row));
     },

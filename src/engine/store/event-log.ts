@@ -133,9 +133,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     if (last === undefined) return [];
     const events = between(position, last, which).map(toLoggedEvent);
     // All of them were damaged and removed: read the next ones.
-    return events.length > 0 || database.readOnly
-      ? events
-      : readAfter(position, limit, which, sizes[0]?.position);
+    return events.length > 0 || database.readOnly ? events : readAfter(position, limit, which, sizes[0]?.position);
   }
 
   const self = {
@@ -235,9 +233,8 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     /** The position of the last event that was ever committed; 0 before the first. */
     end(): number {
       return (
-        database
-          .prepare("select seq from sqlite_sequence where name = 'event'")
-          .get<{ readonly seq: number }>()?.seq ?? 0
+        database.prepare("select seq from sqlite_sequence where name = 'event'").get<{ readonly seq: number }>()?.seq ??
+        0
       );
     },
 
@@ -253,11 +250,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
       return events;
     },
 
-    latest(
-      limit: number,
-      kinds: readonly Kind[] | undefined,
-      about: EventsAbout | undefined,
-    ): readonly LoggedEvent[] {
+    latest(limit: number, kinds: readonly Kind[] | undefined, about: EventsAbout | undefined): readonly LoggedEvent[] {
       // Facts are rare among telemetry: the index on the class finds them without reading the values between.
       const facts = kinds?.every((kind) => !isTelemetry(kind)) ?? false;
       const wanted =

@@ -127,12 +127,9 @@ function refuseSharedFolder(folder: string): void {
   const { uid } = statSync(folder);
   const own = process.geteuid?.() ?? uid;
   if (uid === own) return;
-  throw new ConfigError(
-    `The state folder ${folder} belongs to another user (${uid}; the worker is ${own}).`,
-    {
-      hint: `Run: chown ${own} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
-    },
-  );
+  throw new ConfigError(`The state folder ${folder} belongs to another user (${uid}; the worker is ${own}).`, {
+    hint: `Run: chown ${own} ${folder}, or set state.folder to one that does not exist yet; it is then made for its owner only.`,
+  });
 }
 
 /**

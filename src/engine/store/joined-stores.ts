@@ -53,9 +53,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
     async commit(change: Change) {
       if ((change.events ?? []).length > 0 || (change.records ?? []).length > 0) await refuseSeveral();
       for (const part of stores) {
-        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) =>
-          storesOf(set).includes(part),
-        );
+        const documents = (change.documents ?? []).filter(({ set }: DocumentChange) => storesOf(set).includes(part));
         if (documents.length > 0) await part.commit({ documents });
       }
       return { lastPosition: 0, repeated: [] };
@@ -89,12 +87,10 @@ export function joinStores(parts: readonly SourceStore[]): Store {
         return all.toSorted((a, b) => b.at.localeCompare(a.at)).slice(0, limit);
       },
       // Ids of dead letters are unique in a database, so one source has each.
-      resendDeadLetters: async (sink, ids) =>
-        sum(await eachStore(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
+      resendDeadLetters: async (sink, ids) => sum(await eachStore(({ outbox }) => outbox.resendDeadLetters(sink, ids))),
       discardDeadLetters: async (sink, ids) =>
         sum(await eachStore(({ outbox }) => outbox.discardDeadLetters(sink, ids))),
-      replay: async (sink, since, kinds) =>
-        sum(await eachStore(({ outbox }) => outbox.replay(sink, since, kinds))),
+      replay: async (sink, since, kinds) => sum(await eachStore(({ outbox }) => outbox.replay(sink, since, kinds))),
       lag: async (wanted) => addSinks((await eachStore(({ outbox }) => outbox.lag(wanted))).flat()),
       async pressure() {
         const all = await eachStore(({ outbox }) => outbox.pressure());

@@ -117,9 +117,7 @@ export function directlyFollows(events: readonly LoggedEvent[], position: number
 
 /** The later of the stored number of a sink and the number of a cursor that is ahead; numbers of an old epoch do not count. */
 export function laterCount(stored: Sequence | undefined, ahead: Sequence | undefined): Sequence | undefined {
-  return stored !== undefined && ahead?.epoch === stored.epoch && ahead.number > stored.number
-    ? ahead
-    : stored;
+  return stored !== undefined && ahead?.epoch === stored.epoch && ahead.number > stored.number ? ahead : stored;
 }
 
 /** Parses a time that a person wrote, into milliseconds since 1970. */

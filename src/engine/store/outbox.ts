@@ -149,15 +149,7 @@ export function createOutbox(options: {
 
     async settle(
       sink,
-      {
-        again,
-        urgent: isUrgent = false,
-        through,
-        rejected,
-        counted,
-        documents: changed = [],
-        soon: mayWait = false,
-      },
+      { again, urgent: isUrgent = false, through, rejected, counted, documents: changed = [], soon: mayWait = false },
     ) {
       const isPlain = !again && !isUrgent && rejected.length === 0 && changed.length === 0;
       const isFew = repeatsAfterCrash(sink, through) <= IN_FLIGHT;

@@ -275,8 +275,7 @@ export function freePagesProblem(pages: Pages): string | null {
   const seen = new Set<number>();
   for (let trunk = header.readUInt32BE(32); trunk !== 0; ) {
     const bytes = pages.bytes(trunk);
-    if (bytes === null || seen.has(trunk) || !isFree(trunk))
-      return `page ${trunk} is in the list of free pages`;
+    if (bytes === null || seen.has(trunk) || !isFree(trunk)) return `page ${trunk} is in the list of free pages`;
     seen.add(trunk);
     const leaves = bytes.readUInt32BE(4);
     if (8 + 4 * leaves > bytes.length) return `page ${trunk} of the list of free pages is not whole`;

@@ -93,9 +93,7 @@ export function createQuotaStore(
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       database.transaction(() => {
         // A mark of an earlier boot is useless.
-        database
-          .prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1")
-          .run(clockKey(key, ""));
+        database.prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1").run(clockKey(key, ""));
         putPair(clockKey(key, boot), wallMs, sinceBootMs);
       });
     },

@@ -35,9 +35,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
 
   /** Reads the event of a mark: from the log, or its copy in a dead letter. */
   function eventOrLetter(sink: string, position: number): EventRow | LetterRow | null {
-    const event = database
-      .prepare(`select ${EVENT_COLUMNS} from event where position = ?`)
-      .get<EventRow>(position);
+    const event = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`).get<EventRow>(position);
     if (event !== undefined && isSound(event)) return event;
     const letter = database
       .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
@@ -60,9 +58,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     database.transaction(() => {
       const letter = "sink = ? and position = ?";
       damage.keep("dead_letter", `${letter} and checksum is not null`, sink, position);
-      database
-        .prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`)
-        .run(sink, position);
+      database.prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`).run(sink, position);
       database.prepare(`delete from again where ${letter}`).run(sink, position);
     });
   }
@@ -151,9 +147,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
         .all<Mark>(sink, from, limit);
       urgentFrom.set(sink, marks[0]?.position ?? Number.POSITIVE_INFINITY);
       const offer = offerOf(sink, marks);
-      return offer.length > 0 || marks.length === 0 || database.readOnly
-        ? offer
-        : self.nextUrgent(sink, limit);
+      return offer.length > 0 || marks.length === 0 || database.readOnly ? offer : self.nextUrgent(sink, limit);
     },
 
     /** Removes the marks of the last offer up to a position; returns those positions. */
@@ -165,12 +159,7 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     },
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
-    mark: (
-      sink: string,
-      sinceMs: number,
-      kinds: readonly Kind[] | undefined,
-      end: number,
-    ): Promise<number> =>
+    mark: (sink: string, sinceMs: number, kinds: readonly Kind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
         ? markSlices(sink, 0, end, "committed_ms >= ?", sinceMs)
         : markSlices(
@@ -319,8 +308,7 @@ export interface LetterRow {
   readonly checksum: number | null;
 }
 
-export const LETTER_COLUMNS =
-  "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
+export const LETTER_COLUMNS = "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
 
 /** SQL of a letter's columns when it is created from an event. */
 const OF_EVENT = {

@@ -160,8 +160,7 @@ export function createRetention(
     }
 
     for (const each of sweepsByAge(SQL, older(bounds))) await sweep(each);
-    if (log.bytes() > bounds.maxBytes)
-      for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
+    if (log.bytes() > bounds.maxBytes) for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
     database.transaction(() => record(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
     const told = database.transaction(() => gaps.publish(clock.now()));
     await shrink();
@@ -239,9 +238,7 @@ function createGaps(database: Database, log: EventLog, sinks: Sinks) {
       for (const { id, ...gap } of due) {
         log.append([gapEvent(gap, nowMs)], nowMs);
         database
-          .prepare(
-            `update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`,
-          )
+          .prepare(`update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`)
           .run(nowMs, id);
       }
       return due.length;

@@ -175,17 +175,11 @@ function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPa
 }
 
 /** Text for people about a damaged file and its recovery. */
-export function recoveryText(
-  aside: string,
-  { taken, damaged, deadLetters, marks, others }: Salvaged,
-): string {
+export function recoveryText(aside: string, { taken, damaged, deadLetters, marks, others }: Salvaged): string {
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
 
-function counted(
-  pages: Pages,
-  { places, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>,
-) {
+function counted(pages: Pages, { places, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
   return { pages: pages.count, found: places.size, damaged, deadLetters, marks, others };
 }
 
@@ -283,9 +277,7 @@ function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
 }
 
 function eventAt(pages: Pages, page: number, position: number): Event | null {
-  const values = pages
-    .cells(page)
-    .find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
+  const values = pages.cells(page).find((cell) => cell.rowid === position && isSoundEvent(cell.values))?.values;
   return values === undefined ? null : eventIn(String(values[BODY]));
 }
 
@@ -316,8 +308,7 @@ function isLetter([
   checksum,
   ...counted
 ]: readonly StoredValue[]): boolean {
-  if (sink === undefined || position === undefined || reason === undefined || body === undefined)
-    return false;
+  if (sink === undefined || position === undefined || reason === undefined || body === undefined) return false;
   if (at === undefined || committed === undefined) return false;
   // Before schema 6 letters had no number.
   if (counted.length !== 0 && counted.length !== 2) return false;

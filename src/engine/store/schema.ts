@@ -216,12 +216,9 @@ export function prepareSchema(database: Database, migrate: boolean): void {
 function refuseDamagedNumbers(database: Database, application: number, version: number): void {
   const foreign = [0, 8, 16, 24].filter((shift) => ((application ^ APPLICATION_ID) >>> shift) & 0xff).length;
   const isImpossible = version < 1 || version > MOST_VERSIONS;
-  const isBehind =
-    version < SCHEMA_VERSION && application === APPLICATION_ID && schemaProblem(database) === null;
+  const isBehind = version < SCHEMA_VERSION && application === APPLICATION_ID && schemaProblem(database) === null;
   if (foreign === 1 || (application === APPLICATION_ID && (isImpossible || isBehind)))
-    throw new Damaged(
-      `${database.path} is damaged (its header names program ${application}, schema ${version}).`,
-    );
+    throw new Damaged(`${database.path} is damaged (its header names program ${application}, schema ${version}).`);
 }
 
 /** Larger than any schema version that will ever be released. */

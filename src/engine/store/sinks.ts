@@ -106,12 +106,7 @@ export function createSinks(database: Database, log: EventLog, damage: Damage) {
      * Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored.
      * `which` is the cursor for all events or the one for urgent events.
      */
-    moveTo(
-      sink: string,
-      to: number,
-      counted: Sequence | undefined,
-      which: "position" | "urgent" = "position",
-    ): void {
+    moveTo(sink: string, to: number, counted: Sequence | undefined, which: "position" | "urgent" = "position"): void {
       const moved = { [which]: `max(sink.${which}, ?2)` };
       if (counted === undefined) {
         change(sink, moved, to);

@@ -65,11 +65,7 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   const { readOnly = false, busyMs = 5_000 } = options;
   const database = guarded(path, () => new DatabaseSync(path, { readOnly, timeout: busyMs }));
   // Damaged integers can be larger than a number holds exactly, so they come as bigint.
-  database.function(
-    "row_checksum",
-    { deterministic: true, varargs: true, useBigIntArguments: true },
-    checksumOf,
-  );
+  database.function("row_checksum", { deterministic: true, varargs: true, useBigIntArguments: true }, checksumOf);
   const statements = new Map<string, Statement>();
   const witnesses: Witness[] = [];
   let transactions = 0;

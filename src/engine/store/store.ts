@@ -169,11 +169,7 @@ export interface Outbox {
    * Returns the next urgent events for a sink, which it gets before the others: first those marked to be sent again,
    * then those of the log, ascending. The caller has looked for them up to `looked`.
    */
-  nextUrgent(
-    sink: string,
-    limit: number,
-    skip?: { readonly after: number; readonly looked: number },
-  ): Promise<Offer>;
+  nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
   /** Moves a sink past an offer, in one transaction with its dead letters and its own state. */
   settle(sink: string, settlement: Settlement): Promise<void>;
   /**

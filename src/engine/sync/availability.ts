@@ -51,12 +51,7 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
   const set = syncSet("availability", source);
   const held = () => holding.get<StoredUnavailability>(set);
 
-  const loss = (
-    subject: string,
-    reason: string,
-    since = isoUtc(clock.now()),
-    siteId: number | null = null,
-  ): Change => {
+  const loss = (subject: string, reason: string, since = isoUtc(clock.now()), siteId: number | null = null): Change => {
     const event = makeEvent({
       type: "source-unavailable",
       source: sourceUri(source),
@@ -72,10 +67,7 @@ export function createAvailability({ source, holding, clock }: AvailabilityOptio
     };
   };
 
-  const news = (
-    subject: string,
-    siteId: number | null = null,
-  ): { documents: DocumentChange[]; events: Event[] } => {
+  const news = (subject: string, siteId: number | null = null): { documents: DocumentChange[]; events: Event[] } => {
     const known = held().get(subject);
     if (known === undefined) return { documents: [], events: [] };
     const event = makeEvent({

@@ -56,9 +56,7 @@ export function siteMismatches(
     const path = [index];
     if (!seen.has(id)) return [{ path, message: `The token sees no site ${id}; ${sitesThere(building)}.` }];
     if (followed?.has(id) === false) {
-      return [
-        { path, message: `Site ${id} is not on the list inventory.sites of this source: add it there too.` },
-      ];
+      return [{ path, message: `Site ${id} is not on the list inventory.sites of this source: add it there too.` }];
     }
     return [];
   });
@@ -77,8 +75,7 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   const { exclude, ...include } = selection;
   const dead = deadEntries(include, building);
   const included = building.tags.filter(selects(include));
-  if (included.length === 0 && dead.length === 0)
-    return [{ path: [], message: noneTogether(include, building) }];
+  if (included.length === 0 && dead.length === 0) return [{ path: [], message: noneTogether(include, building) }];
   if (exclude === undefined || included.length === 0) return dead;
   const left = building.tags.filter(selects(selection)).length;
   const message = `This takes out all ${included.length} tags that the rest of the selection has: nothing is left.`;
@@ -123,9 +120,7 @@ function deadSystems(wanted: readonly string[], { systems, tags }: SeenBuilding)
     const alike = systems.filter(({ name }) => name.includes(id));
     const shown = alike.length > 0 ? alike : systems;
     const there =
-      shown.length === 0
-        ? "there are none"
-        : `there are ${some(shown.map((each) => `${each.id} (${each.name})`))}`;
+      shown.length === 0 ? "there are none" : `there are ${some(shown.map((each) => `${each.id} (${each.name})`))}`;
     const meant = alike.length === 1 ? ` Write the id: "${alike[0]?.id}".` : "";
     return [{ path, message: `There is no system with the id ${id}; ${there}.${meant}` }];
   });
@@ -141,9 +136,7 @@ function deadUnits(wanted: readonly string[], { tags }: SeenBuilding): readonly 
     if (counts.has(unit)) return [];
     const meant = [...counts.keys()].find((each) => bare(each) === bare(unit) && each !== "");
     const write = meant === undefined ? "" : ` Write "${meant}".`;
-    return [
-      { path: ["units", index], message: `No tag has the unit "${unit}"; there are ${some(there)}.${write}` },
-    ];
+    return [{ path: ["units", index], message: `No tag has the unit "${unit}"; there are ${some(there)}.${write}` }];
   });
 }
 
@@ -222,10 +215,7 @@ export interface ClassComparison {
  * Returns the tags of each class, in the order of the list, and its mismatches: entries that match no tag, or a class
  * whose tags all belong to earlier classes. Paths begin below the class.
  */
-export function compareClasses(
-  classes: readonly NamedSelection[],
-  building: SeenBuilding,
-): readonly ClassComparison[] {
+export function compareClasses(classes: readonly NamedSelection[], building: SeenBuilding): readonly ClassComparison[] {
   const members = Map.groupBy(building.tags, firstMatch(classes));
   return classes.map((each, index) => {
     const { name, select } = each;
@@ -284,12 +274,9 @@ function wrongPlace(
     return [{ path: ["site_id"], message }];
   }
   const there = gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
-  if (gatewayId === undefined || there === null || there.some((gateway) => gateway.id === gatewayId))
-    return [];
+  if (gatewayId === undefined || there === null || there.some((gateway) => gateway.id === gatewayId)) return [];
   const known =
-    there.length === 0
-      ? "it has none"
-      : `there are ${some(there.map((each) => `${each.id} (${each.name})`))}`;
+    there.length === 0 ? "it has none" : `there are ${some(there.map((each) => `${each.id} (${each.name})`))}`;
   return [{ path: ["gateway_id"], message: `Site ${siteId} has no gateway ${gatewayId}; ${known}.` }];
 }
 

@@ -71,8 +71,7 @@ const Alarms = z.strictObject({
 
 const Inventory = z.strictObject({
   sites: z.array(z.int()).min(1).optional().meta({
-    description:
-      "Ids of the sites whose gateways, hosts, systems and tags are followed; every site when left out.",
+    description: "Ids of the sites whose gateways, hosts, systems and tags are followed; every site when left out.",
   }),
   remove_after: Duration.prefault("7d").meta({
     description: "How long complete listings must be without a thing before it counts as removed.",
@@ -90,10 +89,7 @@ export const SyncConfig = z.strictObject({
       "Cron expressions with 5 or 6 fields (the sixth, in front, for seconds), in UTC, or @hourly, @daily, @weekly, @monthly; false switches a job off.",
   }),
   heartbeat: z
-    .union([
-      z.literal(false),
-      Duration.refine((ms) => ms >= 10_000 && ms <= 86_400_000, "Write between 10s and 1d."),
-    ])
+    .union([z.literal(false), Duration.refine((ms) => ms >= 10_000 && ms <= 86_400_000, "Write between 10s and 1d.")])
     .prefault(false)
     .meta({
       description:

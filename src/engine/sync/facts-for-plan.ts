@@ -139,11 +139,7 @@ export async function factsFromLists(
 }
 
 /** How many alarms are active, from the first page of their list; 0 where they are not polled or cannot be listed. */
-export async function activeFromList(
-  source: Source,
-  settings: PlanSettings,
-  signal: AbortSignal,
-): Promise<number> {
+export async function activeFromList(source: Source, settings: PlanSettings, signal: AbortSignal): Promise<number> {
   if (settings.alarms === undefined) return 0;
   try {
     for await (const page of source.alarms({ status: "active" }, signal)) return page.total ?? 0;
@@ -182,10 +178,7 @@ export function factsFromTags(
 
 /** Ids of the systems that selections ask for. */
 function askedSystems({ read, history }: PlanSettings): readonly string[] {
-  return [...read, ...history].flatMap(({ select }) => [
-    ...(select.systems ?? []),
-    ...(select.exclude?.systems ?? []),
-  ]);
+  return [...read, ...history].flatMap(({ select }) => [...(select.systems ?? []), ...(select.exclude?.systems ?? [])]);
 }
 
 function factsOf(known: {

@@ -1,11 +1,4 @@
-import {
-  type Failure,
-  LocalFailure,
-  Malformed,
-  Retryable,
-  sentence,
-  Unwalkable,
-} from "../../core/errors/errors.ts";
+import { type Failure, LocalFailure, Malformed, Retryable, sentence, Unwalkable } from "../../core/errors/errors.ts";
 import type { Page } from "../source/source.ts";
 
 /**
@@ -54,10 +47,7 @@ export interface CollectOptions<T> {
 const MAX_PAGES = 1_000;
 
 /** Reads a list to its end. What the source throws before anything counts, this throws: a failure is no empty list. */
-export async function collect<T>(
-  answers: AsyncIterable<Page<T>>,
-  options: CollectOptions<T>,
-): Promise<Listing<T>> {
+export async function collect<T>(answers: AsyncIterable<Page<T>>, options: CollectOptions<T>): Promise<Listing<T>> {
   const { idOf, maxPages = MAX_PAGES, keepsShown = false, onPage } = options;
   const byId = new Map<string, T>();
   let total: number | null = null;
@@ -144,14 +134,11 @@ export async function collectSteady<T>(
   if (!first.complete || (first.pages === 1 && options.always !== true)) return first;
   const second = await collect(read(), options);
   if (!second.complete) {
-    return second.shown === null
-      ? second
-      : { ...second, shown: union(first.items, second.shown, options.idOf) };
+    return second.shown === null ? second : { ...second, shown: union(first.items, second.shown, options.idOf) };
   }
   const isSame =
     // As a rule both show what is held, in the same order.
-    (first.items.length === second.items.length &&
-      first.items.every((item, n) => item === second.items[n])) ||
+    (first.items.length === second.items.length && first.items.every((item, n) => item === second.items[n])) ||
     fingerprint(first.items, options.sameAs) === fingerprint(second.items, options.sameAs);
   if (isSame) return second;
   const shown = union(first.items, second.items, options.idOf);
@@ -160,11 +147,7 @@ export async function collectSteady<T>(
 }
 
 /** The later reading wins; what only the earlier one shows may have slipped between two pages of the later. */
-export function union<T>(
-  earlier: readonly T[],
-  later: readonly T[],
-  idOf: (item: T) => string,
-): readonly T[] {
+export function union<T>(earlier: readonly T[], later: readonly T[], idOf: (item: T) => string): readonly T[] {
   const byId = new Map(earlier.map((item) => [idOf(item), item]));
   for (const item of later) byId.set(idOf(item), item);
   return [...byId.values()];

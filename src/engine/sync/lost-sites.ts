@@ -78,8 +78,7 @@ export function createLostSites(options: {
           await tell();
           return Number.POSITIVE_INFINITY;
         },
-        fault: (error, inMs) =>
-          log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
+        fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),
       }),
   };
 }

@@ -1,11 +1,4 @@
-import {
-  ConfigError,
-  type Failure,
-  LocalFailure,
-  meaningOf,
-  sentence,
-  Throttled,
-} from "../../core/errors/errors.ts";
+import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import { LOCAL_RETRY_MS } from "../../core/errors/local-failure.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -165,9 +158,7 @@ export function createOutage(options: OutageOptions): Outage {
     attempts += 1;
     if (!isForPerson(cause)) {
       const told =
-        cause instanceof Throttled
-          ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_BACKOFF_MS)
-          : null;
+        cause instanceof Throttled ? Math.min(cause.retryAfterMs ?? MAINTENANCE_MS, ORDERED_BACKOFF_MS) : null;
       await clock.sleep(told ?? backoffMs(UNREACHABLE, attempts, random), signal);
       return;
     }

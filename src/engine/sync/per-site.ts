@@ -1,11 +1,4 @@
-import {
-  ConfigError,
-  type Failure,
-  LocalFailure,
-  meaningOf,
-  sentence,
-  Throttled,
-} from "../../core/errors/errors.ts";
+import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
 /** Result of visiting every site; failed sites are missing in `seen` and are in `failures`. */

@@ -130,8 +130,7 @@ export function followedBackoffMs(failure: Failure, failures: number, random: ()
 
 /** How long a failure says that is to be waited, in milliseconds; null when it does not. */
 function statedMs(failure: Failure): number | null {
-  if (failure instanceof Throttled)
-    return Math.min(failure.retryAfterMs ?? ORDERED_BACKOFF_MS, ORDERED_BACKOFF_MS);
+  if (failure instanceof Throttled) return Math.min(failure.retryAfterMs ?? ORDERED_BACKOFF_MS, ORDERED_BACKOFF_MS);
   if (failure instanceof ConfigError) return REFUSED_MS;
   if (failure instanceof LocalFailure) return LOCAL_RETRY_MS;
   return null;

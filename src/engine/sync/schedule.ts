@@ -63,13 +63,8 @@ function expressionFor(text: string): string | null {
   if (time !== null) return `${Number(time[2])} ${Number(time[1])} * * *`;
   const ms = parseDuration(text.replace(/^@?every +(?=[a-z])/i, "1 ").replace(/^@?every +/i, ""));
   if (ms === null) return null;
-  const [second, minute, hour] = [1_000, 60_000, 3_600_000].map((size) => ms / size) as [
-    number,
-    number,
-    number,
-  ];
-  const divides = (count: number, whole: number) =>
-    Number.isInteger(count) && count > 0 && whole % count === 0;
+  const [second, minute, hour] = [1_000, 60_000, 3_600_000].map((size) => ms / size) as [number, number, number];
+  const divides = (count: number, whole: number) => Number.isInteger(count) && count > 0 && whole % count === 0;
   if (hour === 24) return "0 0 * * *";
   if (divides(hour, 24)) return hour === 1 ? "0 * * * *" : `0 */${hour} * * *`;
   if (divides(minute, 60)) return minute === 1 ? "* * * * *" : `*/${minute} * * * *`;

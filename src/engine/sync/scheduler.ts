@@ -72,8 +72,7 @@ type Named = Pick<Job, "name" | "ability">;
 export function createScheduler(options: SchedulerOptions): Scheduler {
   const { source, clock, log, metrics, random, outage, availability } = options;
   const isOn = (job: Job) => job.schedule !== false;
-  const runnerOf = (job: Job) =>
-    createRunner(job, { source, clock, metrics, random, succeeded: options.succeeded });
+  const runnerOf = (job: Job) => createRunner(job, { source, clock, metrics, random, succeeded: options.succeeded });
   const first = options.jobs.filter(isOn);
   let runners: readonly Runner[] = first.map(runnerOf);
   let { spreadMs } = options;
@@ -171,13 +170,8 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
   /** True when the complete service is unavailable. */
   async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const whole = await outage.judge(
-      failure,
-      { repeated: failures > 1, isAboutMe: work.name === "token" },
-      end.signal,
-    );
-    if (!whole && failure instanceof ConfigError)
-      await availability.featureDown(work.name, explain(work, failure));
+    const whole = await outage.judge(failure, { repeated: failures > 1, isAboutMe: work.name === "token" }, end.signal);
+    if (!whole && failure instanceof ConfigError) await availability.featureDown(work.name, explain(work, failure));
     remember(work, explain(work, failure), false);
     return whole;
   }

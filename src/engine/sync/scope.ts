@@ -85,11 +85,9 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     const had = [...names(sites), ...names(abilities)];
     const has = new Set([...names(next.sites), ...names(next.abilities)]);
     for (const name of had) if (!has.has(name)) lost.set(name, clock.monotonic());
-    for (const [name, sinceMs] of lost)
-      if (has.has(name) || clock.monotonic() - sinceMs > GONE_MS) lost.delete(name);
+    for (const [name, sinceMs] of lost) if (has.has(name) || clock.monotonic() - sinceMs > GONE_MS) lost.delete(name);
     const isFirst = sites === null;
-    const same =
-      sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
+    const same = sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
     sites = next.sites;
     abilities = next.abilities;
     if (!same && !isFirst) changes.wakeUp();

@@ -55,9 +55,7 @@ export async function buildingFromState(
     tags: tags.filter(({ siteId }) => ids.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => namedSystem(value)),
     gateways:
-      gateways.size === 0
-        ? null
-        : [...gateways.values()].map(({ value, siteId }) => placedGateway(value, siteId)),
+      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => placedGateway(value, siteId)),
     types: typesOf(values),
   };
 }

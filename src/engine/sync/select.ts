@@ -79,7 +79,6 @@ function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag)
     (patterns === undefined ||
       patterns.some(
         (pattern) =>
-          globMatches(pattern, tag.displayName) ||
-          (tag.description !== null && globMatches(pattern, tag.description)),
+          globMatches(pattern, tag.displayName) || (tag.description !== null && globMatches(pattern, tag.description)),
       ));
 }

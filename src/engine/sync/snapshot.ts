@@ -178,16 +178,8 @@ export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading 
 }
 
 /** Last emitted reading of a tag; undefined before the first. */
-export function lastEmittedOf({
-  behindGateway,
-  quality,
-  time,
-  told,
-  value,
-}: StoredValue): EmittedReading | undefined {
-  return told === "this"
-    ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) }
-    : told;
+export function lastEmittedOf({ behindGateway, quality, time, told, value }: StoredValue): EmittedReading | undefined {
+  return told === "this" ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) } : told;
 }
 
 /**

@@ -85,9 +85,7 @@ export function withSyncState(store: Store, holding: Pick<SyncState, "get" | "ve
       return holding.version(set) === null ? store.document<T>(set, key) : holding.get<T>(set).get(key);
     },
     async documents<T>(set: string) {
-      return holding.version(set) === null
-        ? store.documents<T>(set)
-        : (holding.get<T>(set) as Map<string, T>);
+      return holding.version(set) === null ? store.documents<T>(set) : (holding.get<T>(set) as Map<string, T>);
     },
     version: async (set) => holding.version(set) ?? store.version(set),
   };

@@ -179,8 +179,7 @@ export async function openSync(options: SyncOptions): Promise<Sync> {
 
   /** In-memory state of the alarm polls; created again only when their settings change. */
   function pollsOf(parts: PollParts) {
-    const everyMs = () =>
-      config.schedules.alarms === false ? null : everyMsOf(config.schedules.alarms, clock.now());
+    const everyMs = () => (config.schedules.alarms === false ? null : everyMsOf(config.schedules.alarms, clock.now()));
     return { alarms: createAlarmPoll(parts, alone, everyMs), sweep: createResolvedSweep(parts, alone) };
   }
 

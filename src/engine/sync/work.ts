@@ -80,9 +80,7 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
     ...(known.apart === null ? [] : [apartWords(known.apart)]),
     ...(countedMs === null
       ? []
-      : [
-          "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
-        ]),
+      : ["The clock was set back since it was read, so nobody knows when that was; it counts from the start."]),
     ...(fromMs === null && !isAside && known.inSight
       ? ["It was not read since it is known; it takes the next place."]
       : []),

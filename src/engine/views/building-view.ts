@@ -89,9 +89,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       for (const source of zones.keys()) {
         const tags = await store.documents<Listed<Tag>>(documentSet("tag", source));
         const systems = await store.documents<Listed<System>>(documentSet("system", source));
-        for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(
-          syncSet("tag-system", source),
-        )) {
+        for (const [id, { systemIds }] of await store.documents<StoredTagSystems>(syncSet("tag-system", source))) {
           const held = tags.get(id);
           if (held?.missingSince !== null || systemIds.length === 0) continue;
           const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);

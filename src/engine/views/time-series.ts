@@ -1,11 +1,5 @@
 import type { BuildingView, TimeRange, TimeSeries, TimeSeriesPoint } from "../../core/connector.ts";
-import {
-  type Alarm,
-  BUCKET_MS,
-  type Resolution,
-  type Tag,
-  type TagValue,
-} from "../../core/model/building.ts";
+import { type Alarm, BUCKET_MS, type Resolution, type Tag, type TagValue } from "../../core/model/building.ts";
 import { type AnyEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";

@@ -22,11 +22,7 @@ export interface AskedToArm {
 }
 
 /** Arms the fleet, and this machine for its database. Nothing is armed where the folder cannot be written. */
-export async function armFleetHere(
-  database: StateDatabase,
-  stateFolder: string,
-  asked: AskedToArm,
-): Promise<void> {
+export async function armFleetHere(database: StateDatabase, stateFolder: string, asked: AskedToArm): Promise<void> {
   const id = await readOrWriteBody(database, DATABASE_ID, JSON.stringify(randomBytes(16).toString("hex")));
   armMachine(stateFolder, JSON.parse(id) as string);
   await writeBody(database, ARM, JSON.stringify(asked));

@@ -54,8 +54,7 @@ const UNREACHED_MS = 1_000;
 const SOON_MS = 250;
 
 export function createAssignment(options: AssignmentOptions): Assignment {
-  const { clock, database, handovers, holdings, log, metrics, reach, sources, timing, trust, unable } =
-    options;
+  const { clock, database, handovers, holdings, log, metrics, reach, sources, timing, trust, unable } = options;
   let latest: View | null = null;
   let isGiving = false;
   let nobodys: readonly string[] = [];
@@ -86,8 +85,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
     }
     const own = view.members.find(({ name }) => name === me.name);
     const left = unable.sources();
-    if (own !== undefined && own.unable.join() !== left.join())
-      await ask(reportFailedStart(database, me, left));
+    if (own !== undefined && own.unable.join() !== left.join()) await ask(reportFailedStart(database, me, left));
     const reached = reach.report();
     if (own !== undefined && !isSame(own.reach, reached)) await ask(reportReach(database, me, reached));
   }
@@ -120,13 +118,11 @@ export function createAssignment(options: AssignmentOptions): Assignment {
   /** Gives one source away and waits until it is taken, so that few sources are without a holder. */
   function giveSurplus(shares: Shares, me: Myself, view: View, isDraining: boolean): void {
     if (isGiving) return;
-    const mayGive = (source: string) =>
-      isDraining || !reach.isUnreached(source) || reach.mayGive(source, view);
+    const mayGive = (source: string) => isDraining || !reach.isUnreached(source) || reach.mayGive(source, view);
     const surplus = holdings
       .all()
       .find(
-        ({ lease: { source }, state }) =>
-          state !== "stopping" && shares.get(source) !== me.name && mayGive(source),
+        ({ lease: { source }, state }) => state !== "stopping" && shares.get(source) !== me.name && mayGive(source),
       );
     if (surplus === undefined) return;
     isGiving = true;
@@ -136,9 +132,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
     handovers.note("info", "sources were handed over", { to: shares.get(source) ?? null, reason }, source);
     holdings
       .handOver(source, reason, isUnreached ? UNREACHED_MS : timing.handOverMs)
-      .catch((error: unknown) =>
-        log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"),
-      )
+      .catch((error: unknown) => log.warn({ source, reason: sentence(error) }, "a source was not handed over cleanly"))
       .finally(() => {
         isGiving = false;
       });
@@ -149,9 +143,7 @@ export function createAssignment(options: AssignmentOptions): Assignment {
     notices: () =>
       nobodys.length === 0
         ? []
-        : [
-            `Nobody polls ${nobodys.join(", ")}: every member is drained, is stopping or could not start them.`,
-          ],
+        : [`Nobody polls ${nobodys.join(", ")}: every member is drained, is stopping or could not start them.`],
     async turn(me, signal) {
       const view = await ask(look(database, sources));
       latest = view;

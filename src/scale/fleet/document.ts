@@ -88,10 +88,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
 }
 
 export async function readBody(database: StateDatabase, key: string): Promise<string | null> {
-  const { rows } = await database.query(
-    `select body from ${database.table("fleet_document")} where key = $1`,
-    [key],
-  );
+  const { rows } = await database.query(`select body from ${database.table("fleet_document")} where key = $1`, [key]);
   const [body] = rows[0] ?? [];
   return body === undefined ? null : String(body);
 }

@@ -111,8 +111,7 @@ export function createFleet(options: FleetOptions): Fleet {
       const me = presence.me();
       // Mark the source unavailable on this member before releasing the lease; otherwise the assignment would hand it
       // straight back.
-      if (reason === "could-not-start" && me !== null)
-        await ask(reportFailedStart(database, me, unable.sources()));
+      if (reason === "could-not-start" && me !== null) await ask(reportFailedStart(database, me, unable.sources()));
       await ask(giveBack(database, { incarnation }, [{ source, epoch, reason }]));
     },
     reached: (source, isReached) => {
@@ -266,10 +265,7 @@ export function createFleet(options: FleetOptions): Fleet {
     await within(clock, deadlineMs + GOODBYE_MS, Promise.all([announced, ...handed]));
     loseAll("this member stops");
     const left = presence.leave().catch((error: unknown) => {
-      log.warn(
-        { reason: sentence(error) },
-        "no goodbye could be said; the lease of this member will run out",
-      );
+      log.warn({ reason: sentence(error) }, "no goodbye could be said; the lease of this member will run out");
     });
     await within(clock, GOODBYE_MS, left);
   }
@@ -286,9 +282,7 @@ export function createFleet(options: FleetOptions): Fleet {
     if (refusal !== null) return [refusal];
     if (trouble === null) return [];
     const after =
-      trust.leftMs() > 0
-        ? ""
-        : " Nothing is polled here, because nothing could be committed; it goes on by itself.";
+      trust.leftMs() > 0 ? "" : " Nothing is polled here, because nothing could be committed; it goes on by itself.";
     return [`The fleet's database ${database.name} cannot be asked: ${trouble}${after}`];
   }
 

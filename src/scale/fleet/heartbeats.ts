@@ -46,9 +46,6 @@ export function createHeartbeats(clock: Clock, ttlMs: number, gapMs: number): He
       return [...seen.values()].filter((each) => silentMs(each) >= ttlMs).map(({ beat }) => beat);
     },
     nextMs: () =>
-      Math.min(
-        Number.POSITIVE_INFINITY,
-        ...[...seen.values()].map((each) => Math.max(0, ttlMs - silentMs(each))),
-      ),
+      Math.min(Number.POSITIVE_INFINITY, ...[...seen.values()].map((each) => Math.max(0, ttlMs - silentMs(each)))),
   };
 }

@@ -64,10 +64,7 @@ export function createFleetKillSwitch(options: {
   function fault(error: unknown): void {
     if (isBlind || !cannotSee()) return;
     isBlind = true;
-    log.warn(
-      { reason: sentence(error) },
-      "the kill switch of the fleet cannot be looked at: writing is stopped",
-    );
+    log.warn({ reason: sentence(error) }, "the kill switch of the fleet cannot be looked at: writing is stopped");
   }
 
   const cannotSee = () => seen === null || elapsedMs(clock, seen) > BLIND_MS;
@@ -79,19 +76,13 @@ export function createFleetKillSwitch(options: {
         signal: stopping.signal,
         work: () => answered(clock, ANSWER_MS, document.write(thrown)),
         fault: (error, inMs) =>
-          log.warn(
-            { inMs, reason: sentence(error) },
-            "the kill switch is thrown here, and not yet in the whole fleet",
-          ),
+          log.warn({ inMs, reason: sentence(error) }, "the kill switch is thrown here, and not yet in the whole fleet"),
         backoff: BACKOFF,
       });
       throwing = null;
     } catch (error) {
       // It stays thrown here for the rest of this process.
-      log.error(
-        { reason: sentence(error) },
-        "the kill switch was thrown here, and could not be told to the fleet",
-      );
+      log.error({ reason: sentence(error) }, "the kill switch was thrown here, and could not be told to the fleet");
     }
   }
 

@@ -114,10 +114,7 @@ export async function bury(database: StateDatabase, silent: readonly Heartbeat[]
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
     where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;
-  const columns = [
-    silent.map(({ incarnation }) => incarnation),
-    silent.map(({ renewals }) => String(renewals)),
-  ];
+  const columns = [silent.map(({ incarnation }) => incarnation), silent.map(({ renewals }) => String(renewals))];
   await database.transact([{ text, values: columns }, database.notify(FLEET)]);
 }
 
@@ -145,12 +142,7 @@ export async function reportReach(database: StateDatabase, me: Myself, reach: Re
   await change(database, me, "reach = $3", JSON.stringify(reach));
 }
 
-async function change(
-  database: StateDatabase,
-  me: Myself,
-  what: string,
-  ...values: readonly string[]
-): Promise<void> {
+async function change(database: StateDatabase, me: Myself, what: string, ...values: readonly string[]): Promise<void> {
   const text = `update ${database.table("member")} set ${what} where name = $1 and incarnation = $2 and gone is null`;
   await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET)]);
 }

@@ -115,8 +115,7 @@ export function createReach(options: ReachOptions): Reach {
     entry.isReached = isReached;
     // Checks that ended before the fault prove nothing any more.
     if (!isReached && isHeld(source))
-      for (const [other, each] of entries)
-        if (!isHeld(other) && each.isReached === true) each.isReached = null;
+      for (const [other, each] of entries) if (!isHeld(other) && each.isReached === true) each.isReached = null;
     if (!isReached || before === false || isAskedFor(source)) changed();
   }
 
@@ -199,14 +198,11 @@ export function createReach(options: ReachOptions): Reach {
       listed = new Set(falseOf);
       wanted = new Set(
         view.sources
-          .filter(
-            (row) => holderOf(row, view)?.name !== name && holderOf(row, view)?.reach[row.name] === false,
-          )
+          .filter((row) => holderOf(row, view)?.name !== name && holderOf(row, view)?.reach[row.name] === false)
           .map((row) => row.name),
       );
       isCut = [...entries].some(
-        ([source, { isReached }]) =>
-          isReached === false && others.some(({ reach }) => isReachedIn(reach, source)),
+        ([source, { isReached }]) => isReached === false && others.some(({ reach }) => isReachedIn(reach, source)),
       );
       // Results that no member needs any more are forgotten, and checked again when one needs them.
       if (!isCut)

@@ -30,10 +30,7 @@ export async function detectRestore(database: StateDatabase): Promise<Restored |
     await session.query(`select digest from ${table("meta")} for update`);
     const { rows: here } = await session.query(PLACE, [table("source")]);
     const place = JSON.stringify(String(here[0]?.[0] ?? ""));
-    const { rows: known } = await session.query(
-      `select body from ${table("fleet_document")} where key = $1`,
-      [KEY],
-    );
+    const { rows: known } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [KEY]);
     const before = known[0]?.[0];
     if (before === place) return null;
     await session.query(

@@ -55,14 +55,7 @@ export interface SourceOwnership {
  * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
  * not start it. `unreachable`: its holder did not reach the service, and another member did.
  */
-export type Reason =
-  | "first"
-  | "joined"
-  | "left"
-  | "drained"
-  | "lease-ran-out"
-  | "could-not-start"
-  | "unreachable";
+export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
 
 export interface Takeover {
   readonly source: string;

@@ -47,8 +47,7 @@ export interface SourceRow {
 export const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
 /** In ISO 8601, UTC, with milliseconds. */
-export const utc = (column: string) =>
-  `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+export const utc = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 const UNHEARD_MS = "extract(epoch from clock_timestamp() - seen_at) * 1000";
 

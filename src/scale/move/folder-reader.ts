@@ -125,13 +125,9 @@ export function readFolder(options: FolderReaderOptions): FolderReader {
       documents.map(([key, value]) => ({ key, value })),
       sources,
     );
-    if (shares === null)
-      left.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
+    if (shares === null) left.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
     for (const { source, key, value } of shares ?? []) {
-      yield [
-        "document",
-        { source, cells: [set, storedKey(key), storedBody(key, JSON.stringify(value) ?? "null")] },
-      ];
+      yield ["document", { source, cells: [set, storedKey(key), storedBody(key, JSON.stringify(value) ?? "null")] }];
     }
   }
 
@@ -140,9 +136,7 @@ export function readFolder(options: FolderReaderOptions): FolderReader {
    * record keeps its sequence number with an empty body, and the chain stays broken there.
    */
   function* records(): Generator<Moving> {
-    const logs = database
-      .prepare("select distinct log from record order by log")
-      .all<{ readonly log: string }>();
+    const logs = database.prepare("select distinct log from record order by log").all<{ readonly log: string }>();
     for (const { log } of logs) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
         where log = '${log.replaceAll("'", "''")}' and sequence > ? order by sequence limit ?`;
@@ -172,10 +166,7 @@ export function readFolder(options: FolderReaderOptions): FolderReader {
       const upTo = (written.get(source) ?? 0) + row.bytes;
       written.set(source, upTo);
       const { body, bytes, committed_ms, id, kind, position, telemetry } = row;
-      const cells = [
-        ...texts(position, storedKey(id), kind, telemetry !== 0, committed_ms, bytes, upTo),
-        body,
-      ];
+      const cells = [...texts(position, storedKey(id), kind, telemetry !== 0, committed_ms, bytes, upTo), body];
       yield ["event", { source, cells }];
     }
   }

@@ -89,12 +89,7 @@ export async function moveState(options: MoveOptions): Promise<Moved> {
   }
 }
 
-async function moveMarked(
-  options: MoveOptions,
-  store: Store,
-  raw: Database,
-  known: MovedMark | null,
-): Promise<Moved> {
+async function moveMarked(options: MoveOptions, store: Store, raw: Database, known: MovedMark | null): Promise<Moved> {
   const { clock, database, folder } = options;
   const mark: MovedMark = known ?? {
     id: randomBytes(8).toString("hex"),
@@ -194,12 +189,9 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
   }
   const lost = raw.number("select count(*) from damaged where table_name = 'sink' and is_open = 1");
   if (lost > 0) {
-    throw new ConfigError(
-      `A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`,
-      {
-        hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
-      },
-    );
+    throw new ConfigError(`A cursor in ${folder} is damaged, and it is not known yet which sink it belongs to.`, {
+      hint: "Nothing was moved. Start the worker once with the configuration it had, stop it, and move then.",
+    });
   }
   // Reading a damaged event turns it into a dead letter of the sinks that have not got it.
   const rotten = raw
@@ -210,17 +202,11 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
 
 /** The database's wall clock, in milliseconds since 1970. */
 async function timeOf(session: MoveSession): Promise<number> {
-  const { rows } = await session.query(
-    "select (extract(epoch from clock_timestamp()) * 1000)::double precision",
-  );
+  const { rows } = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
   return Number(rows[0]?.[0]);
 }
 
-async function refuseOtherState(
-  session: MoveSession,
-  { name, table }: StateDatabase,
-  sources: readonly string[],
-) {
+async function refuseOtherState(session: MoveSession, { name, table }: StateDatabase, sources: readonly string[]) {
   const parts = ["document", "record", "event", "sink"].map(
     (part) => `exists (select 1 from ${table(part)} where source = named.source)`,
   );
@@ -289,19 +275,12 @@ interface StoredMark {
 
 /** Reads when this move was committed; null when it was not. */
 async function readMark(session: MoveSession, { table }: StateDatabase, id: string): Promise<string | null> {
-  const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [
-    markKey(id),
-  ]);
+  const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [markKey(id)]);
   const [body] = rows[0] ?? [];
   return body === undefined ? null : (JSON.parse(String(body)) as StoredMark).movedAt;
 }
 
-async function writeMark(
-  session: MoveSession,
-  { table }: StateDatabase,
-  id: string,
-  mark: StoredMark,
-): Promise<void> {
+async function writeMark(session: MoveSession, { table }: StateDatabase, id: string, mark: StoredMark): Promise<void> {
   await session.query(`insert into ${table("fleet_document")} (key, body) values ($1, $2)`, [
     markKey(id),
     JSON.stringify(mark),
@@ -362,8 +341,7 @@ async function replacementDocuments(
   const damaged = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const { copy } = await store.describe();
   const armed = await store.document<Armed>(ARMED, WRITING);
-  const isArmed =
-    armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
+  const isArmed = armed !== undefined && armed.copy === copy?.identity && armed.damaged >= damaged.flat().length;
   const over = { state: "unknown", changedAt: isoUtc(clock.now()) };
   const used = new Map<string, unknown>();
   for (const id of await store.damagedKeys(COMMANDS)) {

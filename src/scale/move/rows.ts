@@ -198,10 +198,7 @@ export async function readSums(
 }
 
 /** The first table and source of which two sums differ; null when they are the same. */
-export function firstDifference(
-  a: Sums,
-  b: Sums,
-): { readonly table: TableName; readonly source: string } | null {
+export function firstDifference(a: Sums, b: Sums): { readonly table: TableName; readonly source: string } | null {
   for (const table of TABLE_NAMES) {
     const [one, other] = [a.get(table), b.get(table)];
     for (const source of new Set([...(one?.keys() ?? []), ...(other?.keys() ?? [])])) {

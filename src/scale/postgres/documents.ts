@@ -39,10 +39,10 @@ export function createDocuments(source: string, query: RunQuery) {
     },
 
     async documents<T>(set: string): Promise<Map<string, T>> {
-      const { rows } = await query(
-        "select key, body from document where source = $1 and set_name = $2 order by key",
-        [source, set],
-      );
+      const { rows } = await query("select key, body from document where source = $1 and set_name = $2 order by key", [
+        source,
+        set,
+      ]);
       return new Map(
         rows.map(([stored, body]) => shownDocument(String(stored), String(body)) as [key: string, value: T]),
       );
@@ -154,11 +154,7 @@ export function appendRecords(
     select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = told.log)
       + row_number() over (partition by log order by n), body
     from unnest($2::text[], $3::text[]) with ordinality as told (log, body, n)`;
-  const values = [
-    source,
-    textList(records.map(({ log }) => log)),
-    textList(records.map(({ body }) => json(body))),
-  ];
+  const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => json(body)))];
   return [{ text, values, name: "append_records" }];
 }
 

@@ -46,9 +46,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
   async function endNow(): Promise<number> {
     if (end !== null) return end;
     const asked = forgotten;
-    const { rows } = await query("select last_position::double precision from source where name = $1", [
-      source,
-    ]);
+    const { rows } = await query("select last_position::double precision from source where name = $1", [source]);
     const found = Number(rows[0]?.[0] ?? 0);
     if (isHolder && asked === forgotten) end = Math.max(found, end ?? 0);
     return found;
@@ -125,9 +123,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         [source, textList(appending.rows.map(({ event }) => storedKey(event.id)))],
       );
       const positions = new Map(rows.map(([id, position]) => [String(id), Number(position)]));
-      const old = appending.rows.filter(
-        ({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before,
-      );
+      const old = appending.rows.filter(({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before);
       const told = new Set(old.map(({ event }) => event.id));
       return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
     },
@@ -164,9 +160,7 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         conditions.push(`kind = any(${given(textList(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects
-          .flatMap(textsOfSubject)
-          .map((text) => `strpos(body, ${given(text)}) > 0`);
+        const texts = about.subjects.flatMap(textsOfSubject).map((text) => `strpos(body, ${given(text)}) > 0`);
         conditions.push(`(${texts.join(" or ") || "false"})`);
         conditions.push(`strpos(body, ${given(textOf("source", about.source))}) > 0`);
       }
@@ -264,10 +258,7 @@ function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): rea
 }
 
 /** Ids that were in the log already; `fresh` lists the ordinals of the new events. */
-function repeatedIn(
-  { rows }: Appending,
-  fresh: QueryResult["rows"][number][number] | undefined,
-): ReadonlySet<string> {
+function repeatedIn({ rows }: Appending, fresh: QueryResult["rows"][number][number] | undefined): ReadonlySet<string> {
   if (fresh === null || fresh === undefined) return new Set();
   const places = new Set(String(fresh).split(","));
   return new Set(rows.filter((_, n) => !places.has(String(n + 1))).map(({ event }) => event.id));

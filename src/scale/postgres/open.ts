@@ -72,9 +72,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
     const cut = () => session.cut(limit.reason);
     limit.addEventListener("abort", cut, { once: true });
     try {
-      await session.query(
-        `set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`,
-      );
+      await session.query(`set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
       await prepareSchema(session, schema, migrate);
       isPrepared = true;
       return session;
@@ -116,8 +114,7 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
             withinMs + LIMIT_MS,
           ),
     transact: (asked) => use((session) => transactAtOnce(session, limits, asked)),
-    work: (work) =>
-      use((session) => transact(session, isPatient ? PATIENT_LIMITS : limits, () => work(session))),
+    work: (work) => use((session) => transact(session, isPatient ? PATIENT_LIMITS : limits, () => work(session))),
     onNotified: notices.listen,
     notify: (topic) => ({ text: "select pg_notify($1, $2)", values: [schema, topic], name: "notify" }),
 
@@ -153,8 +150,7 @@ const FOR_STATE: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
   refused: "does not take what the state is made of",
-  changed:
-    "Somebody has changed the tables of the state: restore a backup, or let state.postgres.schema name another.",
+  changed: "Somebody has changed the tables of the state: restore a backup, or let state.postgres.schema name another.",
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 

@@ -106,8 +106,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
   async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
     const last = events.at(-1);
     if (last === undefined) return { again: false, events, counted: undefined };
-    if (ahead.has(sink) && (await repeatsAfterCrash(sink, last.position)) > IN_FLIGHT)
-      await writer.soon.flush();
+    if (ahead.has(sink) && (await repeatsAfterCrash(sink, last.position)) > IN_FLIGHT) await writer.soon.flush();
     return { again: false, events, counted: await countedOf(sink) };
   }
 
@@ -152,10 +151,7 @@ export function createOutbox(options: OutboxOptions): Outbox {
         moveSoon(sink, through, counted);
         return;
       }
-      const before = Math.max(
-        await cursorOf(sink),
-        which === "urgent" ? ((await sinks.find(sink))?.urgent ?? 0) : 0,
-      );
+      const before = Math.max(await cursorOf(sink), which === "urgent" ? ((await sinks.find(sink))?.urgent ?? 0) : 0);
       const settled = again ? redeliveries.offeredThrough(sink, through) : [];
       const refused = new Set(rejected.map(({ position }) => position));
       const accepted = settled.filter((position) => !refused.has(position));

@@ -53,10 +53,10 @@ export function createQuotaStore(source: string, query: RunQuery, writer: Writer
     },
 
     async loadHold(key): Promise<QuotaPause | undefined> {
-      const { rows } = await query(
-        "select said_ms, until_ms from quota_hold where source = $1 and bucket = $2",
-        [source, key],
-      );
+      const { rows } = await query("select said_ms, until_ms from quota_hold where source = $1 and bucket = $2", [
+        source,
+        key,
+      ]);
       return rows.map(([said, until]) => ({ saidAtMs: Number(said), untilMs: Number(until) }))[0];
     },
 

@@ -69,11 +69,7 @@ export function createRedeliveries(source: string, query: RunQuery, writer: Writ
   }
 
   /** Reads marked events at the positions that `marks` selects. */
-  async function offerOf(
-    sink: string,
-    marks: string,
-    values: readonly string[],
-  ): Promise<readonly LoggedEvent[]> {
+  async function offerOf(sink: string, marks: string, values: readonly string[]): Promise<readonly LoggedEvent[]> {
     // From the log, or the copy in a dead letter. Replayed events have no sequence number.
     const { rows } = await query(
       `select position, committed_ms, body, number, epoch from (
@@ -141,8 +137,7 @@ export function createRedeliveries(source: string, query: RunQuery, writer: Writ
          ) as urgent order by position limit $3::bigint`,
         [String(limit), String(from)],
       );
-      if (isHolder && asked === forgotten)
-        urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
+      if (isHolder && asked === forgotten) urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
       return offer;
     },
 
@@ -157,12 +152,7 @@ export function createRedeliveries(source: string, query: RunQuery, writer: Writ
     }),
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
-    mark: (
-      sink: string,
-      sinceMs: number,
-      kinds: readonly Kind[] | undefined,
-      end: number,
-    ): Promise<number> =>
+    mark: (sink: string, sinceMs: number, kinds: readonly Kind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
         ? markSlices(sink, 0, end, "and committed_ms >= $5::bigint", [String(sinceMs)])
         : markSlices(sink, 0, end, "and committed_ms >= $5::bigint and kind = any($6::text[])", [
@@ -172,9 +162,7 @@ export function createRedeliveries(source: string, query: RunQuery, writer: Writ
 
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
-      markSlices(sink, after, through, `and (event.position > $5::bigint or not (${URGENT}))`, [
-        String(urgentAfter),
-      ]),
+      markSlices(sink, after, through, `and (event.position > $5::bigint or not (${URGENT}))`, [String(urgentAfter)]),
 
     isUnmarked: (sink: string): boolean => unmarked.has(sink),
 

@@ -200,8 +200,7 @@ export function createRetention({ source, query, writer, log, sinks, clock }: Re
     }
 
     for (const each of sweepsByAge(SQL, await older(bounds))) await sweep(each);
-    if ((await bytes()) > bounds.maxBytes)
-      for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
+    if ((await bytes()) > bounds.maxBytes) for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
     const letterBytes = bounds.maxBytes * LETTER_SHARE;
     if (await gaps.isCrowded(letterBytes)) {
       const found = await writer.work(async (session) =>
@@ -253,15 +252,7 @@ function createGaps(source: string, query: RunQuery, log: EventLog, sinks: Sinks
     /** Counts losses; each joins the gap that is not published yet. */
     record: (gaps: readonly StoredGap[], nowMs: number): readonly Query[] =>
       gaps.flatMap((gap) => {
-        const values = [
-          source,
-          gap.sink,
-          gap.reason,
-          gap.firstTime,
-          gap.lastTime,
-          String(gap.count),
-          String(nowMs),
-        ];
+        const values = [source, gap.sink, gap.reason, gap.firstTime, gap.lastTime, String(gap.count), String(nowMs)];
         return [
           sinks.addDropped(gap.sink, gap.count),
           {
@@ -295,10 +286,11 @@ function createGaps(source: string, query: RunQuery, log: EventLog, sinks: Sinks
       );
       if (appending === null) return null;
       const answer = await appendWithin(session, appending);
-      await session.query(
-        "update gap set told_ms = $2::bigint where source = $1 and id = any($3::bigint[])",
-        [source, String(nowMs), plainList(rows.map(([id]) => Number(id)))],
-      );
+      await session.query("update gap set told_ms = $2::bigint where source = $1 and id = any($3::bigint[])", [
+        source,
+        String(nowMs),
+        plainList(rows.map(([id]) => Number(id))),
+      ]);
       return { appending, answer };
     },
 

@@ -72,9 +72,7 @@ export function createSinks(source: string, query: RunQuery, isHolder: boolean) 
       const before = map?.get(sink);
       if (map === null || map === undefined || before === undefined || known !== asked) return;
       const number =
-        counted?.epoch === before.counted.epoch && counted.number > before.counted.number
-          ? counted
-          : before.counted;
+        counted?.epoch === before.counted.epoch && counted.number > before.counted.number ? counted : before.counted;
       const now = { ...before, [which]: Math.max(to, before[which]), counted: number };
       known = Promise.resolve(new Map(map).set(sink, now));
     },
@@ -147,10 +145,9 @@ export function lagQueries(source: string, query: RunQuery): LagQueries {
       }));
     },
     async last() {
-      const { rows } = await query(
-        "select coalesce(max(position), 0)::double precision from event where source = $1",
-        [source],
-      );
+      const { rows } = await query("select coalesce(max(position), 0)::double precision from event where source = $1", [
+        source,
+      ]);
       return Number(rows[0]?.[0] ?? 0);
     },
     // The indexes answer all of it without reading a body.

@@ -41,9 +41,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
   /** Forgets cached state after an operator's change and wakes the sinks. */
   async function lookForOperations(): Promise<void> {
-    const { rows: found } = await query("select operations::double precision from source where name = $1", [
-      source,
-    ]);
+    const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
     const now = Number(found[0]?.[0] ?? 0);
     if (now === operationsSeen) return;
     operationsSeen = now;
@@ -68,9 +66,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
    */
   async function changes(): Promise<number> {
     if (isHolder) return writer.commits() + operationsSeen;
-    const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [
-      source,
-    ]);
+    const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
     return Number(found[0]?.[0] ?? 0);
   }
 
@@ -112,9 +108,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       if (appending === null) return { lastPosition: before, repeated: [] };
       const answer = answers?.at(-1);
       const committed =
-        answer === undefined
-          ? await log.committedUnheard(appending, before)
-          : log.committed(appending, answer);
+        answer === undefined ? await log.committedUnheard(appending, before) : log.committed(appending, answer);
       if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;
     },

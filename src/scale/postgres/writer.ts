@@ -5,13 +5,7 @@ import { Unanswered } from "../../core/postgres/transact.ts";
 import { oneAtATime, persist, within } from "../../core/runtime/waiting.ts";
 import { createDeferredWrites, type DeferredWrites } from "../../engine/store/deferred-writes.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
-import {
-  type Query,
-  type QueryResult,
-  type ShardOptions,
-  type StateDatabase,
-  sourceTopic,
-} from "./state-database.ts";
+import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 
 /** Writes to the state of one source, one transaction after the other. */
 export interface Writer {
@@ -99,10 +93,7 @@ export function createWriter(options: WriterOptions): Writer {
     if (epoch === null) {
       throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
     }
-    log.warn(
-      { source, err: lost },
-      "The reply to a commit was lost; Plenum queries whether it was committed.",
-    );
+    log.warn({ source, err: lost }, "The reply to a commit was lost; Plenum queries whether it was committed.");
     const { rows } = await persist({
       clock,
       signal: closing.signal,
@@ -137,8 +128,7 @@ export function createWriter(options: WriterOptions): Writer {
   }
 
   /** Notifies the holder of an operator's change. */
-  const operatorNotice = (): readonly Query[] =>
-    epoch === null ? [database.notify(sourceTopic(source))] : [];
+  const operatorNotice = (): readonly Query[] => (epoch === null ? [database.notify(sourceTopic(source))] : []);
 
   return {
     soon,

@@ -193,8 +193,7 @@ export const alarms: Endpoint = {
       const found = context.alarms.list(nowMs, filter).filter((alarm) => {
         if (!maySeeSite(token, alarm.siteId) || !inventory.exists("sites", alarm.siteId)) return false;
         if (acknowledged !== undefined && acknowledged !== (alarm.acknowledged !== null)) return false;
-        if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority)
-          return false;
+        if (priority !== undefined && triggerRecord(context, alarm.triggerId).priority !== priority) return false;
         return search === undefined || matches(call, alarm, search);
       });
       return inOrder(call, found);

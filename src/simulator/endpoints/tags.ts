@@ -25,10 +25,8 @@ function findTags(call: Call, ids: readonly string[]): readonly Tag[] | { readon
   const tags: Tag[] = [];
   for (const id of ids) {
     const tag = world.tags.get(id);
-    const exists =
-      tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
-    const isVisible =
-      exists && maySeeSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
+    const exists = tag !== undefined && inventory.exists("tags", id) && inventory.exists("sites", tag.site.id);
+    const isVisible = exists && maySeeSite(call.token, tag.site.id) && call.token.visibleTags?.has(id) !== false;
     if (isVisible) {
       tags.push(tag);
       continue;
@@ -107,8 +105,7 @@ export const write: Endpoint = {
     });
     const isRefused = plans.some(({ outcome }) => outcome === "refused");
     if (isRefused && partial === "none") return errorReply(500, UNEXPECTED_ERROR);
-    for (const { tag, value, outcome } of plans)
-      if (outcome !== "refused") applyWrite(call, tag, value, outcome);
+    for (const { tag, value, outcome } of plans) if (outcome !== "refused") applyWrite(call, tag, value, outcome);
     if (isRefused) return errorReply(500, UNEXPECTED_ERROR);
 
     const accepted = plans.filter(({ outcome }) => answer !== "accepted_only" || outcome === "held");
@@ -139,20 +136,13 @@ function applyWrite(
   if (outcome === "held" || outcome === "waiting") {
     const limit = clamp[tag.id];
     const applied =
-      limit === undefined || typeof value === "boolean"
-        ? value
-        : Math.min(limit[1], Math.max(limit[0], value));
+      limit === undefined || typeof value === "boolean" ? value : Math.min(limit[1], Math.max(limit[0], value));
     context.devices.override(tag, nowMs + settle_ms, toRaw(tag, applied));
   }
   context.log.addWrite({ atMs: nowMs, requestNumber: number, tagId: tag.id, value, outcome });
 }
 
-function valueAfterWrite(
-  { context, nowMs }: Call,
-  tag: Tag,
-  value: number | boolean,
-  outcome: Outcome,
-): Value {
+function valueAfterWrite({ context, nowMs }: Call, tag: Tag, value: number | boolean, outcome: Outcome): Value {
   const { devices, options } = context;
   const actual = fromRaw(tag, devices.valueAt(tag, nowMs + options.writes.settle_ms));
   return outcome === "held" ? actual : (actual ?? value);
@@ -214,8 +204,7 @@ export const history: Endpoint = {
     const isScalar = query.boolean("scalar") ?? false;
     if (fromMs !== undefined && toMs !== undefined && toMs < fromMs)
       query.reject("to", "The to field must be a time after or equal to from.");
-    const isComplete =
-      fromMs !== undefined && toMs !== undefined && resolution !== undefined && zone !== undefined;
+    const isComplete = fromMs !== undefined && toMs !== undefined && resolution !== undefined && zone !== undefined;
     if (query.invalid.length > 0 || !isComplete) return invalidReply(query.invalid);
 
     const tags = findTags(call, ids);

@@ -90,12 +90,7 @@ interface Exchanged {
   readonly text: string;
 }
 
-async function exchange(
-  stateFolder: string,
-  path: string,
-  body: unknown,
-  signal: AbortSignal,
-): Promise<Exchanged> {
+async function exchange(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<Exchanged> {
   const socket = await connected(stateFolder, signal);
   try {
     return await new Promise((resolve, reject) => {

@@ -89,13 +89,10 @@ function listen(server: ServerType, path: string): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", (error: NodeJS.ErrnoException) => {
       reject(
-        new ConfigError(
-          `The door for the command line cannot be opened in the state folder (${error.code}).`,
-          {
-            hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
-            cause: error,
-          },
-        ),
+        new ConfigError(`The door for the command line cannot be opened in the state folder (${error.code}).`, {
+          hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
+          cause: error,
+        }),
       );
     });
     server.listen(path, () => resolve());

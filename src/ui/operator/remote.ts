@@ -129,19 +129,12 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
 }
 
 /** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
-export function requestReload(
-  door: ControlSocket,
-  dryRun: boolean,
-  signal: AbortSignal,
-): Promise<ReloadReport> {
+export function requestReload(door: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
   return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
 /** The configuration that the worker accepted last. */
-export function requestConfiguration(
-  door: ControlSocket,
-  signal: AbortSignal,
-): Promise<AcceptedConfiguration> {
+export function requestConfiguration(door: ControlSocket, signal: AbortSignal): Promise<AcceptedConfiguration> {
   return call(door, "/configuration", { signal });
 }
 

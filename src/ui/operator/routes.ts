@@ -84,8 +84,7 @@ const SecondRequest = z.strictObject(Asked);
 
 export function operatorRoutes(options: OperatorOptions): Hono {
   const app = new Hono();
-  const onError = (context: Context) =>
-    context.json({ failure: "config", message: "The request is too long." }, 413);
+  const onError = (context: Context) => context.json({ failure: "config", message: "The request is too long." }, 413);
   app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
   app.onError((error, context) => context.json(encodeFailure(error), 502));
   app.get("/ping", (context) => context.json({ result: "here" }));
@@ -168,9 +167,7 @@ async function answer(source: Source, call: Call, signal: AbortSignal): Promise<
       return source.read(call.tagIds, "on-demand", signal);
     case "history": {
       const query = call.query as unknown as Parameters<Source["history"]>[0];
-      return call.totals
-        ? source.totals(query, "on-demand", signal)
-        : source.history(query, "on-demand", signal);
+      return call.totals ? source.totals(query, "on-demand", signal) : source.history(query, "on-demand", signal);
     }
   }
 }

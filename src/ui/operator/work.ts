@@ -2,13 +2,7 @@ import { type Context, Hono } from "hono";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { TracedRequest } from "../../engine/source/request-trace.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import type {
-  FirstInventoryReport,
-  LiveTag,
-  SourceCounts,
-  SuddenChange,
-  TagReading,
-} from "../../engine/sync/work.ts";
+import type { FirstInventoryReport, LiveTag, SourceCounts, SuddenChange, TagReading } from "../../engine/sync/work.ts";
 import { type ControlSocket, call } from "./call.ts";
 
 /** Work of a running worker on one source, for `plenum plan` and `plenum explain`. */
@@ -83,11 +77,6 @@ export function requestPolls(
   return call(door, `/work/${encodeURIComponent(source)}/polls`, { signal });
 }
 
-export function requestTag(
-  door: ControlSocket,
-  source: string,
-  id: string,
-  signal: AbortSignal,
-): Promise<TagWork> {
+export function requestTag(door: ControlSocket, source: string, id: string, signal: AbortSignal): Promise<TagWork> {
   return call(door, `/work/${encodeURIComponent(source)}/tags/${encodeURIComponent(id)}`, { signal });
 }

@@ -28,12 +28,7 @@ function scaled(value: number, digits: number): number {
 }
 
 /** Writes a value as its difference from the one before; answers what the next is compared with. */
-export function writeNumber(
-  writer: ByteWriter,
-  digits: number,
-  value: number | null,
-  before: number,
-): number {
+export function writeNumber(writer: ByteWriter, digits: number, value: number | null, before: number): number {
   if (digits === AS_THEY_ARE) {
     writer.whole(value === null ? 0 : 1);
     if (value !== null) writer.float(value);

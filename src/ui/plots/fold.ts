@@ -51,8 +51,7 @@ export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
   const points = inOrder(all.filter(({ t }) => t >= fromS && t <= toS));
   if (points.length <= MOST_POINTS) {
     const whole = withGaps(points);
-    const stepS =
-      points.length > 1 ? usualDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
+    const stepS = points.length > 1 ? usualDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
     return { t: whole.map(({ t }) => t), value: whole.map(({ value }) => value), stepS };
   }
   const stepS = Math.ceil((toS - fromS) / MOST_POINTS);
@@ -61,9 +60,7 @@ export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
 
 /** Hours, by the begin of each, ascending. */
 export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
-  const points = hours.map(
-    ([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }),
-  );
+  const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }));
   return withRange(withGaps(points), HOUR_S);
 }
 

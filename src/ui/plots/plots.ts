@@ -79,8 +79,7 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
   /** Restores readings after the last write, before a crash, from the log. */
   async function recover(): Promise<void> {
     const isMissing = (event: Event) =>
-      Date.parse(event.time) >
-      (bySource.get(sourceName(event) ?? "")?.writtenMs() ?? Number.POSITIVE_INFINITY);
+      Date.parse(event.time) > (bySource.get(sourceName(event) ?? "")?.writtenMs() ?? Number.POSITIVE_INFINITY);
     const [last] = await store.outbox.latest(1, ["tag-value"]);
     if (last === undefined || !isMissing(last.event)) return;
     for (const { event } of (await store.outbox.latest(RECOVERED, ["tag-value"])).toReversed()) {

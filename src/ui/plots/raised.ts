@@ -65,8 +65,7 @@ export function createRaisedAlarms(
 }
 
 function added(before: readonly RaisedAlarm[], events: readonly LoggedEvent[]): readonly RaisedAlarm[] {
-  const keyOf = ({ source, site, day, priority }: RaisedAlarm) =>
-    JSON.stringify([source, site, day, priority]);
+  const keyOf = ({ source, site, day, priority }: RaisedAlarm) => JSON.stringify([source, site, day, priority]);
   const counts = new Map(before.map((each) => [keyOf(each), each]));
   for (const { event } of events) {
     const { alarm } = (event as Event<"alarm-raised">).data;

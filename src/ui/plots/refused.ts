@@ -34,9 +34,7 @@ export function createRefusals(set: string, store: Pick<Store, "commit" | "docum
       const { at, what, words } = refused;
       const isKnown = before.some(
         (each) =>
-          each.what === what &&
-          each.words === words &&
-          Math.abs(Date.parse(at) - Date.parse(each.at)) < SAME_MS,
+          each.what === what && each.words === words && Math.abs(Date.parse(at) - Date.parse(each.at)) < SAME_MS,
       );
       if (isKnown) return;
       bySource = { ...bySource, [source]: [refused, ...before].slice(0, KEPT) };

@@ -114,10 +114,7 @@ export function createTagPlots({
   }
 }
 
-async function commitAll(
-  store: Pick<Store, "commit">,
-  changes: AsyncGenerator<DocumentChange>,
-): Promise<void> {
+async function commitAll(store: Pick<Store, "commit">, changes: AsyncGenerator<DocumentChange>): Promise<void> {
   for await (const change of changes) {
     await store.commit({ documents: [change] });
     await yieldToEventLoop();

@@ -17,8 +17,7 @@ export function readAddress(written: string, allowPlainHttp: boolean): ServiceAd
   const text = written.trim();
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
   const scheme = isLoopback(text.replace(/[:/].*$/, "")) ? "http" : "https";
-  if (!hasScheme && text !== "")
-    notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
+  if (!hasScheme && text !== "") notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
   const url = URL.parse(hasScheme ? text : `${scheme}://${text}`);
   if (text === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
     throw new ConfigError(`This is not the address of a service: ${text === "" ? "nothing" : text}.`, {
@@ -28,8 +27,7 @@ export function readAddress(written: string, allowPlainHttp: boolean): ServiceAd
     throw new ConfigError("The address has a user name or a password in it.", {
       hint: "Take it out; the service is asked with a token alone.",
     });
-  if (url.search !== "" || url.hash !== "")
-    notes.push(message("What follows ? or # in the address is left out."));
+  if (url.search !== "" || url.hash !== "") notes.push(message("What follows ? or # in the address is left out."));
   const path = url.pathname.replace(/\/+$/, "");
   const base = path.replace(/\/api(\/v\d+(\/.*)?)?$/, "");
   if (base !== path)

@@ -18,9 +18,7 @@ export const Choices = z.strictObject({
     rest: Every.nullable(),
   }),
   /** Null for none. */
-  history: z
-    .strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) })
-    .nullable(),
+  history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
   /** Share of the quota that is used at most. */
   polite: z.number().min(0.05).max(1),
 });

@@ -32,9 +32,7 @@ export async function look(
   told("Looking at alarms");
   const alarms = may("read:alarms") ? await firstOf(source.alarms({ status: "active" }, signal)) : null;
   const siteIds = token.sites.map(({ id }) => id);
-  const tagsOf: Looks["tagsOf"] = may("read:tags")
-    ? await lookAtTags(source, siteIds, signal, told)
-    : new Map();
+  const tagsOf: Looks["tagsOf"] = may("read:tags") ? await lookAtTags(source, siteIds, signal, told) : new Map();
   const left = Math.min(SYSTEM_LISTS, LISTS - tagsOf.size);
   const systems = may("read:systems") ? await lookAtSystems(source, siteIds.slice(0, left), signal) : [];
   return seenBuilding({ token, tagsOf, systems, alarms });
@@ -105,8 +103,7 @@ async function lookAtSystems(
 }
 
 async function firstOf<T>(pages: AsyncIterable<Page<T>>) {
-  for await (const { items, total } of pages)
-    return { total: Math.max(total ?? 0, items.length), listed: items };
+  for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
   return { total: 0, listed: [] };
 }
 

@@ -47,8 +47,7 @@ export function promises({ classes, history, backfill }: PlanReport): readonly M
         : message("{name}: {tags} tags, at most {age} old", values);
     }),
     ...history.map(({ name, tags, resolution }) => {
-      if (backfill === null)
-        return message("history {name}: {tags} tags at {resolution}", { name, tags, resolution });
+      if (backfill === null) return message("history {name}: {tags} tags at {resolution}", { name, tags, resolution });
       const minutes = backfill.requestsLeft / backfill.requestsPerMinute;
       return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", {
         ...{ name, tags, resolution },

@@ -34,9 +34,7 @@ export function plenumYaml(frame: Frame, wishes: Choices, seen: SeenBuilding, sh
   const lines = [
     ...heading(frame, seen),
     ...(frame.stateFolder === "state" ? [] : ["state:", `  folder: ${scalar(frame.stateFolder)}`]),
-    ...(frame.statusPort === STATUS_PORT
-      ? []
-      : [`status: { port: ${frame.statusPort} } # ${STATUS_PORT} was taken`]),
+    ...(frame.statusPort === STATUS_PORT ? [] : [`status: { port: ${frame.statusPort} } # ${STATUS_PORT} was taken`]),
     "sources:",
     `  ${frame.name}:`,
     ...[
@@ -161,9 +159,7 @@ function sinks({ mqttUrl, eventsFolder }: Frame): readonly string[] {
 
 function writing({ token }: SeenBuilding): readonly string[] {
   if (!token.abilities.includes("write:tags")) return [];
-  return [
-    "# The token may write tags. Nothing is written unless `commands` opens it; a smaller token is safer.",
-  ];
+  return ["# The token may write tags. Nothing is written unless `commands` opens it; a smaller token is safer."];
 }
 
 /** Text that YAML accepts without quotes: a path or an address. */

@@ -17,9 +17,7 @@ export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: stri
   const { offsets } = seen;
   const isPlace = machineZone.includes("/") && !machineZone.startsWith("Etc/");
   if (offsets.length === 0) return { proposed: isPlace ? machineZone : null, note: null };
-  const wrong = offsets.find(
-    ({ time, minutes }) => DateTime.fromISO(time, { zone: machineZone }).offset !== minutes,
-  );
+  const wrong = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone: machineZone }).offset !== minutes);
   if (wrong === undefined)
     return {
       proposed: machineZone,
@@ -27,13 +25,10 @@ export function guessZone(seen: Pick<SeenBuilding, "offsets">, machineZone: stri
     };
   const values = { day: wrong.time.slice(0, 10), offset: offsetText(wrong.minutes) };
   const note = isPlace
-    ? message(
-        "An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.",
-        {
-          ...values,
-          zone: machineZone,
-        },
-      )
+    ? message("An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.", {
+        ...values,
+        zone: machineZone,
+      })
     : message("An alarm of {day} has a time at {offset}.", values);
   return { proposed: null, note };
 }

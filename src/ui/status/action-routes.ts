@@ -86,13 +86,9 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
     const asked = Retry.safeParse(await bodyOf(context));
     if (!asked.success) return context.json({ message: complaint(asked.error) }, 400);
     const { ids, name } = asked.data;
-    if (!(await answers.sinkNames()).includes(name))
-      return context.json({ message: "There is no such sink." }, 404);
+    if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
     const again = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
-    log.info(
-      { sink: name, count: again, by: namedIn(context, config.trusted_proxy) },
-      "dead letters are sent again",
-    );
+    log.info({ sink: name, count: again, by: namedIn(context, config.trusted_proxy) }, "dead letters are sent again");
     return context.json({ again });
   });
   return app;
@@ -100,8 +96,7 @@ export function actionRoutes({ actions, answers, config, log, outbox }: ActionRo
 
 /** Commands to one tag between a write and the look at what became of it. */
 const JUST_NOW = 50;
-const UNRECORDED =
-  "It was refused, as so many are at the moment that only their number is recorded; the log says why.";
+const UNRECORDED = "It was refused, as so many are at the moment that only their number is recorded; the log says why.";
 
 function complaint({ issues: [issue] }: z.ZodError): string {
   if (issue?.code === "unrecognized_keys") return "That has a field that is not known here.";

@@ -1,19 +1,6 @@
 import type { Alarm } from "../../core/model/building.ts";
-import {
-  type AlarmFact,
-  type Event,
-  KINDS,
-  type Kind,
-  sourceUri,
-  subjectOf,
-} from "../../core/model/event.ts";
-import {
-  documentSet,
-  type LoggedEvent,
-  type SinkLag,
-  type Store,
-  type Wanted,
-} from "../../engine/store/store.ts";
+import { type AlarmFact, type Event, KINDS, type Kind, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { documentSet, type LoggedEvent, type SinkLag, type Store, type Wanted } from "../../engine/store/store.ts";
 import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
 import { ticketKey, ticketsOf, unsentBy } from "../../engine/views/tickets.ts";
 import { tagOf } from "../../engine/views/time-series.ts";
@@ -79,9 +66,7 @@ async function eventsOf(
     store.outbox.latest(EVENTS, ALARM_KINDS, {
       source: sourceUri(source),
       // The site of an alarm that is no longer stored is unknown.
-      subjects: (site === undefined ? [...sites.keys()] : [site]).map((each) =>
-        subjectOf("alarm", Number(each), id),
-      ),
+      subjects: (site === undefined ? [...sites.keys()] : [site]).map((each) => subjectOf("alarm", Number(each), id)),
     }),
   );
   return found.filter((each): each is AlarmEvent => (each.event.data as AlarmFact).alarm.id === id);
@@ -102,11 +87,7 @@ const ENDS: ReadonlyMap<Kind, string> = new Map([
   ["alarm-out-of-scope", "out-of-scope"],
 ]);
 
-function episodesOf(
-  source: string,
-  newestFirst: readonly AlarmEvent[],
-  latest: AlarmBrief,
-): readonly AlarmBrief[] {
+function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
   const byEpisode = Map.groupBy(newestFirst, ({ event }) => event.data.episode);
   const before = [...byEpisode]
     .filter(([episode]) => episode !== latest.episode)
@@ -127,9 +108,7 @@ export function lifeOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmR
       ? []
       : [{ at: acknowledgedAt, what: "acknowledged", words: acknowledgement(alarm) }]),
     ...told,
-    ...(knows("resolved") || resolvedAt === null
-      ? []
-      : [{ at: resolvedAt, what: "resolved", words: "Resolved." }]),
+    ...(knows("resolved") || resolvedAt === null ? [] : [{ at: resolvedAt, what: "resolved", words: "Resolved." }]),
   ];
   return life.sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
@@ -193,9 +172,7 @@ async function placesOf(
   const unsent = await unsentBy(documents, names, ticketKey(source, episode));
   return Promise.all(
     all.map(async ({ name, connector }) => {
-      const letters = await remembered.made(`dead ${name}`, WATCHED_MS, () =>
-        store.outbox.deadLetters(name, LETTERS),
-      );
+      const letters = await remembered.made(`dead ${name}`, WATCHED_MS, () => store.outbox.deadLetters(name, LETTERS));
       const dead = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
       const passes = wanted.get(name)?.matches ?? (() => true);
       const last = newestFirst.find(({ event }) => passes(event));
@@ -220,8 +197,7 @@ async function placesOf(
 function placeOf(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
   if (!isLogged || position === undefined)
     return { state: "unknown", words: "The log no longer has what was told of it." };
-  if (last === undefined)
-    return { state: "not for this sink", words: "The filter of this sink leaves it out." };
+  if (last === undefined) return { state: "not for this sink", words: "The filter of this sink leaves it out." };
   return position >= last.position
     ? { state: "delivered", words: "It has everything that was told of this alarm." }
     : { state: "waiting", words: "It still waits for the last that was told of this alarm." };

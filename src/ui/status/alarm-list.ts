@@ -18,17 +18,12 @@ export interface AskedAlarms {
   readonly limit: number;
 }
 
-export function alarmList(
-  all: readonly AlarmRow[],
-  { limit, priority, site, source }: AskedAlarms,
-): AlarmList {
+export function alarmList(all: readonly AlarmRow[], { limit, priority, site, source }: AskedAlarms): AlarmList {
   const there = all.filter(
-    (row) =>
-      (source === undefined || row.source === source) && (site === undefined || row.alarm.site.id === site),
+    (row) => (source === undefined || row.source === source) && (site === undefined || row.alarm.site.id === site),
   );
   const priorities: Record<string, number> = {};
-  for (const { alarm } of there)
-    priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
+  for (const { alarm } of there) priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
   const fit = there.filter(({ alarm }) => priority === undefined || alarm.trigger.priority === priority);
   return { priorities, rows: fit.slice(0, limit) };
 }

@@ -25,12 +25,7 @@ export function createCachedDocuments(
   const sizes = new Map<string, number>();
   const versions = new Map<string, number>();
 
-  async function madeFrom<T>(
-    set: string,
-    name: string,
-    maxAgeMs: number,
-    make: () => Promise<T>,
-  ): Promise<T> {
+  async function madeFrom<T>(set: string, name: string, maxAgeMs: number, make: () => Promise<T>): Promise<T> {
     const version = await store.version(set);
     const isChanged = versions.has(name) && versions.get(name) !== version;
     // A worker that has just begun would be said to know of no tags for as long as tags may be old.

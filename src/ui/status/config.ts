@@ -3,12 +3,10 @@ import { isLoopback } from "../../core/http/loopback.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 
 const TrustedProxy = z.strictObject({
-  address: z
-    .union([z.ipv4(), z.ipv6()], { error: "Write the proxy's address as 192.0.2.7 or 2001:db8::7." })
-    .meta({
-      description:
-        "Address that the proxy connects from. Wrong passwords then count for the last address in X-Forwarded-For.",
-    }),
+  address: z.union([z.ipv4(), z.ipv6()], { error: "Write the proxy's address as 192.0.2.7 or 2001:db8::7." }).meta({
+    description:
+      "Address that the proxy connects from. Wrong passwords then count for the last address in X-Forwarded-For.",
+  }),
   user_header: z
     .string()
     .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")

@@ -45,9 +45,7 @@ interface Connection {
 
 /** True while the worker prepares the response to a complete request. */
 function isAtWork({ exchange, socket }: Connection): boolean {
-  return (
-    exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket)
-  );
+  return exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket);
 }
 
 /** True while the client has not received a complete response yet. */
@@ -118,8 +116,6 @@ export function ownerOf(address: string): string {
   const [head = "", tail = ""] = plain.split("::");
   const first = head === "" ? [] : head.split(":");
   const last = tail === "" ? [] : tail.split(":");
-  const zeros = plain.includes("::")
-    ? Array<string>(Math.max(0, 8 - first.length - last.length)).fill("0")
-    : [];
+  const zeros = plain.includes("::") ? Array<string>(Math.max(0, 8 - first.length - last.length)).fill("0") : [];
   return `${[...first, ...zeros, ...last].slice(0, 4).join(":")}::/64`;
 }

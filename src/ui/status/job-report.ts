@@ -63,8 +63,7 @@ export function jobReports(known: {
       const dueMs = pace(lastMs);
       return dueMs === null ? null : dueMs - lastMs;
     };
-    const left = (allowed: number | null, elapsedMs: number) =>
-      allowed === null ? null : allowed - elapsedMs;
+    const left = (allowed: number | null, elapsedMs: number) => (allowed === null ? null : allowed - elapsedMs);
     if (last !== undefined) return left(allowedMs(last.atMs), now.monotonicMs - last.monotonicMs);
     const storedMs = stored === null ? null : Date.parse(stored);
     if (started === null) return storedMs === null ? null : left(allowedMs(storedMs), now.atMs - storedMs);

@@ -43,9 +43,7 @@ export function noticesOf({ sources, sinks, commands, store, nowMs }: Shown): re
     ...sinks.flatMap(({ sink, dropped }) =>
       dropped === null || dropped === 0
         ? []
-        : [
-            `Sink ${sink} lost ${counted(dropped, "event")} that it did not take in time; see its delivery-gap events.`,
-          ],
+        : [`Sink ${sink} lost ${counted(dropped, "event")} that it did not take in time; see its delivery-gap events.`],
     ),
     ...(commands?.stopped === true && commands.enabled
       ? ["Writing is stopped by the kill switch; `plenum writes resume` allows it again."]
@@ -80,9 +78,7 @@ function copyNotices(copy: SeenCopy | null, nowMs: number): readonly string[] {
 
 /** Rows that were not what had been written: what they were is asked for again, or is a dead letter. */
 function damagedNotice(damaged: readonly DamagedRows[]): string {
-  const named = damaged
-    .slice(0, NAMED)
-    .map(({ table, part, rows }) => `${rows} of ${table} ${part}`.trimEnd());
+  const named = damaged.slice(0, NAMED).map(({ table, part, rows }) => `${rows} of ${table} ${part}`.trimEnd());
   const more = damaged.length - named.length;
   const last = damaged
     .map(({ lastFound }) => lastFound)
@@ -167,10 +163,7 @@ function stretchNotice(name: string, { load, classes }: NonNullable<SourceReport
   return `Values of ${name} (${stretched.map((each) => each.name).join(", ")}) become up to ${worst.toFixed(1)} times older than wished, because the wishes need ${(load * 100).toFixed(0)} % of what the quota leaves for them. \`plenum plan\` names the cheapest change.`;
 }
 
-function unreadableNotice(
-  name: string,
-  { unreadable, unreadableCount }: NonNullable<SourceReport["history"]>,
-): string {
+function unreadableNotice(name: string, { unreadable, unreadableCount }: NonNullable<SourceReport["history"]>): string {
   const shown = unreadable.slice(0, NAMED);
   const named = shown.map(({ series, since, said }) => `${series} (since ${since}: ${said})`);
   const more = unreadableCount - named.length;

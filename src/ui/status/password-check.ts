@@ -76,8 +76,5 @@ function refuse(context: Context): Response {
 
 function refuseSecond(context: Context): Response {
   context.header("retry-after", "4");
-  return context.text(
-    "This connection sent a password that is still being checked. Wait for its response.\n",
-    429,
-  );
+  return context.text("This connection sent a password that is still being checked. Wait for its response.\n", 429);
 }

@@ -28,10 +28,7 @@ export type Span = (typeof SPANS)[number];
 const HOUR_MS = 3_600_000;
 /** How far back, which log fills what was not read, and how old an answer may be, milliseconds. */
 const RULES: Readonly<
-  Record<
-    Span,
-    { readonly ms: number; readonly log: Resolution; readonly byHour: boolean; readonly ageMs: number }
-  >
+  Record<Span, { readonly ms: number; readonly log: Resolution; readonly byHour: boolean; readonly ageMs: number }>
 > = {
   "6h": { ms: 6 * HOUR_MS, log: "5m", byHour: false, ageMs: 3_000 },
   "24h": { ms: 24 * HOUR_MS, log: "5m", byHour: false, ageMs: 10_000 },
@@ -49,12 +46,7 @@ const TOLD = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_S = 3_600;
 const NOTHING: Samples = { times: [], values: [] };
 
-export async function plotAnswer(
-  parts: PlotParts,
-  row: TagRow,
-  span: Span,
-  mayFetch: boolean,
-): Promise<PlotResponse> {
+export async function plotAnswer(parts: PlotParts, row: TagRow, span: Span, mayFetch: boolean): Promise<PlotResponse> {
   const { source, tag } = row;
   const { ageMs, log, ms } = RULES[span];
   const toMs = parts.clock.now();
@@ -121,11 +113,11 @@ function loggedOf(
 ): Promise<Samples> {
   return remembered.made(`logged ${source} ${tag.id} ${resolution}`, LOGGED_MS, async () => {
     const subject = `${subjectOf("tag", siteId, tag.id)}/history/${resolution}`;
-    const events = await store.outbox.recent(
-      { source: sourceUri(source), subjects: [subject] },
-      ["tag-history"],
-      { sinceMs: fromMs, within: PASSED_OVER, limit: EVENTS },
-    );
+    const events = await store.outbox.recent({ source: sourceUri(source), subjects: [subject] }, ["tag-history"], {
+      sinceMs: fromMs,
+      within: PASSED_OVER,
+      limit: EVENTS,
+    });
     const byTime = new Map<number, number | null>();
     for (const { event } of events.toReversed()) {
       for (const { time, value } of (event as Event<"tag-history">).data.points)

@@ -31,8 +31,7 @@ export function readingOf(known: {
   if (isOff) return { state: "off", at: null, held };
   const at = job?.lastSuccess ?? null;
   // A reading that had a part only, and nothing to show for it, was none.
-  if (job === undefined || at === null || (job.partly && held === 0))
-    return { state: "never", at: null, held };
+  if (job === undefined || at === null || (job.partly && held === 0)) return { state: "never", at: null, held };
   if (job.late || !isAvailable) return { state: "old", at, held };
   return { state: job.partly ? "part" : "whole", at, held };
 }

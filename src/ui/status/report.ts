@@ -119,9 +119,7 @@ export function createStatus(options: StatusOptions): Status {
       const now = clock.now();
       const [sources, { file }] = await Promise.all([
         Promise.all(
-          options.sources.map((source) =>
-            sourceHealth(remembered, source, live?.source(source.name) ?? null, time()),
-          ),
+          options.sources.map((source) => sourceHealth(remembered, source, live?.source(source.name) ?? null, time())),
         ),
         remembered.made("store", STEADY_MS, store.describe),
       ]);
@@ -138,9 +136,7 @@ export function createStatus(options: StatusOptions): Status {
       const now = clock.now();
       const [sources, shownSinks, { file, bytes, damaged, copy = null }] = await Promise.all([
         Promise.all(
-          options.sources.map((source) =>
-            sourceReport(remembered, source, live?.source(source.name) ?? null, time()),
-          ),
+          options.sources.map((source) => sourceReport(remembered, source, live?.source(source.name) ?? null, time())),
         ),
         sinks(),
         store.describe(),

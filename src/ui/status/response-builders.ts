@@ -140,11 +140,7 @@ export function createResponses(options: ResponsesOptions): Responses {
       ),
     alarm: (asked) => alarmAnswer({ store, remembered, tags, sinks, wanted: shown().wanted }, asked),
     site: (source, id) =>
-      siteAnswer(
-        { store, remembered, tags, raised: (name, site) => alarmDays({ source: name, site }) },
-        source,
-        id,
-      ),
+      siteAnswer({ store, remembered, tags, raised: (name, site) => alarmDays({ source: name, site }) }, source, id),
     alarmDays,
     commands: commands.list,
     sink: (name) => sinkAnswer({ store, plots, sinks: status.sinks, nowMs }, name),
@@ -152,12 +148,7 @@ export function createResponses(options: ResponsesOptions): Responses {
     async plot({ fetch, source, span, tag }) {
       const row = await tags.row(source, tag);
       if (row === null) return null;
-      return plotAnswer(
-        { store, clock, remembered, plots, fetched, readingOf: live.reading },
-        row,
-        span,
-        fetch,
-      );
+      return plotAnswer({ store, clock, remembered, plots, fetched, readingOf: live.reading }, row, span, fetch);
     },
     stop: fetched.stop,
   };
@@ -199,10 +190,7 @@ async function siteAnswer(parts: SiteParts, source: string, id: number): Promise
   const { remembered, store, tags } = parts;
   const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;
-  const ofSite = async <T extends { readonly displayName: string }>(
-    name: "gateway" | "system",
-    maxAgeMs: number,
-  ) => {
+  const ofSite = async <T extends { readonly displayName: string }>(name: "gateway" | "system", maxAgeMs: number) => {
     const held = await remembered.documents<Listed<T>>(documentSet(name, source), maxAgeMs);
     return [...held.values()]
       .filter((each) => each.siteId === id && each.missingSince === null)
@@ -240,8 +228,7 @@ async function tagsBySystem(
   if (places.size === 0) return null;
   const counts = new Map<string, number>();
   for (const { tag } of await tags.ofSite(source, site)) {
-    for (const system of places.get(tag.id)?.systemIds ?? [])
-      counts.set(system, (counts.get(system) ?? 0) + 1);
+    for (const system of places.get(tag.id)?.systemIds ?? []) counts.set(system, (counts.get(system) ?? 0) + 1);
   }
   return counts;
 }

@@ -83,9 +83,7 @@ export function responseRoutes(answers: Responses, status: Pick<Status, "alarms"
     }),
   );
   app.get("/alarm", (context) => answered(context, OneAlarm, answers, (asked) => answers.alarm(asked)));
-  app.get("/site", (context) =>
-    answered(context, OneSite, answers, (asked) => answers.site(asked.source, asked.id)),
-  );
+  app.get("/site", (context) => answered(context, OneSite, answers, (asked) => answers.site(asked.source, asked.id)));
   app.get("/plot", (context) =>
     answered(context, Plot, answers, (asked) =>
       // A viewer looks, and does not spend the quota.
@@ -125,9 +123,7 @@ async function answered<T extends object>(
   const name = "source" in asked.data ? asked.data.source : undefined;
   if (typeof name === "string" && !answers.sources.includes(name)) return notHere(context, answers, name);
   const found = await answer(asked.data);
-  return found === null
-    ? context.json({ message: "Nobody knows this here (any more)." }, 404)
-    : context.json(found);
+  return found === null ? context.json({ message: "Nobody knows this here (any more)." }, 404) : context.json(found);
 }
 
 /** 404, with the member that has it where there is a fleet. */

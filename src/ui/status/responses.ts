@@ -177,9 +177,7 @@ export interface SourceResponse {
   readonly source: string;
   /** Requests per minute of the last 24 hours by lane, to be stacked; all have the same `t`. */
   readonly t: readonly number[];
-  readonly lanes: Readonly<
-    Record<"write" | "on-demand" | "live" | "history" | "spare", readonly (number | null)[]>
-  >;
+  readonly lanes: Readonly<Record<"write" | "on-demand" | "live" | "history" | "spare", readonly (number | null)[]>>;
   readonly allowed: number;
   /** Rejections and failures of the service, newest first, at most 50. */
   readonly refused: readonly { readonly at: string; readonly what: string; readonly words: string }[];

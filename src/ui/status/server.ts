@@ -67,10 +67,7 @@ export function statusRoutes(options: StatusServerOptions): Hono {
   app.onError((error, context) => {
     const request = randomUUID();
     options.log.error({ err: error, path: context.req.path, request }, "a status request failed");
-    return context.json(
-      { message: `This could not be answered; the log says why (request ${request}).` },
-      500,
-    );
+    return context.json({ message: `This could not be answered; the log says why (request ${request}).` }, 500);
   });
 
   // Only shows that the process responds: it uses no database, so a slow disk does not cause a restart.

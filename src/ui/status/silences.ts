@@ -35,9 +35,7 @@ const MINUTE_MS = 60_000;
 const Begin = z
   .strictObject(
     {
-      source: z
-        .string({ error: "Say the source of the alarm or the site." })
-        .max(200, "There is no such source."),
+      source: z.string({ error: "Say the source of the alarm or the site." }).max(200, "There is no such source."),
       site: z.int({ error: "A site's id is a whole number." }).optional(),
       alarm: z.string({ error: "An alarm's id is a text." }).max(200, "There is no such alarm.").optional(),
       minutes: z.literal([60, 240, 1_440], { error: "Choose 60, 240 or 1440 minutes." }),
@@ -63,34 +61,29 @@ export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hon
   // Otherwise many at once would each count the silences before any of them has come.
   const inTurn = oneAtATime();
 
-  app.post(
-    "/",
-    sameOriginOnly,
-    jsonUpTo(LARGEST_BODY, "That is too long for a silence."),
-    async (context) => {
-      const asked = Begin.safeParse(await bodyOf(context));
-      if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
-      const store = options.silencesOf(asked.data.source);
-      const missing = store === null ? NO_SOURCE : await missingOf(store, asked.data);
-      if (store === null || missing !== null) return context.json({ message: missing }, 404);
-      const { alarm = null, minutes, reason, site = null, source } = asked.data;
-      const fromMs = clock.now();
-      const silence = silenceOf(
-        {
-          ...{ source, site, alarm, priorities: null, name: null, reason },
-          ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
-        },
-        fromMs,
-      );
-      try {
-        await inTurn(() => addSilence(store, silence));
-      } catch (error) {
-        if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
-        throw error;
-      }
-      return context.json({ id: silence.id, to: silence.to }, 201);
-    },
-  );
+  app.post("/", sameOriginOnly, jsonUpTo(LARGEST_BODY, "That is too long for a silence."), async (context) => {
+    const asked = Begin.safeParse(await bodyOf(context));
+    if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
+    const store = options.silencesOf(asked.data.source);
+    const missing = store === null ? NO_SOURCE : await missingOf(store, asked.data);
+    if (store === null || missing !== null) return context.json({ message: missing }, 404);
+    const { alarm = null, minutes, reason, site = null, source } = asked.data;
+    const fromMs = clock.now();
+    const silence = silenceOf(
+      {
+        ...{ source, site, alarm, priorities: null, name: null, reason },
+        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
+      },
+      fromMs,
+    );
+    try {
+      await inTurn(() => addSilence(store, silence));
+    } catch (error) {
+      if (error instanceof ConfigError) return context.json({ message: error.message }, 409);
+      throw error;
+    }
+    return context.json({ id: silence.id, to: silence.to }, 201);
+  });
 
   app.post("/:id/end", sameOriginOnly, async (context) => {
     const by = namedIn(context, config.trusted_proxy);
@@ -105,10 +98,7 @@ export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hon
 const NO_SOURCE = "There is no such source.";
 
 /** A sentence where what is to be silenced is not there; null where it is. */
-async function missingOf(
-  store: Pick<Store, "document">,
-  { alarm, site, source }: Begin,
-): Promise<string | null> {
+async function missingOf(store: Pick<Store, "document">, { alarm, site, source }: Begin): Promise<string | null> {
   if (alarm !== undefined) {
     const held = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
     return held !== undefined && isShown(held) ? null : "There is no such active alarm (any more).";

@@ -34,19 +34,14 @@ export async function sinkAnswer(parts: SinkParts, name: string): Promise<SinkRe
       type: event?.type ?? "damaged",
       at,
       reason,
-      gist:
-        event === null ? "It was damaged on the disk and cannot be sent again." : gistOf(event as AnyEvent),
+      gist: event === null ? "It was damaged on the disk and cannot be sent again." : gistOf(event as AnyEvent),
     })),
     deadTotal: sink.deadLetters ?? letters.length,
   };
 }
 
 /** Requests of the last 24 hours, by lane, and what was refused. */
-export function sourceAnswer(
-  parts: Omit<SinkParts, "sinks" | "store">,
-  name: string,
-  allowed: number,
-): SourceResponse {
+export function sourceAnswer(parts: Omit<SinkParts, "sinks" | "store">, name: string, allowed: number): SourceResponse {
   const lanes = LANES.map((lane) => [lane, lastDay(parts, minuteNames.requests(name, lane))] as const);
   return {
     source: name,
@@ -61,10 +56,7 @@ function columnsOf(parts: Omit<SinkParts, "sinks" | "store">, name: string): Col
   return { t: lastDayTimes(parts.nowMs()), value: lastDay(parts, name) };
 }
 
-function lastDay(
-  { plots, nowMs }: Omit<SinkParts, "sinks" | "store">,
-  name: string,
-): readonly (number | null)[] {
+function lastDay({ plots, nowMs }: Omit<SinkParts, "sinks" | "store">, name: string): readonly (number | null)[] {
   const last = lastMinute(nowMs());
   return plots?.minutes.of(name, last) ?? lastDayTimes(nowMs()).map(() => null);
 }

@@ -1,12 +1,7 @@
 import type { QuotaStatus } from "../../engine/source/source.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import {
-  type StoredPoll,
-  type StoredToken,
-  type StoredUnavailability,
-  syncSet,
-} from "../../engine/sync/snapshot.ts";
+import { type StoredPoll, type StoredToken, type StoredUnavailability, syncSet } from "../../engine/sync/snapshot.ts";
 import type { FirstInventoryReport, SourceCounts, SuddenChange } from "../../engine/sync/work.ts";
 import { type CachedDocuments, WATCHED_MS } from "./cached-documents.ts";
 import { type JobReport, jobReports, type Moment, type Paces } from "./job-report.ts";
@@ -121,8 +116,7 @@ export async function pollsOf(
   const unavailable: Unavailable[] = [];
   const lostSites: LostSite[] = [];
   for (const [subject, { since, reason }] of availability) {
-    if (subject.startsWith(SITE))
-      lostSites.push({ siteId: Number(subject.slice(SITE.length)), since, reason });
+    if (subject.startsWith(SITE)) lostSites.push({ siteId: Number(subject.slice(SITE.length)), since, reason });
     else {
       const job = subject.startsWith("feature/") ? subject.slice("feature/".length) : null;
       unavailable.push({ job, since, reason });
@@ -130,9 +124,7 @@ export async function pollsOf(
   }
   const held = tokens.get("token");
   const token: TokenReport | null =
-    held === undefined
-      ? null
-      : { name: held.info.name, expiresAt: held.info.expiresAt, checkedAt: held.checkedAt };
+    held === undefined ? null : { name: held.info.name, expiresAt: held.info.expiresAt, checkedAt: held.checkedAt };
   const reading = (job: string, count: number) =>
     readingOf({
       job: jobs.find((each) => each.name === job),

@@ -150,19 +150,18 @@ export async function sourceReport(
   const { name, origin } = shown;
   const watched = <T>(set: string) => remembered.documents<T>(set, WATCHED_MS);
   const steady = <T>(set: string) => remembered.documents<T>(set, STEADY_MS);
-  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] =
-    await Promise.all([
-      watched<Listed<Site>>(documentSet("site", name)),
-      steady<Listed<Tag>>(documentSet("tag", name)),
-      watched<StoredTagSeen>(syncSet("tag-seen", name)),
-      watched<Listed<Gateway>>(documentSet("gateway", name)),
-      watched<StoredAlarm>(documentSet("alarm", name)),
-      watched<StoredValue>(documentSet("value", name)),
-      watched<StoredHealth>(syncSet("health", name)),
-      steady<StoredHistory>(documentSet("history", name)),
-      watched<StoredQuarantine>(syncSet("quarantine", name)),
-      watched<StoredLeftOut>(syncSet("left-out", name)),
-    ]);
+  const [sites, tags, tagsSeen, gateways, alarms, values, health, history, setAside, leftOut] = await Promise.all([
+    watched<Listed<Site>>(documentSet("site", name)),
+    steady<Listed<Tag>>(documentSet("tag", name)),
+    watched<StoredTagSeen>(syncSet("tag-seen", name)),
+    watched<Listed<Gateway>>(documentSet("gateway", name)),
+    watched<StoredAlarm>(documentSet("alarm", name)),
+    watched<StoredValue>(documentSet("value", name)),
+    watched<StoredHealth>(syncSet("health", name)),
+    steady<StoredHistory>(documentSet("history", name)),
+    watched<StoredQuarantine>(syncSet("quarantine", name)),
+    watched<StoredLeftOut>(syncSet("left-out", name)),
+  ]);
   const read = readValues(values);
   const counts = (await live?.counts?.()) ?? null;
   const { jobs, lostSites, reading, token, unavailable } = await pollsOf(remembered, shown, {
@@ -190,10 +189,7 @@ export async function sourceReport(
       id: site.id,
       displayName: site.displayName,
       // While the first lists come, page by page, the number is known of sites whose list was read to its end.
-      tags:
-        lastCount(readings.tags) === null && !tagsSeen.has(String(site.id))
-          ? null
-          : (tagsOf.get(site.id) ?? 0),
+      tags: lastCount(readings.tags) === null && !tagsSeen.has(String(site.id)) ? null : (tagsOf.get(site.id) ?? 0),
       gateways: {
         online: gatewaysKnown ? isOnline(true) : null,
         all: lastCount(readings.gateways) === null ? null : own.length,
@@ -249,15 +245,11 @@ const readValues = oncePer((values: ReadonlyMap<string, StoredValue>) => {
     oldest: earliest(times),
     newest: latest(times),
     bad: all.filter(({ quality }) => quality === "bad").length,
-    doubted: [...values].flatMap(([id, { typeDoubt }]) =>
-      typeDoubt === undefined ? [] : [[id, typeDoubt] as const],
-    ),
+    doubted: [...values].flatMap(([id, { typeDoubt }]) => (typeDoubt === undefined ? [] : [[id, typeDoubt] as const])),
   };
 });
 
-const tagsBySite = oncePer((tags: ReadonlyMap<string, Listed<Tag>>) =>
-  countBy(tags.values(), ({ siteId }) => siteId),
-);
+const tagsBySite = oncePer((tags: ReadonlyMap<string, Listed<Tag>>) => countBy(tags.values(), ({ siteId }) => siteId));
 
 const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>): HistoryReport | null => {
   const series = [...ledgers.values()];
@@ -276,9 +268,7 @@ const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>): His
 
 function unreadableSeries(series: string, { spans, refusal }: StoredHistory): UnreadableSeries | null {
   // A state written before has neither.
-  const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(
-    ({ reason }) => reason === "unreadable",
-  );
+  const words = [...(spans ?? []), ...(refusal ? [refusal] : [])].filter(({ reason }) => reason === "unreadable");
   const since = earliest(words.flatMap(({ at }) => at ?? []));
   return since === null ? null : { series, since, said: words.find(({ at }) => at === since)?.said ?? "" };
 }

@@ -64,16 +64,10 @@ export async function tagAnswer(parts: TagParts, source: string, id: string): Pr
   };
 }
 
-async function systemsOf(
-  store: Pick<Store, "document">,
-  source: string,
-  id: string,
-): Promise<TagResponse["systems"]> {
+async function systemsOf(store: Pick<Store, "document">, source: string, id: string): Promise<TagResponse["systems"]> {
   const place = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const held = await Promise.all(
-    (place?.systemIds ?? []).map((system) =>
-      store.document<Listed<System>>(documentSet("system", source), system),
-    ),
+    (place?.systemIds ?? []).map((system) => store.document<Listed<System>>(documentSet("system", source), system)),
   );
   return held.flatMap((system) =>
     system === undefined ? [] : [{ id: system.value.id, displayName: system.value.displayName }],
@@ -118,11 +112,7 @@ async function alarmsOf({ remembered, tags }: TagParts, row: TagRow): Promise<Ta
     name: each.tag.displayName,
     id: each.tag.id,
   }));
-  return activeAlarms(
-    remembered,
-    source,
-    (alarm) => alarm.site.id === siteId && tagOf(alarm, all)?.id === tag.id,
-  );
+  return activeAlarms(remembered, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, all)?.id === tag.id);
 }
 
 /** Sample event of this tag. */

@@ -102,8 +102,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const values = new Map(
       await Promise.all(
         sources.map(
-          async (source) =>
-            [source, await store.documents<StoredValue>(documentSet("value", source))] as const,
+          async (source) => [source, await store.documents<StoredValue>(documentSet("value", source))] as const,
         ),
       ),
     );
@@ -178,9 +177,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
       if (held === undefined) return null;
       const { siteId, value: tag } = held;
       const site =
-        siteId === null
-          ? undefined
-          : await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+        siteId === null ? undefined : await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
     async ofSite(source, site) {
@@ -237,8 +234,7 @@ function orderBy(sort: AskedTags["sort"]): (a: SeenTag, b: SeenTag) => number {
   const numberOf = field === "age" ? negativeTime : scalar;
   return (a, b) => {
     const [x, y] = [numberOf(a), numberOf(b)];
-    if (x === null || y === null)
-      return Number(x === null) - Number(y === null) || a.named.byName - b.named.byName;
+    if (x === null || y === null) return Number(x === null) - Number(y === null) || a.named.byName - b.named.byName;
     return sign * (x - y) || a.named.byName - b.named.byName;
   };
 }

@@ -4,19 +4,13 @@ import { isComplete, type StoredHistory } from "../../engine/sync/snapshot.ts";
 import type { TagResponse } from "./responses.ts";
 
 /** State of a tag's log by resolution, totals after each; without series that are not followed. */
-export async function tagLog(
-  store: Pick<Store, "document">,
-  source: string,
-  id: string,
-): Promise<TagResponse["log"]> {
+export async function tagLog(store: Pick<Store, "document">, source: string, id: string): Promise<TagResponse["log"]> {
   const series = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const set = documentSet("history", source);
   const held = await Promise.all(
     series.map(async (name) => [name, await store.document<StoredHistory>(set, `${id} ${name}`)] as const),
   );
-  return held.flatMap(([resolution, ledger]) =>
-    ledger === undefined ? [] : [{ resolution, ...saidOf(ledger) }],
-  );
+  return held.flatMap(([resolution, ledger]) => (ledger === undefined ? [] : [{ resolution, ...saidOf(ledger) }]));
 }
 
 function saidOf(held: StoredHistory): Omit<TagResponse["log"][number], "resolution"> {
@@ -25,8 +19,7 @@ function saidOf(held: StoredHistory): Omit<TagResponse["log"][number], "resoluti
   const known = { knownUntil: isHad ? watermark : null, holes: holesOf(held) };
   if (state === "no-log") return { state: `no log: ${refusal?.said ?? "the service says so"}`, ...known };
   if (refusal !== null) return { state: `refused: ${refusal.said}`, ...known };
-  if (state === "unproven")
-    return { state: "not followed yet: it is not known whether there is a log", ...known };
+  if (state === "unproven") return { state: "not followed yet: it is not known whether there is a log", ...known };
   return { state: "followed", ...known };
 }
 

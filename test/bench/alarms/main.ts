@@ -59,21 +59,8 @@ demand(
   many.heldBytes / many.alarms <= GOALS.growth * (few.heldBytes / few.alarms),
 );
 
-console.log(
-  "\nA storm: 2,000 active alarms, 200 changes a minute for 20 minutes, 30 list requests a minute\n",
-);
-line(
-  "sites",
-  "changes",
-  "untold",
-  "> 2 polls",
-  "median",
-  "p95",
-  "longest",
-  "requests/min",
-  "brief",
-  "brief until",
-);
+console.log("\nA storm: 2,000 active alarms, 200 changes a minute for 20 minutes, 30 list requests a minute\n");
+line("sites", "changes", "untold", "> 2 polls", "median", "p95", "longest", "requests/min", "brief", "brief until");
 const base: Omit<StormOptions, "sites" | "sweepEveryMinutes"> = {
   active: 2_000,
   changesPerMinute: 200,
@@ -106,9 +93,7 @@ for (const [sites, sweepEveryMinutes] of [
     figures.longestBriefMs <= (sweepEveryMinutes + 1) * 60_000,
   );
 }
-console.log(
-  "\nBrief alarms came and went within two polls: only the sweep over resolved alarms can find them.",
-);
+console.log("\nBrief alarms came and went within two polls: only the sweep over resolved alarms can find them.");
 
 for (const shortfall of shortfalls) console.log(`\nFALLS SHORT: ${shortfall}`);
 process.exitCode = shortfalls.length > 0 ? 1 : 0;

@@ -104,8 +104,7 @@ function figuresOf(trial: TrialSync, fromMs: number, toMs: number): StormFigures
     const own = life.get(one.alarmId) ?? [];
     const raisedMs = own.find((other) => other.kind === "raised")?.atMs;
     const resolvedMs = own.find((other) => other.kind === "resolved")?.atMs;
-    const livedThroughPoll =
-      raisedMs === undefined || resolvedMs === undefined || secondPollMs(raisedMs) < resolvedMs;
+    const livedThroughPoll = raisedMs === undefined || resolvedMs === undefined || secondPollMs(raisedMs) < resolvedMs;
     if (livedThroughPoll) {
       lags.push(atMs - one.atMs);
       if (atMs > secondPollMs(one.atMs)) beyondTwoPolls += 1;

@@ -57,10 +57,7 @@ const SCENARIOS: Readonly<Record<string, readonly [description: string, scenario
   tags: ["1 source, 3,000 tags", { ...ONE, tags: 3_000, every: "10m" }],
   large: ["1 source, 50,000 tags", { ...ONE, tags: 50_000, every: "3h" }],
   lists: ["1 source, 3,000 tags, default lists", { ...ONE, tags: 3_000, every: "10m", defaultLists: true }],
-  listed: [
-    "1 source, 400 alarms listed each second",
-    { ...ONE, every: null, alarms: 400, alarmsEvery: "* * * * * *" },
-  ],
+  listed: ["1 source, 400 alarms listed each second", { ...ONE, every: null, alarms: 400, alarmsEvery: "* * * * * *" }],
   standing: ["1 source, 5,000 standing alarms", STANDING],
   receivers: ["the same, with two receivers", { ...STANDING, receivers: 2 }],
 };
@@ -230,11 +227,7 @@ function judge(rows: readonly Row[]): void {
     ...both(
       "large",
       "one",
-      (a, b): Judged => [
-        "50,000 tags against 20, share of a core",
-        share(a.window) / share(b.window),
-        MOST.growth,
-      ],
+      (a, b): Judged => ["50,000 tags against 20, share of a core", share(a.window) / share(b.window), MOST.growth],
     ),
     ...both(
       "receivers",
@@ -248,13 +241,7 @@ function judge(rows: readonly Row[]): void {
     ["% of a core for a health check every 60 s", (median(checks) / HEALTH_EVERY_MS) * 100, MOST.health],
     ...rows
       .filter(({ key }) => key === "lists")
-      .map(
-        (row): Judged => [
-          "seconds to the first value, 3,000 tags",
-          row.firstValue ?? Number.NaN,
-          MOST.firstValue,
-        ],
-      ),
+      .map((row): Judged => ["seconds to the first value, 3,000 tags", row.firstValue ?? Number.NaN, MOST.firstValue]),
     ...rows.flatMap(({ key, name, stops }): readonly Judged[] =>
       stops === null
         ? []

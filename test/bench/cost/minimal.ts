@@ -65,9 +65,7 @@ async function round(source: string): Promise<void> {
     putDocument.run(source, tag, body);
   }
   database.exec("COMMIT");
-  const lines = data.map(
-    ({ id, value }) => `tag,source=${source},tag=${id} value=${value} ${Date.parse(time)}`,
-  );
+  const lines = data.map(({ id, value }) => `tag,source=${source},tag=${id} value=${value} ${Date.parse(time)}`);
   await Promise.all([
     ...events.map(({ tag, body }) =>
       broker.publishAsync(`minimal/${source}/1/tag/${tag}/value`, body, { qos: 1, retain: true }),

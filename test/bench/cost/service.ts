@@ -48,19 +48,12 @@ const alarm = (id: number) => ({
   },
 });
 
-function page(
-  query: URLSearchParams,
-  path: string,
-  count: number,
-  record: (place: number) => unknown,
-): object {
+function page(query: URLSearchParams, path: string, count: number, record: (place: number) => unknown): object {
   const perPage = Math.min(Number(query.get("per_page") ?? 100), 500);
   const number = Number(query.get("page") ?? 1);
   const last = Math.max(1, Math.ceil(count / perPage));
   const from = (number - 1) * perPage;
-  const data = Array.from({ length: Math.max(0, Math.min(perPage, count - from)) }, (_, n) =>
-    record(from + n),
-  );
+  const data = Array.from({ length: Math.max(0, Math.min(perPage, count - from)) }, (_, n) => record(from + n));
   const link = (to: number) => (to < 1 || to > last ? null : `${path}?page=${to}&per_page=${perPage}`);
   return {
     data,

@@ -180,9 +180,7 @@ export async function startNodeRed(folder: string, scenario: Scenario, ends: End
   if (program === null) return null;
   const { url, values } = await startService(scenario);
   const args = writeNodeRed(folder, { sources: scenario.sources, service: url, ...ends });
-  const nodeRed = started(
-    runProgram(process.execPath, [program, "--port", String(await freePort()), ...args]),
-  );
+  const nodeRed = started(runProgram(process.execPath, [program, "--port", String(await freePort()), ...args]));
   await nodeRed.says("Started flows");
   return { pid: nodeRed.pid, values };
 }

@@ -106,13 +106,11 @@ function stop({ scenario, window }: Row): string {
   ];
   const cause = limits.length === 0 ? "nothing of the processor" : limits.join(", and ");
   if (reached > WHOLE && behind > 0.95) return `${scenario.name}: the whole quota is used`;
-  if (reached > WHOLE)
-    return `${scenario.name}: ${share}, but delivery falls behind; it is ${cause} that stops it`;
+  if (reached > WHOLE) return `${scenario.name}: ${share}, but delivery falls behind; it is ${cause} that stops it`;
   return `${scenario.name}: ${share}; it is ${cause} that stops it`;
 }
 
-if (["postgres", "mosquitto", "victoria-metrics"].some((program) => absent(program as "postgres")))
-  process.exit(1);
+if (["postgres", "mosquitto", "victoria-metrics"].some((program) => absent(program as "postgres"))) process.exit(1);
 const folder = mkdtempSync(join(tmpdir(), "plenum-fleet-"));
 const broker = await startMosquitto({
   lines: (port) => [
@@ -122,8 +120,7 @@ const broker = await startMosquitto({
 });
 const lake = await startVictoriaMetrics();
 const postgres = await startPostgres({ lines: ["max_connections = 200", "max_wal_size = 4GB"] });
-for (const signal of ["SIGINT", "SIGTERM"] as const)
-  process.once(signal, () => void end().then(() => process.exit(1)));
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void end().then(() => process.exit(1)));
 try {
   process.stdout.write(
     `Machine: ${availableParallelism()} cores, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}\n\n` +
@@ -176,9 +173,7 @@ function judge(rows: readonly Row[]): void {
   ];
   for (const [what, ratio, most] of ratios) {
     const verdict = most === null ? "       " : ratio <= most ? "reached" : "MISSED ";
-    process.stdout.write(
-      `  ${verdict}  ${what}: ${shown(ratio, 2)}${most === null ? "" : `, at most ${most}`}\n`,
-    );
+    process.stdout.write(`  ${verdict}  ${what}: ${shown(ratio, 2)}${most === null ? "" : `, at most ${most}`}\n`);
     if (most !== null && !(ratio <= most)) process.exitCode = 1;
   }
 }

@@ -121,9 +121,7 @@ async function ofDatabase({ url }: DatabaseProcess, schema: string): Promise<Sta
       values: [schema],
       rowMode: "array",
     });
-    const [events = 0, delivered = 0, commits = 0, walBytes = 0, stateBytes = 0] = (rows[0] as unknown[]).map(
-      Number,
-    );
+    const [events = 0, delivered = 0, commits = 0, walBytes = 0, stateBytes = 0] = (rows[0] as unknown[]).map(Number);
     return { events, delivered, commits, walBytes, stateBytes };
   } finally {
     await client.end();

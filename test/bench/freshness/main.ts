@@ -47,18 +47,13 @@ function cronPerClass(): Policy {
       const fired = firedAt.get(intervalMs);
       if (fired !== undefined && nowMs - fired < intervalMs) continue;
       firedAt.set(intervalMs, nowMs);
-      for (let i = 0; i < members.length; i += SIZE)
-        queue.push(members.slice(i, i + SIZE).map(({ id }) => id));
+      for (let i = 0; i < members.length; i += SIZE) queue.push(members.slice(i, i + SIZE).map(({ id }) => id));
     }
     return queue.shift() ?? [];
   };
 }
 
-function show(
-  title: string,
-  classes: readonly Class[],
-  rows: readonly (readonly [string, boolean, Policy?])[],
-): void {
+function show(title: string, classes: readonly Class[], rows: readonly (readonly [string, boolean, Policy?])[]): void {
   console.log(`\n${title}\n`);
   console.log(`${"".padEnd(26)}  slots   fill   late   worst age / interval, by class`);
   const load = loadOf(classes);
@@ -89,8 +84,7 @@ function show(
     if (classes === FOUR_CLASSES && eager) {
       demand(`${title}: worst age ${highest}, load ${figures.load}`, highest <= figures.load * 1.05);
     }
-    if (classes === ELEVEN_CLASSES && !eager)
-      demand(`${title}: ${figures.used} of the slots`, figures.used <= 0.86);
+    if (classes === ELEVEN_CLASSES && !eager) demand(`${title}: ${figures.used} of the slots`, figures.used <= 0.86);
     // One slot is 30 % of a 10 s interval: at 12 s there is room for the others at 1.5 of theirs only.
     if (overload)
       demand(
@@ -125,9 +119,7 @@ show("135 % demand: 40 @10 s, 130 @60 s, 600 @5 min, 3,000 @1 h (bound: 1.35)", 
 console.log(
   "\nThe worker itself: its live reads, history and quota in virtual time, a year of history wanted besides\n",
 );
-console.log(
-  `${"".padEnd(26)}  quota   live   fill   late  told  history   free   worst age / interval, by class`,
-);
+console.log(`${"".padEnd(26)}  quota   live   fill   late  told  history   free   worst age / interval, by class`);
 for (const [name, classes] of [
   ["51 % demand", scaled(FOUR_CLASSES, 0.575)],
   ["76 % demand", ELEVEN_CLASSES],
@@ -153,10 +145,7 @@ for (const [name, classes] of [
   demand(`${name}, the worker: ${figures.used} of the quota`, figures.used >= 0.99);
   demand(`${name}, the worker: told ${figures.told} times`, figures.told === (loadOf(classes) < 1 ? 0 : 1));
   if (classes === WHOLE)
-    demand(
-      `${name}, the worker: ${figures.worst.join()} of the interval`,
-      Math.max(...figures.worst) <= 1.05,
-    );
+    demand(`${name}, the worker: ${figures.worst.join()} of the interval`, Math.max(...figures.worst) <= 1.05);
   if (wishesFit) {
     demand(`${name}, the worker: ${figures.late} late`, figures.late === 0);
     demand(`${name}, the worker: ${history} for history`, history >= free - SLOTS_ABOVE_BOUND);
@@ -164,8 +153,7 @@ for (const [name, classes] of [
     const most = Math.max(...figures.worst);
     demand(`${name}, the worker: stretched to ${most}`, most <= leastStretch(classes) * WORKER_ABOVE_BOUND);
   }
-  if (classes === ELEVEN_CLASSES)
-    demand(`${name}, the worker: ${figures.live} for live reads`, figures.live <= 0.86);
+  if (classes === ELEVEN_CLASSES) demand(`${name}, the worker: ${figures.live} for live reads`, figures.live <= 0.86);
 }
 
 for (const shortfall of shortfalls) console.log(`\nFALLS SHORT: ${shortfall}`);

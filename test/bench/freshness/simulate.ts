@@ -48,10 +48,7 @@ export function loadOf(classes: readonly Class[]): number {
 
 /** The same, with each interval rounded down to whole slots: less no plan can use that is never late. */
 export function loadInSlots(classes: readonly Class[]): number {
-  return classes.reduce(
-    (sum, [count, seconds]) => sum + count / (SIZE * Math.floor((seconds * 1_000) / SLOT_MS)),
-    0,
-  );
+  return classes.reduce((sum, [count, seconds]) => sum + count / (SIZE * Math.floor((seconds * 1_000) / SLOT_MS)), 0);
 }
 
 /**
@@ -59,13 +56,9 @@ export function loadInSlots(classes: readonly Class[]): number {
  * round after a whole number of slots, and together they fill the places at most.
  */
 export function leastStretch(classes: readonly Class[]): number {
-  const slotsOf = (seconds: number, by: number) =>
-    Math.max(1, Math.floor((seconds * 1_000 * by) / SLOT_MS + 1e-9));
+  const slotsOf = (seconds: number, by: number) => Math.max(1, Math.floor((seconds * 1_000 * by) / SLOT_MS + 1e-9));
   const candidates = classes.flatMap(([, seconds]) =>
-    Array.from(
-      { length: 4 * Math.ceil((seconds * 1_000) / SLOT_MS) },
-      (_, i) => ((i + 1) * SLOT_MS) / seconds / 1_000,
-    ),
+    Array.from({ length: 4 * Math.ceil((seconds * 1_000) / SLOT_MS) }, (_, i) => ((i + 1) * SLOT_MS) / seconds / 1_000),
   );
   const fits = (by: number) =>
     classes.reduce((sum, [count, seconds]) => sum + count / (SIZE * slotsOf(seconds, by)), 0) <= 1;

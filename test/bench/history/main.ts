@@ -14,9 +14,7 @@ const line = (...cells: readonly (string | number)[]) =>
   console.log(cells.map((cell, i) => String(cell).padStart(i === 0 ? 24 : 11)).join(""));
 const whole = (value: number) => (Number.isFinite(value) ? Math.round(value) : "never");
 
-console.log(
-  `Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)\n`,
-);
+console.log(`Requests until ${TAGS} tags are fetched or known to have no log (mean of ${SEEDS.length} seeds)\n`);
 line("without a log", "bound", "ours", "goal", "halving", "20+singles", "one by one");
 for (const { share, clustered, atMost } of POISON_GOALS) {
   const cases = SEEDS.map((seed) => defects(share, clustered, seed));

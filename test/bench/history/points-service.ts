@@ -92,8 +92,7 @@ async function respond(request: IncomingMessage, response: ServerResponse): Prom
   const { pathname, searchParams } = new URL(request.url ?? "", "http://localhost");
   if (request.method === "POST") {
     const body = await bodyOf(request);
-    for (let at = body.indexOf("tag_history,"); at >= 0; at = body.indexOf("tag_history,", at + 1))
-      lines += 1;
+    for (let at = body.indexOf("tag_history,"); at >= 0; at = body.indexOf("tag_history,", at + 1)) lines += 1;
     response.writeHead(204).end();
     return;
   }

@@ -90,10 +90,7 @@ async function backfill(kind: Kind, folder: string): Promise<Figures> {
       },
     },
     sinks: {
-      end:
-        kind === "file"
-          ? { file: { folder: join(folder, "out") } }
-          : { influxdb: { url, api: "v2", bucket: "b" } },
+      end: kind === "file" ? { file: { folder: join(folder, "out") } } : { influxdb: { url, api: "v2", bucket: "b" } },
     },
   };
   writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(config));
@@ -138,8 +135,7 @@ async function backfill(kind: Kind, folder: string): Promise<Figures> {
 /** Points that the file has, by the events that its sink has accepted: one of these has a day of a tag. */
 async function deliveredTo(port: number): Promise<number> {
   const metrics = await (await get(`http://127.0.0.1:${port}/metrics`)).text();
-  const [, events] =
-    /^plenum_sink_deliveries_total\{[^}]*outcome="accepted"[^}]*\} (\d+)/m.exec(metrics) ?? [];
+  const [, events] = /^plenum_sink_deliveries_total\{[^}]*outcome="accepted"[^}]*\} (\d+)/m.exec(metrics) ?? [];
   return Number(events ?? 0) * 288;
 }
 
@@ -157,8 +153,7 @@ try {
       return [kind, await backfill(kind, own)] as const;
     }),
   );
-  const cells = (...all: readonly (string | number)[]) =>
-    all.map((cell) => String(cell).padStart(12)).join("");
+  const cells = (...all: readonly (string | number)[]) => all.map((cell) => String(cell).padStart(12)).join("");
   console.log(cells("to", "points", "largest", "µs/point", "peak MiB", "B/point", "stop CPU ms", "stop ms"));
   for (const [kind, figures] of rows) {
     const { points, largest, microseconds, mebibytes, written, stop } = figures;

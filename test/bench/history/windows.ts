@@ -1,16 +1,10 @@
-import {
-  afterFailure,
-  afterResponse,
-  INITIAL_WINDOW,
-  windowValues,
-} from "#src/engine/sync/history/request-size.ts";
+import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/engine/sync/history/request-size.ts";
 
 /** A year of 5-minute values of 3,000 tags. */
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
 /** A request asks for whole buckets of 20 tags. */
-const whole = (values: number) =>
-  Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
+const whole = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
 export function learnedRequests(limit: number, most = 2_000_000): number {

@@ -133,9 +133,7 @@ async function compaction(): Promise<readonly Judged[]> {
     const each = (ms: number) => (1_000 * ms) / cost.values;
     const [landing, merge] = [each(cost.landingMs), each(cost.mergeMs)];
     const words = `${landing.toFixed(1)} + ${merge.toFixed(1)}`;
-    process.stdout.write(
-      cells(`live, ${format}: by the quarter + merge`, String(cost.values), "–", words, "–"),
-    );
+    process.stdout.write(cells(`live, ${format}: by the quarter + merge`, String(cost.values), "–", words, "–"));
     const stop = await measure("stop", 3 * LIVE_VALUES);
     judged.push(
       [`${format}: µs of a live value with compaction`, landing + merge, MOST.compacted],
@@ -145,8 +143,7 @@ async function compaction(): Promise<readonly Judged[]> {
         MOST.stopMs,
       ],
     );
-    if (format === "plain")
-      judged.push(["plain: files of a day before its merge", cost.filesBefore, MOST.files]);
+    if (format === "plain") judged.push(["plain: files of a day before its merge", cost.filesBefore, MOST.files]);
   }
   return judged;
 }
@@ -163,8 +160,7 @@ function line(title: string, landed: Landed): string {
 
 function goals(of: (what: string) => Landed, recorded: Landed): readonly Judged[] {
   const live = of("live parquet");
-  const beyond = (what: string) =>
-    (of(`${what} parquet`).peakBytes - of(`${what} idle`).peakBytes) / MEBIBYTE;
+  const beyond = (what: string) => (of(`${what} parquet`).peakBytes - of(`${what} idle`).peakBytes) / MEBIBYTE;
   return [
     ["parquet: bytes of a value of history", bytesEach(of("history parquet")), MOST.history.bytes],
     ["parquet: the same in files of 500 values", bytesEach(recorded), MOST.recorded.bytes],
@@ -199,11 +195,7 @@ async function year(values: number): Promise<void> {
     ["bytes of a value", bytesEach(landed), MOST.history.bytes],
     ["µs of a value", microsecondsEach(landed), MOST.history.microseconds],
     ["bytes of the second half, of the first", bytesEach(rest) / bytesEach(half), MOST.growth.bytes],
-    [
-      "µs of the second half, of the first",
-      microsecondsEach(rest) / microsecondsEach(half),
-      MOST.growth.microseconds,
-    ],
+    ["µs of the second half, of the first", microsecondsEach(rest) / microsecondsEach(half), MOST.growth.microseconds],
     ["MiB beyond an idle sink", (landed.peakBytes - idle.peakBytes) / MEBIBYTE, MOST.mebibytes],
   ]);
 }

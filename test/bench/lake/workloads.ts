@@ -89,11 +89,7 @@ export function* live(values: number, onlySite?: number): Workload {
   }
 }
 
-function history(
-  { siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">,
-  tag: Tag,
-  points: Points,
-) {
+function history({ siteId, resolution, timeZone }: Omit<Readings, "tag" | "points">, tag: Tag, points: Points) {
   const subject = `${subjectOf("tag", siteId, tag.id)}/history/${resolution}`;
   const time = isoUtc(points.timeMs(points.length - 1) + DAY_MS);
   const event = historyEvent({

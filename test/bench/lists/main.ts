@@ -234,9 +234,7 @@ function judge(rows: readonly Row[]): void {
       longest: "ms of processor time in the longest stop afterwards",
       MiB: "MiB resident",
     }[what];
-    console.log(
-      `  ${value <= most ? "reached" : "MISSED "}  ${name}: ${shown(value, 1)} ${unit}, at most ${most}`,
-    );
+    console.log(`  ${value <= most ? "reached" : "MISSED "}  ${name}: ${shown(value, 1)} ${unit}, at most ${most}`);
     if (!(value <= most)) process.exitCode = 1;
   }
 }
@@ -263,9 +261,7 @@ try {
   await pause(SETTLE_MS);
   const rows = await Promise.all(subjects.map(watch));
   for (const root of ROOTS) {
-    console.log(
-      `\n${root}\n${"".padEnd(26)}  % core   records  µs/record     first stop        longest    MiB   peak`,
-    );
+    console.log(`\n${root}\n${"".padEnd(26)}  % core   records  µs/record     first stop        longest    MiB   peak`);
     for (const row of rows) if (row.root === root) console.log(line(row, rows));
   }
   console.log("\nStops: milliseconds of processor time, and by the clock in parentheses.\n");

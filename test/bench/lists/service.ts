@@ -84,12 +84,7 @@ interface MadePage {
 
 const made = new Map<string, MadePage>();
 
-function page(
-  query: URLSearchParams,
-  path: string,
-  total: number,
-  record: (place: number) => unknown,
-): MadePage {
+function page(query: URLSearchParams, path: string, total: number, record: (place: number) => unknown): MadePage {
   const perPage = Math.min(Number(query.get("per_page") ?? 100), 500);
   const number = Number(query.get("page") ?? 1);
   const key = `${path} ${total} ${perPage} ${number}`;

@@ -13,10 +13,7 @@ const DRIFT = 200e-6;
 export function optimalUtilisation(network: Network = ordinary): number {
   const random = createRandom(1);
   const ways = Array.from({ length: SAMPLES }, () => network(random));
-  const shortestMs = ways.reduce(
-    (least, way) => Math.min(least, way.upMs + way.downMs),
-    Number.POSITIVE_INFINITY,
-  );
+  const shortestMs = ways.reduce((least, way) => Math.min(least, way.upMs + way.downMs), Number.POSITIVE_INFINITY);
   const ups = ways.map((way) => way.upMs);
   const spreadMs = ups.reduce((a, b) => Math.max(a, b)) - ups.reduce((a, b) => Math.min(a, b));
   const sum = ways.reduce((sum, way) => sum + Math.min(way.upMs + way.downMs - shortestMs, spreadMs), 0);

@@ -12,14 +12,10 @@ export function createReport(write: (line: string) => void): Report {
   return {
     title: (text) => write(`\n${text}\n`),
     table(head, rows) {
-      const widths = head.map((cell, column) =>
-        Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
-      );
+      const widths = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
       const line = (cells: readonly string[]) =>
         cells
-          .map((cell, column) =>
-            column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0),
-          )
+          .map((cell, column) => (column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0)))
           .join("  ");
       write(line(head));
       write(widths.map((width) => "-".repeat(width)).join("  "));
@@ -29,9 +25,7 @@ export function createReport(write: (line: string) => void): Report {
       const reached = kind === "least" ? value >= goal : value <= goal;
       if (!reached) missed += 1;
       const bound = kind === "least" ? "at least" : "at most";
-      write(
-        `  ${reached ? "reached" : "MISSED "}  ${what}: ${round(value)}${unit}, ${bound} ${round(goal)}${unit}`,
-      );
+      write(`  ${reached ? "reached" : "MISSED "}  ${what}: ${round(value)}${unit}, ${bound} ${round(goal)}${unit}`);
     },
     missed: () => missed,
   };

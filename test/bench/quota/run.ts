@@ -156,11 +156,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   };
 }
 
-async function callForEver(
-  life: Life,
-  client: Client,
-  exchange: (life: Life) => Promise<Verdict>,
-): Promise<void> {
+async function callForEver(life: Life, client: Client, exchange: (life: Life) => Promise<Verdict>): Promise<void> {
   while (!life.dead()) await client.run("live", () => exchange(life));
 }
 
@@ -220,8 +216,7 @@ async function decoded(
 ): Promise<void> {
   const sentMs = clock.monotonic();
   const verdict = await send();
-  if (headers && verdict.remaining !== null)
-    quota.observe("read", { limit: 20, remaining: verdict.remaining }, sentMs);
+  if (headers && verdict.remaining !== null) quota.observe("read", { limit: 20, remaining: verdict.remaining }, sentMs);
   if (verdict.ok) return;
   const waitMs = (verdict.retryAfterS + 1) * 1000;
   quota.hold(waitMs, "allowance", "read");

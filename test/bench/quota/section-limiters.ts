@@ -41,12 +41,7 @@ export async function steadyLoad(report: Report): Promise<void> {
     ],
   );
   for (const name of WINDOWS) {
-    report.goal(
-      `${name}: share of the quota`,
-      ours.get(name)?.utilisation ?? 0,
-      "least",
-      GOALS.windows.utilisation,
-    );
+    report.goal(`${name}: share of the quota`, ours.get(name)?.utilisation ?? 0, "least", GOALS.windows.utilisation);
     report.goal(`${name}: refusals`, ours.get(name)?.refused ?? Number.NaN, "most", GOALS.windows.refusals);
   }
   for (const [name, goal] of [
@@ -54,13 +49,7 @@ export async function steadyLoad(report: Report): Promise<void> {
     ["weighted counter", GOALS.weighted],
   ] as const) {
     report.goal(`${name}: share of the quota`, ours.get(name)?.utilisation ?? 0, "least", goal.utilisation);
-    report.goal(
-      `${name}: refusals`,
-      ours.get(name)?.refusedPerHour ?? Number.NaN,
-      "most",
-      goal.refusalsPerHour,
-      "/h",
-    );
+    report.goal(`${name}: refusals`, ours.get(name)?.refusedPerHour ?? Number.NaN, "most", goal.refusalsPerHour, "/h");
   }
 }
 

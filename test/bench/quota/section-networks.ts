@@ -44,12 +44,7 @@ export async function networks(report: Report): Promise<void> {
   );
   report.table(["", "the quota", "bound", "p-queue strict 60 s", "p-queue strict 60.5 s"], rows);
   const slow = sums.get("slow gateway, 0.9 s to 15 s");
-  report.goal(
-    "slow gateway: share of the quota",
-    slow?.utilisation ?? 0,
-    "least",
-    GOALS.slowGateway.utilisation,
-  );
+  report.goal("slow gateway: share of the quota", slow?.utilisation ?? 0, "least", GOALS.slowGateway.utilisation);
   report.goal("slow gateway: refusals", slow?.refused ?? Number.NaN, "most", GOALS.slowGateway.refusals);
   for (const { name } of WEATHERS.slice(1)) {
     const refusals = sums.get(name)?.refusedPerHour ?? Number.NaN;

@@ -18,9 +18,7 @@ export async function kills(report: Report): Promise<void> {
     const strict = await simulateSeeds({ ...compared, globalTimers: true }, [11]);
     rows.push([limiter, String(sum.kills), cell(sum), cell(strict)]);
   }
-  report.title(
-    "Killed every 15 min, 3 s down, record kept; % of the quota / 429 per kill (down time included)",
-  );
+  report.title("Killed every 15 min, 3 s down, record kept; % of the quota / 429 per kill (down time included)");
   report.table(["", "kills", "the quota", "p-queue strict 60.5 s"], rows);
   report.goal(
     "kills",

@@ -18,9 +18,7 @@ export async function urgent(report: Report): Promise<void> {
   const one = await simulateSeeds({ ...scenario, reserve: 1 }, SEEDS);
   const strict = { ...scenario, client: strictQueueClient(60_500), globalTimers: true };
   const compared = await simulateSeeds(strict, [1]);
-  report.title(
-    `Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`,
-  );
+  report.title(`Urgent writes, one a minute, among polls that never stop, sliding log, ${HOURS} h; seconds waited`);
   report.table(
     ["", "mean", "p95", "max", "% of the quota", "429"],
     [
@@ -30,13 +28,7 @@ export async function urgent(report: Report): Promise<void> {
     ],
   );
   report.goal("urgent: p95", quantile(none.waitsMs, 0.95), "most", GOALS.urgent.p95Ms, " ms");
-  report.goal(
-    "urgent with a reserve: p95",
-    quantile(one.waitsMs, 0.95),
-    "most",
-    GOALS.urgent.p95WithReserveMs,
-    " ms",
-  );
+  report.goal("urgent with a reserve: p95", quantile(one.waitsMs, 0.95), "most", GOALS.urgent.p95WithReserveMs, " ms");
 }
 
 /** Somebody else begins to send on the same token after an hour. */

@@ -10,10 +10,7 @@ export interface Sum {
   readonly outcomes: readonly Outcome[];
 }
 
-export async function simulateSeeds(
-  scenario: Omit<Scenario, "seed">,
-  seeds: readonly number[],
-): Promise<Sum> {
+export async function simulateSeeds(scenario: Omit<Scenario, "seed">, seeds: readonly number[]): Promise<Sum> {
   const outcomes: Outcome[] = [];
   for (const seed of seeds) outcomes.push(await simulate({ ...scenario, seed }));
   const total = (value: (outcome: Outcome) => number) => outcomes.reduce((sum, each) => sum + value(each), 0);

@@ -115,8 +115,7 @@ function* perLife(books: Books): Generator<string> {
     const toldWithinMs = FLUSH_MS + Math.max(books.secondMs, life.lateMs);
     const surelyMs = life.how === "killed" ? life.endMs - toldWithinMs : life.endMs;
     const surely = sum(taken.filter(({ atMs }) => atMs <= surelyMs));
-    if (told < surely)
-      yield `life ${life.number} (${life.how}): ${surely} units taken, ${told} accepted or told`;
+    if (told < surely) yield `life ${life.number} (${life.how}): ${surely} units taken, ${told} accepted or told`;
     if (life.how === "failed") yield `life ${life.number} ended by itself`;
   }
 }
@@ -179,11 +178,7 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
     const taken = ledger.arrivals(id).find(({ unit }) => unit.value === steps[0]?.detail.value);
     const forMs = taken?.unit.forMs ?? null;
     const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;
-    if (
-      mustEnd &&
-      !histories.has(`${id}/restore`) &&
-      !audit.some(({ commandId }) => commandId === `${id}/restore`)
-    )
+    if (mustEnd && !histories.has(`${id}/restore`) && !audit.some(({ commandId }) => commandId === `${id}/restore`))
       yield `${id} was for a time, and nothing tells of its end`;
   }
   for (const id of writes.keys()) if (!histories.has(id)) yield `${id} was written and never accepted`;
@@ -215,8 +210,7 @@ function* tellings({ audit, results, downstream, waiting }: Books): Generator<st
       yield `${event.id} came twice with different content`;
     received.set(event.id, event);
   }
-  for (const event of results)
-    if (waiting.has(event.id) && !received.has(event.id)) received.set(event.id, event);
+  for (const event of results) if (waiting.has(event.id) && !received.has(event.id)) received.set(event.id, event);
   const heard = countBy([...received.values()], ({ data }) => key(data));
   for (const each of new Set([...audited.keys(), ...told.keys(), ...heard.keys()])) {
     const counts = [audited, told, heard].map((map) => map.get(each) ?? 0);

@@ -8,8 +8,7 @@ export function createBell() {
     until: async (holds: () => Promise<boolean>, what: string, withinMs = 60_000): Promise<void> => {
       const until = performance.now() + withinMs;
       while (!(await holds())) {
-        if (performance.now() > until)
-          throw new Error(`In ${withinMs / 1000} s it did not happen that ${what}.`);
+        if (performance.now() > until) throw new Error(`In ${withinMs / 1000} s it did not happen that ${what}.`);
         await new Promise<void>((resolve) => {
           const wake = () => {
             clearTimeout(timer);

@@ -232,10 +232,7 @@ async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
   stage.strikeNow();
   calm(stage.simulator);
   if (!stage.isAlive()) await sent.revive();
-  await stage.until(
-    async () => stage.publishers.underWay() === 0 && stage.tap.hears(),
-    "everything is published",
-  );
+  await stage.until(async () => stage.publishers.underWay() === 0 && stage.tap.hears(), "everything is published");
   await tryWhatIsMissing(stage, sent, least);
   // Something fresh gets through after all that, up to somebody who listens at the broker.
   const fresh: string[] = [];
@@ -251,11 +248,7 @@ async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
     }
     return fresh.some((id) => stage.heard.get(id) === "confirmed");
   }, "a fresh command is confirmed");
-  await stage.until(
-    () => besideTheWorker(stage.stateFolder, isSettled),
-    "every command has its end",
-    120_000,
-  );
+  await stage.until(() => besideTheWorker(stage.stateFolder, isSettled), "every command has its end", 120_000);
 }
 
 /** Longer than a value is borrowed, and than a flood takes to be told. */
@@ -344,12 +337,7 @@ function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string
 
 const isRestore = (id: string) => id.endsWith("/restore");
 
-async function report(
-  stage: Stage,
-  sent: Sent,
-  complaint: string | null,
-  startedAt: number,
-): Promise<BrokerReport> {
+async function report(stage: Stage, sent: Sent, complaint: string | null, startedAt: number): Promise<BrokerReport> {
   const { judge, ledger, lives, publishers, simulator, tap } = stage;
   const { verdict, audit, results, waiting } = await besideTheWorker(stage.stateFolder, remains);
   const violations = [
@@ -370,8 +358,7 @@ async function report(
     }),
   ];
   if (verdict.brokenAt !== null) violations.push(`the audit chain broke at ${verdict.brokenAt}`);
-  const happened = (...what: Disturbance[]) =>
-    what.reduce((sum, each) => sum + (sent.happened.get(each) ?? 0), 0);
+  const happened = (...what: Disturbance[]) => what.reduce((sum, each) => sum + (sent.happened.get(each) ?? 0), 0);
   return {
     messages: ledger.lastSerial(),
     kinds: byCount(sent.kinds),

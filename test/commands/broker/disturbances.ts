@@ -23,10 +23,7 @@ export const MOMENTS = ["write", "delivery", "acknowledgement", "read", "now"] a
 export type Moment = (typeof MOMENTS)[number];
 
 /** When what happens, in shuffled order and evenly spread. */
-export function planOf(
-  random: SeededRandom,
-  commands: number,
-): { readonly at: number; readonly what: Disturbance }[] {
+export function planOf(random: SeededRandom, commands: number): { readonly at: number; readonly what: Disturbance }[] {
   const all = Object.entries(DISTURBANCES).flatMap(([what, count]) =>
     Array.from({ length: Math.max(LEAST[what] ?? 1, Math.round((count * commands) / 20_000)) }, () => ({
       what: what as Disturbance,

@@ -33,11 +33,7 @@ export function beginLife(options: {
 }): Life {
   const child: ChildProcess = spawn(
     process.execPath,
-    [
-      join(import.meta.dirname, "worker.ts"),
-      JSON.stringify(options.configuration),
-      JSON.stringify(options.hurry),
-    ],
+    [join(import.meta.dirname, "worker.ts"), JSON.stringify(options.configuration), JSON.stringify(options.hurry)],
     { stdio: ["ignore", "pipe", "inherit"], env: { ...process.env, TOKEN: DEFAULT_TOKEN } },
   );
   const delays = monitorEventLoopDelay();

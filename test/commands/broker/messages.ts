@@ -100,15 +100,7 @@ export function createMessages(options: {
     };
   }
 
-  function bodyOf({
-    id,
-    tag,
-    value,
-    ttlMs,
-    issuedAtMs,
-    forMs,
-    expect,
-  }: Unit): Readonly<Record<string, unknown>> {
+  function bodyOf({ id, tag, value, ttlMs, issuedAtMs, forMs, expect }: Unit): Readonly<Record<string, unknown>> {
     return {
       id,
       tag,
@@ -201,13 +193,7 @@ export function createMessages(options: {
       case "malformed":
         return message(one, { kind, payload: mutate(JSON.stringify(body)) });
       case "misshapen": {
-        const wrong = pick([
-          { value: "21" },
-          { value: null },
-          { for: 3 },
-          { ttl_s: -1 },
-          { source: "other" },
-        ]);
+        const wrong = pick([{ value: "21" }, { value: null }, { for: 3 }, { ttl_s: -1 }, { source: "other" }]);
         return message(one, { kind, body: { ...body, ...wrong } });
       }
       case "oversized": {

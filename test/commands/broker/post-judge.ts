@@ -89,12 +89,10 @@ export function createPostJudge(options: {
     const limit = limits.get(tag);
     const state = states.get(tag) ?? { writtenAtMs: [], promised: null };
     states.set(tag, state);
-    if (limit === undefined || typeof value !== "number")
-      return void complain(`${tag} = ${String(value)} is not open`);
+    if (limit === undefined || typeof value !== "number") return void complain(`${tag} = ${String(value)} is not open`);
     const owner = ledger.byValue(value);
     const { promised } = state;
-    const isRestore =
-      promised?.before.includes(value) === true && (owner === undefined || writes.has(owner.unit.id));
+    const isRestore = promised?.before.includes(value) === true && (owner === undefined || writes.has(owner.unit.id));
     if (!isRestore && owner === undefined) return void complain(`${tag} = ${value} belongs to no command`);
     const id = isRestore ? `${promised.id}/restore` : (owner?.unit.id ?? "");
     const count = (writes.get(id) ?? 0) + 1;
@@ -121,11 +119,9 @@ export function createPostJudge(options: {
     if (limit.maxStep !== null && Math.abs(value - present(tag)) > limit.maxStep)
       complain(`${id} moved ${tag} from ${present(tag)} to ${value}`);
     const lastMs = state.writtenAtMs.at(-1) ?? Number.NEGATIVE_INFINITY;
-    if (now - lastMs < limit.minIntervalMs - wayMs)
-      complain(`${tag} was written again after ${now - lastMs} ms`);
+    if (now - lastMs < limit.minIntervalMs - wayMs) complain(`${tag} was written again after ${now - lastMs} ms`);
     state.writtenAtMs.push(now);
-    if (state.writtenAtMs.length > limit.maxPerDay)
-      complain(`${tag} was written more than ${limit.maxPerDay} times`);
+    if (state.writtenAtMs.length > limit.maxPerDay) complain(`${tag} was written more than ${limit.maxPerDay} times`);
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
     const held = present(tag);

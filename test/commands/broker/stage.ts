@@ -180,9 +180,7 @@ async function built(
     if (lastSerial() > ((now() - sinceMs) / 1_000) * PACE) return false;
     const handled = tap.handled();
     deafFrom = handled === null ? (deafFrom ?? lastSerial()) : null;
-    return handled === null
-      ? lastSerial() < (deafFrom ?? 0) + MOST_LOST
-      : lastSerial() < handled + MOST_AHEAD;
+    return handled === null ? lastSerial() < (deafFrom ?? 0) + MOST_LOST : lastSerial() < handled + MOST_AHEAD;
   }
 
   return {

@@ -23,9 +23,7 @@ export function carriedBy(event: Event, field: string): Carried {
     const names = variants.flatMap((variant) => {
       const after = attempt(() => write(variant));
       if (after === null) return [];
-      return [...new Set([...before.keys(), ...after.keys()])].filter(
-        (name) => before.get(name) !== after.get(name),
-      );
+      return [...new Set([...before.keys(), ...after.keys()])].filter((name) => before.get(name) !== after.get(name));
     });
     return [...new Set(names)].toSorted();
   };
@@ -65,8 +63,7 @@ function keysOf(body: unknown): readonly (readonly [string, unknown])[] {
   if (typeof body !== "object" || body === null) return [];
   const all = body as Readonly<Record<string, unknown>>;
   // The envelope of a complete event carries its data as they are.
-  if ("specversion" in all)
-    return Object.entries((all.data ?? {}) as object).map(([k, v]) => [`data.${k}`, v]);
+  if ("specversion" in all) return Object.entries((all.data ?? {}) as object).map(([k, v]) => [`data.${k}`, v]);
   return Object.entries(all);
 }
 

@@ -5,11 +5,7 @@ import { carriedBy } from "./carried.ts";
 import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
 
 /** Lists that are empty in the samples, so that no change of them can be followed. */
-const EMPTY = new Set([
-  "day-sealed.seriesWithoutLog",
-  "day-sealed.seriesRefused",
-  "configuration-changed.pending",
-]);
+const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
 describe("the table of event fields names where each field arrives", () => {
   const cases = sampleOfEveryForm().flatMap((event) =>

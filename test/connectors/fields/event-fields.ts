@@ -37,18 +37,12 @@ const SYSTEM = at(
   "code datapoints_count description discipline display_name installed_year location maintenance_notes manufacturer object_id",
   "system.code system.datapoints_count system.description system.discipline system.installed_year system.location system.maintenance_notes system.manufacturer system.name system.system_id",
 );
-const TAG = at(
-  "description display_name object_id unit",
-  "tag.description tag.name tag.tag_id tag.unit tag.unit_ucum",
-);
+const TAG = at("description display_name object_id unit", "tag.description tag.name tag.tag_id tag.unit tag.unit_ucum");
 const ALARM = at(
   "acknowledged acknowledged_at acknowledged_by acknowledged_message alarm_id alarm_source description last_active_at priority recovering_until resolved_at site trigger trigger_description trigger_enabled trigger_id triggered_at triggered_on value value_text",
   "alarm.acknowledged alarm.acknowledged_at alarm.acknowledged_by alarm.acknowledged_message alarm.alarm_id alarm.alarm_source alarm.description alarm.event_text alarm.event_value alarm.priority alarm.recovering_until alarm.resolved_at alarm.resolved_at_raw alarm.status alarm.trigger_description alarm.trigger_id alarm.trigger_name alarm.triggered_at alarm.triggered_at_offset alarm.triggered_at_raw",
 );
-const GATEWAY_STATE = at(
-  "display_name gateway_id hardware ip_address location version",
-  "gateway_state.gateway_id",
-);
+const GATEWAY_STATE = at("display_name gateway_id hardware ip_address location version", "gateway_state.gateway_id");
 
 /** The fields of every alarm event. */
 const ALARM_FACT = {

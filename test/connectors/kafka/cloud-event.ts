@@ -1,8 +1,5 @@
 /** The CloudEvent of which a record is the binary mode. */
-export function cloudEventOf(
-  headers: Readonly<Record<string, string>>,
-  value: string,
-): { readonly id: string } {
+export function cloudEventOf(headers: Readonly<Record<string, string>>, value: string): { readonly id: string } {
   const { "content-type": datacontenttype, ...attributes } = headers;
   const event = Object.fromEntries(
     Object.entries(attributes).map(([name, text]) => [

@@ -15,9 +15,7 @@ describe("a broker's code", () => {
     ["", "The broker says INVALID_RECORD."],
     [null, "The broker says INVALID_RECORD."],
   ])("about a record carries the broker's message: %s", (said, end) => {
-    expect(refusal(87, "plenum.tag", said)).toBe(
-      `Topic plenum.tag: the topic does not take such a record. ${end}`,
-    );
+    expect(refusal(87, "plenum.tag", said)).toBe(`Topic plenum.tag: the topic does not take such a record. ${end}`);
   });
 
   test("about anything but the record rejects no record", () => {

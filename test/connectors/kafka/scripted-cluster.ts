@@ -99,9 +99,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
         );
       case 3: {
         const count = body.readInt32();
-        return metadata(
-          count < 0 ? allTopics() : Array.from({ length: count }, () => body.readString(false)),
-        );
+        return metadata(count < 0 ? allTopics() : Array.from({ length: count }, () => body.readString(false)));
       }
       case 22: {
         const code = script.producerId?.() ?? 0;
@@ -178,12 +176,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
             if (answer === 0 || answer === "late") stored.push(...batch.records);
             if (answer === "late") ending = "cut";
             else if (typeof answer === "string") ending = answer;
-            return bytes(
-              int32(partition),
-              int16(typeof answer === "number" ? answer : 0),
-              int64(0n),
-              int64(-1n),
-            );
+            return bytes(int32(partition), int16(typeof answer === "number" ? answer : 0), int64(0n), int64(-1n));
           },
           false,
           false,
@@ -274,9 +267,7 @@ export async function startScriptedCluster(script: Script = {}): Promise<Scripte
 const VERSIONS: Readonly<Record<number, number>> = { 0: 3, 3: 1, 17: 1, 18: 1, 22: 0, 36: 0 };
 
 function batchOf(broker: number, topic: string, partition: number, encoded: Buffer): Batch {
-  const { firstTimestamp, producerId, producerEpoch, firstSequence, records } = readRecordsBatch(
-    Reader.from(encoded),
-  );
+  const { firstTimestamp, producerId, producerEpoch, firstSequence, records } = readRecordsBatch(Reader.from(encoded));
   return {
     broker,
     topic,

@@ -205,11 +205,7 @@ describe("what the receipt says", () => {
   test.each([
     [10, "it is larger than the topic takes (max.message.bytes)", "MESSAGE_TOO_LARGE"],
     [18, "it is larger than a segment of the topic (segment.bytes)", "RECORD_LIST_TOO_LARGE"],
-    [
-      32,
-      "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)",
-      "INVALID_TIMESTAMP",
-    ],
+    [32, "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)", "INVALID_TIMESTAMP"],
     [87, "the topic does not take such a record", "INVALID_RECORD"],
   ])("code %i rejects the one record and stores the records after it", async (code, why, name) => {
     const batch = values(3);
@@ -227,9 +223,7 @@ describe("what the receipt says", () => {
     const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
     const { rejected } = await sink.write([...values(7), large, valueEvent(8)], never());
-    expect(rejected).toMatchObject([
-      { index: 7, reason: expect.stringContaining("max_message_bytes is 2048") },
-    ]);
+    expect(rejected).toMatchObject([{ index: 7, reason: expect.stringContaining("max_message_bytes is 2048") }]);
     expect(idsOf(cluster)).toEqual([...values(7), valueEvent(8)].map(({ id }) => id));
     const sizes = cluster.batches.map(({ records }) => JSON.stringify(records).length);
     expect(cluster.batches.length).toBeGreaterThan(2);
@@ -385,9 +379,7 @@ describe("no more than it has to", () => {
     const { cluster, sink } = await setUp({ produce: () => "cut" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
-      message: expect.stringMatching(
-        /^The Kafka broker at 127\.0\.0\.1:\d+ broke the connection\.$/,
-      ) as string,
+      message: expect.stringMatching(/^The Kafka broker at 127\.0\.0\.1:\d+ broke the connection\.$/) as string,
     });
     expect(cluster.batches).toHaveLength(1);
   });
@@ -530,10 +522,7 @@ describe("who is let in", () => {
   });
 
   test("another mechanism, no password wanted, or none given: each has its own sentence", async () => {
-    const other = await setUp(
-      { sasl: { mechanism: "PLAIN", answer: () => "refused" } },
-      sasl("SCRAM-SHA-256"),
-    );
+    const other = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
     await expect(other.sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl.mechanism" });
 
     const unwanted = await setUp({}, sasl("PLAIN"));
@@ -598,9 +587,7 @@ test("a cluster on this machine cannot send us elsewhere with a readable passwor
   });
   await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
     kind: "config",
-    message: expect.stringMatching(
-      /^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/,
-    ) as string,
+    message: expect.stringMatching(/^The Kafka broker at 192\.0\.2\.1:\d+ would get our password readable/) as string,
   });
   expect(cluster.batches).toEqual([]);
 });

@@ -51,8 +51,7 @@ describe("topics of events", () => {
     fc.assert(
       fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
         const topics = createTopics("p-{source}.{site}");
-        const at = (name: string, siteid: string) =>
-          topics.of({ ...valueEvent(1), source: sourceUri(name), siteid });
+        const at = (name: string, siteid: string) => topics.of({ ...valueEvent(1), source: sourceUri(name), siteid });
         const isSame = source === otherSource && site === otherSite;
         expect(isLegal(at(source, site))).toBe(true);
         expect(at(source, site) === at(otherSource, otherSite)).toBe(isSame);

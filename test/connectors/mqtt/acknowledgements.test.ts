@@ -66,9 +66,9 @@ describe("mqtt: acknowledgements", () => {
       fc.property(fc.array(packet, { maxLength: 40 }), lengths, (sent, cut) => {
         const { answers, left } = readIn(Buffer.concat(sent.map(({ bytes }) => bytes)), cut);
         expect(answers).toEqual(sent.flatMap(({ answer }) => (answer === null ? [] : [answer])));
-        expect(
-          left.equals(Buffer.concat(sent.filter(({ answer }) => answer === null).map(({ bytes }) => bytes))),
-        ).toBe(true);
+        expect(left.equals(Buffer.concat(sent.filter(({ answer }) => answer === null).map(({ bytes }) => bytes)))).toBe(
+          true,
+        );
       }),
       { seed, numRuns: 300 },
     );

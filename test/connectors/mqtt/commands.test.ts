@@ -31,9 +31,7 @@ function ear(take: (arrival: Arrival) => Promise<void> = async () => {}): Ear {
       await take(arrival);
     },
     async until(count) {
-      await expect
-        .poll(() => arrived.length, { timeout: 10_000, interval: 10 })
-        .toBeGreaterThanOrEqual(count);
+      await expect.poll(() => arrived.length, { timeout: 10_000, interval: 10 }).toBeGreaterThanOrEqual(count);
     },
   };
 }
@@ -78,9 +76,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       });
       await listen(server.url, into, protocol);
       const operator = await operatorAt(server.url);
-      const sends = Array.from({ length: 30 }, (_, n) =>
-        operator.publish(`plenum/cmd/main/1000${n}/set`, `${n}`),
-      );
+      const sends = Array.from({ length: 30 }, (_, n) => operator.publish(`plenum/cmd/main/1000${n}/set`, `${n}`));
       await Promise.all(sends);
       await operator.publish("plenum/cmd/main/set", "{}");
       await into.until(31);
@@ -113,9 +109,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       const into = ear(async () => void turns.push(turn));
       await listen(server.url, into, protocol);
       const operator = await operatorAt(server.url);
-      await Promise.all(
-        Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)),
-      );
+      await Promise.all(Array.from({ length: 200 }, (_, n) => operator.publish("plenum/cmd/main/1/set", `${n}`)));
       await into.until(200);
       expect(new Set(turns).size).toBe(200);
     });
@@ -158,9 +152,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       const again = await startMosquitto({ port: server.port });
       onTestFinished(() => again.stop());
       const operator = await operatorAt(again.url);
-      await operator.until(
-        ({ topic, json }) => topic === "plenum/status/commands" && json.status === "online",
-      );
+      await operator.until(({ topic, json }) => topic === "plenum/status/commands" && json.status === "online");
       await operator.publish("plenum/cmd/main/1/set", "1");
       await into.until(1);
     });
@@ -304,9 +296,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     const [subscribe] = await broker.until("subscribe");
     expect(connect).toMatchObject({ clean: true });
     expect(subscribe).toMatchObject({
-      subscriptions: [
-        { topic: "plenum/cmd/+/+/set", qos: 1, ...(version === 5 ? { rh: 2, rap: true } : {}) },
-      ],
+      subscriptions: [{ topic: "plenum/cmd/+/+/set", qos: 1, ...(version === 5 ? { rh: 2, rap: true } : {}) }],
     });
     if (version === 5) expect(connect).toMatchObject({ properties: { sessionExpiryInterval: 0 } });
   });

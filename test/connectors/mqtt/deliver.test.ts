@@ -36,20 +36,17 @@ test.each([
   ["the later first", [3, 1]],
   ["the earlier first", [1, 3]],
   ["one by one backwards", [4, 3, 1]],
-])(
-  "of several failures the first event of the batch counts, whichever is told first: %s",
-  async (_, told) => {
-    const { link, answerTo } = pendingLink();
-    const receipt = deliver(link, batch, messagesOf, OPTIONS);
-    for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
-    for (const n of batch.keys()) answerTo(n).resolve();
-    // What is behind `from` is settled: with 3 in its place the event at 1 would be lost.
-    expect(await receipt).toMatchObject({
-      rejected: [],
-      kept: { from: 1, error: { message: "no answer to 1" } },
-    });
-  },
-);
+])("of several failures the first event of the batch counts, whichever is told first: %s", async (_, told) => {
+  const { link, answerTo } = pendingLink();
+  const receipt = deliver(link, batch, messagesOf, OPTIONS);
+  for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
+  for (const n of batch.keys()) answerTo(n).resolve();
+  // What is behind `from` is settled: with 3 in its place the event at 1 would be lost.
+  expect(await receipt).toMatchObject({
+    rejected: [],
+    kept: { from: 1, error: { message: "no answer to 1" } },
+  });
+});
 
 test("what is rejected before a failure is settled, and behind it offered again with the rest", async () => {
   const { link, answerTo } = pendingLink();
@@ -67,9 +64,7 @@ test("what is rejected before a failure is settled, and behind it offered again 
 describe("an abort", () => {
   const parts = ["a", "b", "c"];
   const inParts = (event: Event): readonly Message[] =>
-    messagesOf(event).flatMap((message) =>
-      parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })),
-    );
+    messagesOf(event).flatMap((message) => parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })));
 
   /** As the sink does it: what is on its way when the signal aborts ends with its reason. */
   function abortableLink(answered: (topic: string) => boolean) {

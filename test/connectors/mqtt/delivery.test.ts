@@ -45,16 +45,13 @@ function reasonFor(nth: number, reasonCode: number): Answers {
 }
 
 describe("what the broker says to a message", () => {
-  test.each([135, 144, 149, 153])(
-    "reason %i: that one is a dead letter, the others are delivered",
-    async (code) => {
-      const { broker, sink } = await setUp(reasonFor(2, code));
-      await sink.open(never());
-      const receipt = await sink.write(batch, never());
-      expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
-      expect(values(broker)).toHaveLength(batch.length);
-    },
-  );
+  test.each([135, 144, 149, 153])("reason %i: that one is a dead letter, the others are delivered", async (code) => {
+    const { broker, sink } = await setUp(reasonFor(2, code));
+    await sink.open(never());
+    const receipt = await sink.write(batch, never());
+    expect(receipt).toEqual({ rejected: [{ index: 2, reason: expect.stringContaining(String(code)) }] });
+    expect(values(broker)).toHaveLength(batch.length);
+  });
 
   test.each([128, 131, 145])("reason %i may pass: kept from there on", async (code) => {
     const { sink } = await setUp(reasonFor(2, code));
@@ -253,8 +250,7 @@ describe("limits that the broker states", () => {
     let waiting: Packet[] = [];
     let most = 0;
     const { broker, sink } = await setUp((packet) => {
-      if (packet.cmd === "connect")
-        return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
+      if (packet.cmd === "connect") return [{ ...connack(5, 0), properties: { receiveMaximum: 3 } } as Packet];
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
       waiting.push({ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 });
       most = Math.max(most, waiting.length);
@@ -328,9 +324,7 @@ describe("being let in", () => {
 
   test("a status topic that we may not write is found at once, before any event becomes a dead letter", async () => {
     const { sink } = await setUp((packet) =>
-      packet.cmd === "publish"
-        ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
-        : undefined,
+      packet.cmd === "publish" ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }] : undefined,
     );
     await expect(sink.open(never())).rejects.toBeInstanceOf(ConfigError);
   });
@@ -424,9 +418,7 @@ describe("a broker that holds acknowledgements back until we confirm the one bef
 describe("probing", () => {
   const onPublish = (reasonCode: number | null) => (packet: Packet) => {
     if (packet.cmd !== "publish") return undefined;
-    return reasonCode === null
-      ? []
-      : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
+    return reasonCode === null ? [] : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
   };
 
   test("has one message acknowledged, which nobody keeps, and leaves", async () => {

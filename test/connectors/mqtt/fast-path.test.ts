@@ -2,13 +2,7 @@ import { PassThrough } from "node:stream";
 import fc from "fast-check";
 import { type IPublishPacket, writeToStream } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import {
-  bytesIfOver,
-  bytesOf,
-  createPublisher,
-  maxBytesOf,
-  writePublish,
-} from "#connectors/mqtt/fast-path.ts";
+import { bytesIfOver, bytesOf, createPublisher, maxBytesOf, writePublish } from "#connectors/mqtt/fast-path.ts";
 import type { Message } from "#connectors/mqtt/messages.ts";
 import { seed } from "../../seed.ts";
 
@@ -58,9 +52,7 @@ const message: fc.Arbitrary<Message> = fc.record(
       { maxKeys: 4, noNullPrototype: true },
     ),
     expirySeconds: fc.integer({ min: 1, max: 2 ** 32 - 1 }),
-    correlation: fc
-      .uint8Array({ minLength: 1, maxLength: 100 })
-      .map((bytes) => Buffer.from(bytes).toString("base64")),
+    correlation: fc.uint8Array({ minLength: 1, maxLength: 100 }).map((bytes) => Buffer.from(bytes).toString("base64")),
   },
   { requiredKeys: ["topic", "payload", "retain", "contentType", "properties"] },
 );
@@ -115,9 +107,7 @@ describe("mqtt: a PUBLISH", () => {
           if (small) expect(writes.length - before).toBe(turn.length === 0 ? 0 : 1);
           expect(Buffer.concat(writes.slice(before)).equals(expected)).toBe(true);
         }
-        const whole = Buffer.concat(
-          all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))),
-        );
+        const whole = Buffer.concat(all.flatMap((turn) => turn.map((each, n) => byLibrary(each, n + 1, spoken))));
         expect(Buffer.concat(writes).equals(whole)).toBe(true);
         for (const done of taken) done(null);
       }),

@@ -49,16 +49,13 @@ export async function observe(
         };
         const timer = setTimeout(() => {
           settle();
-          reject(
-            new Error(`not heard within ${withinMs} ms; topics: ${heard.map((h) => h.topic).join(" ")}`),
-          );
+          reject(new Error(`not heard within ${withinMs} ms; topics: ${heard.map((h) => h.topic).join(" ")}`));
         }, withinMs);
         waiting.add(look);
         look();
       });
     },
-    publish: (topic, payload, publishOptions) =>
-      client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
+    publish: (topic, payload, publishOptions) => client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
     leave: () => client.endAsync(true),
   };
 }

@@ -19,11 +19,7 @@ export interface ScriptedBroker {
 /** Answers to a packet; an empty list is silence. By default everything is acknowledged. */
 export type Answers = (packet: Packet, socket: Socket) => readonly Packet[] | undefined;
 
-export async function startScriptedBroker(
-  protocolVersion: 4 | 5,
-  answers: Answers,
-  port = 0,
-): Promise<ScriptedBroker> {
+export async function startScriptedBroker(protocolVersion: 4 | 5, answers: Answers, port = 0): Promise<ScriptedBroker> {
   const came: Packet[] = [];
   const sockets = new Set<Socket>();
   const waiting = new Set<() => void>();
@@ -81,9 +77,7 @@ function usual(packet: Packet, protocolVersion: 4 | 5): readonly Packet[] {
     case "publish":
       return packet.qos === 1 ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 0 }] : [];
     case "subscribe":
-      return [
-        { cmd: "suback", messageId: packet.messageId ?? 0, granted: packet.subscriptions.map(() => 1) },
-      ];
+      return [{ cmd: "suback", messageId: packet.messageId ?? 0, granted: packet.subscriptions.map(() => 1) }];
     case "pingreq":
       return [{ cmd: "pingresp" }];
     default:

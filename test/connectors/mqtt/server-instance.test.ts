@@ -177,8 +177,7 @@ describe("the life of a broker an hour later, while our wall clock was set by te
 
   /** It has kept our session, and tells its uptime to who subscribes. */
   function answerOf(packet: Packet, uptimeS: number): readonly Packet[] | undefined {
-    if (packet.cmd === "connect")
-      return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
+    if (packet.cmd === "connect") return [{ cmd: "connack", sessionPresent: true, reasonCode: 0, returnCode: 0 }];
     if (packet.cmd !== "subscribe") return undefined;
     const uptime = {
       topic: "$SYS/broker/uptime",

@@ -77,12 +77,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
     test("keeps the last value, the alarm's state and the inventory for those who come later", async () => {
       const server = await broker();
       const sink = await openSink(server.url, { protocol });
-      const batch = [
-        valueEvent(1),
-        valueEvent(2),
-        sampleEvent("alarm-raised"),
-        sampleEvent("gateway-offline"),
-      ];
+      const batch = [valueEvent(1), valueEvent(2), sampleEvent("alarm-raised"), sampleEvent("gateway-offline")];
       await sink.write(batch, never());
       const late = await observe(server.url, "plenum/#");
       onTestFinished(() => late.leave());
@@ -129,9 +124,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
       const second = await openSink(server.url, { protocol, client_id: clientId });
       const thief = await observe(server.url, "nothing", { clientId });
       onTestFinished(() => thief.leave());
-      expect((await observer.until(({ json }) => json.reason === "connection lost")).json.status).toBe(
-        "offline",
-      );
+      expect((await observer.until(({ json }) => json.reason === "connection lost")).json.status).toBe("offline");
       await expect(second.write([valueEvent(1)], never())).rejects.toThrow("no connection");
     });
 
@@ -167,9 +160,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
       expect(values).toHaveLength(events.length + 1);
       expect(new Set(values.map(({ topic }) => topic)).size).toBe(events.length + 1);
       for (const { topic } of values) expect(topic).toMatch(/^plenum\/[^/]+\/[^/]+\/tag\/[^/]+\/value$/);
-      expect(observer.heard.map(({ json }) => json.tag).filter((id) => id !== undefined)).toHaveLength(
-        values.length,
-      );
+      expect(observer.heard.map(({ json }) => json.tag).filter((id) => id !== undefined)).toHaveLength(values.length);
     });
   });
 
@@ -335,9 +326,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
     let next = 0;
     while (next < events.length) {
       const batch = events.slice(next, next + 100);
-      const receipt = await sink
-        .write(batch, never())
-        .catch((error: unknown) => ({ kept: { from: 0, error } }));
+      const receipt = await sink.write(batch, never()).catch((error: unknown) => ({ kept: { from: 0, error } }));
       next += receipt.kept?.from ?? batch.length;
       if (receipt.kept !== undefined) await reopened(sink);
     }

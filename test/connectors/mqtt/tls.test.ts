@@ -68,11 +68,7 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
 
   test.each([
     ["has expired", () => authority.issue("old", { days: -1 }), "has expired"],
-    [
-      "is for another name",
-      () => authority.issue("other", { altName: "DNS:elsewhere.example" }),
-      "another name",
-    ],
+    ["is for another name", () => authority.issue("other", { altName: "DNS:elsewhere.example" }), "another name"],
     ["is signed by a stranger", () => createAuthority(folder, "stranger").issue("fake"), "authority"],
   ])("sends nothing to a broker whose certificate %s", async (_, issue, complaint) => {
     const { url, observer } = await brokerWith(issue());
@@ -104,10 +100,7 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
   });
 
   test("is how the example of a broker's configuration works", async () => {
-    const example = readFileSync(
-      join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"),
-      "utf8",
-    );
+    const example = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"), "utf8");
     const acl = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
     const passwords = join(folder, "example-passwords");
     writeFileSync(passwords, "");

@@ -65,11 +65,7 @@ describe("topics", () => {
     const ours = createTopics("plenum", LAYOUT, "cmd");
     expect(ours.status).toBe("plenum/status/source/%63md");
     expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
-    expect(ours.commandFilters).toEqual([
-      "plenum/cmd/%63md/+/set",
-      "plenum/cmd/%63md/set",
-      "plenum/cmd/%63md/second",
-    ]);
+    expect(ours.commandFilters).toEqual(["plenum/cmd/%63md/+/set", "plenum/cmd/%63md/set", "plenum/cmd/%63md/second"]);
     expect(ours.of(place)).toBe(topics.of(place));
   });
 
@@ -100,12 +96,7 @@ describe("topics", () => {
     for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
       expect(topics.parseCommand(`plenum/cmd/main/${segment(text)}/set`)?.tagId).toBe(text);
     }
-    for (const other of [
-      "plenum/cmd/set",
-      "plenum/cmd/a/b/c/set",
-      "plenum/cmd/main/10001/get",
-      "x/cmd/main/1/set",
-    ]) {
+    for (const other of ["plenum/cmd/set", "plenum/cmd/a/b/c/set", "plenum/cmd/main/10001/get", "x/cmd/main/1/set"]) {
       expect(topics.parseCommand(other), other).toBeNull();
     }
   });
@@ -141,12 +132,9 @@ describe("what is configured", () => {
   test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("prefix %s is fine", (prefix) => {
     expect(prefixError(prefix)).toBeNull();
   });
-  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])(
-    "prefix %j is refused",
-    (prefix) => {
-      expect(prefixError(prefix)).not.toBeNull();
-    },
-  );
+  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])("prefix %j is refused", (prefix) => {
+    expect(prefixError(prefix)).not.toBeNull();
+  });
   test.each([
     ["{prefix}/{kind}/{id}", "{aspect}"],
     ["{prefix}/{kind}/{id}/{aspect}/{id}", "twice"],

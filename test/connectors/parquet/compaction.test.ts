@@ -28,8 +28,7 @@ test("a large day becomes several files, and one that is cut off in the middle i
   const store = createS3Store(S3Config.parse(inS3(s3).s3), systemClock);
   onTestFinished(() => store.close());
   const format = createPlainFormat({ store, memory: context.memory, clock: systemClock, maxRows: 12 });
-  s3.fault = ({ method, key }) =>
-    method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null;
+  s3.fault = ({ method, key }) => (method === "PUT" && key.startsWith(`${folder}day-`) ? "cut afterwards" : null);
   await expect(format.compact(partition, never())).rejects.toThrow();
   s3.fault = () => null;
   // For a reader nothing is missing; the rows of the new file are there twice.
@@ -53,11 +52,7 @@ test("a large day becomes several files, and one that is cut off in the middle i
     try {
       s3.dump(path);
       expect(filesIn(path, "value").length).toBeGreaterThan(0);
-      return await rowsIn(
-        path,
-        "value",
-        "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS ids",
-      );
+      return await rowsIn(path, "value", "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS ids");
     } finally {
       rmSync(path, { recursive: true });
     }

@@ -133,11 +133,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
   });
 });
 
-async function expectAllOnce(
-  s3: Awaited<ReturnType<typeof startS3>>,
-  engine: Engine,
-  message: string,
-): Promise<void> {
+async function expectAllOnce(s3: Awaited<ReturnType<typeof startS3>>, engine: Engine, message: string): Promise<void> {
   const expected = engine.log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
   const rows = (await lakeOf(s3, "value")).map((row) => String(row.event_id));
   expect(rows.toSorted(), message).toEqual(expected.toSorted());
@@ -155,9 +151,7 @@ async function expectAllOnce(
 
 /** The log of its table refers to every data file, so a crash leaves no orphaned file. */
 function expectNoFileOfNobody({ objects }: Awaited<ReturnType<typeof startS3>>, message: string): void {
-  const files = [...objects.keys()].filter(
-    (key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"),
-  );
+  const files = [...objects.keys()].filter((key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"));
   const named = new Set(
     [...objects]
       .filter(([key]) => /\/_delta_log\/\d{20}\.json$/.test(key))

@@ -259,12 +259,7 @@ describe("vacuum", () => {
       clock.pass(ms);
       return time.isDue();
     };
-    expect([dueAfter(0), dueAfter(HOUR_MS - 1), dueAfter(1), dueAfter(1)]).toEqual([
-      false,
-      false,
-      true,
-      false,
-    ]);
+    expect([dueAfter(0), dueAfter(HOUR_MS - 1), dueAfter(1), dueAfter(1)]).toEqual([false, false, true, false]);
     expect([dueAfter(24 * HOUR_MS - 2), dueAfter(1)]).toEqual([false, true]);
     clock.set(365 * 24 * HOUR_MS);
     expect([time.isTrusted(), dueAfter(HOUR_MS - 1), time.isTrusted()]).toEqual([false, false, false]);

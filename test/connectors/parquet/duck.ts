@@ -27,12 +27,7 @@ export function tableIn(folder: string, table: string): string {
 }
 
 /** All rows of a table, `select` of them; none where there is no file. */
-export async function rowsIn(
-  folder: string,
-  table: string,
-  select = "*",
-  rest = "",
-): Promise<readonly SeenRow[]> {
+export async function rowsIn(folder: string, table: string, select = "*", rest = ""): Promise<readonly SeenRow[]> {
   if (filesIn(folder, table).length === 0) return [];
   return query(`SELECT ${select} FROM ${tableIn(folder, table)} ${rest}`);
 }

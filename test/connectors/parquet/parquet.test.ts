@@ -1,13 +1,4 @@
-import {
-  chmodSync,
-  existsSync,
-  globSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
@@ -128,9 +119,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
         /^value\/date=2026-11-02\/site=1\/[0-9a-f]{12}-000000000001-000000000005(-[0-9a-f]{8})?\.parquet$/,
       ),
     );
-    expect(filesIn(folder)).toContainEqual(
-      expect.stringMatching(/^worker_event\/date=2026-11-02\/site=none\/[^/]+$/),
-    );
+    expect(filesIn(folder)).toContainEqual(expect.stringMatching(/^worker_event\/date=2026-11-02\/site=none\/[^/]+$/));
 
     function row(
       tag_id: string,
@@ -147,9 +136,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
 
   test("is sorted by tag and time, in row groups whose statistics let a reader skip", async () => {
     const { engine, folder } = setUp({ table_format });
-    engine.log.push(
-      ...Array.from({ length: 25_000 }, (_, n) => valueEvent(n, `1${String(n % 50).padStart(4, "0")}`)),
-    );
+    engine.log.push(...Array.from({ length: 25_000 }, (_, n) => valueEvent(n, `1${String(n % 50).padStart(4, "0")}`)));
     await engine.finish(5_000);
     const [file = ""] = filesIn(folder, "value");
     const groups = await query(
@@ -184,12 +171,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
       ...sites.map((siteid, n) => ({ ...valueEvent(100 + n), siteid })),
     );
     await engine.finish();
-    const rows = await rowsIn(
-      folder,
-      "value",
-      "behind_gateway, site_id, site::VARCHAR AS site",
-      "ORDER BY time",
-    );
+    const rows = await rowsIn(folder, "value", "behind_gateway, site_id, site::VARCHAR AS site", "ORDER BY time");
     expect(rows.slice(0, AWKWARD_TEXTS.length).map((row) => row.behind_gateway)).toEqual(
       AWKWARD_TEXTS.map((text) => text.toWellFormed()),
     );
@@ -229,9 +211,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     const { engine, folder } = setUp({ table_format });
     engine.log.push(sampleEvent("alarm-raised"));
     await engine.finish();
-    expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([
-      { state: "active", ended_at: null },
-    ]);
+    expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([{ state: "active", ended_at: null }]);
     engine.log.push(sampleEvent("alarm-acknowledged"), sampleEvent("alarm-resolved"));
     await engine.finish();
     const [episode, ...more] = await rowsIn(folder, "alarm_episode", "state, ended_at");
@@ -314,9 +294,7 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
     expect(engine.cursor).toBe(engine.log.length);
     await engine.tick();
     const files = filesIn(folder, "value");
-    expect(files).toEqual([
-      expect.stringMatching(/^value\/date=2026-11-02\/site=1\/day-[0-9a-f]{16}\.parquet$/),
-    ]);
+    expect(files).toEqual([expect.stringMatching(/^value\/date=2026-11-02\/site=1\/day-[0-9a-f]{16}\.parquet$/)]);
     expect(await rowsIn(folder, "value", "DISTINCT event_id")).toHaveLength(42);
     expect(await rowsIn(folder, "value")).toHaveLength(42);
 
@@ -410,10 +388,7 @@ describe("a lake of before", () => {
     engine.log.push(valueEvent(1));
     await engine.finish();
     const path = join(folder, "_schemas.json");
-    writeFileSync(
-      path,
-      readFileSync(path, "utf8").replace('"latency_ms": "integer"', '"latency_ms": "text"'),
-    );
+    writeFileSync(path, readFileSync(path, "utf8").replace('"latency_ms": "integer"', '"latency_ms": "text"'));
     engine.kill();
     await expect(engine.sink.open(never())).rejects.toThrow(
       /has value\.latency_ms as text; this version writes it as integer/,
@@ -498,9 +473,7 @@ interface SeenManifest {
 }
 
 function manifestIn(folder: string): SeenManifest {
-  return JSON.parse(
-    readFileSync(join(folder, "_manifests/site=1/date=2026-11-02.json"), "utf8"),
-  ) as SeenManifest;
+  return JSON.parse(readFileSync(join(folder, "_manifests/site=1/date=2026-11-02.json"), "utf8")) as SeenManifest;
 }
 
 /** Ids of values and alarms, in the order of their events. */

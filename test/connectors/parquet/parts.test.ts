@@ -94,13 +94,7 @@ describe("columns", () => {
       ...[meter, time, position, null, position, null],
       ...[observedAt, `${meter} ${position}`],
     ];
-    for (const each of [
-      row("a", 1, 5, 9),
-      row("a", 1, 6, 1),
-      row("a", 1, 6, 3),
-      row("a", 2, 1, 1),
-      row("b", 1, 1, 7),
-    ])
+    for (const each of [row("a", 1, 5, 9), row("a", 1, 6, 1), row("a", 1, 6, 3), row("a", 2, 1, 1), row("b", 1, 1, 7)])
       columns.add(each);
     expect([...(await sortedOnce(columns))]).toEqual([2, 3, 4]);
   });
@@ -160,24 +154,14 @@ describe("a file", () => {
 describe("what a storage says", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
-    failureOfResponse(
-      { status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) },
-      config,
-      0,
-    );
+    failureOfResponse({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
 
   test.each([
     [403, "RequestTimeTooSkewed", "config", undefined, /Set the clock/],
     [403, "RequestExpired", "config", undefined, /Set the clock/],
     [404, "NoSuchBucket", "config", "s3.bucket", /answered 404 \(NoSuchBucket\): there is no bucket lake/],
     [400, "InvalidBucketName", "config", "s3.bucket", /there is no bucket lake/],
-    [
-      401,
-      "",
-      "config",
-      "s3.access_key_id",
-      /^https:\/\/s3\.example answered 401: it does not accept the keys/,
-    ],
+    [401, "", "config", "s3.access_key_id", /^https:\/\/s3\.example answered 401: it does not accept the keys/],
     [400, "ExpiredToken", "config", "s3.access_key_id", /does not accept the keys/],
     [300, "", "config", "s3.region", /is elsewhere/],
     [307, "", "config", "s3.region", /is elsewhere/],
@@ -246,19 +230,9 @@ describe("configuration", () => {
       expect(complaint({ folder, ...more }), JSON.stringify(more)).toBe("");
     for (const more of [{ max_rows: 0 }, { max_rows: 1_000_001 }, { max_age: "999ms" }, { max_age: "25h" }])
       expect(complaint({ folder, ...more }), JSON.stringify(more)).not.toBe("");
-    for (const more of [
-      { timeout: "1s" },
-      { timeout: "2m" },
-      { prefix: "x".repeat(512) },
-      { region: "x".repeat(64) },
-    ])
+    for (const more of [{ timeout: "1s" }, { timeout: "2m" }, { prefix: "x".repeat(512) }, { region: "x".repeat(64) }])
       expect(s3(more), JSON.stringify(more)).toBe("");
-    for (const more of [
-      { timeout: "999ms" },
-      { timeout: "121s" },
-      { prefix: "x".repeat(513) },
-      { region: "" },
-    ])
+    for (const more of [{ timeout: "999ms" }, { timeout: "121s" }, { prefix: "x".repeat(513) }, { region: "" }])
       expect(s3(more), JSON.stringify(more)).not.toBe("");
   });
 
@@ -279,8 +253,7 @@ describe("configuration", () => {
   });
 
   test("of two sinks that would write the same tables is noticed", () => {
-    const shared = (one: object, other: object) =>
-      parquet.shared(ParquetConfig.parse(one), ParquetConfig.parse(other));
+    const shared = (one: object, other: object) => parquet.shared(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
     expect(shared({ folder: "/lake" }, place({}))).toBeNull();
@@ -393,10 +366,7 @@ describe("a lake in memory", () => {
   test("a finalized day lists each earlier revision once, the newest first, after repeated finalization", async () => {
     const { store, format, clock } = await lake();
     const seal = (revision: number) =>
-      finalizeDay(
-        { site: "1", day: "2026-11-02", revision, account: {} },
-        { store, format, clock, signal: never() },
-      );
+      finalizeDay({ site: "1", day: "2026-11-02", revision, account: {} }, { store, format, clock, signal: never() });
     for (const revision of [1, 2, 2, 3, 3]) await seal(revision);
     const manifest = JSON.parse(store.text("_manifests/site=1/date=2026-11-02.json"));
     expect(manifest).toMatchObject({ revision: 3, site: "1", date: "2026-11-02", tables: {} });

@@ -206,9 +206,7 @@ function refusalOf(request: IncomingMessage, body: Buffer, nowMs: number): [stat
   const text = ["AWS4-HMAC-SHA256", stamp, scope, createHash("sha256").update(canonical).digest("hex")];
   const hmac = (key: string | Buffer, data: string) => createHmac("sha256", key).update(data).digest();
   const key = hmac(hmac(hmac(hmac(`AWS4${KEYS.secret}`, day), region), "s3"), "aws4_request");
-  return hmac(key, text.join("\n")).toString("hex") === signature
-    ? [200, ""]
-    : [403, "SignatureDoesNotMatch"];
+  return hmac(key, text.join("\n")).toString("hex") === signature ? [200, ""] : [403, "SignatureDoesNotMatch"];
 }
 
 function listing(objects: ReadonlyMap<string, Buffer>, query: URLSearchParams): string {

@@ -29,8 +29,7 @@ describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
     const store = await setUp();
     for (const key of AWKWARD) await store.put(key, bytes(`1 ${key}`), never());
     for (const key of AWKWARD) await store.put(key, bytes(`2 ${key}`), never());
-    for (const key of AWKWARD)
-      expect(Buffer.from((await store.get(key, never())) ?? []).toString()).toBe(`2 ${key}`);
+    for (const key of AWKWARD) expect(Buffer.from((await store.get(key, never())) ?? []).toString()).toBe(`2 ${key}`);
     expect(await store.get("a/nothing", never())).toBeNull();
     await store.remove("a/100%.txt", never());
     await store.remove("a/100%.txt", never());
@@ -39,9 +38,7 @@ describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
 
   test("are put where nothing is by one of two who try at once", async () => {
     const store = await setUp();
-    const tries = ["one", "two", "three"].map((text) =>
-      store.putIfAbsent("log/0.json", bytes(text), never()),
-    );
+    const tries = ["one", "two", "three"].map((text) => store.putIfAbsent("log/0.json", bytes(text), never()));
     const done = await Promise.all(tries);
     expect(done.filter(Boolean)).toHaveLength(1);
     const won = ["one", "two", "three"][done.indexOf(true)];
@@ -52,13 +49,7 @@ describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
   test("are listed by the beginning of their keys, in the order of bytes, over many pages", async () => {
     const store = await setUp();
     expect(await store.list("a/", never())).toEqual([]);
-    const keys = [
-      ...AWKWARD,
-      ...Array.from({ length: 20 }, (_, n) => `a/${n}`),
-      "a/\u{1f321}",
-      "a/\uff21",
-      "ab",
-    ];
+    const keys = [...AWKWARD, ...Array.from({ length: 20 }, (_, n) => `a/${n}`), "a/\u{1f321}", "a/\uff21", "ab"];
     for (const key of keys) await store.put(key, bytes(key), never());
     const sorted = keys.toSorted((a, b) => Buffer.compare(bytes(a), bytes(b)));
     const listed = await store.list("a/", never());
@@ -112,9 +103,7 @@ describe("a folder", () => {
   });
 
   test("never leads out of itself", async () => {
-    await expect(createFolderStore(folder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(
-      /leads out/,
-    );
+    await expect(createFolderStore(folder(), 0o640).put("../x", bytes("x"), never())).rejects.toThrow(/leads out/);
   });
 
   test.each([
@@ -175,11 +164,7 @@ describe("S3", () => {
     [{ status: 404, code: "NoSuchBucket" }, "config", /there is no bucket lake\. Create it/],
     [{ status: 403, code: "InvalidAccessKeyId" }, "config", /does not accept the keys/],
     [{ status: 403, code: "SignatureDoesNotMatch" }, "config", /does not accept the keys/],
-    [
-      { status: 403, code: "AccessDenied" },
-      "config",
-      /may not do this in the bucket lake\. They need s3:PutObject/,
-    ],
+    [{ status: 403, code: "AccessDenied" }, "config", /may not do this in the bucket lake\. They need s3:PutObject/],
     [{ status: 301, code: "PermanentRedirect" }, "config", /elsewhere\. Check s3\.region/],
     [{ status: 400, code: "AuthorizationHeaderMalformed" }, "config", /elsewhere\. Check s3\.region/],
     [{ status: 503, code: "SlowDown", headers: { "retry-after": "7" } }, "throttled", /asks us to wait/],
@@ -210,9 +195,7 @@ describe("S3", () => {
     await s3Store(s3).probe(never());
     process.env.PLENUM_TEST_S3_WRONG = "wrong";
     const wrong = { env: "PLENUM_TEST_S3_WRONG" };
-    await expect(s3Store(s3, { secret_access_key: wrong }).probe(never())).rejects.toThrow(
-      /SignatureDoesNotMatch/,
-    );
+    await expect(s3Store(s3, { secret_access_key: wrong }).probe(never())).rejects.toThrow(/SignatureDoesNotMatch/);
     await expect(s3Store(s3, { bucket: "other" }).probe(never())).rejects.toThrow(/no bucket other/);
     await expect(s3Store(s3, { bucket: "other" }).get("a", never())).rejects.toThrow(/no bucket other/);
     await expect(s3Store(s3, { region: "us-west-2" }).probe(never())).rejects.toThrow(/s3\.region|elsewhere/);
@@ -233,12 +216,7 @@ describe("S3", () => {
   });
 
   test.each([
-    [
-      "a list",
-      (store: ObjectStore) => store.list("a", never()),
-      200,
-      /more than 8 MiB to a list.*s3\.endpoint/s,
-    ],
+    ["a list", (store: ObjectStore) => store.list("a", never()), 200, /more than 8 MiB to a list.*s3\.endpoint/s],
     ["a probe", (store: ObjectStore) => (store as S3Store).probe(never()), 200, /more than 8 MiB to a list/],
     ["a refusal", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
     ["a refused put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 403, /\(AccessDenied\)/],
@@ -268,9 +246,7 @@ describe("S3", () => {
     expect(large.equals((await store.get("large", never())) ?? Buffer.alloc(0))).toBe(true);
 
     const keys = Array.from({ length: 1_000 }, (_, n) => `${"\u{1f321}".repeat(255)}${n}`);
-    const contents = keys.map(
-      (key) => `<Contents><Key>${encodeURIComponent(key)}</Key><Size>1</Size></Contents>`,
-    );
+    const contents = keys.map((key) => `<Contents><Key>${encodeURIComponent(key)}</Key><Size>1</Size></Contents>`);
     const page = await startAnswering((response) => response.end(contents.join("\n")));
     expect((await s3Store(page).list("", never())).map(({ key }) => key)).toEqual(keys);
   });
@@ -283,12 +259,10 @@ describe("S3", () => {
     expect(parse({ endpoint: "http://s3.example", allow_plain_http: true }).success).toBe(true);
     expect(parse({ endpoint: "https://:secret@s3.example" }).success).toBe(false);
     expect(parse({ endpoint: "https://s3.example/?X-Amz-Credential=key" }).success).toBe(false);
-    expect(parse({ endpoint: "https://key:secret@s3.example" }).error?.message).toContain(
-      "Leave the keys out",
+    expect(parse({ endpoint: "https://key:secret@s3.example" }).error?.message).toContain("Leave the keys out");
+    expect(parse({ endpoint: "https://s3.example", path_style: false, bucket: "a.b" }).error?.message).toContain(
+      "path_style",
     );
-    expect(
-      parse({ endpoint: "https://s3.example", path_style: false, bucket: "a.b" }).error?.message,
-    ).toContain("path_style");
   });
 });
 

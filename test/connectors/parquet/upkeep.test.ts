@@ -65,8 +65,7 @@ async function live(engine: Engine, from: number, to: number, each: () => void =
 
 const filesOf = (folder: string, table: string, site: string) =>
   filesIn(folder, table).filter(
-    (file) =>
-      file.includes(`/date=${DAY}/site=${site}/`) || file.startsWith(`${table}/date=${DAY}/site=${site}/`),
+    (file) => file.includes(`/date=${DAY}/site=${site}/`) || file.startsWith(`${table}/date=${DAY}/site=${site}/`),
   );
 
 const counted = async (folder: string, table: string) =>
@@ -106,9 +105,7 @@ describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
     expect(await counted(closed, "value")).toEqual({ rows: 2 * STEPS, events: 2 * STEPS });
     expect(await counted(closed, "worker_event")).toEqual({ rows: STEPS, events: STEPS });
     for (const site of ["1", "none"]) {
-      const manifest = JSON.parse(
-        readFileSync(join(closed, `_manifests/site=${site}/date=${DAY}.json`), "utf8"),
-      );
+      const manifest = JSON.parse(readFileSync(join(closed, `_manifests/site=${site}/date=${DAY}.json`), "utf8"));
       expect(manifest).toMatchObject({
         date: DAY,
         complete: false,
@@ -206,8 +203,8 @@ test("a lake of before: no partition of 1970, and alarms without a time keep the
   mkdirSync(join(folder, "alarm_episode/date=1970-01-01"));
   renameSync(undated, join(folder, "alarm_episode/date=1970-01-01/site=1"));
   mkdirSync(join(folder, "value/date=1970-01-01/site=none"), { recursive: true });
-  const [empty = ""] = readdirSync(join(folder, "value"), { recursive: true, encoding: "utf8" }).filter(
-    (name) => name.endsWith("empty.parquet"),
+  const [empty = ""] = readdirSync(join(folder, "value"), { recursive: true, encoding: "utf8" }).filter((name) =>
+    name.endsWith("empty.parquet"),
   );
   cpSync(join(folder, "value", empty), join(folder, "value/date=1970-01-01/site=none/empty.parquet"));
   rmSync(join(folder, "command"), { recursive: true });
@@ -216,13 +213,9 @@ test("a lake of before: no partition of 1970, and alarms without a time keep the
   const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
   expect(names.filter((name) => name.includes("1970") && name.endsWith(".parquet"))).toEqual([]);
   expect(
-    await query(
-      `SELECT count(*)::INTEGER AS rows, any_value(date) AS date FROM ${tableIn(folder, "alarm_episode")}`,
-    ),
+    await query(`SELECT count(*)::INTEGER AS rows, any_value(date) AS date FROM ${tableIn(folder, "alarm_episode")}`),
   ).toEqual([{ rows: 1, date: null }]);
   for (const table of ["value", "command"]) {
-    expect(await query(`SELECT count(*)::INTEGER AS rows FROM ${tableIn(folder, table)}`)).toEqual([
-      { rows: 0 },
-    ]);
+    expect(await query(`SELECT count(*)::INTEGER AS rows FROM ${tableIn(folder, table)}`)).toEqual([{ rows: 0 }]);
   }
 });

@@ -12,12 +12,7 @@ function complaints(config: object): readonly string[] {
 describe("the address of a database", () => {
   test.each([
     ["postgresql://plenum@db.example.com/buildings", "db.example.com", 5432, "verify-full"],
-    [
-      "postgres://plenum@db.example.com:6432/buildings?sslmode=require",
-      "db.example.com",
-      6432,
-      "verify-full",
-    ],
+    ["postgres://plenum@db.example.com:6432/buildings?sslmode=require", "db.example.com", 6432, "verify-full"],
     ["postgresql://plenum@[::1]:5433/buildings?sslmode=disable", "::1", 5433, "disable"],
     ["postgresql://plenum@%2Fvar%2Frun%2Fpostgresql/buildings", "/var/run/postgresql", 5432, "disable"],
   ])("%s", (url, host, port, sslmode) => {
@@ -41,10 +36,7 @@ describe("the address of a database", () => {
   });
 
   test.each([
-    [
-      "mysql://u@h/d",
-      "url: Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.",
-    ],
+    ["mysql://u@h/d", "url: Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings."],
     ["postgresql://u:secret@h/d", "url: Leave the password out of the address; use the option password."],
     ["postgresql://h/d", "url: The address names no user: postgresql://plenum@…."],
     ["postgresql://u@h", "url: The address names no database: …/buildings."],
@@ -74,11 +66,7 @@ describe("the address of a database", () => {
 
   test("words of libpq are mapped, or refused with the reason", () => {
     const modeOf = (sslmode: string) => addressOf(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
-    expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual([
-      "verify-full",
-      "verify-full",
-      "verify-full",
-    ]);
+    expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual(["verify-full", "verify-full", "verify-full"]);
     expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
       "sslmode: sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
     ]);

@@ -15,10 +15,7 @@ import { createDatabase, type Database, offered, write } from "./rig.ts";
 const HOUR_MS = 3_600_000;
 
 /** An event of history with so many points, an hour apart, from 2020 on. */
-function longHistory(
-  points: number,
-  value: (n: number) => number | null = (n) => n / 4,
-): Event<"tag-history"> {
+function longHistory(points: number, value: (n: number) => number | null = (n) => n / 4): Event<"tag-history"> {
   const event = sampleEvent("tag-history", {}, points);
   const first = Date.parse("2020-01-01T00:00:00Z");
   return {
@@ -105,9 +102,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     );
     const some = fc.oneof(
       fc.array(row, { minLength: 1, maxLength: 40 }),
-      fc
-        .tuple(row, fc.integer({ min: 1, max: 9 }))
-        .map(([one, times]) => Array.from({ length: times }, () => one)),
+      fc.tuple(row, fc.integer({ min: 1, max: 9 })).map(([one, times]) => Array.from({ length: times }, () => one)),
     );
     await fc.assert(
       fc.asyncProperty(some, async (told) => {
@@ -170,8 +165,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
         committedAt: [committedAt],
         again: false,
       });
-    const now = async () =>
-      (await database.ask("select value_number, position::int from plenum.history")).flat();
+    const now = async () => (await database.ask("select value_number, position::int from plenum.history")).flat();
     await told(1, "2026-11-02T08:00:00Z", 70);
     await told(2, "2026-11-02T07:00:00Z", 90);
     expect(await now(), "older, by a worker that lost its state").toEqual([1, 70]);
@@ -192,8 +186,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
 
   test("an episode is closed once, and an older word that comes late does not open it", async () => {
     const { database, sink } = await opened();
-    const state = async () =>
-      (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
+    const state = async () => (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
     await write(sink, [sampleEvent("alarm-raised")], 1);
     expect(await state()).toEqual(["active", null]);
     await write(sink, [sampleEvent("alarm-resolved")], 9);
@@ -244,9 +237,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     ).toEqual({ rejected: [] });
     const expected = 'a\ufffdb \ufffd \\u0000 "\u{1f321}"';
     expect(
-      await database.ask(
-        "select description, before ->> 'description' from plenum.alarm order by event desc",
-      ),
+      await database.ask("select description, before ->> 'description' from plenum.alarm order by event desc"),
     ).toEqual([
       [expected, null],
       [expected, expected],
@@ -278,9 +269,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     );
     const { rejected } = await write(sink, values);
     expect(rejected.map(({ index }) => index)).toEqual([17, 18, 99]);
-    expect(rejected[0]?.reason).toMatch(
-      /violates check constraint "plausible" \(23514, constraint plausible\)\.$/,
-    );
+    expect(rejected[0]?.reason).toMatch(/violates check constraint "plausible" \(23514, constraint plausible\)\.$/);
     expect(rejected[0]?.reason, "no whole rows").not.toContain("Failing row");
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
   });
@@ -292,9 +281,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     const receipt: Receipt = await write(sink, values);
     const from = receipt.kept?.from ?? 0;
     expect(from).toBeGreaterThan(50);
-    expect(receipt.rejected.map(({ index }) => index)).toEqual(
-      Array.from({ length: from - 1 }, (_, n) => n + 1),
-    );
+    expect(receipt.rejected.map(({ index }) => index)).toEqual(Array.from({ length: from - 1 }, (_, n) => n + 1));
     expect(receipt.kept?.error).toMatchObject({ kind: "retryable" });
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
@@ -302,15 +289,11 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
   test("a batch is in the tables whole or not at all", async () => {
     const { database, sink } = await opened();
     await database.ask("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
-    await expect(
-      write(sink, [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")]),
-    ).rejects.toMatchObject({
+    await expect(write(sink, [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")])).rejects.toMatchObject({
       kind: "config",
     });
     expect(
-      await database.ask(
-        "select (select count(*) from plenum.value)::int, (select count(*) from plenum.history)::int",
-      ),
+      await database.ask("select (select count(*) from plenum.value)::int, (select count(*) from plenum.history)::int"),
     ).toEqual([[0, 0]]);
   });
 });

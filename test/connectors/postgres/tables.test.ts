@@ -23,10 +23,7 @@ describe.skipIf(absent("postgres"))("the tables in PostgreSQL", () => {
   }
 
   /** Error of a sink that opens now. */
-  async function trouble(
-    database: Database,
-    options: Readonly<Record<string, unknown>> = {},
-  ): Promise<string> {
+  async function trouble(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const sink = database.sink(options);
     onTestFinished(() => sink.close());
     return sink.open(never()).then(
@@ -85,18 +82,14 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
         }
       }),
     );
-    expect(
-      await database.ask("select source, count(*)::int from plenum.value group by 1 order by 1"),
-    ).toEqual([
+    expect(await database.ask("select source, count(*)::int from plenum.value group by 1 order by 1")).toEqual([
       ["w0", 21],
       ["w1", 21],
     ]);
-    expect(await database.ask("select source, count(*)::int from plenum.site group by 1 order by 1")).toEqual(
-      [
-        ["w0", 1],
-        ["w1", 1],
-      ],
-    );
+    expect(await database.ask("select source, count(*)::int from plenum.site group by 1 order by 1")).toEqual([
+      ["w0", 1],
+      ["w1", 1],
+    ]);
   });
 
   test("a column of a later version is added, and what is there keeps null in it", async () => {
@@ -113,10 +106,7 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     const later = database.sink();
     onTestFinished(() => later.close());
     await write(later, [valueEvent(2)], 5);
-    expect(await database.ask("select latency_ms::int from plenum.value order by time")).toEqual([
-      [null],
-      [80],
-    ]);
+    expect(await database.ask("select latency_ms::int from plenum.value order by time")).toEqual([[null], [80]]);
     expect(await database.ask("select version from plenum.schema_version order by 1")).toEqual([[1], [2]]);
   });
 
@@ -153,36 +143,33 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     ],
   ];
 
-  test.each(CHANGES)(
-    "%s is told with what to do, when the sink opens and when it is open",
-    async (_, change, said) => {
-      const database = await made();
-      const sink = database.sink();
-      onTestFinished(() => sink.close());
-      await write(sink, [sampleEvent("alarm-raised")]);
-      await database.ask(change);
-      expect(await trouble(database)).toBe(said);
-      // An open sink notices by the server's refusal; no event is at fault.
-      const written = await write(
-        sink,
-        [
-          {
-            ...valueEvent(1, "10042", true),
-            data: {
-              ...valueEvent(1, "10042", true).data,
-              tag: { id: "1", displayName: "x", description: null, unit: "kilowatt" },
-            },
+  test.each(CHANGES)("%s is told with what to do, when the sink opens and when it is open", async (_, change, said) => {
+    const database = await made();
+    const sink = database.sink();
+    onTestFinished(() => sink.close());
+    await write(sink, [sampleEvent("alarm-raised")]);
+    await database.ask(change);
+    expect(await trouble(database)).toBe(said);
+    // An open sink notices by the server's refusal; no event is at fault.
+    const written = await write(
+      sink,
+      [
+        {
+          ...valueEvent(1, "10042", true),
+          data: {
+            ...valueEvent(1, "10042", true).data,
+            tag: { id: "1", displayName: "x", description: null, unit: "kilowatt" },
           },
-          sampleEvent("alarm-resolved"),
-        ],
-        5,
-      ).then(
-        (receipt) => receipt,
-        (error: unknown) => `config: ${sentence(error)}`,
-      );
-      expect(written).toBe(said);
-    },
-  );
+        },
+        sampleEvent("alarm-resolved"),
+      ],
+      5,
+    ).then(
+      (receipt) => receipt,
+      (error: unknown) => `config: ${sentence(error)}`,
+    );
+    expect(written).toBe(said);
+  });
 
   test("columns and tables of others are left alone", async () => {
     const database = await made();
@@ -223,10 +210,7 @@ describe("statements", () => {
   });
 
   test("quotes in comments and names are no end of them", () => {
-    const text = createTable(
-      { ...VALUE_TABLE, name: 'a"b', about: "it's" },
-      { schema: "s", timescale: false },
-    );
+    const text = createTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });
 });

@@ -38,10 +38,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   }
 
   /** Error of open and probe; both are the same. */
-  async function opening(
-    database: Database,
-    options: Readonly<Record<string, unknown>> = {},
-  ): Promise<string> {
+  async function opening(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
     const sink = database.sink(options);
     onTestFinished(() => sink.close());
     const said = await troubleOf(sink.open(never()));
@@ -52,9 +49,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   /** A role that logs in with a password. */
   async function role(database: Database, grants = ""): Promise<string> {
     const name = `${database.name}_role`;
-    await database.ask(
-      `create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`,
-    );
+    await database.ask(`create role ${name} login password '${PASSWORD}'; ${grants.replaceAll("{role}", name)}`);
     return name;
   }
 
@@ -92,15 +87,11 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(
       "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
     );
-    expect(await troubleOf(sink.open(never()))).toMatch(
-      /^config: .* does not give us the right: permission denied/,
-    );
+    expect(await troubleOf(sink.open(never()))).toMatch(/^config: .* does not give us the right: permission denied/);
     const owner = database.sink();
     await owner.open(never());
     await owner.close();
-    await database.ask(
-      `grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`,
-    );
+    await database.ask(`grant usage on schema plenum to ${user}; grant select on plenum.schema_version to ${user}`);
     expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toMatch(
       /^config: The role may not write into plenum\.\w+\. Have its owner run: grant select, insert, update on all tables in schema plenum to that role\.$/,
     );
@@ -176,9 +167,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
       .toEqual([[1]]);
   }
 
-  async function opened(
-    options: Readonly<Record<string, unknown>> = {},
-  ): Promise<{ database: Database; sink: Sink }> {
+  async function opened(options: Readonly<Record<string, unknown>> = {}): Promise<{ database: Database; sink: Sink }> {
     const database = await createDatabase(server);
     const sink = database.sink(options);
     onTestFinished(() => sink.close());
@@ -263,9 +252,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   test("another life is one in which commits may be missing", async () => {
     const strict = await startPostgres();
     onTestFinished(() => strict.stop());
-    const sinks = await Promise.all(
-      [server, strict].map(async (each) => (await createDatabase(each)).sink()),
-    );
+    const sinks = await Promise.all([server, strict].map(async (each) => (await createDatabase(each)).sink()));
     onTestFinished(async () => {
       for (const sink of sinks) await sink.close();
     });
@@ -316,10 +303,7 @@ describe("what the server says", () => {
       "53200",
       "retryable: The database server at db:5432 has used up its resources: words (53200). Look into its log; the events wait.",
     ],
-    [
-      "57P03",
-      "retryable: The database server at db:5432 is starting, stopping or recovering: words (57P03).",
-    ],
+    ["57P03", "retryable: The database server at db:5432 is starting, stopping or recovering: words (57P03)."],
     ["57P01", "retryable: The database server at db:5432 ends the connection: words (57P01)."],
     ["40P01", "retryable: The database server at db:5432 had somebody else in the way: words (40P01)."],
     [

@@ -69,9 +69,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
   test("history_current has the last word on each bucket, and history has all of them", async () => {
     const [[all] = []] = await database.ask("select count(*)::int from plenum.history");
     expect(all).toBe(4);
-    expect(
-      await database.ask("select value_number, revision > 0 from plenum.history_current order by time"),
-    ).toEqual([
+    expect(await database.ask("select value_number, revision > 0 from plenum.history_current order by time")).toEqual([
       [20.7, true],
       [null, false],
       [21, false],
@@ -94,9 +92,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
 
   test("history_named has each bucket once, with the names of its time", async () => {
     expect(
-      await database.ask(
-        "select value_number, tag_name, site_name from plenum.history_named order by time limit 1",
-      ),
+      await database.ask("select value_number, tag_name, site_name from plenum.history_named order by time limit 1"),
     ).toEqual([[20.7, "VS1-GT11", "Kvarnholmen 4"]]);
   });
 

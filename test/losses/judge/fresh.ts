@@ -39,11 +39,7 @@ export async function noAgeIsFlattered(stage: Stage, far: FarEnd): Promise<reado
         `${what} of ${entry.name} is ${Math.round(seconds)} s at ${clockTime(nowMs)}, and really ${Math.round(realMs / 1_000)} s`,
       );
     };
-    claim(
-      "the gauge",
-      gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`),
-      SLACK_MS,
-    );
+    claim("the gauge", gauge(metrics, "plenum_freshness_achieved_seconds", `class="${entry.name}"`), SLACK_MS);
     const shown = source?.plan?.classes.find(({ name }) => name === entry.name);
     claim("the status", shown?.measuredSeconds, PLAN_SLACK_MS);
   }

@@ -51,10 +51,7 @@ export function nothingIsInvented(stage: Stage, far: FarEnd): readonly string[] 
     const fromMs = Math.min(...times);
     const toMs = bucketOf(res, stage.world.timeZone, Math.max(...times)).endMs;
     const truth = new Map(
-      available(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [
-        each.startMs,
-        each.value,
-      ]),
+      available(stage, { tagId, resolution: res, fromMs, toMs, order: null }).map((each) => [each.startMs, each.value]),
     );
     const invented = times.filter((atMs) => !truth.has(atMs));
     // Late samples change a bucket; only what is followed is read again, for a day and once a day.

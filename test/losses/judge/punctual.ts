@@ -76,12 +76,7 @@ export function nobodyElseIsLate(stage: Stage, far: FarEnd, untilMs: number): re
 }
 
 /** When a first request for this tag and others was refused, which took its time: only from there on slots are counted. */
-function knownRefusedMs(
-  requests: readonly LoggedRequest[],
-  id: string,
-  fromMs: number,
-  toMs: number,
-): number {
+function knownRefusedMs(requests: readonly LoggedRequest[], id: string, fromMs: number, toMs: number): number {
   const refused = requests.find(
     ({ atMs, endpoint, errorStatus, query }) =>
       endpoint === "read" && errorStatus !== null && atMs > fromMs && atMs <= toMs && query.includes(id),
@@ -93,12 +88,7 @@ function knownRefusedMs(
  * A slot is 3 s, or longer while a limit that is not ours refuses: then the worker slows down, and comes back by a
  * request a minute every ten minutes.
  */
-function slowestSlotMs(
-  requests: readonly LoggedRequest[],
-  fromMs: number,
-  toMs: number,
-  slotMs: number,
-): number {
+function slowestSlotMs(requests: readonly LoggedRequest[], fromMs: number, toMs: number, slotMs: number): number {
   const isSlowed = requests.some(
     ({ atMs, errorStatus }) => errorStatus === 429 && atMs <= toMs && atMs > toMs - SLOWED_MS,
   );
@@ -117,8 +107,7 @@ function undisturbed(stage: Stage, siteId: number, id: string, untilMs: number):
         const isRested = trouble.refusesTags?.has(id) === true;
         // What lists did not show comes back with the next listing, every 10 minutes here.
         const isListed = trouble.concerns.kind !== "site" && trouble.hidesTags?.has(id) === true;
-        const isLongRefused =
-          trouble.refusesToken === true && lastedMs(stage, "refusesToken", toMs) > LONG_MS;
+        const isLongRefused = trouble.refusesToken === true && lastedMs(stage, "refusesToken", toMs) > LONG_MS;
         // Where nobody says how long, the wait doubles: it is at most as long as all that went before.
         const waitMs = trouble.isMaintenance === true ? lastedMs(stage, "isMaintenance", toMs) + LOOK_MS : 0;
         const recoveryMs = isListed ? LISTED_MS : isLongRefused ? LONG_REFUSED_MS : RECOVERY_MS;
@@ -221,9 +210,7 @@ export function whatReturnsIsReadAgain(stage: Stage, far: FarEnd, untilMs: numbe
     });
     return silent.length === 0
       ? []
-      : [
-          `${silent.length} tags of site ${concerns.siteId} are not read again, back since ${clockTime(toMs)}`,
-        ];
+      : [`${silent.length} tags of site ${concerns.siteId} are not read again, back since ${clockTime(toMs)}`];
   });
 }
 

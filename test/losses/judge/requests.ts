@@ -45,9 +45,7 @@ export function nothingIsFlooded({ virtual, troubles, starts }: Stage): readonly
       );
       const { count, atMs } = most(timesOf(inside), MINUTE_MS);
       // Whoever starts finds out anew.
-      const begun = starts.filter(
-        (startMs) => startMs <= atMs && startMs > atMs - MINUTE_MS - WHILE_MS,
-      ).length;
+      const begun = starts.filter((startMs) => startMs <= atMs && startMs > atMs - MINUTE_MS - WHILE_MS).length;
       return count <= DEAD_PER_MINUTE * (1 + begun)
         ? []
         : [`${count} requests to ${endpoint} in a minute at ${clockTime(atMs)}, though ${trouble.name}`];
@@ -71,9 +69,9 @@ const ME_SLACK = 3;
 export function theTokenIsAskedSparingly({ virtual, starts, troubles }: Stage): readonly string[] {
   // Where the service seems to be away, or is, it is probed with the same question; that is not about a refusal.
   const away = troubles.filter(({ trouble }) => trouble.seemsAway === true);
-  const asked = timesOf(
-    virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me"),
-  ).filter((atMs) => !away.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS));
+  const asked = timesOf(virtual.simulator.truth.requests().filter(({ endpoint }) => endpoint === "me")).filter(
+    (atMs) => !away.some(({ fromMs, toMs }) => atMs >= fromMs && atMs <= toMs + MINUTE_MS),
+  );
   const begun = most(starts, ME_SPAN_MS).count;
   const { count, atMs } = most(asked, ME_SPAN_MS);
   const limit = ME_SPAN_MS / MINUTE_MS + ME_PER_START * begun + ME_SLACK;
@@ -88,9 +86,7 @@ export async function nobodyIsCondemned(stage: Stage): Promise<readonly string[]
   const innocent = [...held.keys()].filter((id) => !refused.has(id));
   if (innocent.length === 0) return [];
   const why = held.get(innocent[0] ?? "")?.reason;
-  return [
-    `${innocent.length} tags set aside that were never refused by themselves, as ${innocent[0]}: ${why}`,
-  ];
+  return [`${innocent.length} tags set aside that were never refused by themselves, as ${innocent[0]}: ${why}`];
 }
 
 /** Rule 4, at the end: everything was given back, so nobody is set aside. */

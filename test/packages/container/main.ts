@@ -44,23 +44,14 @@ function missing(): readonly string[] {
 async function main(): Promise<void> {
   const lacks = missing();
   if (lacks.length > 0) {
-    say(
-      `The container was not built: it needs ${lacks.join(", ")} (apt-get install -y buildah debootstrap).`,
-    );
+    say(`The container was not built: it needs ${lacks.join(", ")} (apt-get install -y buildah debootstrap).`);
     process.exitCode = 1;
     return;
   }
   const kept = process.argv[2];
   const work = kept ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
   const image = "localhost/plenum";
-  const storage = [
-    "--root",
-    join(work, "storage"),
-    "--runroot",
-    join(work, "run"),
-    "--storage-driver",
-    "vfs",
-  ];
+  const storage = ["--root", join(work, "storage"), "--runroot", join(work, "run"), "--storage-driver", "vfs"];
   const buildah = (...args: readonly string[]) =>
     execFileSync("buildah", [...storage, ...args], { encoding: "utf8" }).trim();
   let container: string | null = null;
@@ -98,8 +89,7 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
     await answers(`http://127.0.0.1:${port}/healthz`, worker);
     check("/healthz answers", true);
     const status = readFileSync(`/proc/${inside.pidOf(worker)}/status`, "utf8");
-    const line = (name: string) =>
-      new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1]?.split(/\s+/) ?? [];
+    const line = (name: string) => new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1]?.split(/\s+/) ?? [];
     check(
       "all its user ids are 10001",
       line("Uid").every((id) => id === String(UID)),
@@ -111,21 +101,11 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
     const health = inside.run(config.Healthcheck.Test.slice(1));
     check("its health check says well", health.status === 0, health.stderr);
     const version = inside.run(["node", "program/main.js", "--version"]);
-    check(
-      "its version names the commit",
-      version.stdout.trim().endsWith(`+${head.slice(0, 12)}`),
-      version.stdout,
-    );
+    check("its version names the commit", version.stdout.trim().endsWith(`+${head.slice(0, 12)}`), version.stdout);
     const written = inside.run(["sh", "-c", "touch /app/x || touch /x || touch /etc/plenum/x"]);
-    check(
-      "nothing can be written beside the state",
-      written.status !== 0 && /Read-only/.test(written.stderr),
-    );
+    check("nothing can be written beside the state", written.status !== 0 && /Read-only/.test(written.stderr));
     const compiled = readdirSync(join(root, "app/.cache/plenum"));
-    check(
-      "compiled code is there for its user",
-      compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true,
-    );
+    check("compiled code is there for its user", compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true);
     const begin = performance.now();
     inside.signal(worker, "SIGTERM");
     const code = await new Promise<number | null>((resolve) => worker.once("exit", resolve));

@@ -65,8 +65,7 @@ async function main(): Promise<void> {
     await tryService(booted, service.url);
     say("All is as it should be.");
   } catch (error) {
-    if (booted !== null)
-      process.stderr.write(booted.run("journalctl -u plenum --no-pager | tail -30").stdout);
+    if (booted !== null) process.stderr.write(booted.run("journalctl -u plenum --no-pager | tail -30").stdout);
     throw error;
   } finally {
     await booted?.end();
@@ -76,8 +75,7 @@ async function main(): Promise<void> {
 }
 
 async function unpackedRelease(work: string): Promise<string> {
-  const git = (...args: readonly string[]) =>
-    execFileSync("git", args, { cwd: ROOT, encoding: "utf8" }).trim();
+  const git = (...args: readonly string[]) => execFileSync("git", args, { cwd: ROOT, encoding: "utf8" }).trim();
   const commit = `${git("rev-parse", "HEAD")}${git("status", "--porcelain") === "" ? "" : ".dirty"}`;
   const target = join(work, "dist");
   await release({ root: ROOT, target, commit, seconds: Number(git("show", "-s", "--format=%ct", "HEAD")) });
@@ -193,10 +191,7 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   const inside = `nsenter -t ${pid} -m setpriv --reuid=plenum --regid=plenum --clear-groups sh -c`;
   for (const place of ["/opt/plenum/x", "/etc/plenum/x", "/var/lib/x", "/usr/local/x"])
     check(`it cannot write ${place}`, run(`${inside} 'touch ${place}'`).status !== 0);
-  check(
-    "it can write its state",
-    run(`${inside} 'touch /var/lib/plenum/x && rm /var/lib/plenum/x'`).status === 0,
-  );
+  check("it can write its state", run(`${inside} 'touch /var/lib/plenum/x && rm /var/lib/plenum/x'`).status === 0);
   check("others cannot look at its state", must("stat -c '%a %U' /var/lib/plenum").trim() === "700 plenum");
 
   must("sed -i 's/every: 15m/every: 5m/' /etc/plenum/plenum.yaml && systemctl reload plenum");
@@ -220,9 +215,7 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   check("and it is not tried again", of("NRestarts") === "0" && of("SubState") === "failed");
 
   must("/opt/plenum/packages/systemd/install --uninstall --purge");
-  const left = run(
-    "ls -d /opt/plenum* /etc/plenum /var/lib/plenum /etc/systemd/system/plenum.service; id plenum",
-  );
+  const left = run("ls -d /opt/plenum* /etc/plenum /var/lib/plenum /etc/systemd/system/plenum.service; id plenum");
   check("nothing of it is left when it is taken away", left.stdout === "", left.stdout);
 }
 

@@ -84,8 +84,7 @@ function regions(file: string): ReadonlyMap<Region, readonly number[]> {
   const tables = new Set(used.map(({ pageno }) => Number(pageno)).filter((page) => !indexes.has(page)));
   const found = new Map<Region, number[]>([["header", [0]]]);
   for (let page = 1; page <= bytes.length / pageBytes; page += 1) {
-    const map =
-      2 + Math.floor((page - 2) / (Math.floor(pageBytes / 5) + 1)) * (Math.floor(pageBytes / 5) + 1);
+    const map = 2 + Math.floor((page - 2) / (Math.floor(pageBytes / 5) + 1)) * (Math.floor(pageBytes / 5) + 1);
     const region = indexes.has(page) ? "index" : tables.has(page) ? "table" : map === page ? "other" : "free";
     found.set(region, [...(found.get(region) ?? []), (page - 1) * pageBytes]);
   }
@@ -159,16 +158,13 @@ async function judge(folder: string, state: State, n: number, log: Log): Promise
       const lost = (takenOver?.match(/(?:are|,|and) (\d+) (?:events of|dead|marks)/g) ?? [])
         .map((text) => Number(/\d+/.exec(text)?.[0]))
         .reduce((sum, each) => sum + each, 0);
-      const letters = (await store.outbox.deadLetters(undefined, 1_000)).filter(
-        (letter) => letter.event === null,
-      );
+      const letters = (await store.outbox.deadLetters(undefined, 1_000)).filter((letter) => letter.event === null);
       counted = Math.max(counted, rows + lost + letters.length);
     });
   }
   for (const [sink, outstanding] of state.outstanding) {
     const ids = got.get(sink) ?? new Set();
-    for (const { id } of fresh)
-      if (!ids.has(id)) broken.push(`${sink} did not get ${id}, committed afterwards`);
+    for (const { id } of fresh) if (!ids.has(id)) broken.push(`${sink} did not get ${id}, committed afterwards`);
     const missing = [...outstanding].filter((id) => !ids.has(id));
     if (missing.length > counted)
       broken.push(`${sink} did not get ${missing.length} events, ${counted} were counted: ${missing[0]}`);

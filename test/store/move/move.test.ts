@@ -27,388 +27,379 @@ const clock: Clock = { ...systemClock, now: CLOCK.now };
 const log = createLog({ level: "silent" });
 const SINKS = ["ahead", "behind"];
 
-describe.skipIf(absent("postgres"))(
-  "a state moves from a folder into a database",
-  { timeout: 120_000 },
-  () => {
-    let server: RealServer;
-    let sample: string;
-    let furnished: TwoSources;
-    let folder: string;
-    let schema: string;
-    let schemas = 0;
+describe.skipIf(absent("postgres"))("a state moves from a folder into a database", { timeout: 120_000 }, () => {
+  let server: RealServer;
+  let sample: string;
+  let furnished: TwoSources;
+  let folder: string;
+  let schema: string;
+  let schemas = 0;
 
-    beforeAll(async () => {
-      server = await startPostgres();
-      sample = mkdtempSync(join(tmpdir(), "plenum-move-"));
-      furnished = await furnishTwo(sample);
-    }, 120_000);
-    afterAll(async () => {
-      rmSync(sample, { recursive: true, force: true });
-      await server.stop();
+  beforeAll(async () => {
+    server = await startPostgres();
+    sample = mkdtempSync(join(tmpdir(), "plenum-move-"));
+    furnished = await furnishTwo(sample);
+  }, 120_000);
+  afterAll(async () => {
+    rmSync(sample, { recursive: true, force: true });
+    await server.stop();
+  });
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), "plenum-moved-"));
+    cpSync(sample, folder, { recursive: true });
+    schemas += 1;
+    schema = `moved${schemas}`;
+    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  });
+
+  async function open(port = server.port, named = schema): Promise<StateDatabase> {
+    const url = `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`;
+    const database = await openStateDatabase({
+      config: PostgresState.parse({ url, schema: named }),
+      ...{ clock, log, migrate: true, isPatient: true },
     });
-    beforeEach(() => {
-      folder = mkdtempSync(join(tmpdir(), "plenum-moved-"));
-      cpSync(sample, folder, { recursive: true });
-      schemas += 1;
-      schema = `moved${schemas}`;
-      onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    onTestFinished(() => database.close());
+    return database;
+  }
+
+  async function move(options: Partial<MoveOptions> = {}): Promise<Moved> {
+    return moveState({
+      folder,
+      database: options.database ?? (await open()),
+      sources: ["main", "annex"],
+      fleetDocuments: new Map(),
+      closing: () => null,
+      clock: CLOCK,
+      log,
+      ...options,
     });
+  }
 
-    async function open(port = server.port, named = schema): Promise<StateDatabase> {
-      const url = `postgresql://postgres@127.0.0.1:${port}/postgres?sslmode=disable`;
-      const database = await openStateDatabase({
-        config: PostgresState.parse({ url, schema: named }),
-        ...{ clock, log, migrate: true, isPatient: true },
-      });
-      onTestFinished(() => database.close());
-      return database;
+  async function shard(source: string, database?: StateDatabase): Promise<Store> {
+    const store = await openShard(database ?? (await open()), { source, as: { epoch: 0 }, clock, log });
+    onTestFinished(() => store.close());
+    return store;
+  }
+
+  /** Ids of what a sink is offered, in order; settled as it comes. */
+  async function drained({ outbox }: Store, sink: string): Promise<readonly string[]> {
+    const ids: string[] = [];
+    for (;;) {
+      const offer = await outbox.next(sink, 7);
+      const last = offer.events.at(-1);
+      if (last === undefined) return ids;
+      ids.push(...offer.events.map(({ event }) => event.id));
+      await outbox.settle(sink, { again: offer.again, through: last.position, rejected: [] });
     }
+  }
 
-    async function move(options: Partial<MoveOptions> = {}): Promise<Moved> {
-      return moveState({
-        folder,
-        database: options.database ?? (await open()),
-        sources: ["main", "annex"],
-        fleetDocuments: new Map(),
-        closing: () => null,
-        clock: CLOCK,
-        log,
-        ...options,
-      });
-    }
-
-    async function shard(source: string, database?: StateDatabase): Promise<Store> {
-      const store = await openShard(database ?? (await open()), { source, as: { epoch: 0 }, clock, log });
-      onTestFinished(() => store.close());
-      return store;
-    }
-
-    /** Ids of what a sink is offered, in order; settled as it comes. */
-    async function drained({ outbox }: Store, sink: string): Promise<readonly string[]> {
-      const ids: string[] = [];
-      for (;;) {
-        const offer = await outbox.next(sink, 7);
-        const last = offer.events.at(-1);
-        if (last === undefined) return ids;
-        ids.push(...offer.events.map(({ event }) => event.id));
-        await outbox.settle(sink, { again: offer.again, through: last.position, rejected: [] });
-      }
-    }
-
-    /** All that every sink still gets is what it had not got, once, at the source whose it is. */
-    async function expectDelivered(): Promise<void> {
-      for (const source of ["main", "annex"]) {
-        const store = await shard(source);
-        for (const sink of SINKS) {
-          const got = await drained(store, sink);
-          expect([sink, source, got.toSorted()]).toEqual([
-            sink,
-            source,
-            [...(furnished.bySource.get(sink)?.get(source) ?? [])].toSorted(),
-          ]);
-        }
-      }
-    }
-
-    async function documentsOf(source: string): Promise<Record<string, Record<string, unknown>>> {
+  /** All that every sink still gets is what it had not got, once, at the source whose it is. */
+  async function expectDelivered(): Promise<void> {
+    for (const source of ["main", "annex"]) {
       const store = await shard(source);
-      const sets = [...Object.keys(OWN), "tag/main", "value/main", "tag/annex", "alarm/sold"];
-      const found = await Promise.all(sets.map(async (set) => [set, await store.documents(set)] as const));
-      return Object.fromEntries(
-        found
-          .filter(([, documents]) => documents.size > 0)
-          .map(([set, all]) => [set, Object.fromEntries(all)]),
+      for (const sink of SINKS) {
+        const got = await drained(store, sink);
+        expect([sink, source, got.toSorted()]).toEqual([
+          sink,
+          source,
+          [...(furnished.bySource.get(sink)?.get(source) ?? [])].toSorted(),
+        ]);
+      }
+    }
+  }
+
+  async function documentsOf(source: string): Promise<Record<string, Record<string, unknown>>> {
+    const store = await shard(source);
+    const sets = [...Object.keys(OWN), "tag/main", "value/main", "tag/annex", "alarm/sold"];
+    const found = await Promise.all(sets.map(async (set) => [set, await store.documents(set)] as const));
+    return Object.fromEntries(
+      found.filter(([, documents]) => documents.size > 0).map(([set, all]) => [set, Object.fromEntries(all)]),
+    );
+  }
+
+  test("each source gets its own documents, and shared ones by the rule of their set", async () => {
+    const moved = await move();
+    expect(moved).toMatchObject({
+      wasThere: false,
+      sources: ["main", "annex", "sold", "spare"],
+      leftBehind: [],
+    });
+    const own = (set: string, ...keys: readonly string[]) =>
+      Object.fromEntries(keys.map((key) => [key, OWN[set]?.[key]]));
+    const both = {
+      "command-armed": own("command-armed", "writing"),
+      "command-audit": own("command-audit", "size"),
+      "sink-ended-at": own("sink-ended-at", "gone"),
+      "sink-life": own("sink-life", "behind"),
+      snapshot: own("snapshot", "behind"),
+    };
+    const minutes = own("plot-own", "minutes");
+    const annex = await documentsOf("annex");
+    expect(annex).toEqual({
+      ...both,
+      command: own("command", "open", "over"),
+      "command-wear": own("command-wear", "annex/20001"),
+      "command-wear-rehearsal": own("command-wear-rehearsal", "annex/20001"),
+      "command-restore": own("command-restore", "annex/20001"),
+      silence: own("silence", "all", "one"),
+      "plot-own": {
+        ...minutes,
+        raised: { through: 40, alarms: [expect.objectContaining({ source: "annex", count: 1 })] },
+        refused: { annex: [expect.objectContaining({ what: "values" })] },
+      },
+      "memory/pages": own("memory/pages", "a2", "a3", "storm"),
+      "tag/annex": { 20001: { name: "Annex" } },
+    });
+    expect(await documentsOf("main")).toEqual({
+      ...both,
+      // A source that is no longer configured.
+      command: own("command", "over", "foreign"),
+      "command-wear": own("command-wear", "main/10042"),
+      "command-not-restored": own("command-not-restored", "main/10042"),
+      silence: own("silence", "all"),
+      "plot-own": {
+        ...minutes,
+        raised: { through: 40, alarms: [expect.objectContaining({ source: "main", count: 2 })] },
+      },
+      "memory/pages": own("memory/pages", "a1", "storm"),
+      "memory/lake": own("memory/lake", "life"),
+      "tag/main": Object.fromEntries(furnished.documents.get("tag/main") ?? []),
+      "value/main": Object.fromEntries(furnished.documents.get("value/main") ?? []),
+    });
+    expect(await documentsOf("sold")).toEqual({ "alarm/sold": { 1: { name: expect.any(String) } } });
+  });
+
+  test("every sink gets undelivered events once, at their source; positions continue", async () => {
+    await move();
+    await expectDelivered();
+    for (const source of ["main", "annex"]) {
+      const store = await shard(source);
+      expect((await store.commit({ events: [valueEvent(9_000)] })).lastPosition).toBe(furnished.end + 1);
+    }
+  });
+
+  test("moves dead letters, gaps, age marks, the quota and reasons of ended sinks", async () => {
+    await move();
+    const [main, annex] = [await shard("main"), await shard("annex")];
+    for (const [sink, letters] of furnished.letters) {
+      const found = await main.outbox.deadLetters(sink);
+      expect(new Set(found.map(({ event }) => event?.id))).toEqual(letters);
+      expect(await annex.outbox.deadLetters(sink)).toEqual([]);
+    }
+    expect([await main.outbox.gaps(), await annex.outbox.gaps()]).toEqual([
+      [expect.objectContaining({ sink: "behind", count: 3 })],
+      [],
+    ]);
+    const before = await looking();
+    for (const store of [main, annex]) {
+      const lag = await store.outbox.lag();
+      const was = await before.outbox.lag();
+      expect(lag.map(({ sink, position, ended }) => ({ sink, position, ended }))).toEqual(
+        was.map(({ sink, position, ended }) => ({ sink, position, ended })),
       );
     }
-
-    test("each source gets its own documents, and shared ones by the rule of their set", async () => {
-      const moved = await move();
-      expect(moved).toMatchObject({
-        wasThere: false,
-        sources: ["main", "annex", "sold", "spare"],
-        leftBehind: [],
-      });
-      const own = (set: string, ...keys: readonly string[]) =>
-        Object.fromEntries(keys.map((key) => [key, OWN[set]?.[key]]));
-      const both = {
-        "command-armed": own("command-armed", "writing"),
-        "command-audit": own("command-audit", "size"),
-        "sink-ended-at": own("sink-ended-at", "gone"),
-        "sink-life": own("sink-life", "behind"),
-        snapshot: own("snapshot", "behind"),
-      };
-      const minutes = own("plot-own", "minutes");
-      const annex = await documentsOf("annex");
-      expect(annex).toEqual({
-        ...both,
-        command: own("command", "open", "over"),
-        "command-wear": own("command-wear", "annex/20001"),
-        "command-wear-rehearsal": own("command-wear-rehearsal", "annex/20001"),
-        "command-restore": own("command-restore", "annex/20001"),
-        silence: own("silence", "all", "one"),
-        "plot-own": {
-          ...minutes,
-          raised: { through: 40, alarms: [expect.objectContaining({ source: "annex", count: 1 })] },
-          refused: { annex: [expect.objectContaining({ what: "values" })] },
-        },
-        "memory/pages": own("memory/pages", "a2", "a3", "storm"),
-        "tag/annex": { 20001: { name: "Annex" } },
-      });
-      expect(await documentsOf("main")).toEqual({
-        ...both,
-        // A source that is no longer configured.
-        command: own("command", "over", "foreign"),
-        "command-wear": own("command-wear", "main/10042"),
-        "command-not-restored": own("command-not-restored", "main/10042"),
-        silence: own("silence", "all"),
-        "plot-own": {
-          ...minutes,
-          raised: { through: 40, alarms: [expect.objectContaining({ source: "main", count: 2 })] },
-        },
-        "memory/pages": own("memory/pages", "a1", "storm"),
-        "memory/lake": own("memory/lake", "life"),
-        "tag/main": Object.fromEntries(furnished.documents.get("tag/main") ?? []),
-        "value/main": Object.fromEntries(furnished.documents.get("value/main") ?? []),
-      });
-      expect(await documentsOf("sold")).toEqual({ "alarm/sold": { 1: { name: expect.any(String) } } });
+    // In the database's time; the folder had its own clock.
+    const shiftMs = async (bucket: string) => {
+      const [slot] = await annex.quotaStore.load(bucket);
+      expect([slot?.id, (slot?.countedByMs ?? 0) - (slot?.sentAtMs ?? 0)]).toEqual([9, expect.closeTo(0.875, 2)]);
+      return (slot?.sentAtMs ?? 0) - CLOCK.now();
+    };
+    for (const bucket of ["annex/values", "annex/lists"])
+      expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
+    expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({
+      wallMs: CLOCK.now(),
+      sinceBootMs: 1234.5,
     });
+    expect(await main.quotaStore.load("main")).toHaveLength(3);
+    const hold = await main.quotaStore.loadHold("main");
+    expect((hold?.untilMs ?? 0) - (hold?.saidAtMs ?? 0)).toBeCloseTo(30_000, 0);
+    // An event that is older than its bound by what the folder ran goes; one of now stays.
+    const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };
+    expect((await annex.outbox.prune(bounds)).removed).toBe(0);
+  });
 
-    test("every sink gets undelivered events once, at their source; positions continue", async () => {
-      await move();
-      await expectDelivered();
-      for (const source of ["main", "annex"]) {
-        const store = await shard(source);
-        expect((await store.commit({ events: [valueEvent(9_000)] })).lastPosition).toBe(furnished.end + 1);
-      }
+  /** The folder's state as it lies there, after the move too. */
+  async function looking(): Promise<Store> {
+    const store = await openStore({ folder, clock: CLOCK, readOnly: true });
+    onTestFinished(() => store.close());
+    return store;
+  }
+
+  test("sequence numbers continue with one source, and start in new epochs with several", async () => {
+    const countOf = async (store: Store) => (await store.outbox.next("behind", 1)).counted;
+    const before = await countOf(await looking());
+    await move({ sources: ["main"] });
+    expect(await countOf(await shard("main"))).toEqual(before);
+    rmSync(join(folder, MOVED_FILE));
+    schema = `${schema}b`;
+    await move();
+    const [main, annex] = [await countOf(await shard("main")), await countOf(await shard("annex"))];
+    expect([main?.number, annex?.number]).toEqual([0, 0]);
+    expect(new Set([before?.epoch, main?.epoch, annex?.epoch]).size).toBe(3);
+  });
+
+  test("each source gets the complete log of records and continues it by itself", async () => {
+    const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({
+      name,
+      source,
+      sequence,
+      body,
     });
-
-    test("moves dead letters, gaps, age marks, the quota and reasons of ended sinks", async () => {
-      await move();
-      const [main, annex] = [await shard("main"), await shard("annex")];
-      for (const [sink, letters] of furnished.letters) {
-        const found = await main.outbox.deadLetters(sink);
-        expect(new Set(found.map(({ event }) => event?.id))).toEqual(letters);
-        expect(await annex.outbox.deadLetters(sink)).toEqual([]);
-      }
-      expect([await main.outbox.gaps(), await annex.outbox.gaps()]).toEqual([
-        [expect.objectContaining({ sink: "behind", count: 3 })],
-        [],
+    await move({ closing });
+    for (const source of ["main", "annex"]) {
+      const records = await (await shard(source)).records("audit", 0, 100);
+      const last = furnished.records.at(-1);
+      expect(records.map(({ body }) => body)).toEqual([
+        ...furnished.records,
+        { name: "audit", source, sequence: furnished.records.length, body: last },
       ]);
-      const before = await looking();
-      for (const store of [main, annex]) {
-        const lag = await store.outbox.lag();
-        const was = await before.outbox.lag();
-        expect(lag.map(({ sink, position, ended }) => ({ sink, position, ended }))).toEqual(
-          was.map(({ sink, position, ended }) => ({ sink, position, ended })),
-        );
-      }
-      // In the database's time; the folder had its own clock.
-      const shiftMs = async (bucket: string) => {
-        const [slot] = await annex.quotaStore.load(bucket);
-        expect([slot?.id, (slot?.countedByMs ?? 0) - (slot?.sentAtMs ?? 0)]).toEqual([
-          9,
-          expect.closeTo(0.875, 2),
-        ]);
-        return (slot?.sentAtMs ?? 0) - CLOCK.now();
-      };
-      for (const bucket of ["annex/values", "annex/lists"])
-        expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
-      expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({
-        wallMs: CLOCK.now(),
-        sinceBootMs: 1234.5,
-      });
-      expect(await main.quotaStore.load("main")).toHaveLength(3);
-      const hold = await main.quotaStore.loadHold("main");
-      expect((hold?.untilMs ?? 0) - (hold?.saidAtMs ?? 0)).toBeCloseTo(30_000, 0);
-      // An event that is older than its bound by what the folder ran goes; one of now stays.
-      const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };
-      expect((await annex.outbox.prune(bounds)).removed).toBe(0);
-    });
-
-    /** The folder's state as it lies there, after the move too. */
-    async function looking(): Promise<Store> {
-      const store = await openStore({ folder, clock: CLOCK, readOnly: true });
-      onTestFinished(() => store.close());
-      return store;
     }
+  });
 
-    test("sequence numbers continue with one source, and start in new epochs with several", async () => {
-      const countOf = async (store: Store) => (await store.outbox.next("behind", 1)).counted;
-      const before = await countOf(await looking());
-      await move({ sources: ["main"] });
-      expect(await countOf(await shard("main"))).toEqual(before);
-      rmSync(join(folder, MOVED_FILE));
-      schema = `${schema}b`;
-      await move();
-      const [main, annex] = [await countOf(await shard("main")), await countOf(await shard("annex"))];
-      expect([main?.number, annex?.number]).toEqual([0, 0]);
-      expect(new Set([before?.epoch, main?.epoch, annex?.epoch]).size).toBe(3);
-    });
-
-    test("each source gets the complete log of records and continues it by itself", async () => {
-      const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({
-        name,
-        source,
-        sequence,
-        body,
+  test("a separately stored head of the audit log is found at each source, and each continues after it", async () => {
+    let head = CHAIN_START;
+    const store = await openStore({ folder, clock: CLOCK });
+    const records = ["accepted", "sending", "confirmed"].map((step) => {
+      const record = chain(head, {
+        at: "2026-11-02T07:00:00.000Z",
+        commandId: "set-1",
+        step,
+        detail: { step },
       });
-      await move({ closing });
-      for (const source of ["main", "annex"]) {
-        const records = await (await shard(source)).records("audit", 0, 100);
-        const last = furnished.records.at(-1);
-        expect(records.map(({ body }) => body)).toEqual([
-          ...furnished.records,
-          { name: "audit", source, sequence: furnished.records.length, body: last },
-        ]);
-      }
+      head = record.hash;
+      return { log: "audit", body: record };
     });
+    const raw = openDatabase(join(folder, "plenum.db"));
+    raw.exec("delete from record");
+    raw.close();
+    await store.commit({ records });
+    await store.close();
+    await move({ closing: closingOf(folder, "the database") });
+    const heads = new Set<string>();
+    for (const source of ["main", "annex"]) {
+      const verdict = await verifyAudit(await shard(source), { records: 3, head });
+      expect(verdict).toMatchObject({ records: 4, hasExpected: true, brokenAt: null });
+      heads.add(verdict.head);
+    }
+    expect(heads.size).toBe(2);
+  });
 
-    test("a separately stored head of the audit log is found at each source, and each continues after it", async () => {
-      let head = CHAIN_START;
-      const store = await openStore({ folder, clock: CLOCK });
-      const records = ["accepted", "sending", "confirmed"].map((step) => {
-        const record = chain(head, {
-          at: "2026-11-02T07:00:00.000Z",
-          commandId: "set-1",
-          step,
-          detail: { step },
-        });
-        head = record.hash;
-        return { log: "audit", body: record };
-      });
-      const raw = openDatabase(join(folder, "plenum.db"));
-      raw.exec("delete from record");
-      raw.close();
-      await store.commit({ records });
-      await store.close();
-      await move({ closing: closingOf(folder, "the database") });
-      const heads = new Set<string>();
-      for (const source of ["main", "annex"]) {
-        const verdict = await verifyAudit(await shard(source), { records: 3, head });
-        expect(verdict).toMatchObject({ records: 4, hasExpected: true, brokenAt: null });
-        heads.add(verdict.head);
-      }
-      expect(heads.size).toBe(2);
-    });
+  test("a second run reports the move, and no worker starts with the folder", async () => {
+    await move();
+    expect(await move()).toMatchObject({ wasThere: true, movedAt: "2026-11-02T08:00:00.000Z" });
+    await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
+      /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema moved\d+ at 2026-11-02T08:00:00\.000Z\.$/,
+    );
+    await expect(openStore({ folder, clock: CLOCK, lock: false })).rejects.toThrow("was moved to");
+    // A restored older backup is refused too.
+    cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
+    await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
+    const elsewhere = await open(server.port, `${schema}_other`);
+    await expect(move({ database: elsewhere })).rejects.toThrow("was moved to");
+  });
 
-    test("a second run reports the move, and no worker starts with the folder", async () => {
-      await move();
-      expect(await move()).toMatchObject({ wasThere: true, movedAt: "2026-11-02T08:00:00.000Z" });
-      await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
-        /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema moved\d+ at 2026-11-02T08:00:00\.000Z\.$/,
-      );
-      await expect(openStore({ folder, clock: CLOCK, lock: false })).rejects.toThrow("was moved to");
-      // A restored older backup is refused too.
-      cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
-      await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
-      const elsewhere = await open(server.port, `${schema}_other`);
-      await expect(move({ database: elsewhere })).rejects.toThrow("was moved to");
-    });
-
-    test("an interrupted run moves nothing; the next run moves all of it", async () => {
-      const way = await startCuttingWay(server.port);
-      onTestFinished(() => way.close());
-      // A name of the same length, so that the measured run sends as many bytes as the others.
-      const whole = await open(way.port, schema.replace("moved", "timed"));
-      way.cutAfter(Number.POSITIVE_INFINITY);
-      await move({ database: whole });
-      rmSync(join(folder, MOVED_FILE));
-      const bytes = way.bytesToCommit();
-      for (let n = 0; n < 6; n += 1) {
-        const database = await open(way.port);
-        // Below 1, so that the commit itself never passes.
-        const at = Math.floor((((seed * (n + 1) * 7919) % 10_007) / 10_007) * bytes);
-        way.cutAfter(at);
-        await expect(move({ database }), `cut after ${at} of ${bytes} bytes; ${replay}`).rejects.toThrow();
-        await database.close();
-        const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
-        expect(rows.rows, replay).toEqual([[0]]);
-      }
-      // A worker may start again, unless the connection was cut when the commit may have happened.
-      if (existsSync(join(folder, MOVED_FILE))) {
-        await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
-          "it is not known yet whether the move was committed",
-        );
-      } else await (await openStore({ folder, clock: CLOCK })).close();
-      expect(await move()).toMatchObject({ wasThere: false });
-      await expectDelivered();
-    });
-
-    test("the next run finds out about a commit without a reply, and no worker starts meanwhile", async () => {
-      const way = await startCuttingWay(server.port);
-      onTestFinished(() => way.close());
+  test("an interrupted run moves nothing; the next run moves all of it", async () => {
+    const way = await startCuttingWay(server.port);
+    onTestFinished(() => way.close());
+    // A name of the same length, so that the measured run sends as many bytes as the others.
+    const whole = await open(way.port, schema.replace("moved", "timed"));
+    way.cutAfter(Number.POSITIVE_INFINITY);
+    await move({ database: whole });
+    rmSync(join(folder, MOVED_FILE));
+    const bytes = way.bytesToCommit();
+    for (let n = 0; n < 6; n += 1) {
       const database = await open(way.port);
-      way.cutAtCommit();
-      await expect(move({ database })).rejects.toThrow();
-      expect(JSON.parse(readFileSync(join(folder, MOVED_FILE), "utf8"))).toMatchObject({ movedAt: null });
+      // Below 1, so that the commit itself never passes.
+      const at = Math.floor((((seed * (n + 1) * 7919) % 10_007) / 10_007) * bytes);
+      way.cutAfter(at);
+      await expect(move({ database }), `cut after ${at} of ${bytes} bytes; ${replay}`).rejects.toThrow();
+      await database.close();
+      const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
+      expect(rows.rows, replay).toEqual([[0]]);
+    }
+    // A worker may start again, unless the connection was cut when the commit may have happened.
+    if (existsSync(join(folder, MOVED_FILE))) {
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
         "it is not known yet whether the move was committed",
       );
-      const again = await open();
-      // The way is another one, the database the same.
-      await expect(move({ database: again })).rejects.toThrow("is being moved to");
-      expect(await move({ database: { ...again, name: database.name } })).toMatchObject({ wasThere: true });
-      await expectDelivered();
-    });
+    } else await (await openStore({ folder, clock: CLOCK })).close();
+    expect(await move()).toMatchObject({ wasThere: false });
+    await expectDelivered();
+  });
 
-    test("refuses sources that the database has already, and changes nothing", async () => {
-      const database = await open();
-      await database.query(`insert into ${schema}.source (name) values ('annex')`);
-      const annex = await shard("annex", database);
-      await annex.commit({ documents: [{ set: "tag/annex", put: [["1", {}]] }] });
-      await expect(move({ database })).rejects.toThrow("holds another state of the source annex already");
-      expect((await database.query(`select name from ${schema}.source`)).rows).toEqual([["annex"]]);
-      await (await openStore({ folder, clock: CLOCK })).close();
-    });
+  test("the next run finds out about a commit without a reply, and no worker starts meanwhile", async () => {
+    const way = await startCuttingWay(server.port);
+    onTestFinished(() => way.close());
+    const database = await open(way.port);
+    way.cutAtCommit();
+    await expect(move({ database })).rejects.toThrow();
+    expect(JSON.parse(readFileSync(join(folder, MOVED_FILE), "utf8"))).toMatchObject({ movedAt: null });
+    await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
+      "it is not known yet whether the move was committed",
+    );
+    const again = await open();
+    // The way is another one, the database the same.
+    await expect(move({ database: again })).rejects.toThrow("is being moved to");
+    expect(await move({ database: { ...again, name: database.name } })).toMatchObject({ wasThere: true });
+    await expectDelivered();
+  });
 
-    test("refuses a folder in use, without a state, or with a damaged one", async () => {
-      const worker = await openStore({ folder, clock: CLOCK });
-      await expect(move()).rejects.toThrow("Another worker uses the state folder");
-      await worker.close();
-      await expect(move({ folder: join(folder, "nothing") })).rejects.toThrow("There is no state in");
-      const file = join(folder, "plenum.db");
-      const raw = openDatabase(file);
-      raw.exec("update sink set position = 77 where name = 'ahead'; pragma wal_checkpoint(truncate)");
-      raw.close();
-      await expect(move()).rejects.toThrow("A cursor in");
-    });
+  test("refuses sources that the database has already, and changes nothing", async () => {
+    const database = await open();
+    await database.query(`insert into ${schema}.source (name) values ('annex')`);
+    const annex = await shard("annex", database);
+    await annex.commit({ documents: [{ set: "tag/annex", put: [["1", {}]] }] });
+    await expect(move({ database })).rejects.toThrow("holds another state of the source annex already");
+    expect((await database.query(`select name from ${schema}.source`)).rows).toEqual([["annex"]]);
+    await (await openStore({ folder, clock: CLOCK })).close();
+  });
 
-    test("writing in a copied state must be armed again", async () => {
-      await (await openStore({ folder, clock: CLOCK })).close();
-      const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
-      onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
-      cpSync(join(folder, "plenum.db"), join(copy, "plenum.db"));
-      await move({ folder: copy });
-      expect((await (await shard("main")).documents("command-armed")).size).toBe(0);
-    });
+  test("refuses a folder in use, without a state, or with a damaged one", async () => {
+    const worker = await openStore({ folder, clock: CLOCK });
+    await expect(move()).rejects.toThrow("Another worker uses the state folder");
+    await worker.close();
+    await expect(move({ folder: join(folder, "nothing") })).rejects.toThrow("There is no state in");
+    const file = join(folder, "plenum.db");
+    const raw = openDatabase(file);
+    raw.exec("update sink set position = 77 where name = 'ahead'; pragma wal_checkpoint(truncate)");
+    raw.close();
+    await expect(move()).rejects.toThrow("A cursor in");
+  });
 
-    test("damaged documents do not reach the database", async () => {
-      const raw = openDatabase(join(folder, "plenum.db"));
-      raw.exec(`update document set body = '{"a": 1}' where set_name = 'command-wear' and key = 'main/10042';
+  test("writing in a copied state must be armed again", async () => {
+    await (await openStore({ folder, clock: CLOCK })).close();
+    const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
+    onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
+    cpSync(join(folder, "plenum.db"), join(copy, "plenum.db"));
+    await move({ folder: copy });
+    expect((await (await shard("main")).documents("command-armed")).size).toBe(0);
+  });
+
+  test("damaged documents do not reach the database", async () => {
+    const raw = openDatabase(join(folder, "plenum.db"));
+    raw.exec(`update document set body = '{"a": 1}' where set_name = 'command-wear' and key = 'main/10042';
       update document set body = '{}' where set_name = 'command' and key = 'open';
       update dead_letter set body = 'x' where position = 3;
       update event set body = 'x' where position = 20;
       update record set body = 'x' where sequence = 2;
       insert into document values ('from-the-future', 'a', '1', row_checksum('from-the-future', 'a', '1'));`);
-      raw.close();
-      const moved = await move();
-      expect(moved.leftBehind).toEqual([
-        { what: "documents from-the-future, which this version does not know", rows: 1 },
-        { what: "dead letters, which are damaged", rows: expect.any(Number) },
-      ]);
-      const main = await shard("main");
-      // Write limits are lost, so writing must be armed again; a command whose entry is lost is never sent again.
-      expect((await main.documents("command-armed")).size).toBe(0);
-      for (const source of ["main", "annex"]) {
-        const journal = await (await shard(source)).documents("command");
-        expect(journal.get("open"), source).toMatchObject({ state: "unknown" });
-      }
-      const records = await main.records("audit", 0, 10);
-      expect(records.map(({ sequence }) => sequence)).toEqual([1, 2, 3, 4, 5]);
-      expect(records[1]?.body).toEqual({});
-      const rotten = [...furnished.events.keys()][19] ?? "";
-      expect(await drained(main, "behind")).not.toContain(rotten);
-    });
-  },
-);
+    raw.close();
+    const moved = await move();
+    expect(moved.leftBehind).toEqual([
+      { what: "documents from-the-future, which this version does not know", rows: 1 },
+      { what: "dead letters, which are damaged", rows: expect.any(Number) },
+    ]);
+    const main = await shard("main");
+    // Write limits are lost, so writing must be armed again; a command whose entry is lost is never sent again.
+    expect((await main.documents("command-armed")).size).toBe(0);
+    for (const source of ["main", "annex"]) {
+      const journal = await (await shard(source)).documents("command");
+      expect(journal.get("open"), source).toMatchObject({ state: "unknown" });
+    }
+    const records = await main.records("audit", 0, 10);
+    expect(records.map(({ sequence }) => sequence)).toEqual([1, 2, 3, 4, 5]);
+    expect(records[1]?.body).toEqual({});
+    const rotten = [...furnished.events.keys()][19] ?? "";
+    expect(await drained(main, "behind")).not.toContain(rotten);
+  });
+});

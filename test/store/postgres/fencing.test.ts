@@ -150,9 +150,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
       [SOURCE, valueEvent(2).id, valueEvent(2).type, JSON.stringify(valueEvent(2))],
     );
     const takeover = rig.hold(2);
-    await expect
-      .poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
-      .toHaveLength(1);
+    await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
     await expect(rig.shard(database, { epoch: 2 })).rejects.toThrow(Fenced);
     await slow.query("commit");
     await takeover;

@@ -36,9 +36,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
   });
 
   const isListening = () =>
-    expect
-      .poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`))
-      .not.toEqual([[0]]);
+    expect.poll(() => rig.ask(`select count(*)::int from pg_stat_activity where ${LISTENING}`)).not.toEqual([[0]]);
 
   test("changes reach the holder at once: marks, documents and the end of a sink", async () => {
     await isListening();
@@ -46,9 +44,7 @@ describe.skipIf(programPath("postgres") === null)("an operator beside the holder
     const marked = holder.outbox.changed(AbortSignal.timeout(5_000));
     expect(await operator.outbox.replay("sink", "2020-01-01T00:00:00Z")).toBe(3);
     await marked;
-    await expect
-      .poll(() => holder.outbox.next("sink", 9))
-      .toMatchObject({ again: true, events: [{}, {}, {}] });
+    await expect.poll(() => holder.outbox.next("sink", 9)).toMatchObject({ again: true, events: [{}, {}, {}] });
     expect(await holder.changes()).not.toBe(changes);
 
     await operator.commit({ documents: [{ set: "silence", put: [["alarm", { until: 1 }]] }] });

@@ -1,14 +1,4 @@
-import {
-  afterAll,
-  afterEach,
-  beforeAll,
-  beforeEach,
-  describe,
-  expect,
-  onTestFinished,
-  test,
-  vi,
-} from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { ConfigError, Retryable, sentence } from "#src/core/errors/errors.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
 import { SCHEMA_VERSION } from "#src/scale/postgres/schema.ts";
@@ -81,8 +71,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     const LIMITS =
       "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
     const database = await rig.open();
-    const within = (opened: StateDatabase) =>
-      opened.work(async (session) => (await session.query(LIMITS)).rows);
+    const within = (opened: StateDatabase) => opened.work(async (session) => (await session.query(LIMITS)).rows);
     expect(await within(database)).toEqual([["8s", "3s"]]);
     expect((await database.query(LIMITS)).rows).toEqual([["8s", "0"]]);
     expect((await database.query(LIMITS, [], 60_000)).rows[0]?.[0]).toBe("1min");
@@ -106,9 +95,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     const owner = await connectTo(server);
     await owner.query(`begin; lock table ${rig.schema}.meta`);
     const opening = rig.open().catch((error: unknown) => error);
-    await expect
-      .poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'"))
-      .toHaveLength(1);
+    await expect.poll(() => rig.ask("select 1 from pg_stat_activity where wait_event_type = 'Lock'")).toHaveLength(1);
     for (const limit of limits) limit.abort(new Retryable("late"));
     expect(await opening).toMatchObject({ message: "late" });
     await owner.query("rollback");
@@ -141,9 +128,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     process.env[PASSWORD] = "right";
     const url = urlAt(server.port, `owner_${rig.schema}`);
     await rig.open({ config: { url, password: { env: PASSWORD } } });
-    expect(
-      await rig.ask(`select count(*)::int from pg_tables where schemaname = '${rig.schema}'`),
-    ).not.toEqual([[0]]);
+    expect(await rig.ask(`select count(*)::int from pg_tables where schemaname = '${rig.schema}'`)).not.toEqual([[0]]);
   });
 
   test("reports a wrong password, role, right, database and address", async () => {
@@ -207,9 +192,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
       await expect
         .poll(
           () =>
-            database
-              .query("insert into fleet_document values ('k', '1')")
-              .catch((error: unknown) => sentence(error)),
+            database.query("insert into fleet_document values ('k', '1')").catch((error: unknown) => sentence(error)),
           {
             timeout: 5_000,
           },

@@ -75,12 +75,10 @@ async function problemOfStore(folder: string, said: number): Promise<string | nu
     if (events.length > said + 2) return `${events.length} events are there after ${said + 1} commits`;
     for (const [back, { event }] of events.entries()) {
       const wanted = valueEvent(events.length - 1 - back);
-      if (JSON.stringify(event) !== JSON.stringify(wanted))
-        return `event ${wanted.id} is not what was committed`;
+      if (JSON.stringify(event) !== JSON.stringify(wanted)) return `event ${wanted.id} is not what was committed`;
     }
     const last = await store.document<number>("last", "n");
-    if (last !== (events.length === 0 ? undefined : events.length - 1))
-      return `events and snapshot differ: ${last}`;
+    if (last !== (events.length === 0 ? undefined : events.length - 1)) return `events and snapshot differ: ${last}`;
     const audit = await verifyAudit(store, null);
     if (audit.brokenAt !== null) return `the audit log breaks at record ${audit.brokenAt}`;
     if (audit.records !== events.length) return `${audit.records} audit records, ${events.length} events`;
@@ -111,8 +109,7 @@ async function problemOfFiles(folder: string, said: number): Promise<string | nu
   if (lines.length < said + 1) return `${said + 1} events were said, ${lines.length} are there`;
   for (const [place, line] of lines.entries()) {
     const wanted = JSON.stringify(toCloudEvent(valueEvent(place)));
-    if (line !== wanted)
-      return `line ${place + 1} is not event ${place}: ${JSON.stringify(line.slice(0, 60))}`;
+    if (line !== wanted) return `line ${place + 1} is not event ${place}: ${JSON.stringify(line.slice(0, 60))}`;
   }
   return null;
 }

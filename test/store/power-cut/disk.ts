@@ -63,8 +63,7 @@ export function createDisk() {
         const { file } = step;
         const change =
           step.kind === "append" ? { kind: "write" as const, file, at: inode.size, bytes: step.bytes } : step;
-        inode.size =
-          change.kind === "truncate" ? change.size : Math.max(inode.size, change.at + change.bytes.length);
+        inode.size = change.kind === "truncate" ? change.size : Math.max(inode.size, change.at + change.bytes.length);
         inode.pending.push(change);
         return;
       }

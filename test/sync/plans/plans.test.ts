@@ -10,13 +10,10 @@ const LOT = 1_000;
 
 const firsts = Array.from({ length: PLANS / LOT }, (_, lot) => seed + lot * LOT);
 
-test.each(firsts)(
-  "a thousand random plans near full load, from seed %i on, keep the planner's contract",
-  (first) => {
-    for (let n = first; n < first + LOT; n += 1) {
-      const complaints = judgePlan(n);
-      // An expectation each would take longer than the plans.
-      if (complaints.length > 0) expect(complaints).toEqual([]);
-    }
-  },
-);
+test.each(firsts)("a thousand random plans near full load, from seed %i on, keep the planner's contract", (first) => {
+  for (let n = first; n < first + LOT; n += 1) {
+    const complaints = judgePlan(n);
+    // An expectation each would take longer than the plans.
+    if (complaints.length > 0) expect(complaints).toEqual([]);
+  }
+});

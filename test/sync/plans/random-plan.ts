@@ -76,8 +76,7 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   const found: string[] = [];
   if (group.length > rules.size) found.push(`${group.length} tags, and ${rules.size} is the most`);
   if (new Set(group).size < group.length) found.push("a tag stands in it twice");
-  if (chosen.some((tag) => tag === undefined || tag.underWay === true))
-    found.push("a tag that is not to be chosen");
+  if (chosen.some((tag) => tag === undefined || tag.underWay === true)) found.push("a tag that is not to be chosen");
   if (labels.size > 1) found.push(`tags that travel apart share a request: ${[...labels].join(", ")}`);
 
   const due = free.find((tag) => isDue(tag, free.length < tags.length, nowMs, rules));
@@ -86,8 +85,7 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   const [label] = labels;
   const companions = free.filter((tag) => tag.apart === label);
   if (group.length < Math.min(rules.size, companions.length)) found.push("a place is left empty");
-  if (label === null && free.some((tag) => isStarving(tag, nowMs)))
-    found.push("one that travels apart starves");
+  if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("one that travels apart starves");
   const late = companions.filter((tag) => label === null && isLateSoon(tag, nowMs, rules));
   if (late.length <= rules.size && late.some(({ id }) => !group.includes(id)))
     found.push("a tag that will be late is left out, and there is room for it");

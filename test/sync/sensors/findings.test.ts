@@ -30,19 +30,12 @@ function rowsOf(tags: Readonly<Record<string, Watched>>) {
   const table = createSensorTable();
   for (let hour = 0; hour < WEEK_HOURS; hour++) {
     const atMs = START + hour * HOUR;
-    for (const [id, { live, logged, everyHours = 1, fromHour = 0, resolution = "1h" }] of Object.entries(
-      tags,
-    )) {
+    for (const [id, { live, logged, everyHours = 1, fromHour = 0, resolution = "1h" }] of Object.entries(tags)) {
       if (live !== undefined && hour >= fromHour && hour % everyHours === 0)
         table.read(id, live(hour), hour, atMs + HOUR / 2);
       const value = logged?.(hour);
       if (value !== undefined)
-        table.logged(
-          id,
-          resolution,
-          Points.of([{ time: new Date(atMs).toISOString(), value }]),
-          atMs + HOUR + 60_000,
-        );
+        table.logged(id, resolution, Points.of([{ time: new Date(atMs).toISOString(), value }]), atMs + HOUR + 60_000);
     }
   }
   return table.rows();
@@ -127,10 +120,7 @@ describe("log and live value", () => {
 
   const random = seededRandom(seed);
   test.each<[string, Watched]>([
-    [
-      "a meter that counts on within the bucket",
-      { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour },
-    ],
+    ["a meter that counts on within the bucket", { live: (hour) => 10 * hour + 5, logged: (hour) => 10 * hour }],
     [
       "averages of a pump that goes on and off",
       { live: () => (random() < 0.4 ? 10 : 0), logged: () => 3.9 + random() / 5 },
@@ -178,12 +168,7 @@ describe("log and live value", () => {
   test("of two series the finer is compared", () => {
     const table = createSensorTable();
     const log = (resolution: Resolution) =>
-      table.logged(
-        "1",
-        resolution,
-        Points.of([{ time: "2026-06-01T00:00:00.000Z", value: 1 }]),
-        START + HOUR,
-      );
+      table.logged("1", resolution, Points.of([{ time: "2026-06-01T00:00:00.000Z", value: 1 }]), START + HOUR);
     log("1h");
     log("5m");
     log("1h");
@@ -210,8 +195,7 @@ describe("the clock of a log", () => {
         finding: "log-clock-off",
         tag: { id: "10001" },
         lagMs: 3 * HOUR,
-        message:
-          "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
+        message: "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
       },
     ]);
     expect(lagging(-5)).toMatchObject([{ finding: "log-clock-off", lagMs: -5 * HOUR }]);

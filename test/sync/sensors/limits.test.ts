@@ -190,8 +190,7 @@ describe("a log whose clock is off", () => {
 
   test("says by how much, and on which side", () => {
     expect(lagging(3 * HOUR)[0]).toMatchObject({
-      message:
-        "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
+      message: "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
       lagMs: 3 * HOUR,
     });
     expect(lagging(-3 * HOUR)[0]?.message).toContain("3 h ahead of those");

@@ -172,9 +172,7 @@ describe("a reply of history", () => {
       one.table.logged(
         "1",
         "1h",
-        Points.of(
-          values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value })),
-        ),
+        Points.of(values.map((value, n) => ({ time: new Date(START + (hour + n) * HOUR).toISOString(), value }))),
         START + (hour + 1) * HOUR + lateMs,
       );
     reply(0, 9 * MINUTE, 1);
@@ -249,11 +247,11 @@ test("the configuration takes periods from 1d to 31d and names of one letter", (
     { exclude: { classes: [] } },
   ])
     expect(isTaken(config), JSON.stringify(config)).toBe(false);
-  expect([
-    isTaken({}),
-    SilentSensorsConfig.parse(false),
-    SilentSensorsConfig.safeParse(true).success,
-  ]).toEqual([true, false, false]);
+  expect([isTaken({}), SilentSensorsConfig.parse(false), SilentSensorsConfig.safeParse(true).success]).toEqual([
+    true,
+    false,
+    false,
+  ]);
   expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
 });
 

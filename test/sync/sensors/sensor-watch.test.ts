@@ -93,8 +93,7 @@ async function started(ids: readonly string[], config: object = {}): Promise<Rig
       abort = new AbortController();
       watch = await begin();
     },
-    reports: () =>
-      store.events.filter((event): event is Event<"silent-sensors"> => event.type === "silent-sensors"),
+    reports: () => store.events.filter((event): event is Event<"silent-sensors"> => event.type === "silent-sensors"),
   };
 }
 
@@ -199,9 +198,7 @@ describe("the report on silent sensors", () => {
     rig.clock.suspend(6 * DAY);
     await rig.restart("stop");
     await rig.run(2 * HOUR);
-    expect(rig.reports().map(({ data }) => [data.judged, data.findings, data.watchedHours])).toEqual([
-      [0, [], 24],
-    ]);
+    expect(rig.reports().map(({ data }) => [data.judged, data.findings, data.watchedHours])).toEqual([[0, [], 24]]);
     await rig.run(DAY);
     rig.clock.stepWall(10 * DAY);
     await rig.run(DAY);
@@ -247,9 +244,7 @@ describe("the report on silent sensors", () => {
     await rig.run(2 * HOUR);
     expect(rig.reports().map(({ data }) => data.part)).toEqual([1, 2]);
     expect(rig.store.repeated).toEqual([rig.reports()[0]?.id]);
-    expect((await rig.store.document<StoredSensorPeriod>("sensors/main", "period"))?.from).toMatch(
-      /^2026-06-02/,
-    );
+    expect((await rig.store.document<StoredSensorPeriod>("sensors/main", "period"))?.from).toMatch(/^2026-06-02/);
   });
 
   test.each<[string, object, readonly string[]]>([
@@ -290,9 +285,9 @@ describe("the report on silent sensors", () => {
     const points = Points.of([{ time: new Date(rig.clock.now()).toISOString(), value: 3 }]);
     rig.watch().logged("99999", "1h", points, rig.clock.now());
     await rig.restart("stop");
-    const [group] = [
-      ...(await rig.store.documents<{ ids?: readonly string[] }>("sensors/main")).values(),
-    ].filter((each) => each.ids !== undefined);
+    const [group] = [...(await rig.store.documents<{ ids?: readonly string[] }>("sensors/main")).values()].filter(
+      (each) => each.ids !== undefined,
+    );
     expect(group?.ids).toEqual(["10001"]);
   });
 });

@@ -47,9 +47,7 @@ function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: nu
     const twice = [...times].filter(([, count]) => count > 1).map(([episode]) => episode);
     if (twice.length > 0) problems.push(`told twice as ${kind}: ${some(twice)}`);
   }
-  const strange = told
-    .filter(({ type }) => FALSE_TYPES.includes(type))
-    .map(({ type, key }) => `${type} ${key}`);
+  const strange = told.filter(({ type }) => FALSE_TYPES.includes(type)).map(({ type, key }) => `${type} ${key}`);
   if (strange.length > 0) problems.push(`told what never happened: ${some(strange)}`);
   return problems;
 }

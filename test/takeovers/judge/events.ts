@@ -20,8 +20,7 @@ export function judgeEvents(evidence: Evidence): Verdict {
     if (altered.length > 0)
       problems.push(`${altered.length} came again at the ${end} with another content: ${some(altered)}`);
     const disorder = outOfOrder(told, places);
-    if (disorder.length > 0)
-      problems.push(`${disorder.length} events out of order at the ${end}: ${some(disorder)}`);
+    if (disorder.length > 0) problems.push(`${disorder.length} events out of order at the ${end}: ${some(disorder)}`);
     figures.push([`events at the ${end}, and again`, `${ids.size}, ${again}`]);
   }
   return { problems, figures };

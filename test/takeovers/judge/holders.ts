@@ -54,9 +54,7 @@ function lostFor(moved: readonly Takeover[], faults: readonly FaultRecord[]): re
   return moved
     .filter(({ reason }) => reason === "lease-ran-out")
     .flatMap(({ atMs, from }) => {
-      const fault = faults.find(
-        ({ fromMs, member, toMs }) => member === from && fromMs <= atMs && atMs < toMs,
-      );
+      const fault = faults.find(({ fromMs, member, toMs }) => member === from && fromMs <= atMs && atMs < toMs);
       return fault === undefined ? [] : [atMs - fault.fromMs];
     });
 }

@@ -1,12 +1,5 @@
 import type { LoggedRequest } from "#src/simulator/request-log.ts";
-import {
-  type Evidence,
-  type FaultRecord,
-  type ServiceRecord,
-  some,
-  spread,
-  type Verdict,
-} from "../evidence.ts";
+import { type Evidence, type FaultRecord, type ServiceRecord, some, spread, type Verdict } from "../evidence.ts";
 
 const QUOTA = 20;
 const WINDOW_MS = 60_000;

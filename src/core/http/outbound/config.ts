@@ -5,8 +5,7 @@ import { ProxyConfig } from "../proxy.ts";
 import { parseNetwork } from "./networks.ts";
 
 /** Headers that the connection itself needs, or that would change how the request is read. */
-const RESERVED =
-  /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
+const RESERVED = /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
 
 /** The whole address of a receiver. */
 export const ReceiverUrl = z
@@ -20,13 +19,10 @@ const HeaderName = z
   .regex(/^[A-Za-z0-9-]{1,64}$/, "A header name consists of letters, digits and `-`.")
   .refine((name) => !RESERVED.test(name), "This header is set by Plenum and cannot be changed.");
 
-const HeaderText = z
-  .string()
-  .regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
+const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 
 /** Headers by which somebody is let in, whatever a receiver calls them: `X-Api-Key`, `Ocp-Apim-Subscription-Key`. */
-const LETS_IN =
-  /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
+const LETS_IN = /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 
 /** A secret in the configuration would be a text like any other, and shown where a receiver repeats what it was sent. */
 function isSecretInTheOpen(name: string, value: unknown): boolean {
@@ -59,8 +55,7 @@ export const OUTBOUND = {
     .prefault("15s")
     .meta({ description: "Total time of one request, answer included; at most 30s." }),
   allow_networks: z.array(Network).max(100).default([]).meta({
-    description:
-      "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
+    description: "Networks (CIDR) that may be reached although they are not public; http is allowed only there.",
   }),
   proxy: ProxyConfig.optional(),
   ca_file: z

@@ -87,9 +87,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
       options.proxy.tunnel(targetOf(target), AbortSignal.timeout(options.timeoutMs)).then(
         // A plain connection is the tunnel itself; undici takes `httpSocket` only to begin TLS on it.
         (socket) =>
-          target.protocol === "https:"
-            ? connect({ ...target, httpSocket: socket }, done)
-            : done(null, socket),
+          target.protocol === "https:" ? connect({ ...target, httpSocket: socket }, done) : done(null, socket),
         (error: Error) => done(error, null),
       );
     }

@@ -3,13 +3,7 @@ import { Client } from "undici";
 import type { Clock } from "../../runtime/clock.ts";
 import { readCertificates } from "../../runtime/secret.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
-import {
-  endedUnanswered,
-  failureOfConnection,
-  type Server,
-  speaksTls,
-  wantsTls,
-} from "../connection-problem.ts";
+import { endedUnanswered, failureOfConnection, type Server, speaksTls, wantsTls } from "../connection-problem.ts";
 import { proxyOf } from "../proxy.ts";
 import type { OutboundConfig } from "./config.ts";
 import { guardedConnector, type Lookup, probe } from "./guard.ts";
@@ -44,11 +38,7 @@ export interface HttpClient {
    * One request, one answer, at most `bodyBytes(status)` of its body read. Rejects with a failure that has a meaning
    * where no answer came, and with the signal's reason where it aborted.
    */
-  exchange(
-    request: HttpRequest,
-    signal: AbortSignal,
-    bodyBytes: (status: number) => number,
-  ): Promise<HttpResponse>;
+  exchange(request: HttpRequest, signal: AbortSignal, bodyBytes: (status: number) => number): Promise<HttpResponse>;
   /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
   lastStepMs(): number;
   /** Connects, with the handshake, and hangs up without a word. */

@@ -116,8 +116,7 @@ export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: n
       scope: status === 429 ? "allowance" : "everything",
     });
   }
-  if (status >= 500 || status === 408 || status === 425)
-    return new Retryable(`${said}.${words(answer.body)}`);
+  if (status >= 500 || status === 408 || status === 425) return new Retryable(`${said}.${words(answer.body)}`);
   if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
   return new Rejected(`${said}.${words(answer.body)}`);
 }

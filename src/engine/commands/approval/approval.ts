@@ -61,11 +61,7 @@ export function textOf(rules: Rules, at: string): string {
   return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
 }
 
-export function signersOf(
-  text: string,
-  { signatures }: Approvals,
-  { approvers }: Approvers,
-): readonly string[] {
+export function signersOf(text: string, { signatures }: Approvals, { approvers }: Approvers): readonly string[] {
   return Object.entries(approvers)
     .filter(([name, key]) => isSignedBy(text, signatures[name], key))
     .map(([name]) => name);
@@ -81,13 +77,7 @@ export interface ApprovalFacts {
 }
 
 /** Why the approvals do not do; null when they do. */
-export function checkApproval({
-  rules,
-  approvals,
-  configured,
-  pinned,
-  nowMs,
-}: ApprovalFacts): Refusing | null {
+export function checkApproval({ rules, approvals, configured, pinned, nowMs }: ApprovalFacts): Refusing | null {
   if (configured === null && pinned === null) return null;
   if (approvals === null) return unapproved("nobody has approved it yet");
   if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return unapproved("the approval lies in the future");

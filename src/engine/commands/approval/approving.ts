@@ -39,9 +39,7 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
   const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
   const approvedBy =
-    approvals === null
-      ? []
-      : groups.flatMap((group) => signersOf(textOf(rules, approvals.at), approvals, group));
+    approvals === null ? [] : groups.flatMap((group) => signersOf(textOf(rules, approvals.at), approvals, group));
   return {
     file,
     refusing: refusing?.message ?? null,
@@ -73,11 +71,7 @@ function placeOf({ config, pinned }: ApprovalQuestion): string {
 }
 
 /** Every rule is new when no approver has signed the file's contents. */
-function changesSince(
-  approvals: Approvals | null,
-  groups: readonly Approvers[],
-  rules: Rules,
-): readonly string[] {
+function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: Rules): readonly string[] {
   const text = approvals === null ? "" : textOf(approvals.rules, approvals.at);
   const isBelieved =
     approvals !== null && groups.some((group) => signersOf(text, approvals, group).length >= group.needed);

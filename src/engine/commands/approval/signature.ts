@@ -41,8 +41,6 @@ export function signatureOf(text: string, key: KeyObject): string {
 export function isSignedBy(text: string, signature: string | undefined, publicKey: string): boolean {
   const key = publicKeyOf(publicKey);
   return (
-    key !== null &&
-    signature !== undefined &&
-    verify(null, Buffer.from(text), key, Buffer.from(signature, "base64"))
+    key !== null && signature !== undefined && verify(null, Buffer.from(text), key, Buffer.from(signature, "base64"))
   );
 }

@@ -132,10 +132,7 @@ const SEEN_TIMES = 3;
 const SEEN_FOR_MS = 120_000;
 const REMEMBER_MS = 30 * 60_000;
 
-export function createOtherClientWatch(
-  windowMs: number,
-  tell: (use: OtherClientUse) => void,
-): OtherClientWatch {
+export function createOtherClientWatch(windowMs: number, tell: (use: OtherClientUse) => void): OtherClientWatch {
   let seen: { readonly at: number; readonly requests: number }[] = [];
   let use: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
 
@@ -162,10 +159,7 @@ export function createOtherClientWatch(
     },
     refusals: (now, wallMs) => confirm(now, wallMs, "refusals"),
     occupied(now) {
-      return seen.reduce(
-        (most, { at, requests }) => (now - at < windowMs ? Math.max(most, requests) : most),
-        0,
-      );
+      return seen.reduce((most, { at, requests }) => (now - at < windowMs ? Math.max(most, requests) : most), 0);
     },
     use(now) {
       const known = current(now);

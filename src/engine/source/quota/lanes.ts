@@ -130,8 +130,7 @@ export function createLanes(): Lanes {
       };
       const isOverdue = (lane: Lane) => (passedOver.get(lane) ?? 0) >= PATIENCE;
       const isOut =
-        LANES.filter(isOverdue).some((lane) => offered(lane, true)) ||
-        LANES.some((lane) => offered(lane, false));
+        LANES.filter(isOverdue).some((lane) => offered(lane, true)) || LANES.some((lane) => offered(lane, false));
       return { isOut, lookAtMs };
     },
 

@@ -115,8 +115,7 @@ export function createQuota(options: QuotaOptions): Quota {
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         refusedUntilMs: refusedUntil(group),
         closedUntilMs,
-        throttled:
-          groups.length === 1 ? old.reduce((sum, allowance) => sum + allowance.status().throttled, 0) : 0,
+        throttled: groups.length === 1 ? old.reduce((sum, allowance) => sum + allowance.status().throttled, 0) : 0,
         carefulUntilMs,
         onSlot({ lane, since }) {
           options.metrics?.quotaSlots.inc({ source, lane });
@@ -139,8 +138,7 @@ export function createQuota(options: QuotaOptions): Quota {
     const waits = !found && options.withoutRecord === "wait";
     everythingHeldUntil = Math.max(everythingHeldUntil, holds.get("everything") ?? Number.NEGATIVE_INFINITY);
     const least = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
-    const refusedUntil = (group: Groups[number]) =>
-      Math.max(...group.map((endpoint) => holds.get(endpoint) ?? now));
+    const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => holds.get(endpoint) ?? now));
     regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, least);
     showHold();
   };
@@ -227,8 +225,7 @@ export function createQuota(options: QuotaOptions): Quota {
       } else {
         const allowance = allowanceOf(of);
         allowance.release(true);
-        for (const [endpoint, each] of allowances)
-          if (each === allowance) keepHold(endpoint, clock.monotonic());
+        for (const [endpoint, each] of allowances) if (each === allowance) keepHold(endpoint, clock.monotonic());
       }
       showHold();
     },
@@ -242,8 +239,7 @@ export function createQuota(options: QuotaOptions): Quota {
       if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
       maySplit = false;
       const [shared] = all();
-      if (shared !== undefined)
-        regroup(SEPARATE, shared.slots(), () => shared.refusedUntil(), shared.closedUntil());
+      if (shared !== undefined) regroup(SEPARATE, shared.slots(), () => shared.refusedUntil(), shared.closedUntil());
     },
     status() {
       const now = clock.monotonic();
@@ -257,9 +253,7 @@ export function createQuota(options: QuotaOptions): Quota {
     change(next) {
       share = shareOf(next);
       for (const allowance of all()) {
-        const endpoints = [...allowances].flatMap(([endpoint, each]) =>
-          each === allowance ? [endpoint] : [],
-        );
+        const endpoints = [...allowances].flatMap(([endpoint, each]) => (each === allowance ? [endpoint] : []));
         allowance.change(shareFor(endpoints));
       }
     },

@@ -335,13 +335,7 @@ function guarded({ lane, signal, choose }: QuotaRequest): {
 /** True when the task ended because a reply had come, so that the service has certainly counted the request by now. */
 function isReply(error: unknown): boolean {
   const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
-  return (
-    kind === "throttled" ||
-    kind === "config" ||
-    kind === "rejected" ||
-    kind === "no-log" ||
-    kind === "malformed"
-  );
+  return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
 
 /**
@@ -388,8 +382,7 @@ function createStatedLimit(): StatedLimit {
   let repliesSince = 0;
 
   const most = (now: number) => {
-    if (now - atMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES)
-      stated = Number.POSITIVE_INFINITY;
+    if (now - atMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES) stated = Number.POSITIVE_INFINITY;
     return stated;
   };
 

@@ -216,8 +216,7 @@ function* missed(
     return;
   }
   // An end before the known start is that of an older episode for as long as the alarm may still be listed.
-  const mayBeListed =
-    seen.coverage(known.alarm.site.id) !== "complete" || seen.doubted?.has(known.alarm.id) === true;
+  const mayBeListed = seen.coverage(known.alarm.site.id) !== "complete" || seen.doubted?.has(known.alarm.id) === true;
   if (word !== undefined && mayBeListed && isOverBefore(known, word)) return;
   if (word !== undefined && (isOpen(known) || known.state === "vanished")) {
     yield* believe(known, word, evidence, options);
@@ -236,12 +235,7 @@ function* missed(
 }
 
 /** The service's word about an alarm that is over: of this episode, or of a later one of the same id. */
-export function* believe(
-  known: StoredAlarm,
-  word: Alarm,
-  evidence: Evidence,
-  context: AlarmContext,
-): Generator<Step> {
+export function* believe(known: StoredAlarm, word: Alarm, evidence: Evidence, context: AlarmContext): Generator<Step> {
   if (relationOf(known, word) !== "newer") {
     yield resolve(known, word, context);
     return;

@@ -43,9 +43,7 @@ function statesItsEnd(alarm: Alarm): boolean {
 
 /** Whether a record says nothing but an id: its attributes came as the empty array that PHP makes of an empty object. */
 export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActiveEvent }: Alarm): boolean {
-  return (
-    status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null
-  );
+  return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
 /**
@@ -181,9 +179,7 @@ export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   const isLaterEvent = later(record.lastActiveEvent?.id ?? null, ended.eventId) !== ended.eventId;
   if (isLaterEvent && ended.eventId !== null) return false;
   const endMs = endOf(record);
-  return (
-    endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000)
-  );
+  return endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000);
 }
 
 /**
@@ -202,16 +198,11 @@ export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
 /** True when a record may belong to an emitted episode that is no longer stored. */
 export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const start = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
-  return (
-    former.length >= FORMER && former.every((one) => start < (startIn(one.episode, record.id) ?? start + 1))
-  );
+  return former.length >= FORMER && former.every((one) => start < (startIn(one.episode, record.id) ?? start + 1));
 }
 
 /** The remembered episodes, and one more. */
-export function withFormer(
-  { former = [] }: StoredAlarm,
-  ...more: readonly FormerEpisode[]
-): readonly FormerEpisode[] {
+export function withFormer({ former = [] }: StoredAlarm, ...more: readonly FormerEpisode[]): readonly FormerEpisode[] {
   return [...former, ...more].slice(-FORMER);
 }
 
@@ -242,8 +233,7 @@ export function completed(known: StoredAlarm, record: Alarm, counts = false): Al
 /** The record with its start as known, and with each other time as known that was moved by as much as the start. */
 function withTimesOf(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = shiftBetween(known, alarm);
-  const timeOf = <T extends string | null>(before: T, now: T) =>
-    isSameMoment(before, now, shiftMs) ? before : now;
+  const timeOf = <T extends string | null>(before: T, now: T) => (isSameMoment(before, now, shiftMs) ? before : now);
   const { triggeredAt, triggeredAtRaw, lastActiveEvent: event } = known;
   const { lastActiveEvent } = alarm;
   const isKnownEvent = event !== null && lastActiveEvent !== null && event.id === lastActiveEvent.id;

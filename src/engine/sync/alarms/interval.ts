@@ -14,11 +14,7 @@ const GAPS = 10;
 /** Gaps that are longer than this many times the configured one are noticeable. */
 const NOTICEABLE = 1.15;
 
-export function createPollInterval(
-  clock: Clock,
-  everyMs: () => number | null,
-  listRate: () => ListRate,
-): PollInterval {
+export function createPollInterval(clock: Clock, everyMs: () => number | null, listRate: () => ListRate): PollInterval {
   let begins: number[] = [];
   return {
     began() {

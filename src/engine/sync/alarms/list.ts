@@ -117,8 +117,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
     const listing = careful ? await steady({}, MOST_PAGES, signal) : await once({}, MOST_PAGES, signal);
     trust.judge(listing, isOneSite);
     // A page that failed once or twice may come again: such a list proves no absence.
-    if (!listing.complete && listing.failure !== undefined && trust.distrust() === null)
-      throw listing.failure;
+    if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;
     return listing;
   }
 
@@ -155,11 +154,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
         };
       }
       const listedNow = inTurn(followed);
-      const visits = await perSite(
-        listedNow,
-        (siteId) => siteList.read(siteId, how.careful, how.signal),
-        how.signal,
-      );
+      const visits = await perSite(listedNow, (siteId) => siteList.read(siteId, how.careful, how.signal), how.signal);
       const lists = [...visits.seen.values()].map(({ listing }) => listing);
       return {
         // Alarms of other sites were emitted when their pages arrived.
@@ -185,9 +180,7 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
 
 function distrustOf(reason: string, sites: number, of: number): string {
   const how =
-    sites === of
-      ? "each site is listed by itself"
-      : `sites are listed one by one, ${sites} of ${of} at each poll`;
+    sites === of ? "each site is listed by itself" : `sites are listed one by one, ${sites} of ${of} at each poll`;
   return `The pages of the list of active alarms cannot be trusted, so ${how}. ${reason}`;
 }
 

@@ -74,10 +74,7 @@ function isMass({ changed, of }: { readonly changed: number; readonly of: number
   return changed >= LEAST && changed > SHARE * of;
 }
 
-function sumOf(
-  sites: readonly { readonly changed: number; readonly of: number }[],
-  what: "changed" | "of",
-): number {
+function sumOf(sites: readonly { readonly changed: number; readonly of: number }[], what: "changed" | "of"): number {
   return sites.reduce((sum, site) => sum + site[what], 0);
 }
 
@@ -98,9 +95,7 @@ function isAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
 export function massEnds(held: ReadonlyMap<string, StoredAlarm>, { put }: AlarmDiff): ReadonlySet<string> {
   const isEnded = (known: StoredAlarm) => wayOf(known, put.get(known.alarm.id)) === "ended";
   const mass = massOf(held, isEnded, () => true);
-  const ended = [...held.values()].filter(
-    (known) => mass?.siteIds.has(known.alarm.site.id) === true && isEnded(known),
-  );
+  const ended = [...held.values()].filter((known) => mass?.siteIds.has(known.alarm.site.id) === true && isEnded(known));
   return new Set(ended.map((known) => known.alarm.id));
 }
 
@@ -146,10 +141,7 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
     const began = [...siteIds].filter((siteId) => !counted.has(siteId));
     for (const siteId of siteIds) counted.set(siteId, (counted.get(siteId) ?? 0) + 1);
     if (began.length > 0)
-      log.warn(
-        { sites: began, way, changed, of, polls },
-        `many active alarms ${text}: waiting for confirmation`,
-      );
+      log.warn({ sites: began, way, changed, of, polls }, `many active alarms ${text}: waiting for confirmation`);
     const confirmed = [...siteIds].filter((siteId) => counted.get(siteId) === polls + 1);
     if (confirmed.length > 0)
       log.warn({ sites: confirmed, way, changed, of }, `many active alarms ${text}: confirmed and believed`);
@@ -163,14 +155,10 @@ export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
       const waiting = new Set<string>();
       const stated = massEnds(held, diff);
       if (stated.size > 0 && stated.isSubsetOf(confirmed))
-        log.warn(
-          { alarms: stated.size },
-          "many active alarms ended at once: a second reading states the same",
-        );
+        log.warn({ alarms: stated.size }, "many active alarms ended at once: a second reading states the same");
       for (const way of WAYS) {
         const isChanged = (known: StoredAlarm) =>
-          wayOf(known, diff.put.get(known.alarm.id)) === way &&
-          !(way === "ended" && confirmed.has(known.alarm.id));
+          wayOf(known, diff.put.get(known.alarm.id)) === way && !(way === "ended" && confirmed.has(known.alarm.id));
         const isObserved = (siteId: number) =>
           way === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
         const mass = massOf(held, isChanged, isObserved);

@@ -18,11 +18,7 @@ export interface Settlement {
 }
 
 export interface OvertakenEnds {
-  settle(
-    held: ReadonlyMap<string, StoredAlarm>,
-    overtaken: readonly Alarm[],
-    signal: AbortSignal,
-  ): Promise<Settlement>;
+  settle(held: ReadonlyMap<string, StoredAlarm>, overtaken: readonly Alarm[], signal: AbortSignal): Promise<Settlement>;
   /** The poll of the last settlement is committed. */
   committed(): void;
 }

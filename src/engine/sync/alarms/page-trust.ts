@@ -93,10 +93,7 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
       if (seen.readings < readings || nowMs - seen.sinceMs < forMs) return;
       const reason = text(listing.reason);
       if (distrust === null)
-        log.warn(
-          { reason },
-          "the pages of the list of active alarms cannot be trusted: sites are listed one by one",
-        );
+        log.warn({ reason }, "the pages of the list of active alarms cannot be trusted: sites are listed one by one");
       distrust = { kind, sinceMs: nowMs, text: reason };
     },
     distrust: () => distrust?.text ?? null,

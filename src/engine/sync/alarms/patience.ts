@@ -21,9 +21,7 @@ export function createPatience(always: number): Patience {
         })
         .toSorted((a, b) => countOf(a) - countOf(b)),
     committed(unexplained, wasAsked = () => true) {
-      polls = new Map(
-        unexplained.map((known) => [known.episode, countOf(known) - (wasAsked(known) ? 0 : 1)]),
-      );
+      polls = new Map(unexplained.map((known) => [known.episode, countOf(known) - (wasAsked(known) ? 0 : 1)]));
     },
   };
 }

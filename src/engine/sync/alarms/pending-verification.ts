@@ -33,11 +33,7 @@ export interface Sifted {
 }
 
 export interface PendingVerification {
-  sift(
-    held: ReadonlyMap<string, StoredAlarm>,
-    shown: readonly Alarm[],
-    coverage: (siteId: number) => Coverage,
-  ): Sifted;
+  sift(held: ReadonlyMap<string, StoredAlarm>, shown: readonly Alarm[], coverage: (siteId: number) => Coverage): Sifted;
   /** The last reading was committed; the next one counts as another. */
   committed(): void;
 }
@@ -122,8 +118,7 @@ export function createPendingVerification(): PendingVerification {
  */
 export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
   const alarm = known === undefined ? record : completed(known, record);
-  if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm))
-    return false;
+  if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
   if (known === undefined) return true;
   if (isOvertaken(known, alarm) || hasOtherStart(known, record)) return false;
   if (!isOpen(known)) return true;

@@ -8,13 +8,7 @@ import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import {
-  type Listed,
-  type StoredAlarm,
-  type StoredAlarmSite,
-  type StoredSweep,
-  syncSet,
-} from "../snapshot.ts";
+import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { type AlarmDiff, type AlarmDiffOptions, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
 import { inParts } from "./diff-parts.ts";
@@ -89,11 +83,7 @@ export function createAlarmPoll(
    * Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. Sites that are left
    * over after half of the poll interval wait for the next poll: 150 sites at 30 lists a minute would delay it by 5 minutes.
    */
-  async function search(
-    worth: readonly StoredAlarm[],
-    isLast: (known: StoredAlarm) => boolean,
-    signal: AbortSignal,
-  ) {
+  async function search(worth: readonly StoredAlarm[], isLast: (known: StoredAlarm) => boolean, signal: AbortSignal) {
     const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
     const visible = worth.filter((known) => !isHidden(known));
     const bySite = Map.groupBy(visible, (known) => known.alarm.site.id);
@@ -134,11 +124,7 @@ export function createAlarmPoll(
   }
 
   /** Ids of the alarms whose end a second reading states again, where many ended at once. */
-  async function confirmedEnds(
-    before: Alarms,
-    diff: AlarmDiff,
-    signal: AbortSignal,
-  ): Promise<ReadonlySet<string>> {
+  async function confirmedEnds(before: Alarms, diff: AlarmDiff, signal: AbortSignal): Promise<ReadonlySet<string>> {
     const ended = massEnds(before, diff);
     if (ended.size === 0) return ended;
     const known = [...ended].flatMap((id) => held().get(id) ?? []);
@@ -251,9 +237,7 @@ export function createAlarmPoll(
     }
     const { listed, doubted } = sifted;
     const ends = await overtakenEnds.settle(held(), sifted.overtaken, signal);
-    const refused = new Set(
-      [...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId),
-    );
+    const refused = new Set([...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId));
     const hidden = held()
       .values()
       .filter((known) => isFollowed(known) && isHidden(known))
@@ -278,12 +262,7 @@ export function createAlarmPoll(
         listed,
         insisted: sifted.insisted.difference(ends.stale).union(ends.believed),
         corrected: sifted.corrected,
-        doubted: new Set([
-          ...doubted,
-          ...idsOf(unclear),
-          ...waiting,
-          ...unconfirmed.map(({ alarm }) => alarm.id),
-        ]),
+        doubted: new Set([...doubted, ...idsOf(unclear), ...waiting, ...unconfirmed.map(({ alarm }) => alarm.id)]),
         coverage: seen.coverage,
         found: asked.found.filter((alarm) => !unclear.includes(alarm)),
         searched: asked.searched,
@@ -294,9 +273,9 @@ export function createAlarmPoll(
     const whole = await runInSlices(compared, PART, clock, signal);
     const confirmed = await confirmedEnds(before, whole, signal);
     const { diff, remarks: masses } = guard.judge(before, whole, { coverage: seen.coverage, confirmed });
-    const covered = [
-      ...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)]),
-    ].filter((siteId) => seen.coverage(siteId) === "complete");
+    const covered = [...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)])].filter(
+      (siteId) => seen.coverage(siteId) === "complete",
+    );
     // Alarms that began after this request, by the service's clock, are new.
     const followedSince = isoUtc(askedAtMs - (source.clockSkewMs() ?? 0));
     const known: DocumentChange[] = [
@@ -326,9 +305,7 @@ export function createAlarmPoll(
     const sites = holding.get<StoredAlarmSite>(siteSet);
     const fresh = listed.filter(({ id, site }) => {
       const known = held().get(id);
-      return (
-        (known === undefined || !isOpen(known)) && (sites.get(String(site.id))?.activeSince ?? null) !== null
-      );
+      return (known === undefined || !isOpen(known)) && (sites.get(String(site.id))?.activeSince ?? null) !== null;
     });
     return [...new Set(fresh.map(({ site }) => site.id))];
   }
@@ -355,10 +332,7 @@ export function createAlarmPoll(
     });
   }
 
-  function newlyKnown(
-    siteIds: readonly number[],
-    at: string,
-  ): readonly (readonly [string, StoredAlarmSite])[] {
+  function newlyKnown(siteIds: readonly number[], at: string): readonly (readonly [string, StoredAlarmSite])[] {
     const sites = holding.get<StoredAlarmSite>(siteSet);
     return siteIds.flatMap((siteId) => {
       const known = sites.get(String(siteId));

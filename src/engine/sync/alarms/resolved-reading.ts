@@ -53,8 +53,7 @@ export async function readResolved(
   const take = (alarm: Alarm) => {
     const end = endOf(alarm);
     const lastMs = lastTimeOf(alarm);
-    if (fromMs === null || lastMs === null || lastMs >= fromMs || options.isAwaited(alarm.id))
-      records.push(alarm);
+    if (fromMs === null || lastMs === null || lastMs >= fromMs || options.isAwaited(alarm.id)) records.push(alarm);
     if (end !== null && (latestMs === null || end > latestMs)) latestMs = end;
     for (const by of ORDERS) {
       const time = TIMES[by](alarm);
@@ -62,11 +61,7 @@ export async function readResolved(
       last[by] = time ?? last[by];
     }
   };
-  const result = (
-    whole: boolean,
-    steady: boolean,
-    trouble: Partial<ResolvedReading> = {},
-  ): ResolvedReading => {
+  const result = (whole: boolean, steady: boolean, trouble: Partial<ResolvedReading> = {}): ResolvedReading => {
     const newestFirstBy = ORDERS.find((by) => falling[by]) ?? null;
     const fine = { tooLong: false, brokenBy: null };
     return { records, pages: count, latestMs, whole, steady, newestFirstBy, unreadable, ...fine, ...trouble };
@@ -80,8 +75,7 @@ export async function readResolved(
       page.items.forEach(take);
       unreadable.push(...(page.unreadable ?? []));
       if (!page.more) return result(true, !moved);
-      if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs)
-        return result(false, true);
+      if (stopBy !== null && fromMs !== null && falling[stopBy] && last[stopBy] < fromMs) return result(false, true);
       if (count >= maxPages) {
         const enough = ORDERS.some((by) => falling[by] && (fromMs === null || last[by] < fromMs));
         return result(enough, enough, { tooLong: !enough });

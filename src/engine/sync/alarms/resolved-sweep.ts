@@ -6,13 +6,7 @@ import { type DocumentChange, documentSet } from "../../store/store.ts";
 import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome, OK } from "../job.ts";
 import type { PollParts } from "../poll-parts.ts";
-import {
-  type Listed,
-  type StoredAlarm,
-  type StoredAlarmSite,
-  type StoredSweep,
-  syncSet,
-} from "../snapshot.ts";
+import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
 import { createMassGuard } from "./mass-change.ts";
@@ -119,9 +113,7 @@ export function createResolvedSweep(
       ),
     );
     if (remarks.length > 0) return { kind: "ok", remark: remarks.join(" ") };
-    return steady || known !== undefined
-      ? OK
-      : incomplete("The list of resolved alarms changed while it was read.");
+    return steady || known !== undefined ? OK : incomplete("The list of resolved alarms changed while it was read.");
   }
 
   /** A site that comes back into the scope is caught up with from where it left: so far back the reading goes. */
@@ -131,11 +123,7 @@ export function createResolvedSweep(
     return Math.min(instant(known.watermark) ?? 0, ...untilMs);
   }
 
-  function knownUntilMsAt(
-    siteId: number,
-    { watermark }: StoredSweep,
-    visible: ReadonlySet<number> | null,
-  ): number {
+  function knownUntilMsAt(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
     const sweptUntil = holding.get<StoredAlarmSite>(siteSet).get(String(siteId))?.sweptUntil;
     const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
     return instant(isBack ? sweptUntil : watermark) ?? 0;
@@ -157,8 +145,7 @@ export function createResolvedSweep(
   ): readonly (readonly [string, StoredAlarmSite])[] {
     if (known === undefined || visible === null) return [];
     return [...holding.get<StoredAlarmSite>(siteSet)].flatMap(([id, site]) => {
-      if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined))
-        return [];
+      if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined)) return [];
       const { sweptUntil, ...seen } = site;
       return [[id, sweptUntil === undefined ? { ...seen, sweptUntil: known.watermark } : seen] as const];
     });
@@ -167,9 +154,7 @@ export function createResolvedSweep(
   /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */
   function firstFromMs({ watermark }: StoredSweep): number {
     const sites = [...holding.get<StoredAlarmSite>(siteSet).values()];
-    const listed = sites.flatMap(({ activeSince }) =>
-      activeSince === null ? [] : [Date.parse(activeSince)],
-    );
+    const listed = sites.flatMap(({ activeSince }) => (activeSince === null ? [] : [Date.parse(activeSince)]));
     return Math.min(Date.parse(watermark), ...listed);
   }
 
@@ -188,18 +173,11 @@ export function createResolvedSweep(
    * No end takes the watermark beyond our own clock. One of 18:00 that is shown at 08:00 would take it to 09:00 even with a
    * limit of one overlap, and the next sweep would begin at 08:00: what ended at 07:59 and is shown at 08:01 was lost.
    */
-  function nextSweep(
-    known: StoredSweep | undefined,
-    readings: readonly ResolvedReading[],
-    at: string,
-  ): StoredSweep {
+  function nextSweep(known: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
     const ends = readings.flatMap((reading) => (reading.latestMs === null ? [] : [reading.latestMs]));
     const now = clock.now();
     const before = instant(known?.watermark ?? null) ?? 0;
-    const latest = Math.max(
-      Math.min(Math.max(...ends), now),
-      Math.min(before, now + settings.resolved_overlap),
-    );
+    const latest = Math.max(Math.min(Math.max(...ends), now), Math.min(before, now + settings.resolved_overlap));
     const whole = readings.every((reading) => reading.whole);
     const orders = new Set(readings.filter((one) => one.pages > 1).map((one) => one.newestFirstBy));
     const [order = null] = orders;
@@ -210,10 +188,7 @@ export function createResolvedSweep(
     };
   }
 
-  function newlyKnown(
-    records: readonly Alarm[],
-    at: string,
-  ): readonly (readonly [string, StoredAlarmSite])[] {
+  function newlyKnown(records: readonly Alarm[], at: string): readonly (readonly [string, StoredAlarmSite])[] {
     const sites = holding.get<StoredAlarmSite>(siteSet);
     const ids = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
     return [...ids].flatMap((siteId) => {

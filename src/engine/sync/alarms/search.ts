@@ -62,12 +62,9 @@ export async function searchAlarms(
     }
   };
 
-  const names = new Set(
-    [...open.values()].map((held) => held.alarm.trigger.displayName.slice(0, SEARCH_LENGTH)),
-  );
+  const names = new Set([...open.values()].map((held) => held.alarm.trigger.displayName.slice(0, SEARCH_LENGTH)));
   if (names.size <= NAMES) {
-    for (const search of names)
-      if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
+    for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
   }
   if (wanted.some((held) => open.has(held.alarm.id))) await scan({ siteId, status: "resolved" }, PAGES);
   const due = last.filter((held) => open.has(held.alarm.id));

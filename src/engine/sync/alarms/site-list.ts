@@ -85,12 +85,7 @@ export function createSiteList({ read, isBroken, clock, log }: SiteListOptions):
     return split;
   }
 
-  async function readPart(
-    siteId: number,
-    part: Part,
-    twice: boolean,
-    signal: AbortSignal,
-  ): Promise<Listing<Alarm>> {
+  async function readPart(siteId: number, part: Part, twice: boolean, signal: AbortSignal): Promise<Listing<Alarm>> {
     const key = nameOf(siteId, part);
     if (!isSplit(key)) {
       const whole = await read(siteId, part, { maxPages: PAGES, twice, signal });
@@ -129,8 +124,7 @@ export function createSiteList({ read, isBroken, clock, log }: SiteListOptions):
     }
     const { total } = first;
     const count = items.length;
-    if (reasons.length === 0 && total === ids.size && total === count)
-      return { complete: true, items, pages: 1 };
+    if (reasons.length === 0 && total === ids.size && total === count) return { complete: true, items, pages: 1 };
     const [reason = `The list says ${total} records and its parts show ${ids.size}.`] = reasons;
     return { complete: false, reason, shown: items, count, total };
   }
@@ -174,14 +168,12 @@ async function readOr(readIt: () => Promise<Listing<Alarm>>, signal: AbortSignal
 
 function partsOf(part: Part): readonly Part[] {
   if (part.priority === undefined) return (["A", "B", "C"] as const).map((priority) => ({ priority }));
-  if (part.acknowledged === undefined)
-    return [true, false].map((acknowledged) => ({ ...part, acknowledged }));
+  if (part.acknowledged === undefined) return [true, false].map((acknowledged) => ({ ...part, acknowledged }));
   return [];
 }
 
 function nameOf(siteId: number, { priority, acknowledged }: Part): string {
-  const acknowledgement =
-    acknowledged === undefined ? null : acknowledged ? "acknowledged" : "not acknowledged";
+  const acknowledgement = acknowledged === undefined ? null : acknowledged ? "acknowledged" : "not acknowledged";
   return [`site ${siteId}`, priority, acknowledgement].filter((word) => word != null).join(", ");
 }
 

@@ -19,8 +19,7 @@ export function createUnverifiedRecords(
 
   return {
     tell({ contradictory, unreadable }, { believed, stale }, withoutId) {
-      const count = (reason: string, number: number) =>
-        metrics.alarmRecordsDoubtful.set({ source, reason }, number);
+      const count = (reason: string, number: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, number);
       count("contradictory", contradictory.length);
       count("stale", stale.size);
       count("unreadable", unreadable.length + withoutId.length);
@@ -31,10 +30,7 @@ export function createUnverifiedRecords(
       wereContradictory = contradictory.length;
       if (believed.size > 0) {
         const alarms = believed.size;
-        log.warn(
-          { alarms },
-          "the service lists alarms as active and does not know their end any more: believed",
-        );
+        log.warn({ alarms }, "the service lists alarms as active and does not know their end any more: believed");
       }
       return [
         ...contradictionOf(contradictory),
@@ -76,10 +72,7 @@ function unreadableIds(ids: readonly string[]): readonly string[] {
 }
 
 /** A message about records that cannot be read, with what the service sent in place of the first one. */
-export function unreadableRecords(
-  records: readonly string[],
-  list: "active" | "resolved",
-): readonly string[] {
+export function unreadableRecords(records: readonly string[], list: "active" | "resolved"): readonly string[] {
   const [first] = records;
   if (first === undefined) return [];
   return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${first}.`];

@@ -67,12 +67,7 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
  * Returns the state of the buckets of a series that begin in a UTC day. `count` is the number of points of that day.
  * Pure.
  */
-export function accountOf(
-  series: AccountedSeries,
-  day: number,
-  count: DayCount | undefined,
-  nowMs: number,
-): SeriesDay {
+export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger } = series;
   const { resolution, timeZone } = ledger;
   const buckets = (range?: Range) => bucketsIn(day, resolution, timeZone, range);
@@ -145,11 +140,7 @@ function reasonOf(
   const endMs = (day + 1) * DAY_MS;
   if (watermarkMs >= endMs) return "backfill";
   const closedMs = bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
-  return closedMs > watermarkMs
-    ? "behind"
-    : watermarkMs < day * DAY_MS || closedMs < endMs
-      ? "open"
-      : "backfill";
+  return closedMs > watermarkMs ? "behind" : watermarkMs < day * DAY_MS || closedMs < endMs ? "open" : "backfill";
 }
 
 /** A series of a site, as input of its account. */
@@ -238,8 +229,7 @@ export function seriesCompleteEvent(
   const { located, ledger, total } = series;
   const { resolution, timeZone } = ledger;
   let sum = EMPTY_ACCOUNT;
-  for (let day = from; day < until; day++)
-    sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
+  for (let day = from; day < until; day++) sum = addAccounts(sum, accountOf(series, day, counts.get(day), nowMs));
   if (sum.expected === 0) return null;
   const days = { firstDate: dateOf(from), lastDate: dateOf(until - 1) };
   return makeEvent({

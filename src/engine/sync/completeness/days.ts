@@ -2,14 +2,7 @@ import type { Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
-import {
-  bucketBefore,
-  bucketFinder,
-  bucketStart,
-  mergeRanges,
-  type Range,
-  subtract,
-} from "../history/buckets.ts";
+import { bucketBefore, bucketFinder, bucketStart, mergeRanges, type Range, subtract } from "../history/buckets.ts";
 import { earlierTime, type SeriesRules } from "../history/ledger.ts";
 import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
 import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
@@ -129,9 +122,7 @@ export function splitCounts(text: string, day: number): readonly [before: string
   const before = entries.flatMap((entry) =>
     entry.first < day ? [{ ...entry, last: Math.min(entry.last, day - 1) }] : [],
   );
-  const rest = entries.flatMap((entry) =>
-    entry.last >= day ? [{ ...entry, first: Math.max(entry.first, day) }] : [],
-  );
+  const rest = entries.flatMap((entry) => (entry.last >= day ? [{ ...entry, first: Math.max(entry.first, day) }] : []));
   return [textOf(before), textOf(rest)];
 }
 
@@ -402,9 +393,7 @@ export async function countFor(
 ): Promise<DayCount | undefined> {
   const text = ledger.days ?? "";
   const older =
-    ledger.daysMoved === true
-      ? await store.document<StoredDays>(syncSet("history-days", source), key)
-      : undefined;
+    ledger.daysMoved === true ? await store.document<StoredDays>(syncSet("history-days", source), key) : undefined;
   if (older === undefined || older.timeZone !== ledger.timeZone) return countOn(text, day);
   return countOn(addCounts(older.days, countsIn(text, day, day + 1)), day);
 }

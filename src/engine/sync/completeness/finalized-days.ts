@@ -67,12 +67,7 @@ export interface FinalizedDays {
 /** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
 export interface DayNotes {
   /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
-  count(
-    series: Series,
-    before: StoredHistory,
-    after: StoredHistory,
-    emitted: EmittedCounts,
-  ): Promise<StoredHistory>;
+  count(series: Series, before: StoredHistory, after: StoredHistory, emitted: EmittedCounts): Promise<StoredHistory>;
   readonly events: readonly Event<"history-complete">[];
   documents(): readonly DocumentChange[];
   /** Call it after the commit, when the series have their new ledgers. */
@@ -163,10 +158,7 @@ export function createFinalizedDays(options: {
       const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
       if (old === "") return ledger;
       const all = countsIn(old, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
-      const [, retained] = splitCounts(
-        addCounts(await olderCounts(series, ledger), all),
-        dayOf(nowMs) - RETAINED_DAYS,
-      );
+      const [, retained] = splitCounts(addCounts(await olderCounts(series, ledger), all), dayOf(nowMs) - RETAINED_DAYS);
       moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
       return { ...ledger, days: left, daysMoved: true };
     }
@@ -211,8 +203,7 @@ export function createFinalizedDays(options: {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after.resolution, after.timeZone);
         const wasFetched = fetchedIn(before.spans);
-        const wasUncounted =
-          before.days === undefined && before.countedFrom === undefined && wasFetched.length > 0;
+        const wasUncounted = before.days === undefined && before.countedFrom === undefined && wasFetched.length > 0;
         const ledger: StoredHistory = {
           ...after,
           days: addCounts(before.days ?? "", points),
@@ -221,9 +212,7 @@ export function createFinalizedDays(options: {
         const ranges = newlyComplete(before, ledger);
         if (ranges.length > 0) await emitComplete(series, ledger, ranges);
         const fetched =
-          before.spans === ledger.spans
-            ? []
-            : fetchedIn(ledger.spans).flatMap((range) => subtract(range, wasFetched));
+          before.spans === ledger.spans ? [] : fetchedIn(ledger.spans).flatMap((range) => subtract(range, wasFetched));
         mark(series.located.siteId, fetched, points);
         return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;
       },
@@ -320,9 +309,7 @@ export function createFinalizedDays(options: {
       const { ledger, key } = series;
       // Most ledgers contain the count, so the loop does not await.
       const count =
-        ledger.daysMoved === true
-          ? await countFor(store, source, key, ledger, day)
-          : countOn(ledger.days ?? "", day);
+        ledger.daysMoved === true ? await countFor(store, source, key, ledger, day) : countOn(ledger.days ?? "", day);
       siteDay.add(series, count, nowMs);
       if (++counted % AT_ONCE === 0) await yieldToEventLoop();
     }

@@ -97,11 +97,7 @@ export async function removeOldBackfills(store: Store, source: string, nowMs: nu
 /** Returns the complete buckets of a request, as far as they have closed. */
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
   const { resolution, timeZone } = rules;
-  const lastMs = bucketStart(
-    Math.max(parseTime(stored.from), parseTime(stored.to) - 1),
-    resolution,
-    timeZone,
-  );
+  const lastMs = bucketStart(Math.max(parseTime(stored.from), parseTime(stored.to) - 1), resolution, timeZone);
   return {
     fromMs: bucketStart(parseTime(stored.from), resolution, timeZone),
     toMs: Math.min(bucketEnd(lastMs, resolution, timeZone), closedUntil(rules, nowMs)),
@@ -109,24 +105,14 @@ export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, n
 }
 
 /** Returns true if every bucket of a request is fetched for one series, or has no log. */
-export function isDone(
-  order: BackfillRequest,
-  ledger: StoredHistory,
-  rules: SeriesRules,
-  nowMs: number,
-): boolean {
+export function isDone(order: BackfillRequest, ledger: StoredHistory, rules: SeriesRules, nowMs: number): boolean {
   const isClosed = closedUntil(rules, nowMs) >= parseTime(order.stored.to) || Number.isFinite(rules.everyMs);
   if (!isClosed || ledger.state === "unproven") return false;
   return hasNoLog(ledger) || pendingOf(order, ledger, rules, nowMs).length === 0;
 }
 
 /** Returns the number of buckets of a done request that have no log according to the service. */
-export function withoutLogOf(
-  order: BackfillRequest,
-  ledger: StoredHistory,
-  rules: SeriesRules,
-  nowMs: number,
-): number {
+export function withoutLogOf(order: BackfillRequest, ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const range = followedRange(order, ledger, rules, nowMs);
   const noLogMs = rangesIn(ledger.spans)
     .filter(({ why }) => why === "no-log")
@@ -148,12 +134,7 @@ export function pendingOf(
 }
 
 /** Returns the range of a request without the recent buckets that following fetches. */
-export function followedRange(
-  order: BackfillRequest,
-  ledger: StoredHistory,
-  rules: SeriesRules,
-  nowMs: number,
-): Range {
+export function followedRange(order: BackfillRequest, ledger: StoredHistory, rules: SeriesRules, nowMs: number): Range {
   const { fromMs, toMs } = backfillRange(order, rules, nowMs);
   return {
     fromMs,

@@ -65,8 +65,7 @@ export function bucketStart(atMs: number, resolution: Resolution, zone: string):
  */
 export function bucketEnd(startMs: number, resolution: Resolution, zone: string): number {
   if (resolution === "5m") return startMs + FIVE_MINUTES_MS;
-  if (resolution === "1h")
-    return hourStart(startMs, zone) === startMs ? nextHour(startMs, zone) : startMs + HOUR_MS;
+  if (resolution === "1h") return hourStart(startMs, zone) === startMs ? nextHour(startMs, zone) : startMs + HOUR_MS;
   const local = DateTime.fromMillis(startMs, { zone });
   const date = DateTime.utc(local.year, local.month, local.day);
   const next =

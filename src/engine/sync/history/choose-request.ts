@@ -150,10 +150,7 @@ function similarSeries(
   order: (a: Candidate, b: Candidate) => number,
   limit: Limit,
 ): Group | undefined {
-  const [ordinary, isSingle] = [
-    wanted.filter((each) => !each.isSingle),
-    wanted.filter((each) => each.isSingle),
-  ];
+  const [ordinary, isSingle] = [wanted.filter((each) => !each.isSingle), wanted.filter((each) => each.isSingle)];
   if (isSingle.length > 0 && (limit.singleFirst || ordinary.length === 0)) {
     return isSingle.toSorted(order).slice(0, 1) as [Candidate];
   }
@@ -166,11 +163,7 @@ function similarSeries(
   return [first, ...alike.slice(0, limit.size - 1)];
 }
 
-function askForPast(
-  kind: "backfill" | "ordered",
-  wanted: readonly Candidate[],
-  limit: Limit,
-): HistoryRequest | null {
+function askForPast(kind: "backfill" | "ordered", wanted: readonly Candidate[], limit: Limit): HistoryRequest | null {
   const first = similarSeries(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
   return first === undefined ? null : chooseRequest(kind, first, backFrom(first, limit));
 }

@@ -9,8 +9,7 @@ import { uniqueNames } from "../unique-names.ts";
 export const HistoryClass = z.strictObject({
   name: z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." }),
   select: Selection.prefault({}).meta({
-    description:
-      "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
+    description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
   }),
   resolution: z.enum(RESOLUTIONS).meta({ description: "Interval of the series." }),
   time_zone: z
@@ -21,16 +20,13 @@ export const HistoryClass = z.strictObject({
     })
     .optional()
     .meta({
-      description:
-        "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
+      description: "IANA zone in which the service aligns hours, days, weeks and months; the source's when left out.",
     }),
   every: Duration.prefault("1h").meta({
-    description:
-      "How often closed buckets are fetched. A longer interval costs fewer requests, not fewer points.",
+    description: "How often closed buckets are fetched. A longer interval costs fewer requests, not fewer points.",
   }),
   backfill: Duration.prefault("0s").meta({
-    description:
-      "How far back from the first sight of a tag its history is fetched, beside the live following.",
+    description: "How far back from the first sight of a tag its history is fetched, beside the live following.",
   }),
   total: z.boolean().default(false).meta({
     description:

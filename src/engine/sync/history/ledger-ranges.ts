@@ -78,8 +78,7 @@ export function answeredWithin(stored: readonly StoredRange[]): readonly Range[]
   const known = answeredCache.get(stored);
   if (known !== undefined) return known;
   const unreadable = rangesIn(stored).filter(isUnreadable);
-  const ranges =
-    unreadable.length === 0 ? fetchedIn(stored) : mergeRanges([...fetchedIn(stored), ...unreadable]);
+  const ranges = unreadable.length === 0 ? fetchedIn(stored) : mergeRanges([...fetchedIn(stored), ...unreadable]);
   answeredCache.set(stored, ranges);
   return ranges;
 }
@@ -220,8 +219,7 @@ function limitRanges(all: readonly LedgerRange[]): readonly LedgerRange[] {
     const silences = ranges.flatMap((range, i) => {
       const [before, after] = [ranges[i - 1], ranges[i + 1]];
       const isNextToValues =
-        (before?.why === "points" && touches(before, range)) ||
-        (after?.why === "points" && touches(range, after));
+        (before?.why === "points" && touches(before, range)) || (after?.why === "points" && touches(range, after));
       return range.why === "null" && isNextToValues ? [range] : [];
     });
     const isForgettable = (range: LedgerRange) => range.why === "refused" && !isUnreadable(range);
@@ -280,8 +278,7 @@ function joinNeighbours(ranges: readonly LedgerRange[]): readonly LedgerRange[] 
 
 function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
   return ranges.reduce<LedgerRange | undefined>(
-    (least, range) =>
-      least === undefined || range.toMs - range.fromMs < least.toMs - least.fromMs ? range : least,
+    (least, range) => (least === undefined || range.toMs - range.fromMs < least.toMs - least.fromMs ? range : least),
     undefined,
   );
 }
@@ -353,8 +350,7 @@ function bucketsOf(timesMs: readonly number[], range: Range, ledger: StoredHisto
   const starts = timesMs.toSorted((a, b) => a - b).map(bucketOf);
   const buckets = starts.map((startMs, at) => {
     const next = starts[at + 1];
-    const endMs =
-      next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
+    const endMs = next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
     return { fromMs: startMs, toMs: endMs };
   });
   return mergeRanges(buckets.flatMap((bucket) => clipped(bucket, range)));
@@ -397,17 +393,14 @@ export function withUnreadable(
   if (unreadable === null) return learned;
   // Open buckets are not settled.
   const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
-  const ranges = unreadable.ranges.flatMap((range) =>
-    clipped(range, { fromMs: range.fromMs, toMs: untilMs }),
-  );
+  const ranges = unreadable.ranges.flatMap((range) => clipped(range, { fromMs: range.fromMs, toMs: untilMs }));
   const before = rangesIn(ledger.spans).filter(isUnreadable);
   const nearMs = SILENCE_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => overlaps(span, range));
     const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
-    if (near !== undefined && !(isRetry && same.length > 0))
-      return { ...sharedRefusal(near, same), ...range };
+    if (near !== undefined && !(isRetry && same.length > 0)) return { ...sharedRefusal(near, same), ...range };
     const times = same.reduce((most, span) => Math.max(most, span.times ?? 0), 0) + 1;
     return {
       ...range,

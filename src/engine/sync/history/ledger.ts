@@ -2,15 +2,7 @@ import { Points } from "../../../core/codec/points.ts";
 import type { Resolution, TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { StoredHistory, StoredRefusal } from "../snapshot.ts";
-import {
-  bucketBefore,
-  bucketEnd,
-  bucketStart,
-  localDay,
-  type Range,
-  subtract,
-  timeBefore,
-} from "./buckets.ts";
+import { bucketBefore, bucketEnd, bucketStart, localDay, type Range, subtract, timeBefore } from "./buckets.ts";
 import {
   answeredRanges,
   answeredWithin,
@@ -107,8 +99,7 @@ export function followingRange(
 ): Range | null {
   const isDue = earlierTime(toMs, Math.max(1, rules.everyMs), rules) >= parseTime(ledger.watermark);
   if (ledger.rereadFrom === null && !isDue) return null;
-  const fromMs =
-    ledger.rereadFrom === null ? lookBackStart(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
+  const fromMs = ledger.rereadFrom === null ? lookBackStart(ledger, rules, nowMs) : parseTime(ledger.rereadFrom);
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
@@ -123,9 +114,7 @@ export function fetchedSince(ledger: StoredHistory): number {
  * day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
-  return (
-    (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h")
-  );
+  return (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h");
 }
 
 /** Returns the time that is a length earlier, by the day rule of the series. */
@@ -146,21 +135,14 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
  */
 function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { resolution, timeZone, lookBackMs } = rules;
-  const twoBack = bucketBefore(
-    bucketBefore(parseTime(ledger.watermark), resolution, timeZone),
-    resolution,
-    timeZone,
-  );
+  const twoBack = bucketBefore(bucketBefore(parseTime(ledger.watermark), resolution, timeZone), resolution, timeZone);
   const starts = [twoBack];
   if (isRereadDue(ledger.dailyAt, 1, rules, nowMs))
     starts.push(earlierTime(parseTime(ledger.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
   if (isRereadDue(ledger.weeklyAt, 7, rules, nowMs))
     starts.push(earlierTime(parseTime(ledger.weeklyAt), lookBackMs, rules));
   // The backfill emits earlier points that are not fetched.
-  const floor = Math.max(
-    Math.min(fetchedSince(ledger), parseTime(ledger.watermark)),
-    parseTime(ledger.rememberedFrom),
-  );
+  const floor = Math.max(Math.min(fetchedSince(ledger), parseTime(ledger.watermark)), parseTime(ledger.rememberedFrom));
   const least = firstBucketFrom(Math.min(floor, parseTime(ledger.watermark)), resolution, timeZone);
   return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
 }
@@ -196,10 +178,7 @@ export function settleFollowing(
   let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
   const all = points.ascending();
   // Emitted points of earlier times are not stored.
-  const first = Math.max(
-    indexByEnd(all, range.fromMs, ledger),
-    all.placeOf(parseTime(ledger.rememberedFrom)),
-  );
+  const first = Math.max(indexByEnd(all, range.fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
   const inside = all.part(Math.min(first, all.placeOf(range.fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
@@ -243,9 +222,7 @@ export function settlePast(
 ): Settled {
   const all = points.ascending();
   const index = (atMs: number) => indexByEnd(all, atMs, ledger);
-  const fresh = Points.joined(
-    unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))),
-  );
+  const fresh = Points.joined(unfetched(ledger, range).map(({ fromMs, toMs }) => all.part(index(fromMs), index(toMs))));
   return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
@@ -272,9 +249,7 @@ function addRanges(ledger: StoredHistory, learned: readonly LedgerRange[]): Stor
 /** Moves the watermark to the end of the range with responses. */
 function advanceWatermark(ledger: StoredHistory): StoredHistory {
   const watermark = parseTime(ledger.watermark);
-  const run = answeredWithin(ledger.spans).find(
-    ({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark,
-  );
+  const run = answeredWithin(ledger.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
   return run === undefined ? ledger : { ...ledger, watermark: isoUtc(run.toMs) };
 }
 
@@ -334,11 +309,7 @@ function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   const { resolution, timeZone } = rules;
   let buckets = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
-  const deep = earlierTime(
-    Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)),
-    rules.lookBackMs,
-    rules,
-  );
+  const deep = earlierTime(Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)), rules.lookBackMs, rules);
   const underWay = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
   return Math.max(parseTime(ledger.rememberedFrom), Math.min(buckets, deep, underWay));
 }
@@ -352,12 +323,7 @@ function noLogWaitMs(times: number, wasAnswered: boolean): number {
   return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
 }
 
-function nextRefusal(
-  before: StoredRefusal | null,
-  said: string,
-  nowMs: number,
-  wait: (times: number) => number,
-) {
+function nextRefusal(before: StoredRefusal | null, said: string, nowMs: number, wait: (times: number) => number) {
   const times = (before?.times ?? 0) + 1;
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
 }
@@ -386,12 +352,7 @@ export function recordRefusal(
 }
 
 /** Records a refusal of a past range for another reason than a missing log. */
-export function recordPastRefusal(
-  ledger: StoredHistory,
-  range: Range,
-  said: string,
-  nowMs: number,
-): StoredHistory {
+export function recordPastRefusal(ledger: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
   const before = rangesIn(ledger.spans)
     .filter(({ why, fromMs, toMs }) => why === "refused" && fromMs < range.toMs && toMs > range.fromMs)
     .reduce((most, { times = 0 }) => Math.max(most, times), 0);

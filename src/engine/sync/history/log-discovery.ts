@@ -19,11 +19,7 @@ export interface LogDiscovery {
   /** Returns the tags without a log. `listed`: tags in the response; null after a refusal because of a log. */
   settle(request: DiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[];
   /** Returns the ledgers of tags that have a log. */
-  proven(
-    tagIds: readonly string[],
-    logs: readonly TagLog[],
-    nowMs: number,
-  ): ReadonlyMap<Series, StoredHistory>;
+  proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory>;
   /** Returns the ledgers of tags that have no log, or were refused singly for another reason. */
   refused(
     tagIds: readonly string[],
@@ -255,8 +251,7 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
     if (suspects.length > 0) return mostInformative(suspects, chain);
     const doubtful = places.find(
       (place) =>
-        (verdictAt(place - 1) === "bad" || verdictAt(place + 1) === "bad") &&
-        chain.allGood([place]) < DOUBTFUL,
+        (verdictAt(place - 1) === "bad" || verdictAt(place + 1) === "bad") && chain.allGood([place]) < DOUBTFUL,
     );
     return doubtful === undefined ? evenOdds(places, chain) : [doubtful];
   };
@@ -296,8 +291,7 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
       const [suspected, asked] = [membersAt(line, suspects), membersAt(line, tested)];
       const isTouched = [...suspected, ...asked].some((member) => members.has(member));
       line = line.filter(({ member }) => !members.has(member));
-      const placesOf = (of: readonly T[]) =>
-        line.flatMap(({ member }, place) => (of.includes(member) ? [place] : []));
+      const placesOf = (of: readonly T[]) => line.flatMap(({ member }, place) => (of.includes(member) ? [place] : []));
       suspects = isTouched ? [] : placesOf(suspected);
       tested = isTouched ? [] : placesOf(asked);
     },
@@ -308,10 +302,7 @@ function membersAt<T>(line: readonly Spot<T>[], places: readonly number[]): read
   return places.flatMap((place) => line[place]?.member ?? []);
 }
 
-function learnedShare(
-  seen: Readonly<Record<Verdict, number>>,
-  prior: { share: number; seen: number },
-): number {
+function learnedShare(seen: Readonly<Record<Verdict, number>>, prior: { share: number; seen: number }): number {
   const share = (seen.bad + prior.share * prior.seen) / (seen.good + seen.bad + prior.seen);
   return Math.min(0.999, Math.max(0.0001, share));
 }

@@ -263,10 +263,8 @@ export function gapsIn(
         left = left.flatMap((hole) => subtract(hole, [range]));
       }
     };
-    for (const span of rangesIn(ledger.spans))
-      if (span.why === "refused") give(span.reason ?? "refused", [span], span);
-    if (located.outOfSight !== undefined)
-      give(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
+    for (const span of rangesIn(ledger.spans)) if (span.why === "refused") give(span.reason ?? "refused", [span], span);
+    if (located.outOfSight !== undefined) give(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
     const words = ledger.refusal ?? {};
     if (ledger.state !== "following") {
       const why = ledger.state === "unproven" && ledger.refusal !== null ? "refused" : ledger.state;
@@ -312,9 +310,7 @@ function missing({ ledger, total }: LedgerOf, wanted: readonly Range[]): readonl
   const all = mergeRanges([...fetchedIn(ledger.spans), ...wanted, ...past]);
   const [first] = all;
   const last = all.at(-1);
-  return first === undefined || last === undefined
-    ? []
-    : unfetched(ledger, { fromMs: first.fromMs, toMs: last.toMs });
+  return first === undefined || last === undefined ? [] : unfetched(ledger, { fromMs: first.fromMs, toMs: last.toMs });
 }
 
 function intersection(a: Range, b: Range): readonly Range[] {

@@ -219,9 +219,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const atMs = clock.monotonic();
     const free = book
       .all()
-      .filter(
-        (series) => isFollowed(series) && !series.isBusy && series.notBeforeMs <= atMs && isInSight(series),
-      );
+      .filter((series) => isFollowed(series) && !series.isBusy && series.notBeforeMs <= atMs && isInSight(series));
     const limit = {
       size: TAGS_PER_REQUEST,
       values: window.values(),
@@ -249,12 +247,10 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return ask === null || (isDiscovering && !isFull) ? null : { request: ask };
   }
 
-  const discoveryRate = () =>
-    learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
+  const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   /** Discovery gets its planned rate even if the live reads let no slot pass. */
-  const isDiscoveryDue = () =>
-    clock.monotonic() - state.discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
+  const isDiscoveryDue = () => clock.monotonic() - state.discoveredAtMs >= 60_000 / Math.max(0.01, discoveryRate());
 
   function starving(): HistoryProgress["starving"] {
     if (state.dueSinceMs === null) return null;

@@ -7,13 +7,7 @@ import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { DocumentChange, Store } from "../../store/store.ts";
 import { type StoredCut, type StoredWindow, syncSet } from "../snapshot.ts";
 import { absentEnds, type Range, subtract, totalLength } from "./buckets.ts";
-import {
-  type Candidate,
-  chooseRequest,
-  type HistoryRequest,
-  isOneRange,
-  type Limit,
-} from "./choose-request.ts";
+import { type Candidate, chooseRequest, type HistoryRequest, isOneRange, type Limit } from "./choose-request.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
@@ -149,9 +143,7 @@ export function unverified({ none }: SafeCounts, response: Counts): Counts {
 export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
   const isNone = (count: number, before: number) => count === before || !isChosen(count);
   return {
-    none: counts((name) =>
-      isNone(response[name], once[name]) ? Math.max(none[name], response[name]) : none[name],
-    ),
+    none: counts((name) => (isNone(response[name], once[name]) ? Math.max(none[name], response[name]) : none[name])),
     once: counts((name) => response[name] || once[name]),
   };
 }
@@ -163,8 +155,7 @@ function isChosen(count: number): boolean {
 
 /** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
 export function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
-  const below = (name: keyof Counts) =>
-    limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1);
+  const below = (name: keyof Counts) => (limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1));
   return { none: counts(below), once: NO_COUNTS };
 }
 
@@ -223,8 +214,7 @@ export function createLearnedWindow(
   let cut: StoredCut | null = null;
 
   const learn = (next: StoredWindow): readonly DocumentChange[] => {
-    const isChanged =
-      next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
+    const isChanged = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
     window = next;
     return isChanged ? [{ set, put: [["values", next]] }] : [];
   };
@@ -314,11 +304,7 @@ export function createShortResponses(options: {
   }
 
   /** Evaluates a repeated request. Returns true if it found points that the first response left out. */
-  async function conclude(
-    ask: HistoryRequest,
-    byId: ReadonlyMap<string, Points>,
-    counts: Counts,
-  ): Promise<boolean> {
+  async function conclude(ask: HistoryRequest, byId: ReadonlyMap<string, Points>, counts: Counts): Promise<boolean> {
     const proofs = new Map<Counts, UnverifiedEnd[]>();
     const isSure = isOneRange(ask) || isNone(unverified(known, counts));
     const ended: Counts[] = [];
@@ -361,9 +347,7 @@ export function createShortResponses(options: {
         const points = answeredPoints(log);
         if (points !== null) byId.set(log.id, points);
         // An unreadable log is refused, and requested again for that reason.
-        else
-          for (const { key, located } of ask.series)
-            if (located.tag.id === log.id) unverifiedEnds.delete(key);
+        else for (const { key, located } of ask.series) if (located.tag.id === log.id) unverifiedEnds.delete(key);
       }
       const counts = counted([...byId.values()]);
       const ranges = new Map(ask.ranges);
@@ -387,10 +371,7 @@ export function createShortResponses(options: {
         if (left === undefined) ranges.delete(series.key);
         else ranges.set(series.key, left);
         const found = { count: points.length, isLive, counts: suspicious, isInconclusive: false };
-        keep(series.key, [
-          ...(unverifiedEnds.get(series.key) ?? []),
-          ...ends.map((range) => ({ ...found, range })),
-        ]);
+        keep(series.key, [...(unverifiedEnds.get(series.key) ?? []), ...ends.map((range) => ({ ...found, range }))]);
       }
       return { ...ask, ranges };
     },
@@ -403,9 +384,7 @@ export function createShortResponses(options: {
     next(free, limit, past) {
       const wanted = free.flatMap((series): readonly (Candidate & { readonly end: UnverifiedEnd })[] => {
         const end = unverifiedEnds.get(series.key)?.[0];
-        return end === undefined || !(past || end.isLive)
-          ? []
-          : [{ series, range: end.range, isSingle: false, end }];
+        return end === undefined || !(past || end.isLive) ? [] : [{ series, range: end.range, isSingle: false, end }];
       });
       const [first] = wanted;
       if (first === undefined) return null;
@@ -414,8 +393,7 @@ export function createShortResponses(options: {
       let hull = first.range;
       for (const each of first.end.isInconclusive ? [] : wanted.slice(1)) {
         const { rules } = each.series;
-        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.end.isInconclusive)
-          continue;
+        if (rules.resolution !== resolution || rules.timeZone !== timeZone || each.end.isInconclusive) continue;
         const next = {
           fromMs: Math.min(hull.fromMs, each.range.fromMs),
           toMs: Math.max(hull.toMs, each.range.toMs),

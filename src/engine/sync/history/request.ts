@@ -1,11 +1,4 @@
-import {
-  ConfigError,
-  LocalFailure,
-  meaningOf,
-  NoLog,
-  Rejected,
-  Retryable,
-} from "../../../core/errors/errors.ts";
+import { ConfigError, LocalFailure, meaningOf, NoLog, Rejected, Retryable } from "../../../core/errors/errors.ts";
 import type { TagLog, TagTotal } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
@@ -14,13 +7,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
 import { type Range, totalLength } from "./buckets.ts";
-import {
-  describeQuery,
-  divide,
-  type HistoryRequest,
-  queryFor,
-  type RefusedSingly,
-} from "./choose-request.ts";
+import { describeQuery, divide, type HistoryRequest, queryFor, type RefusedSingly } from "./choose-request.ts";
 import { parseTime, recordEmpty, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedIn, unreadableById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
@@ -44,11 +31,7 @@ export interface HistoryRequests {
    * Waits for a slot, calls `decide` for the task (null passes the slot on), and settles the reply. If one tag spoils a
    * request, the other tags are requested in smaller ones. Throws failures that do not concern single tags.
    */
-  perform(
-    kind: "series" | "totals",
-    decide: (offer: SlotOffer) => Task | null,
-    signal: AbortSignal,
-  ): Promise<void>;
+  perform(kind: "series" | "totals", decide: (offer: SlotOffer) => Task | null, signal: AbortSignal): Promise<void>;
 }
 
 /** Pause of a series whose response added nothing, in milliseconds. */
@@ -60,8 +43,7 @@ const HOPELESS = 4;
 const MESSAGE_MAX = 300;
 /** Ability that the token needs (interface, GET tags/history). */
 const ABILITY = "read:tags";
-const LEFT_OVER =
-  "A group with it was refused because a log is missing, and all others of the group have one.";
+const LEFT_OVER = "A group with it was refused because a log is missing, and all others of the group have one.";
 
 interface Refusal {
   /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
@@ -181,20 +163,14 @@ export function createHistoryRequests(options: {
   /** Counts and logs unreadable logs and totals, each once until it is readable again. */
   function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
     const now = series.filter(({ located }) => messages.has(located.tag.id));
-    if (now.length > 0)
-      metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
+    if (now.length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
     const fresh = now.filter(({ key }) => !unreadable.has(key));
-    const readable = series.filter(
-      ({ key, located }) => !messages.has(located.tag.id) && unreadable.has(key),
-    );
+    const readable = series.filter(({ key, located }) => !messages.has(located.tag.id) && unreadable.has(key));
     for (const { key } of fresh) unreadable.add(key);
     for (const { key } of readable) unreadable.delete(key);
     if (fresh.length > 0) {
       const named = Object.fromEntries(fresh.map(({ key, located }) => [key, messages.get(located.tag.id)]));
-      log.warn(
-        { series: named },
-        "history of these was answered and is unreadable; it is requested again singly",
-      );
+      log.warn({ series: named }, "history of these was answered and is unreadable; it is requested again singly");
     }
     if (readable.length > 0)
       log.info({ series: readable.map(({ key }) => key) }, "history of these was answered readably");
@@ -232,8 +208,7 @@ export function createHistoryRequests(options: {
     } else if (isForbidden || failure instanceof Rejected) {
       const why = await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs }, signal);
       if (why === "ability") throw failure;
-      if (why === "unknown")
-        throw new Unclear(`${failure.message} Why is not known yet.`, { cause: failure });
+      if (why === "unknown") throw new Unclear(`${failure.message} Why is not known yet.`, { cause: failure });
       if (why === "site") return refusal("out-of-sight");
     } else throw failure;
     refusalsInRow++;
@@ -292,8 +267,7 @@ export function createHistoryRequests(options: {
       // The service also answers "no log" for tags that the token does not see.
       if (refusal.reason === "no-log" && !inSight.has(series)) continue;
       const range = request.ranges.get(series.key);
-      if (range !== undefined)
-        changed.set(series, afterRefusal(request, series, range, refusal, clock.now()));
+      if (range !== undefined) changed.set(series, afterRefusal(request, series, range, refusal, clock.now()));
     }
     await settle.ledgers(changed);
     const said = refused[0]?.refusal.message;
@@ -331,11 +305,7 @@ export function createHistoryRequests(options: {
   const overviewOf = (logs: readonly TagLog[]) => (short.isComplete(logs) ? logs : []);
 
   /** Divides a discovery group that was refused for another reason than a log. */
-  async function discoverSingly(
-    tagIds: readonly string[],
-    refusal: Refusal,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function discoverSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
     discovery.forget(tagIds);
     const fetch = async (part: readonly Series[]) => {
       const query = discovery.queryFor(tagIdsOf(part), clock.now());
@@ -429,9 +399,7 @@ function afterRefusal(
   // Totals start at the depth of the backfill and go forward.
   const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
   if (reason !== "no-log")
-    return isPastKind
-      ? recordPastRefusal(ledger, range, message, nowMs)
-      : recordRefusal(ledger, message, nowMs);
+    return isPastKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
   return isPast
     ? recordEmpty(ledger, range, { why: "no-log", said: message, at: isoUtc(nowMs) })
     : recordNoLog(ledger, message, nowMs);

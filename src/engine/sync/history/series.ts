@@ -43,8 +43,7 @@ export interface Series {
   isSuspect: boolean;
 }
 
-export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> &
-  Partial<Pick<TokenScope, "askedAtMs">>;
+export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> & Partial<Pick<TokenScope, "askedAtMs">>;
 
 /**
  * All series of one source: those of the configured classes and of open backfill requests, for every known tag. Each
@@ -184,12 +183,10 @@ export function createHistorySeries(options: {
   /** Returns null while a bucket of the request is neither fetched nor without a log. */
   function endOf(request: BackfillRequest, nowMs: number): EndedBackfill | null {
     const members = all.filter(
-      ({ located, rules, total }) =>
-        !total && rules.resolution === request.resolution && request.matches(located),
+      ({ located, rules, total }) => !total && rules.resolution === request.resolution && request.matches(located),
     );
     // Before the first listing of tags there are no members, and the request is not done.
-    const isEnded =
-      members.length > 0 && members.every(({ ledger, rules }) => isDone(request, ledger, rules, nowMs));
+    const isEnded = members.length > 0 && members.every(({ ledger, rules }) => isDone(request, ledger, rules, nowMs));
     if (!isEnded) return null;
     const counts = members
       .map(({ ledger, rules }) => withoutLogOf(request, ledger, rules, nowMs))
@@ -223,17 +220,14 @@ export function createHistorySeries(options: {
       const done = backfills.open.flatMap((request) => endOf(request, nowMs) ?? []);
       if (done.length === 0) return;
       await markDone(store, source, done, isoUtc(nowMs));
-      for (const { order, withoutLog } of done)
-        log.info({ order: order.id, withoutLog }, "a backfill is done");
+      for (const { order, withoutLog } of done) log.info({ order: order.id, withoutLog }, "a backfill is done");
       const ids = new Set(done.map(({ order }) => order.id));
       backfills = { ...backfills, open: backfills.open.filter(({ id }) => !ids.has(id)) };
     },
     neededFrom: ({ ledger, located }) =>
       Math.min(
         parseTime(ledger.wished),
-        ...backfills.open
-          .filter((request) => request.matches(located))
-          .map(({ stored }) => parseTime(stored.from)),
+        ...backfills.open.filter((request) => request.matches(located)).map(({ stored }) => parseTime(stored.from)),
       ),
   };
 }
@@ -255,9 +249,7 @@ export function wantedSeries(
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
   // Series that follow the same rules share them.
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
-  const rulesByOrder = new Map(
-    RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]),
-  );
+  const rulesByOrder = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, orders) => {
     // Called for each of 50,000 tags every minute, also without any history.
     if (lists.length === 0 && orders.length === 0) return NONE;
@@ -356,9 +348,7 @@ export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boole
   const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
   // Totals start at the depth of the backfill, and only responses moved them forward.
   const from = total ? parseTime(reached) : parseTime(since);
-  const spans = [
-    { fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const },
-  ];
+  const spans = [{ fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const }];
   const wasFollowed = kept.state === "following" && parseTime(watermark) > from;
   return {
     version: 2,

@@ -37,11 +37,7 @@ import type { Series } from "./series.ts";
  */
 export interface HistorySettle {
   /** Returns the series that the reply lists. */
-  logs(
-    ask: HistoryRequest,
-    logs: readonly TagLog[],
-    also: readonly DocumentChange[],
-  ): Promise<readonly Series[]>;
+  logs(ask: HistoryRequest, logs: readonly TagLog[], also: readonly DocumentChange[]): Promise<readonly Series[]>;
   totals(ask: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]>;
   /** Stores ledgers that changed without points. */
   ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void>;
@@ -131,10 +127,7 @@ export function createHistorySettle(options: {
     const fromMs = Math.max(beganMs, parseTime(before.rememberedFrom));
     const emitted = await loadEmitted(series, chunksOf(fromMs, range.toMs, resolution));
     const { ledger: after, fresh, revised } = settle(before, emitted);
-    batch.ledgers.set(
-      series,
-      await batch.days.count(series, before, after, { fresh, revised, before: emitted }),
-    );
+    batch.ledgers.set(series, await batch.days.count(series, before, after, { fresh, revised, before: emitted }));
     const retainedMs = parseTime(after.rememberedFrom);
     const touched = new Set<number>();
     for (const points of [fresh, revised]) {
@@ -238,18 +231,12 @@ export function createHistorySettle(options: {
   };
 
   /** Returns events of one chunk each, with live points and late points in separate events. */
-  function eventsOf(
-    series: Series,
-    points: Points,
-    revised: boolean,
-    nowMs: number,
-  ): readonly Event<"tag-history">[] {
+  function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
     const { located, rules, ledger } = series;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
     const sinceMs = parseTime(ledger.since);
-    const isLive = (atMs: number) =>
-      atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
+    const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
       const span = chunkOf(points.timeMs(from), resolution);
@@ -344,12 +331,7 @@ function chunkStart(chunk: number, resolution: Resolution): number {
   return chunk * CHUNK_MS[resolution];
 }
 
-function unpackEmitted(
-  chunk: number,
-  resolution: Resolution,
-  stored: EmittedPoints,
-  into: EmittedValues,
-): void {
+function unpackEmitted(chunk: number, resolution: Resolution, stored: EmittedPoints, into: EmittedValues): void {
   const start = chunkStart(chunk, resolution);
   for (const [i, at] of stored.at.entries()) into.set(start + at * 1_000, stored.values[i] ?? null);
 }
@@ -357,8 +339,6 @@ function unpackEmitted(
 /** Returns the document of one chunk. */
 function packEmitted(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
   const start = chunkStart(chunk, resolution);
-  const inside = [...emitted]
-    .filter(([atMs]) => chunkOf(atMs, resolution) === chunk)
-    .sort(([a], [b]) => a - b);
+  const inside = [...emitted].filter(([atMs]) => chunkOf(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
   return { at: inside.map(([atMs]) => (atMs - start) / 1_000), values: inside.map(([, value]) => value) };
 }

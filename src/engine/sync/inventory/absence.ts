@@ -33,9 +33,7 @@ function showsAllHeld<T extends { readonly id: string | number }>(
 ): boolean {
   let shown = 0;
   for (const [siteId, list] of seen)
-    if (list.complete)
-      for (const { id } of list.items) if (held.get(String(id))?.siteId === siteId) shown += 1;
-  for (const { siteId } of held.values())
-    if (siteId !== null && seen.get(siteId)?.complete === true) shown -= 1;
+    if (list.complete) for (const { id } of list.items) if (held.get(String(id))?.siteId === siteId) shown += 1;
+  for (const { siteId } of held.values()) if (siteId !== null && seen.get(siteId)?.complete === true) shown -= 1;
   return shown === 0;
 }

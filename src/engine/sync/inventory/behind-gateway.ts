@@ -68,8 +68,7 @@ export function offlineGateways(gateways: ReadonlyMap<string, Listed<Gateway>>):
   const bySite = Map.groupBy(present, (held) => held.siteId);
   const offline = new Map<number, string>();
   for (const [siteId, [only, ...others]] of bySite) {
-    if (siteId !== null && only?.value.online === false && others.length === 0)
-      offline.set(siteId, only.value.id);
+    if (siteId !== null && only?.value.online === false && others.length === 0) offline.set(siteId, only.value.id);
   }
   return offline;
 }

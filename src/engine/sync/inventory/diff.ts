@@ -64,12 +64,8 @@ export function* inventorySteps<N extends InventoryNoun>(
   const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
   /** Whether nothing else is known to be there. */
   const isAlone = (id: string, siteId: number | null) =>
-    [...held].every(
-      ([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null,
-    ) &&
-    observations.every(
-      (list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id),
-    );
+    [...held].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
+    observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
   let lookedAt = 0;
   const isMuch = () => ++lookedAt % LOOKED_AT === 0;
 
@@ -88,8 +84,7 @@ export function* inventorySteps<N extends InventoryNoun>(
     const events: Event[] = [];
     const item = withLastWord(known.value, here.item);
     const before = differences(noun, known, item, here.siteId);
-    if (Object.keys(before).length > 0)
-      events.push(tell("changed", id, here.siteId, item, [options.at], { before }));
+    if (Object.keys(before).length > 0) events.push(tell("changed", id, here.siteId, item, [options.at], { before }));
     const switched = onlineSwitch(known.value, item);
     if (switched !== null) {
       const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isAlone(id, here.siteId) };
@@ -193,9 +188,7 @@ function differences<N extends InventoryNoun>(
 /** A gateway record without an online state keeps the stored one; the next state is emitted. */
 function withLastWord<T extends object>(before: T, item: T): T {
   // Attributes that came empty, as PHP writes an object without members, say nothing: no name was taken away.
-  const said = Object.entries(item).filter(
-    ([name, value]) => name !== "id" && value !== null && value !== "",
-  );
+  const said = Object.entries(item).filter(([name, value]) => name !== "id" && value !== null && value !== "");
   if (said.length === 0) return before;
   const silent = "online" in item && item.online === null && "online" in before;
   return silent ? { ...item, online: before.online } : item;

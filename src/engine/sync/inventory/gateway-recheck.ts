@@ -53,10 +53,7 @@ export function createGatewayRecheck(options: {
       await options.read(siteId, signal);
     } catch (error) {
       if (isStopping(error) || signal.aborted) throw error;
-      log.warn(
-        { site: siteId, err: error },
-        "the list of gateways could not be read; the next poll reads it",
-      );
+      log.warn({ site: siteId, err: error }, "the list of gateways could not be read; the next poll reads it");
     }
   }
 

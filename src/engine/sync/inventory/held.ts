@@ -39,9 +39,7 @@ export async function expectedTags(store: Store, source: string): Promise<readon
   ]);
   const before = made.get(tags);
   if (before?.versions === versions) return before.placed;
-  const missing = new Map(
-    [...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]),
-  );
+  const missing = new Map([...sites.values()].map(({ value, missingSince }) => [value.id, missingSince !== null]));
   const placed: LocatedTag[] = [];
   for (const [id, held] of tags) {
     if (held.siteId === null || !missing.has(held.siteId)) continue;

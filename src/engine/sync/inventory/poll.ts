@@ -49,8 +49,7 @@ export function createSitePoll(parts: PollParts): Poll {
       const shown = list.complete ? list.items : (list.shown ?? []);
       // All readers of a site's tags use the scope.
       const known = scope.known();
-      const isOther =
-        shown.some(({ id }) => !scope.sees(id)) || (list.complete && known?.size !== shown.length);
+      const isOther = shown.some(({ id }) => !scope.sees(id)) || (list.complete && known?.size !== shown.length);
       if (isOther) await scope.tryRefresh(signal);
       const sites = { siteId: null, items: shown, complete: list.complete };
       await commitDiff(parts, "sites", "site", [sites], signal);
@@ -116,15 +115,8 @@ export function createInventoryPoll<N extends SiteNoun>(
     seen: ReadonlyMap<number, Listing<InventoryNouns[N]>>,
     begunAt: ReadonlyMap<number, string>,
   ): Promise<void> {
-    const whole = [...seen].filter(
-      ([siteId, list]) => list.complete && dropOf(held(), siteId, list.items).gone === 0,
-    );
-    await commitSeen(
-      parts,
-      job,
-      "tags",
-      new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])),
-    );
+    const whole = [...seen].filter(([siteId, list]) => list.complete && dropOf(held(), siteId, list.items).gone === 0);
+    await commitSeen(parts, job, "tags", new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {
@@ -151,9 +143,7 @@ export function createInventoryPoll<N extends SiteNoun>(
         signal,
       );
       const doubted = new Set(
-        [...visits.seen].flatMap(([siteId, list]) =>
-          list.complete && isDoubted(siteId, list.items) ? [siteId] : [],
-        ),
+        [...visits.seen].flatMap(([siteId, list]) => (list.complete && isDoubted(siteId, list.items) ? [siteId] : [])),
       );
       const misses = isAbsenceNews(held(), visits.seen, doubted, {
         at: isoUtc(clock.now()),

@@ -38,10 +38,7 @@ function isBroken(before: string | null, now: string | null): boolean {
   return before !== null && before !== "" && before !== now;
 }
 
-function breakEvent(
-  data: Omit<SeriesBreak, "since">,
-  { source, siteId, since }: BreakOptions,
-): Event<"series-break"> {
+function breakEvent(data: Omit<SeriesBreak, "since">, { source, siteId, since }: BreakOptions): Event<"series-break"> {
   return makeEvent({
     type: "series-break",
     source,

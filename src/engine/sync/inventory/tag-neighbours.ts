@@ -41,8 +41,7 @@ export function withTagCompany(
     return { step: { ...step, events: [...eventsIn(last), ...step.events] }, documents };
   }
   const { lastSeen = held.seenAt(known.siteId) ?? known.since, ...rest } = known;
-  if (step.held.missingSince !== null)
-    return { step: { ...step, held: { ...step.held, lastSeen } }, documents: [] };
+  if (step.held.missingSince !== null) return { step: { ...step, held: { ...step.held, lastSeen } }, documents: [] };
   const since = { lastBefore: lastSeen, firstAfter: options.at };
   const { source } = options;
   const { siteId, value } = step.held;

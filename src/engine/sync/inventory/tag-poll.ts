@@ -74,10 +74,7 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
     return outcomeOf(visits.failures, reasons);
   }
 
-  async function commitSystems(
-    observations: readonly SystemObservation[],
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function commitSystems(observations: readonly SystemObservation[], signal: AbortSignal): Promise<void> {
     const { name } = source;
     const held = {
       tags: holding.get<Listed<Tag>>(documentSet("tag", name)),

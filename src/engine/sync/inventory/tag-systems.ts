@@ -131,10 +131,7 @@ function systemsEvent(told: {
 }
 
 /** Systems by id, as far as they are known, in the words of an event. */
-function namedSystems(
-  ids: readonly string[],
-  systemOf: (id: string) => System | undefined,
-): TagSystemsFact["systems"] {
+function namedSystems(ids: readonly string[], systemOf: (id: string) => System | undefined): TagSystemsFact["systems"] {
   return ids.flatMap((id) => {
     const system = systemOf(id);
     return system === undefined ? [] : [{ id, code: system.code, displayName: system.displayName }];

@@ -147,8 +147,7 @@ function countDemand(places: Places): void {
       periodSlots[places[next] as number] === period
     )
       next++;
-    for (let slot = left; slot < HORIZON_SLOTS; slot += period)
-      demand[slot] = (demand[slot] as number) + next - first;
+    for (let slot = left; slot < HORIZON_SLOTS; slot += period) demand[slot] = (demand[slot] as number) + next - first;
   }
 }
 
@@ -230,8 +229,7 @@ function orderOf({ ids }: PlannedTags): Order {
     const otherPeriod = periodSlots[b] as number;
     return period === otherPeriod ? idOf(a) < idOf(b) : period < otherPeriod;
   };
-  const isByAge = (place: number) =>
-    (index[place] as number) < HALF_WAY || index[place] === Number.POSITIVE_INFINITY;
+  const isByAge = (place: number) => (index[place] as number) < HALF_WAY || index[place] === Number.POSITIVE_INFINITY;
   const isSooner: IsBefore = (a, b) => {
     if (isByAge(a) || isByAge(b)) return isWorse(a, b);
     const earliness = earlinessOf(a);
@@ -309,9 +307,7 @@ function patience([first]: Grouped): number {
 /** An order: whose site has not been asked for longest. */
 function turnAmongPatient(a: Grouped, b: Grouped): number {
   if (patience(a) === 0 || patience(b) === 0) return 0;
-  const [first = 0, second = 0] = [a, b].map((each) =>
-    Math.min(...each.map(([, { siteAskedMs }]) => siteAskedMs)),
-  );
+  const [first = 0, second = 0] = [a, b].map((each) => Math.min(...each.map(([, { siteAskedMs }]) => siteAskedMs)));
   return first - second;
 }
 

@@ -63,13 +63,7 @@ export function overloadFactor(
  * Requests per slot, every place filled, with the interval rounded down to whole slots as the planner must: 400 tags
  * every 60 s, replies of 1 s, slots of 3 s, so every 19 slots, 20 tags a request: 400 / (19 × 20) = 1.05.
  */
-export function slotsPerSlot(
-  wish: ClassDemand,
-  factor: number,
-  slotMs: number,
-  size: number,
-  replyMs = 0,
-): number {
+export function slotsPerSlot(wish: ClassDemand, factor: number, slotMs: number, size: number, replyMs = 0): number {
   const period = Math.max(1, Math.floor((wish.everyMs * factor - replyMs) / slotMs));
   return wish.tags / (period * size);
 }

@@ -168,8 +168,7 @@ export function planReport(facts: PlanFacts): PlanReport {
     share: rounded(requestsPerMinute / quota.perMinute, 4),
   });
   const { requestsLeft, requestsAtBest, paused } = facts.backfill;
-  const pastDoneAt = (requests: number) =>
-    paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000);
+  const pastDoneAt = (requests: number) => (paused ? null : isoUtc(facts.nowMs + (requests / pastPerMinute) * 60_000));
   const read = classes.reduce((sum, { allTags }) => sum + allTags, 0);
   const alarms = facts.alarms === undefined ? null : expectedInterval(facts.alarms);
   return {
@@ -181,21 +180,13 @@ export function planReport(facts: PlanFacts): PlanReport {
     tags: facts.tags,
     tagsNotRead: Math.max(0, facts.tags - read),
     quota,
-    lanes: [
-      lane("write", quota.reserve),
-      lane("live", live),
-      lane("history", following),
-      lane("spare", spare),
-    ],
+    lanes: [lane("write", quota.reserve), lane("live", live), lane("history", following), lane("spare", spare)],
     fits: stretched.demand <= share,
     load: rounded(stretched.demand / share, 4),
     classes: classes.map((wish): ClassPlan => {
       const promisedMs = wish.everyMs * factorOf(wish);
       // With every slot at its service each age shrinks by the load; less than a slot it cannot be.
-      const atBestMs = Math.min(
-        promisedMs,
-        Math.max(slotMs, (promisedMs * live) / Math.max(live, live + spare)),
-      );
+      const atBestMs = Math.min(promisedMs, Math.max(slotMs, (promisedMs * live) / Math.max(live, live + spare)));
       return {
         name: wish.name,
         tags: wish.allTags,
@@ -214,9 +205,7 @@ export function planReport(facts: PlanFacts): PlanReport {
       requestsPerMinute: rounded(followingPerMinute([each], quota.size), 3),
     })),
     learning:
-      toLearn === 0
-        ? null
-        : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) },
+      toLearn === 0 ? null : { tags: toLearn, requestsPerMinute: rounded(learningPerMinute(toLearn, quota.polls)) },
     backfill:
       requestsLeft === 0
         ? null
@@ -335,8 +324,7 @@ export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
     };
   });
   const longer = wishes.map((wish) => ({ wish, factor: stretched.factors.get(wish.name) ?? 1 }));
-  const everyOf = ({ wish, factor }: (typeof longer)[number]) =>
-    formatDuration(roundedUp(wish.everyMs * factor));
+  const everyOf = ({ wish, factor }: (typeof longer)[number]) => formatDuration(roundedUp(wish.everyMs * factor));
   const all = {
     text: `Let every class become ${Math.max(...longer.map(({ factor }) => factor)).toFixed(2)} times older, which is what happens without a change.`,
     yaml: `read: [${longer.map((each) => `{name: ${each.wish.name}, every: ${everyOf(each)}}`).join(", ")}]`,

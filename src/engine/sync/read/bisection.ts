@@ -90,8 +90,7 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
     part(ids.slice(middle), second, first);
   }
 
-  const members = (label: string) =>
-    [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id);
+  const members = (label: string) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id);
 
   /** The other halves of these are likely to be clean. */
   function relieveSiblings(ids: readonly string[]): void {
@@ -118,8 +117,7 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
 
   function narrow(ids: readonly string[], named: string | null): void {
     const sites = new Set(ids.map(siteOf));
-    for (const site of sites)
-      sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
+    for (const site of sites) sitesInDoubt.set(site, (sitesInDoubt.get(site) ?? 0) + (sites.size > 1 ? 0 : 1));
     if (sites.size > 1) return;
     relieveSiblings(ids);
     if (named !== null && ids.includes(named)) {

@@ -111,14 +111,11 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
           }),
         );
         const inDoubt = isClockInDoubt || isTypeUpset(readings);
-        const told = judged.map(
-          ({ id, watched, value, before, type }): { readonly id: string } & ValueOutcome => {
-            const behindGateway =
-              value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
-            const context = { source: source.name, inDoubt, behindGateway };
-            return { id, ...valueEvent(watched, value, before, reply, type, context) };
-          },
-        );
+        const told = judged.map(({ id, watched, value, before, type }): { readonly id: string } & ValueOutcome => {
+          const behindGateway = value === null ? (options.offlineGatewayOf?.(watched.siteId) ?? null) : null;
+          const context = { source: source.name, inDoubt, behindGateway };
+          return { id, ...valueEvent(watched, value, before, reply, type, context) };
+        });
         const left = await leftOut.change(asked, values, reply);
         // A request that is answered is not refused, whatever it says of the tag.
         const freed = schedule.aside().filter((id) => asked.includes(id));
@@ -130,8 +127,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
             cache(id, held);
             counts.set(held.quality, (counts.get(held.quality) ?? 0) + 1);
           }
-          for (const [quality, count] of counts)
-            metrics.tagsRead.inc({ source: source.name, quality }, count);
+          for (const [quality, count] of counts) metrics.tagsRead.inc({ source: source.name, quality }, count);
           for (const siteId of sudden.committed(readings)) options.onSuddenNulls?.(siteId);
         };
         return {
@@ -264,8 +260,7 @@ function createLeftOutTags(options: {
             const tags = Object.fromEntries(begun.slice(0, NAMED).map(([id, { reason }]) => [id, reason]));
             log.warn({ tags, count: begun.length }, "tags that were asked for have no value in the reply");
           }
-          if (remove.length > 0)
-            log.info({ tags: remove }, "tags that had no value in the replies have one again");
+          if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
         },
       };
     },

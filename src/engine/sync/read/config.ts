@@ -14,8 +14,7 @@ export const ReadClass = z
     name,
     select,
     every: Duration.refine((ms) => ms >= 3_000, {
-      message:
-        "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
+      message: "Write 3s or more: 20 requests a minute are one every 3 s, so a shorter interval cannot be kept.",
     }).meta({ description: "How old a value may become, at least 3s." }),
     firm: z.boolean().default(false).meta({
       description:
@@ -34,8 +33,7 @@ export const ReadClass = z
       .default(0)
       .meta({ description: "With on_change: how far a number may move without being told." }),
     max_silence: Duration.prefault("1h").meta({
-      description:
-        "With on_change: tell the value at least this often, so that silence is never read as steady.",
+      description: "With on_change: tell the value at least this often, so that silence is never read as steady.",
     }),
   })
   .refine(({ deadband, on_change: onChange }) => deadband === 0 || onChange, {

@@ -212,8 +212,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     const { freshnessPromised, freshnessAchieved } = options.metrics;
     const classes = schedule.freshness(clock.monotonic());
     for (const name of shownClasses) {
-      if (!classes.some((each) => each.name === name))
-        freshnessPromised.remove({ source: source.name, class: name });
+      if (!classes.some((each) => each.name === name)) freshnessPromised.remove({ source: source.name, class: name });
       // Remove the gauge of an unknown age; any number would be wrong.
       if (!classes.some((each) => each.name === name && each.achievedMs !== null))
         freshnessAchieved.remove({ source: source.name, class: name });
@@ -304,12 +303,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
   }
 
   /** Settles a failed request. Throws the failure if it concerns all tags, not only those of the request. */
-  async function settle(
-    group: readonly string[],
-    startedAtMs: number,
-    failure: Failure,
-    signal: AbortSignal,
-  ) {
+  async function settle(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     // No tag and no gateway has anything to do with it.
     if (failure instanceof LocalFailure) throw failure;
     const atMs = clock.monotonic();
@@ -332,8 +326,7 @@ export function createLiveReads(options: LiveReadOptions): LiveReads {
     // Tags of a site that the token does not see have left the plan by now; the others are as due as they were.
     if (why === "site") return;
     if (why === "ability") throw failure;
-    if (refusal === "invalid")
-      log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
+    if (refusal === "invalid") log.error({ tags: group.length, err: failure }, "the service calls a read invalid");
     if (controls.refused(group)) {
       suspects.forget();
       throw failure;

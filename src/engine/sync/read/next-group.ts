@@ -35,13 +35,7 @@ const SEARCH_EVERY_MS = 120_000;
 /** Starving tags take at most every other slot that others need; half a slot for what is not exact. */
 const EVERY_OTHER = 1.5;
 
-export function createNextGroup({
-  clock,
-  schedule,
-  controls,
-  suspects,
-  replyMs,
-}: NextGroupOptions): NextGroup {
+export function createNextGroup({ clock, schedule, controls, suspects, replyMs }: NextGroupOptions): NextGroup {
   /** On the monotonic clock, as all times here. */
   let searchedAtMs = Number.NEGATIVE_INFINITY;
   /** When starving tags last took a slot that others needed. */
@@ -91,8 +85,7 @@ function isDoubtDue({ apart, underWay, lastMs, intervalMs }: PlannedTags, nowMs:
 
 /** Returns the group of the longest-waiting tag among the suspects that are due; sites alternate. */
 function searchGroup(planned: PlannedTags, nowMs: number): readonly string[] {
-  const ageOf = (place: number) =>
-    (nowMs - (planned.lastMs[place] as number)) / (planned.intervalMs[place] as number);
+  const ageOf = (place: number) => (nowMs - (planned.lastMs[place] as number)) / (planned.intervalMs[place] as number);
   const free = [...planned.apart].filter(([place]) => planned.underWay[place] !== 1);
   const due = free.filter(([place, { turn }]) => turn === "patient" && ageOf(place) >= 1);
   // Prefer tags that are suspected only through their site: one success clears the complete site.
@@ -207,8 +200,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
   return {
     isTrying: () => state.mode === "trying",
     isWorth: (slot) =>
-      state.mode === "trying" ||
-      state.refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_FOR_SEARCH),
+      state.mode === "trying" || state.refusals >= (slot === "idle" ? REFUSALS_IN_DOUBT : REFUSALS_FOR_SEARCH),
     isOut: () => out !== null,
     next() {
       if (out !== null) return [];

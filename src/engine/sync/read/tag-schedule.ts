@@ -240,11 +240,7 @@ export function createTagSchedule(context: ScheduleContext): TagSchedule {
           // In a smaller group it is asked again when it is due; alone it waits ever longer.
           const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
           state.failures += 1;
-          const intervalMs = intervalMsOf(
-            state,
-            stretchedMsOf(state),
-            factsOf(context, state.watched.siteId),
-          );
+          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(context, state.watched.siteId));
           state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
         });
       }

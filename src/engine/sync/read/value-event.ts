@@ -7,13 +7,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { ReadReply } from "../../source/source.ts";
 import type { LocatedTag } from "../inventory/held.ts";
-import {
-  type EmittedReading,
-  lastEmittedOf,
-  lastGoodOf,
-  type StoredValue,
-  type UnverifiedType,
-} from "../snapshot.ts";
+import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
 
 /** A tag that is read, and the class that says how. */
@@ -108,10 +102,7 @@ export function valuesById(asked: readonly string[], readings: readonly TagReadi
   for (const { id, value } of readings) {
     if (!wanted.has(id)) continue;
     if (values.has(id) && values.get(id) !== value) {
-      throw new Malformed(
-        `The reply gives two values for tag ${id}.`,
-        JSON.stringify([values.get(id) ?? null, value]),
-      );
+      throw new Malformed(`The reply gives two values for tag ${id}.`, JSON.stringify([values.get(id) ?? null, value]));
     }
     // Minus zero is no other value, and JSON has no word for it.
     values.set(id, value === 0 ? 0 : value);
@@ -138,11 +129,7 @@ interface TypeJudgement {
  * once. Without such a unit a new type is in doubt for one reading and believed with the second: 20, true, true is believed,
  * uncertain, believed; so is 20, true, 21 but for the middle one.
  */
-export function judgeType(
-  unit: string | null,
-  before: StoredValue | undefined,
-  value: TagValue,
-): TypeJudgement {
+export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
   const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
   const doubtBefore = before?.typeDoubt ?? null;
   const believed = { doubt: null, fact: null, wasKnown: last !== null, isNew: false };
@@ -183,17 +170,7 @@ const UNITS_OF_BOOLEANS: ReadonlySet<string> = new Set([
   ...["bool", "boolean", "binary", "binær", "digital", "bit", "logic", "state", "status", "tilstand"],
   ...["on/off", "off/on", "on-off", "onoff", "av/på", "på/av", "0/1", "1/0", "true/false", "false/true"],
   ...["yes/no", "no/yes", "ja/nei", "nei/ja", "open/closed", "closed/open", "open/close", "åpen/lukket"],
-  ...[
-    "start/stop",
-    "stop/start",
-    "drift/stopp",
-    "drift",
-    "run/stop",
-    "normal/alarm",
-    "alarm",
-    "feil",
-    "fault",
-  ],
+  ...["start/stop", "stop/start", "drift/stopp", "drift", "run/stop", "normal/alarm", "alarm", "feil", "fault"],
   ...["active/inactive", "inactive/active", "auto/manual", "auto/man", "high/low", "low/high"],
 ]);
 
@@ -298,10 +275,7 @@ export function createSuddenChanges(
       );
     } else if (types?.ids.size === 0) {
       types = null;
-      log.info(
-        {},
-        "the values that changed their type at once are confirmed, or have their former type again",
-      );
+      log.info({}, "the values that changed their type at once are confirmed, or have their former type again");
     }
   }
 

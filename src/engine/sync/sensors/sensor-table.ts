@@ -130,8 +130,7 @@ export function createSensorTable(): SensorTable {
     wider.set(group);
     groups[at] = wider;
   }
-  const add = (place: number, column: Column, value: number) =>
-    set(place, column, get(place, column) + value);
+  const add = (place: number, column: Column, value: number) => set(place, column, get(place, column) + value);
 
   function placeOf(id: string): number {
     const known = places.get(id);
@@ -285,8 +284,7 @@ export function createSensorTable(): SensorTable {
       if (packed.numbers.length !== packed.ids.length * WIDTH) return;
       for (const [row, id] of packed.ids.entries()) {
         const place = placeOf(id);
-        for (const [at, column] of COLUMNS.entries())
-          set(place, column, packed.numbers[row * WIDTH + at] ?? 0);
+        for (const [at, column] of COLUMNS.entries()) set(place, column, packed.numbers[row * WIDTH + at] ?? 0);
       }
     },
 

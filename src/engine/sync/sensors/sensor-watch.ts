@@ -255,10 +255,7 @@ function portionsOf(findings: readonly SensorFinding[]): readonly (readonly Sens
   for (const finding of findings) {
     const size = JSON.stringify(finding).length;
     const portion = portions.at(-1) ?? [];
-    if (
-      portion.length >= FINDINGS_PER_PART ||
-      (portion.length > 0 && characters + size > CHARACTERS_PER_PART)
-    ) {
+    if (portion.length >= FINDINGS_PER_PART || (portion.length > 0 && characters + size > CHARACTERS_PER_PART)) {
       portions.push([finding]);
       characters = size;
     } else {

@@ -15,8 +15,7 @@ const FRAME = {
 
 const CODE = {
   "Who are you?": "Hvem er du?",
-  "The code stands in the terminal in which this was started:":
-    "Koden står i terminalen der dette ble startet:",
+  "The code stands in the terminal in which this was started:": "Koden står i terminalen der dette ble startet:",
   Code: "Kode",
   "This is not the code. It stands in the terminal, and is good for one browser.":
     "Dette er ikke koden. Den står i terminalen, og gjelder for én nettleser.",
@@ -119,12 +118,10 @@ const DONE = {
   "is yours to change.": "er din å endre.",
   "holds the token, readable by you only.": "inneholder nøkkelen, og bare du kan lese den.",
   "There is no configuration yet.": "Det er ingen konfigurasjon ennå.",
-  "The worker starts; its page comes here in a moment.":
-    "Tjenesten starter; siden dens kommer her om et øyeblikk.",
+  "The worker starts; its page comes here in a moment.": "Tjenesten starter; siden dens kommer her om et øyeblikk.",
   "Start the worker": "Start tjenesten",
   "What comes next": "Hva som kommer nå",
-  "asks the service and every sink, and writes nothing":
-    "spør tjenesten og hver mottaker, og skriver ingenting",
+  "asks the service and every sink, and writes nothing": "spør tjenesten og hver mottaker, og skriver ingenting",
   "what the wishes cost, after every change of the file": "hva ønskene koster, etter hver endring av filen",
   "starts the worker; it says where its status page is": "starter tjenesten; den sier hvor statussiden er",
   "what there is to select": "hva det er å velge blant",

@@ -169,8 +169,7 @@ function Page() {
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
       <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
-        (name, i) =>
-          html`<li aria-current=${known !== undefined && i === step ? "step" : undefined}>${name}</li>`,
+        (name, i) => html`<li aria-current=${known !== undefined && i === step ? "step" : undefined}>${name}</li>`,
       )}</ol>
       <button type="button" class="quiet" lang=${other} onClick=${choose}>${LANGUAGES[other]}</button></header>
     <main>

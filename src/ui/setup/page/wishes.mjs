@@ -83,11 +83,7 @@ export function Wishes({ looked, ask, written, back, Heading, Problem }) {
         looked.groups.length > 0 &&
         html`<h3>${t("How old may values become?")}</h3>
         ${looked.groups.map(
-          ({
-            group,
-            tags,
-            units,
-          }) => html`<${Slider} key=${group} id=${group} label=${`${GROUPS[group]()[0]}, ${tags}`}
+          ({ group, tags, units }) => html`<${Slider} key=${group} id=${group} label=${`${GROUPS[group]()[0]}, ${tags}`}
             help=${
               units
                 .filter((unit) => unit !== "")
@@ -152,9 +148,7 @@ function Seen({ looked, back, Heading }) {
 const UNITS_SHOWN = 5;
 
 function unitsOf(units) {
-  const most = units
-    .slice(0, UNITS_SHOWN)
-    .map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  const most = units.slice(0, UNITS_SHOWN).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
   return most.length === 0 ? "" : ` (${most.join(", ")}${units.length > most.length ? " …" : ""})`;
 }
 

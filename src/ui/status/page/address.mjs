@@ -22,9 +22,7 @@ export function parsed(hash) {
 /** An address for a link; what is null, undefined or empty is left out of `query`. */
 export function to(view, parts = [], query = {}) {
   const path = [view, ...parts.map((part) => encodeURIComponent(part))].join("/");
-  const given = Object.entries(query).filter(
-    ([, value]) => value !== null && value !== undefined && value !== "",
-  );
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return `#/${path}${given.length === 0 ? "" : `?${new URLSearchParams(given)}`}`;
 }
 

@@ -34,9 +34,7 @@ export function View({ parts: [source = "", id = "", episode = ""], query }) {
   return html`
     <${Head} name=${brief.name} above=${[[brief.site, siteAddress(source, alarm.site.id)], [t("Alarm"), null]]}>
       <p><span class=${`priority p${brief.priority}`}>${brief.priority}</span> <b class=${brief.endedAt === null ? "bad" : "good"}>${t(brief.state)}</b> · ${t("raised")} <${Age} of=${brief.raisedAt} />${
-        alarm.acknowledged
-          ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}`
-          : ""
+        alarm.acknowledged ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}` : ""
       }</p>
       <p>${alarm.description}</p>
       <p class="of">${t("id {id}", { id })} · <a href=${to("source", [source])}>${source}</a> <${CopyAddress} />

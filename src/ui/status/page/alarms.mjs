@@ -43,9 +43,7 @@ function PriorityChoice({ priorities, priority, choose }) {
   return html`<div class="filters"><span class="chips" role="group" aria-label=${t("priority")}>
     <button type="button" class="chip" aria-pressed=${priority === null} onClick=${() => choose(null)}>${t("all")} <b>${shown(sum(priorities))}</b></button>
     ${all.map(
-      (
-        each,
-      ) => html`<button type="button" class="chip" aria-pressed=${each === priority} onClick=${() => choose(each)}>
+      (each) => html`<button type="button" class="chip" aria-pressed=${each === priority} onClick=${() => choose(each)}>
         ${each} <b>${shown(priorities[each])}</b></button>`,
     )}</span></div>`;
 }
@@ -58,9 +56,7 @@ export function Alarms({ alarms, sources, site = null, priority, choose, silence
   const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
   const { priorities } = alarms.data;
   // Until the answer for another priority is there, what of the last one fits.
-  const rows = alarms.data.rows.filter(
-    ({ alarm }) => priority === null || alarm.trigger.priority === priority,
-  );
+  const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
   const all = sum(priorities);
   const fit = priority === null ? all : (priorities[priority] ?? 0);
   const order = useStillOrder(rows, keyOf, alarms.of);
@@ -95,9 +91,7 @@ function Row({ row, silenced }) {
     <div>
       <b><a href=${alarmAddress(source, alarm.id)}>${displayName}</a></b>
       <span class="of">${alarm.site.displayName} · ${t("since")} <${Age} of=${alarm.triggeredAt} />${
-        alarm.acknowledged
-          ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}`
-          : ""
+        alarm.acknowledged ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}` : ""
       }${state === "active" ? "" : ` · ${t(state)}`} ${
         silence === null &&
         html`<${BeginSilence} name=${displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`

@@ -90,29 +90,24 @@ function Loaded({ view, ...props }) {
       () =>
         over ||
         set({
-          View: () =>
-            html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`,
+          View: () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`,
         }),
     );
     return () => {
       over = true;
     };
   }, [view]);
-  return loaded === null
-    ? html`<p class="loading">${t("Loading …")}</p>`
-    : html`<${loaded.View} ...${props} />`;
+  return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
 }
 
 /** Shows an error in one view without affecting the others. */
 function Shown({ address, ...props }) {
   const [broken] = useErrorBoundary((error) => console.error(error));
   const { view, parts, query } = address;
-  if (broken)
-    return html`<p class="problem">${t("This cannot be shown:")} ${String(broken.message ?? broken)}</p>`;
+  if (broken) return html`<p class="problem">${t("This cannot be shown:")} ${String(broken.message ?? broken)}</p>`;
   if (view === "tags")
     return html`<${Tags} query=${wishOf(query)} amend=${amend} sites=${sitesOf(props.report.sources)} />`;
-  if (Object.hasOwn(VIEWS, view))
-    return html`<${Loaded} view=${view} parts=${parts} query=${query} ...${props} />`;
+  if (Object.hasOwn(VIEWS, view)) return html`<${Loaded} view=${view} parts=${parts} query=${query} ...${props} />`;
   return html`<${OverviewView} query=${query} ...${props} />`;
 }
 

@@ -44,9 +44,7 @@ function told(text) {
  * member of the fleet that has it. Nothing is asked where `path` is null.
  */
 export function usePolled(path, start, everyMs) {
-  const [answer, setAnswer] = useState(
-    () => kept.get(path) ?? { of: null, data: start, failed: null, atMs: null },
-  );
+  const [answer, setAnswer] = useState(() => kept.get(path) ?? { of: null, data: start, failed: null, atMs: null });
   const asking = useRef(async () => {});
   const heard = useRef(answer.atMs);
   useEffect(() => {

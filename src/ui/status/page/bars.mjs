@@ -39,12 +39,9 @@ export function DayBars({ bars }) {
   return html`<div class="bars" role="img" aria-label=${words}>
       ${days.map((day, n) => {
         const parts = priorities.filter((each) => byPriority[each][n] > 0);
-        const title = [dayWords(day), ...parts.map((each) => `${each} ${shown(byPriority[each][n])}`)].join(
-          " · ",
-        );
+        const title = [dayWords(day), ...parts.map((each) => `${each} ${shown(byPriority[each][n])}`)].join(" · ");
         return html`<i key=${day} class="day" title=${title}>${parts.map(
-          (each) =>
-            html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / most}%` }}></i>`,
+          (each) => html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / most}%` }}></i>`,
         )}</i>`;
       })}
     </div>

@@ -204,8 +204,7 @@ export function Chart({ data, from, to, series, bands = [], marks = [], levels =
         plot.current = new uPlot(optionsFor(uPlot, options), latest.current, box.current);
         sized = new ResizeObserver(() => {
           const { width, height } = sizes(box.current);
-          if (width !== plot.current.width || height !== plot.current.height)
-            plot.current.setSize({ width, height });
+          if (width !== plot.current.width || height !== plot.current.height) plot.current.setSize({ width, height });
         });
         sized.observe(box.current);
       },

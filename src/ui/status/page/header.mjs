@@ -24,8 +24,7 @@ export function Header({ report, lost, view, choose }) {
         ...(report.commands === null ? [] : [["commands", t("Commands")]]),
         ...(report.member === undefined ? [] : [["fleet", t("Fleet")]]),
       ].map(
-        ([name, label]) =>
-          html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
+        ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
       )}
     </nav>
     <p class=${`pulse ${mood}`} role="status">${words}</p>

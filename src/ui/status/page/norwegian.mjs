@@ -190,8 +190,7 @@ const SOURCES = {
   "It fits:": "Det går opp:",
   "It does not fit:": "Det går ikke opp:",
   "The cheapest change.": "Den billigste endringen.",
-  "How old values really become is not measured yet.":
-    "Hvor gamle verdiene virkelig blir, er ikke målt ennå.",
+  "How old values really become is not measured yet.": "Hvor gamle verdiene virkelig blir, er ikke målt ennå.",
   "No value that was measured was older than wished.": "Ingen målt verdi var eldre enn ønsket.",
   "Measured, values became older than wished:": "Målt ble verdier eldre enn ønsket:",
   "{name} {measured} instead of {wished}": "{name} {measured} i stedet for {wished}",
@@ -273,8 +272,7 @@ const TAGS = {
   "log was read": "loggen er spurt",
   "ask the log": "spør loggen",
   "The log was not had:": "Loggen var ikke å få:",
-  "fills what is missing, in what the quota has to spare":
-    "fyller det som mangler, med det kvoten har til overs",
+  "fills what is missing, in what the quota has to spare": "fyller det som mangler, med det kvoten har til overs",
 };
 
 const WRITING = {
@@ -287,8 +285,7 @@ const WRITING = {
   "write {value}": "skriv {value}",
   "Sent to the gate as command {id}; the result appears below.":
     "Sendt til kontroll som kommando {id}; utfallet står nedenfor.",
-  "requested writes and their results; newest first":
-    "hva noen ba om å få skrevet, og hvordan det endte; nyeste først",
+  "requested writes and their results; newest first": "hva noen ba om å få skrevet, og hvordan det endte; nyeste først",
   ...{ confirmed: "bekreftet", accepted: "godtatt", sending: "sendes", mismatch: "avvik", expired: "utløpt" },
   rejected: "avvist",
 };
@@ -330,8 +327,7 @@ const ALARMS = {
   "until {time} by {name}: {reason}": "til {time} av {name}: {reason}",
   "by {name}": "av {name}",
   "click again to end": "klikk igjen for å avslutte",
-  "no tickets, messages and pages are made of these alarms":
-    "disse alarmene gir ingen saker, meldinger eller varsler",
+  "no tickets, messages and pages are made of these alarms": "disse alarmene gir ingen saker, meldinger eller varsler",
 };
 
 const RIGHTS = {

@@ -46,11 +46,7 @@ function AlarmsTile({ sources, sites }) {
 function GatewaysTile({ report, sites }) {
   const { isKnown, isDoubted, doubts } = summed(report.sources, "gateways");
   const sum = (of) => sites.reduce((total, site) => total + (of(site.gateways) ?? 0), 0);
-  const [online, all, unclear] = [
-    sum((each) => each.online),
-    sum((each) => each.all),
-    sum((each) => each.unclear),
-  ];
+  const [online, all, unclear] = [sum((each) => each.online), sum((each) => each.all), sum((each) => each.unclear)];
   const [known, tags] = ["sites", "tags"].map((name) => {
     const counts = report.sources.map((source) => source.counts[name]);
     return counts.includes(null)

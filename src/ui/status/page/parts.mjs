@@ -73,9 +73,7 @@ export function Missing({ answer, what }) {
   if (answer.missing && answer.holder) {
     const { name, page } = answer.holder;
     return html`<p class="panel empty">${t("Another member of the fleet has this now: {member}.", { member: name })} ${
-      page === ""
-        ? html`<a href="#/fleet">${t("Fleet")}</a>`
-        : html`<a href=${`${page}/${location.hash}`}>${page}</a>`
+      page === "" ? html`<a href="#/fleet">${t("Fleet")}</a>` : html`<a href=${`${page}/${location.hash}`}>${page}</a>`
     }</p>`;
   }
   if (answer.missing)

@@ -53,18 +53,14 @@ export function TagPlot({ source, id, span, choose, isAsked, ask, marks = [], is
 
 function Curve({ plot, marks, isBoolean, name }) {
   const hasBand = plot.low !== undefined && plot.high !== undefined;
-  const data = useMemo(
-    () => (hasBand ? [plot.t, plot.low, plot.high, plot.value] : [plot.t, plot.value]),
-    [plot],
-  );
+  const data = useMemo(() => (hasBand ? [plot.t, plot.low, plot.high, plot.value] : [plot.t, plot.value]), [plot]);
   const value = { label: "value", colour: "accent", isStepped: isBoolean };
   const series = hasBand ? [{ label: "low", colour: null }, { label: "high", colour: null }, value] : [value];
   const unit = plot.unit === null ? "" : ` ${plot.unit}`;
   const say = (n) => {
     if (n === null) return plotWords(plot);
     const said = plot.value[n];
-    const words =
-      said === null ? t("no value") : `${shown(isBoolean ? said === 1 : said)}${isBoolean ? "" : unit}`;
+    const words = said === null ? t("no value") : `${shown(isBoolean ? said === 1 : said)}${isBoolean ? "" : unit}`;
     const isWide = hasBand && plot.low[n] !== null && plot.low[n] !== plot.high[n];
     return html`<span>${at(new Date(plot.t[n] * 1000).toISOString(), nowMs())}</span> <b>${words}</b>
       ${isWide && html`<span class="of">${t("between {low} and {high}", { low: shown(plot.low[n]), high: shown(plot.high[n]) })}</span>`}`;
@@ -90,8 +86,7 @@ function plotWords({ value, low, high, stepSeconds, origin, unit }) {
 function Log({ plot, isAsked, ask }) {
   const { state, why } = plot.history;
   if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;
-  if (state === "asked")
-    return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
+  if (state === "asked") return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
   return html`<p class="ask">
     <button type="button" class="button" disabled=${isAsked && state === "idle"} onClick=${ask}>${isAsked && state === "idle" ? t("log was read") : t("ask the log")}</button>
     <span class="of">${state === "refused" ? html`${t("The log was not had:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills what is missing, in what the quota has to spare"))}</span>

@@ -62,8 +62,7 @@ export function Silenced({ silenced }) {
 
 /** Asks for confirmation before it ends, because active alarms are notified then. */
 function EndSilence({ id, done }) {
-  if (needsPassword())
-    return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;
+  if (needsPassword()) return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;
   const end = async () => {
     const why = await order(`/api/silences/${encodeURIComponent(id)}/end`);
     done();
@@ -80,15 +79,7 @@ export function Silences({ silences, done }) {
     <${Stale} answer=${silences} />
     ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}
     <ul class="scroll">${rows.slice(0, MOST_SHOWN).map(
-      ({
-        id,
-        alarms,
-        from,
-        to,
-        reason,
-        madeBy,
-        isActive,
-      }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
+      ({ id, alarms, from, to, reason, madeBy, isActive }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
         <b>${alarms}</b>
         <span class="of">${isActive ? "" : `${t("from {time}", { time: at(from, nowMs()) })} `}${t("until {time}", { time: at(to, nowMs()) })}, ${until(isActive ? to : from, nowMs())} · ${t("by {name}", { name: madeBy })}</span>
         <span class="of">${reason}</span>

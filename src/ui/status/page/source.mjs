@@ -63,9 +63,7 @@ function Quota({ told }) {
   const say = (n) => {
     if (n === null)
       return html`<span class="of">${t("requests a minute of the last 24 hours; {allowed} are allowed", { allowed: shown(allowed) })}</span>`;
-    const parts = LANES.filter(([lane]) => lanes[lane]?.[n] > 0).map(
-      ([lane]) => `${t(lane)} ${shown(lanes[lane][n])}`,
-    );
+    const parts = LANES.filter(([lane]) => lanes[lane]?.[n] > 0).map(([lane]) => `${t(lane)} ${shown(lanes[lane][n])}`);
     return html`<span>${at(new Date(times[n] * 1000).toISOString(), nowMs())}</span> <b>${t("{used} of {allowed}", { used: shown(data[1][n]), allowed: shown(allowed) })}</b> <span class="of">${parts.join(", ")}</span>`;
   };
   return html`<section class="panel"><h3>${t("Quota over time")} <span class="key">${LANES.map(([lane]) => html`<span><i class=${lane}></i> ${t(lane)}</span>`)}</span></h3>

@@ -14,11 +14,9 @@ export function useStillOrder(rows, keyOf, question) {
   const next = new Map(rows.map((row) => [keyOf(row), row]));
   const keeps = isHeld && isSame && last.current.rows.length > 0;
   const placed = keeps ? last.current.rows.map((row) => next.get(keyOf(row)) ?? row) : rows;
-  const hasMoved =
-    keeps && (placed.length !== rows.length || placed.some((row, n) => keyOf(row) !== keyOf(rows[n])));
+  const hasMoved = keeps && (placed.length !== rows.length || placed.some((row, n) => keyOf(row) !== keyOf(rows[n])));
   const isMoved =
-    placed.length !== last.current.rows.length ||
-    placed.some((row, n) => keyOf(row) !== keyOf(last.current.rows[n]));
+    placed.length !== last.current.rows.length || placed.some((row, n) => keyOf(row) !== keyOf(last.current.rows[n]));
   last.current = { rows: placed, question, version: last.current.version + (isMoved ? 1 : 0) };
 
   const holding = (what, value) => () => {

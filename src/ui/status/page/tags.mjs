@@ -35,10 +35,7 @@ export function Tags({ query, amend, sites }) {
   const order = useStillOrder(list.rows, ({ source, tag }) => `${source} ${tag.id}`, answer.of);
   // An equal list is not compared row by row.
   const rows = useMemo(
-    () =>
-      order.rows.map(
-        (row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${hasSite} />`,
-      ),
+    () => order.rows.map((row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${hasSite} />`),
     [answer.data, order.version, hasSite],
   );
   return html`<section class="panel values" aria-label=${t("Tags")}>
@@ -53,8 +50,7 @@ export function Tags({ query, amend, sites }) {
     <div class="scroll" tabindex="0" role="region" aria-label=${t("List of tags")} ...${order.hold}>
       <table>
         <thead><tr><th class="minor">${t("tag")}</th>${COLUMNS.map(
-          ([by, name, kind]) =>
-            html`<${Column} by=${by} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
+          ([by, name, kind]) => html`<${Column} by=${by} name=${name} kind=${kind} sort=${sort} amend=${amend} />`,
         )}</tr></thead>
         <tbody>${rows}</tbody>
       </table>

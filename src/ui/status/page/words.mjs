@@ -11,13 +11,11 @@ function format(kind, make) {
   return formats.get(key);
 }
 
-const number = () =>
-  format("number", (region) => new Intl.NumberFormat(region, { maximumFractionDigits: 3 }));
+const number = () => format("number", (region) => new Intl.NumberFormat(region, { maximumFractionDigits: 3 }));
 const clock = () => format("clock", (region) => new Intl.DateTimeFormat(region, { timeStyle: "medium" }));
 const minute = () =>
   format("minute", (region) => new Intl.DateTimeFormat(region, { hour: "2-digit", minute: "2-digit" }));
-const day = () =>
-  format("day", (region) => new Intl.DateTimeFormat(region, { day: "numeric", month: "short" }));
+const day = () => format("day", (region) => new Intl.DateTimeFormat(region, { day: "numeric", month: "short" }));
 const full = () =>
   format("full", (region) => new Intl.DateTimeFormat(region, { dateStyle: "full", timeStyle: "long" }));
 
@@ -42,13 +40,7 @@ export function span(seconds) {
 /** A duration with the precision of an interval; equal to `durationText` of the worker. */
 export function lasting(seconds) {
   const [unit, size] =
-    seconds < 120
-      ? ["s", 1]
-      : seconds < 7200
-        ? ["min", 60]
-        : seconds < 172800
-          ? [t("h"), 3600]
-          : ["d", 86400];
+    seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
   return `${number().format(Number((seconds / size).toFixed(1)))} ${unit}`;
 }
 

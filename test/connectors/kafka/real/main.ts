@@ -38,8 +38,7 @@ process.env.KAFKA_REAL_WRONG = "battery staple";
 const [plain, sasl, tls, mutual] = [await freePort(), await freePort(), await freePort(), await freePort()];
 const listeners = { PLAIN: plain, SASL: sasl, TLS: tls, MUTUAL: mutual };
 const named = Object.entries(listeners).map(([name, port]) => `${name}://127.0.0.1:${port}`);
-const jaas = (module: string, users: string) =>
-  `org.apache.kafka.common.security.${module} required ${users};`;
+const jaas = (module: string, users: string) => `org.apache.kafka.common.security.${module} required ${users};`;
 const server = await startKafka({
   classPath: classPath(),
   port: plain,
@@ -84,9 +83,7 @@ async function step(what: string, run: () => Promise<string>): Promise<void> {
     console.log(`ok      ${what}: ${await run()}`);
   } catch (error) {
     failed += 1;
-    console.log(
-      `FAILED  ${what}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`,
-    );
+    console.log(`FAILED  ${what}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
   }
 }
 
@@ -107,11 +104,7 @@ async function refusal(work: Promise<unknown> | undefined, pattern: RegExp): Pro
 const setbacks = new Map<string, number>();
 
 /** Offers events as the engine does until all are settled; `settled` is called after each part. */
-async function deliver(
-  sink: Sink,
-  events: readonly Event[],
-  settled: () => void = () => undefined,
-): Promise<void> {
+async function deliver(sink: Sink, events: readonly Event[], settled: () => void = () => undefined): Promise<void> {
   for (let next = 0; next < events.length; ) {
     const batch = events.slice(next, next + 500);
     const positions = batch.map((_, n) => next + n + 1);
@@ -165,10 +158,7 @@ await step("a topic that is missing, auto-creation off", async () => {
   const sink = await opened(sinkAt(plain));
   const said = await refusal(sink.write([valueEvent(1)], never()), /Topic plenum\.tag does not exist/);
   await refusal(sink.probe?.(never()), /No topic is there/);
-  await refusal(
-    sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()),
-    /LEADER_NOT_AVAILABLE/,
-  );
+  await refusal(sinkAt(plain, { create_topics: true }).write([valueEvent(1)], never()), /LEADER_NOT_AVAILABLE/);
   for (const noun of ["tag", "alarm", "gateway", "host", "system", "site", "worker"]) {
     await createTopic(at(plain), `plenum.${noun}`, 3);
   }
@@ -185,10 +175,7 @@ await step("an event of every kind, each compression", async () => {
   }
   await deliver(sinkAt(plain, { idempotent: false }), samples);
   const alarms = readTopic(at(plain), "plenum.alarm");
-  check(
-    alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length,
-    "alarms differ",
-  );
+  check(alarms.length === 6 * samples.filter(({ type }) => type.startsWith("alarm-")).length, "alarms differ");
   return `${samples.length} kinds, 5 compressions, and without idempotence`;
 });
 
@@ -238,10 +225,7 @@ await step("PLAIN and SCRAM, and what a user without rights is told", async () =
     check((await sink.write([valueEvent(1)], never())).kept === undefined, "it was not taken");
   }
   const elsewhere = sinkAt(sasl, { ...login("PLAIN"), topic: "small" });
-  const other = await refusal(
-    elsewhere.write([valueEvent(1)], never()),
-    /Topic small may not be written by us/,
-  );
+  const other = await refusal(elsewhere.write([valueEvent(1)], never()), /Topic small may not be written by us/);
   await refusal(elsewhere.probe?.(never()), /Topic small may not be written by us/);
   const unwanted = await refusal(sinkAt(plain, login("PLAIN")).open(never()), /does not ask for a password/);
   const wanted = await refusal(sinkAt(sasl).open(never()), /wants a password/);

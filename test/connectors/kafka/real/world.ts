@@ -2,13 +2,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import {
-  AclOperations,
-  AclPermissionTypes,
-  Admin,
-  ResourcePatternTypes,
-  ResourceTypes,
-} from "@platformatic/kafka";
+import { AclOperations, AclPermissionTypes, Admin, ResourcePatternTypes, ResourceTypes } from "@platformatic/kafka";
 import { programPath } from "../../../real-servers.ts";
 
 /** As in pom.xml. */
@@ -35,13 +29,9 @@ export function classPath(): string {
   const folder = join(tmpdir(), `kafka-jars-${KAFKA}`);
   if (!existsSync(folder) || readdirSync(folder).length < 40) {
     const pom = join(import.meta.dirname, "pom.xml");
-    execFileSync(
-      "mvn",
-      ["-q", "-B", "-f", pom, "dependency:copy-dependencies", `-DoutputDirectory=${folder}`],
-      {
-        stdio: ["ignore", "ignore", "inherit"],
-      },
-    );
+    execFileSync("mvn", ["-q", "-B", "-f", pom, "dependency:copy-dependencies", `-DoutputDirectory=${folder}`], {
+      stdio: ["ignore", "ignore", "inherit"],
+    });
   }
   return join(folder, "*");
 }

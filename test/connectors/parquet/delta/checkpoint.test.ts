@@ -1,12 +1,7 @@
 import { expect, test } from "vitest";
 import type { Action } from "#connectors/parquet/delta/log-format.ts";
 import { newMetaData, PROTOCOL } from "#connectors/parquet/delta/schema.ts";
-import {
-  actionsInCheckpoint,
-  apply,
-  checkpointOf,
-  emptySnapshot,
-} from "#connectors/parquet/delta/snapshot.ts";
+import { actionsInCheckpoint, apply, checkpointOf, emptySnapshot } from "#connectors/parquet/delta/snapshot.ts";
 import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
@@ -36,9 +31,7 @@ test("a checkpoint of many files says what the table is", async () => {
   const actions = await actionsInCheckpoint(bytes, "checkpoint");
   expect(actions).toHaveLength(size);
   expect(size).toBe(2 + 1 + FILES);
-  expect(
-    actions.flatMap(({ add, remove }) => add ?? remove ?? []).every(({ dataChange }) => !dataChange),
-  ).toBe(true);
+  expect(actions.flatMap(({ add, remove }) => add ?? remove ?? []).every(({ dataChange }) => !dataChange)).toBe(true);
   const again = emptySnapshot();
   apply(again, 1, actions, true);
   const stripped = (value: unknown) =>

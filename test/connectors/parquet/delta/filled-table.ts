@@ -27,10 +27,7 @@ export async function fillTable(store: ObjectStore): Promise<readonly number[]> 
   const { files } = await table.files(signal);
   const small = files.filter(({ partitionValues }) => partitionValues.site === "1");
   const compacted = await landed(store, "compacted", [0, 1, 30, 31].map(reading));
-  await table.commit(
-    { ...REARRANGED, add: [compacted], remove: small.map(({ key }) => String(key)) },
-    signal,
-  );
+  await table.commit({ ...REARRANGED, add: [compacted], remove: small.map(({ key }) => String(key)) }, signal);
   nowMs += 8 * 86_400_000;
   await table.vacuum(signal);
 

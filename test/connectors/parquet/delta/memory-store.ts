@@ -22,12 +22,7 @@ export function createMemoryStore(
   const objects = new Map<string, Uint8Array>();
   const calls = { put: 0, putIfAbsent: 0, get: 0, list: 0, folders: 0, remove: 0 };
 
-  async function done<T>(
-    call: keyof typeof calls,
-    key: string,
-    signal: AbortSignal,
-    act: () => T,
-  ): Promise<T> {
+  async function done<T>(call: keyof typeof calls, key: string, signal: AbortSignal, act: () => T): Promise<T> {
     calls[call] += 1;
     await pause();
     signal.throwIfAborted();

@@ -78,10 +78,7 @@ describe("a schema that changes", () => {
       nullable: true,
       metadata: {},
     };
-    const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [
-      own,
-      ...fields,
-    ]);
+    const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [own, ...fields]);
     append(store, theirs);
     await openMeter(store, { table: METER_WITH_UNIT }).commit(ADDED, signal);
     const last = store.text(`${LOG}${commitName(2)}`).split("\n");
@@ -133,10 +130,7 @@ describe("a schema that changes", () => {
     [{ partitionColumns: ["date"] }, "is divided by date, and we write it divided by date and site"],
     [{ partitionColumns: [] }, "is divided by nothing"],
     [{ format: { provider: "csv", options: {} } }, "keeps its files as csv, not as parquet"],
-    [
-      { schemaString: "nothing" },
-      "The schema of the Delta table memory:/meter/ is not what a Delta log has there.",
-    ],
+    [{ schemaString: "nothing" }, "The schema of the Delta table memory:/meter/ is not what a Delta log has there."],
   ])("is refused: %j", async (change, words) => {
     const { store, metaData } = await made();
     append(store, { metaData: { ...metaData, ...change } });
@@ -207,22 +201,17 @@ describe("a log that is not whole", () => {
     const { store } = await made();
     for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
     await store.remove(`${LOG}${commitName(missing)}`, signal);
-    expect(await saidBy(store)).toContain(
-      "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.",
-    );
+    expect(await saidBy(store)).toContain("The log memory:/meter/_delta_log/ has a hole: a version is missing in it.");
   });
 
-  test.each([1, 2, 3])(
-    "of which version %i is missing is refused by a worker that knew version 0",
-    async (missing) => {
-      const { store } = await made();
-      const known = openMeter(store);
-      await known.files(signal);
-      for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
-      await store.remove(`${LOG}${commitName(missing)}`, signal);
-      await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
-    },
-  );
+  test.each([1, 2, 3])("of which version %i is missing is refused by a worker that knew version 0", async (missing) => {
+    const { store } = await made();
+    const known = openMeter(store);
+    await known.files(signal);
+    for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
+    await store.remove(`${LOG}${commitName(missing)}`, signal);
+    await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
+  });
 
   test("that begins with a checkpoint of the second form says so", async () => {
     const store = createMemoryStore();
@@ -240,9 +229,7 @@ describe("a log that is not whole", () => {
   ])("because a commit is %s names it", async (_, text) => {
     const { store } = await made();
     store.write(`${LOG}${commitName(1)}`, text);
-    expect(await saidBy(store)).toContain(
-      `memory:/${LOG}${commitName(1)} is not what a Delta log has there.`,
-    );
+    expect(await saidBy(store)).toContain(`memory:/${LOG}${commitName(1)} is not what a Delta log has there.`);
   });
 
   test("because its checkpoint is broken names it", async () => {

@@ -68,14 +68,10 @@ test(`commits every batch once, with concurrent writers and lost responses (${RU
         ]);
         isCalm = true;
 
-        const objects = new Map(
-          [...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes]),
-        );
+        const objects = new Map([...store.objects].map(([key, bytes]) => [key.slice("meter/".length), bytes]));
         const verdict = judged(objects);
         expect(verdict.faults).toEqual([]);
-        const rows = [...verdict.files.keys()].flatMap((path) =>
-          contents.get(`meter/${decodeURIComponent(path)}`),
-        );
+        const rows = [...verdict.files.keys()].flatMap((path) => contents.get(`meter/${decodeURIComponent(path)}`));
         const wanted = [
           ...Array.from({ length: Math.max(one, twin) }, (_, n) => numberOf("a", n + 1)),
           ...Array.from({ length: other }, (_, n) => numberOf("b", n + 1)),

@@ -137,11 +137,7 @@ try {
   ]);
   same("rows", read.rows, numbers.map(asRead));
   same("rows of a day", read.day, numbers.filter((n) => Math.floor(n / 10) % 3 === 2).map(asRead));
-  same(
-    "rows above a value, by statistics",
-    read.above,
-    numbers.filter((n) => Number(reading(n)[2] ?? 0) > 20).length,
-  );
+  same("rows above a value, by statistics", read.above, numbers.filter((n) => Number(reading(n)[2] ?? 0) > 20).length);
   same("rows as they were at version 9", read.earlier, numbers.slice(0, 18));
   same("how far the worker has come", read.app, 11);
   same("history", read.operations, [...Array(6).fill("WRITE"), "OPTIMIZE", ...Array(6).fill("WRITE")]);

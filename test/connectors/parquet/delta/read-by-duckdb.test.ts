@@ -97,9 +97,7 @@ test.each(["zstd", "gzip", "uncompressed"])(
     const signal = new AbortController().signal;
     const wanted = await openMeter(store).files(signal);
     const name = join(folder, "_delta_log", "00000000000000000012.checkpoint.parquet");
-    await lake.run(
-      `COPY (FROM read_parquet('${name}')) TO '${name}.other' (FORMAT parquet, COMPRESSION ${codec})`,
-    );
+    await lake.run(`COPY (FROM read_parquet('${name}')) TO '${name}.other' (FORMAT parquet, COMPRESSION ${codec})`);
     renameSync(`${name}.other`, name);
     for (let version = 0; version <= 12; version += 1) {
       await store.remove(`meter/_delta_log/${String(version).padStart(20, "0")}.json`, signal);

@@ -204,9 +204,7 @@ describe("a commit", () => {
       add: [await landed(store, "a", [reading(1)])],
       txn: { appId: "app", version: 1 },
     };
-    await expect(openMeter(store).commit(change, AbortSignal.abort(new Error("ended")))).rejects.toThrow(
-      "ended",
-    );
+    await expect(openMeter(store).commit(change, AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
     expect(await openMeter(store).commit(change, signal)).toMatchObject({ outcome: "committed" });
   });
 
@@ -384,8 +382,7 @@ describe("checkpoints", () => {
     const wanted = await table.files(signal);
     expect(wanted.files).toHaveLength(7);
     // Nothing but the checkpoint and what came after it.
-    for (let version = 0; version < 6; version += 1)
-      await store.remove(`${LOG}${commitName(version)}`, signal);
+    for (let version = 0; version < 6; version += 1) await store.remove(`${LOG}${commitName(version)}`, signal);
     for (const key of [`${LOG}${checkpointName(3)}`, "none"]) await store.remove(key, signal);
     for (const hint of [null, "no JSON", JSON.stringify({ version: 3 }), JSON.stringify({ version: 99 })]) {
       if (hint !== null) store.write(`${LOG}_last_checkpoint`, hint);
@@ -516,9 +513,7 @@ describe("vacuum", () => {
     store.write("other/file.parquet", "of somebody else");
     await openMeter(store).commit(ADDED, signal);
     const paths = ["../other/file.parquet", "s3://bucket/other/file.parquet", "/other/file.parquet"];
-    const removed = paths.map((path) =>
-      JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }),
-    );
+    const removed = paths.map((path) => JSON.stringify({ remove: { path, deletionTimestamp: 1, dataChange: true } }));
     store.write(`${LOG}${commitName(1)}`, removed.join("\n"));
     const before = store.calls.remove;
     expect(await openMeter(store).vacuum(signal)).toBe(0);

@@ -69,12 +69,7 @@ export async function killLanding(
  * Runs the writer until a random moment after it began to deliver, or until it is done where `random` is null. Returns its
  * first line, which says what the end of the run before has interrupted.
  */
-async function run(
-  root: string,
-  config: string,
-  wanted: number,
-  random: (() => number) | null,
-): Promise<string> {
+async function run(root: string, config: string, wanted: number, random: (() => number) | null): Promise<string> {
   mkdirSync(join(root, "state"), { recursive: true, mode: 0o700 });
   const child = spawn(process.execPath, [CHILD, join(root, "state"), config, String(wanted)], {
     stdio: ["ignore", "pipe", "inherit"],
@@ -99,11 +94,7 @@ async function judged(lake: string, wanted: number) {
     else if (n % 50 !== 9) expected.value += 1;
   }
   for (const [table, count] of Object.entries(expected)) {
-    const [row] = await rowsIn(
-      lake,
-      table,
-      "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events",
-    );
+    const [row] = await rowsIn(lake, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events");
     counted.lost += count - Number(row?.events ?? 0);
     counted.doubled += Number(row?.rows ?? 0) - Number(row?.events ?? 0);
   }

@@ -54,9 +54,7 @@ const dispatcher = createDispatcher({
 const isUnfinished = (await memory.get("landings")) !== undefined;
 const isCompacting = (await memory.get("compaction")) !== undefined;
 await dispatcher.start(new AbortController().signal);
-process.stdout.write(
-  `${isUnfinished ? "landing" : "no landing"}, ${isCompacting ? "compacting" : "no compaction"}\n`,
-);
+process.stdout.write(`${isUnfinished ? "landing" : "no landing"}, ${isCompacting ? "compacting" : "no compaction"}\n`);
 
 const wanted = Number(count);
 const committed = async () => (await store.document<number>("test", "committed")) ?? 0;
