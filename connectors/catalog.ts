@@ -1,14 +1,14 @@
-import { alertmanager } from "./alertmanager/definition.ts";
-import { email } from "./email/definition.ts";
+import { alertmanager } from "./alertmanager/config.ts";
+import { email } from "./email/config.ts";
 import { file } from "./file/definition.ts";
 import { influxdb } from "./influxdb/definition.ts";
-import { jira } from "./jira/definition.ts";
+import { jira } from "./jira/config.ts";
 import { kafka } from "./kafka/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
 import { parquet } from "./parquet/definition.ts";
 import { postgres } from "./postgres/definition.ts";
-import { servicenow } from "./servicenow/definition.ts";
-import { slack } from "./slack/definition.ts";
+import { servicenow } from "./servicenow/config.ts";
+import { slack } from "./slack/config.ts";
 import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 

@@ -22,14 +22,14 @@ export const AlertIdentity = z.object({
 });
 export type AlertIdentity = z.infer<typeof AlertIdentity>;
 
-/** Alertmanager ends by itself what has no end, 5 minutes later (its resolve_timeout); so an end is always sent. */
+/** Alertmanager resolves an alert without an end after 5 minutes (`resolve_timeout`), so an end is always sent. */
 const FAR_AHEAD_MS = 7 * 86_400_000;
 
-/** Longest label and annotation, in characters. Alertmanager has no limit, but its receivers have. */
+/** Longest label and annotation, in characters. Alertmanager has no limit, but its receivers do. */
 const LABEL_LENGTH = 200;
 const ANNOTATION_LENGTH = 4_000;
 
-/** Names of alerts that are not one alarm; fixed words, because routes are written with them. */
+/** Alert names of incidents that are not one alarm. Fixed, because users write routes with them. */
 const NAMES = { gateway: "GatewayOffline", storm: "AlarmStorm", test: "PlenumTest" } as const;
 
 /** Returns the identity for the first message. */
@@ -65,15 +65,16 @@ export function firingAlert(incident: IncidentMessage, first: AlertIdentity, now
  * Returns the ended alert. Its end is never in the future: Alertmanager treats such an alert as firing and keeps the
  * later of two ends. Its end is never before its start, which is rejected.
  */
-export function over(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
+export function endedAlert(incident: IncidentMessage, first: AlertIdentity, nowMs: number): Alert {
   const endMs = Math.min(instantOf(incident.endedAt ?? "") ?? nowMs, nowMs);
   return alertOf(incident, first, isoUtc(Math.max(endMs, Date.parse(first.startsAt))));
 }
 
 function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity, endsAt: string): Alert {
   const { alarm, endedAt, link, priority, startedAt, text } = incident;
+  const isGuessed = [startedAt, endedAt].some((time) => time !== null && !hasOffset(time));
   const lines = [...text.fields.map((field) => `${field.label}: ${field.text}`), ...text.list, ...text.curves];
-  const annotations = {
+  const annotations: Readonly<Record<string, string>> = {
     summary: text.title,
     status: text.status,
     description: lines.join("\n"),
@@ -81,15 +82,15 @@ function alertOf(incident: IncidentMessage, { labels, startsAt }: AlertIdentity,
     started_at: startedAt,
     ended_at: endedAt ?? "",
     alarm_id: alarm?.id ?? "",
-    time_note: timeNote([startedAt, endedAt]),
+    time_note: isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "",
   };
+  const harmlessOnes = Object.entries(annotations).map(([name, value]) => [
+    name,
+    cut(harmless(value), ANNOTATION_LENGTH),
+  ]);
   return {
     labels,
-    annotations: Object.fromEntries(
-      Object.entries(annotations)
-        .map(([name, value]) => [name, cut(harmless(value), ANNOTATION_LENGTH)] as const)
-        .filter(([, value]) => value !== ""),
-    ),
+    annotations: Object.fromEntries(harmlessOnes.filter(([, value]) => value !== "")),
     startsAt,
     endsAt,
     ...(link === null ? {} : { generatorURL: link }),
@@ -106,25 +107,11 @@ function hasOffset(time: string): boolean {
   return /(Z|[+-]\d\d:?\d\d)$/i.test(time);
 }
 
-function timeNote(times: readonly (string | null)[]): string {
-  const isGuessed = times.some((time) => time !== null && !hasOffset(time));
-  return isGuessed ? "The service gave a time without an offset; it is taken as UTC." : "";
-}
-
 function inLabel(text: string): string {
   return cut(harmless(oneLine(text)), LABEL_LENGTH);
 }
 
-/**
- * Alertmanager forwards texts unchanged. Removes direction characters, and breaks mentions (`<!channel>`, `@everyone`)
- * with a zero-width space.
- */
+/** Alertmanager forwards texts unchanged. Breaks mentions (`<!channel>`, `@everyone`) with a zero-width space. */
 function harmless(text: string): string {
-  return text
-    .toWellFormed()
-    .replaceAll(/[\u202a-\u202e\u2066-\u2069]/g, "")
-    .replaceAll(/\r\n?/g, "\n")
-    .replaceAll(/[^\P{Cc}\n]+/gu, " ")
-    .replaceAll(/<(?=[!@#])|@(?=(?:channel|everyone|here|all)\b)/gi, "$&\u200b")
-    .trim();
+  return text.replaceAll(/<(?=[!@#])|@(?=(?:channel|everyone|here|all)\b)/gi, "$&\u200b").trim();
 }

@@ -2,12 +2,12 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected } from "../../src/core/errors/errors.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
-import { givenHeaders, inHeader } from "../../src/core/http/outbound/headers.ts";
+import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
 import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
 import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
-import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";
-import { type Alert, AlertIdentity, alertIdentityOf, firingAlert, over } from "./alert.ts";
+import type { IncidentMessage, Receiver } from "../shared/receiver/receiver.ts";
+import { authorizationOf } from "../shared/receiver/ticket.ts";
+import { type Alert, AlertIdentity, alertIdentityOf, endedAlert, firingAlert } from "./alert.ts";
 import type { AlertmanagerConfig } from "./config.ts";
 
 /** Repeat an end for 5 minutes (its interface), because Alertmanager may have been restarted. */
@@ -20,7 +20,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
   const prefix = url.pathname.replace(/\/+$/, "");
   const end = createHttpClient({ url, config, clock });
   const extraHeaders = givenHeaders(config.headers, clock);
-  const authorization = authorizationOf(config, context);
+  const authorization = authorizationOf(config, clock);
 
   function request(
     method: "GET" | "POST",
@@ -32,7 +32,7 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     return sendRequest(end, { method, path: `${prefix}/api/v2/${path}${url.search}`, headers, json }, clock, signal);
   }
 
-  /** One alert a request: of several Alertmanager takes the good ones and answers 400 to all. */
+  /** Sends one alert per request: with one invalid alert among several, Alertmanager answers 400 to all. */
   async function post(alert: Alert, signal: AbortSignal): Promise<void> {
     const { body } = await request("POST", "alerts", signal, [alert]);
     // Alertmanager answers 200 without a body; another body is another server.
@@ -41,36 +41,27 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     throw new Rejected(`${end.origin} answered 200 and said: ${body.slice(0, 300)}`);
   }
 
-  function firstOf(incident: IncidentMessage, ref: unknown): AlertIdentity {
-    const remembered = AlertIdentity.safeParse(ref);
-    return remembered.success ? remembered.data : alertIdentityOf(incident, config.labels, clock.now());
-  }
-
-  async function standing(incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
-    const first = firstOf(incident, ref);
-    await post(firingAlert(incident, first, clock.now()), signal);
-    return referenceOf(first);
+  /** Posts the alert with the labels and start of its first message. */
+  async function send(toAlert: typeof firingAlert, incident: IncidentMessage, ref: unknown, signal: AbortSignal) {
+    const stored = AlertIdentity.safeParse(ref);
+    const identity = stored.success ? stored.data : alertIdentityOf(incident, config.labels, clock.now());
+    await post(toAlert(incident, identity, clock.now()), signal);
+    return { ref: identity, ticket: null, link: null };
   }
 
   return {
     opensAgain: "same",
     repeatMs: config.repeat,
     repeatClosedMs: REPEAT_CLOSED_MS,
-    // An address can be a secret by itself, so it is not kept anywhere.
+    // An address can be a secret, so only its hash is stored.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
     lastStepMs: end.lastStepMs,
 
     identify: (incident) => alertIdentityOf(incident, config.labels, clock.now()),
 
-    open: (incident, signal, identity) => standing(incident, identity, signal),
-
-    update: (incident, reference, signal) => standing(incident, reference.ref, signal),
-
-    async close(incident, reference, signal) {
-      const first = firstOf(incident, reference.ref);
-      await post(over(incident, first, clock.now()), signal);
-      return referenceOf(first);
-    },
+    open: (incident, signal, identity) => send(firingAlert, incident, identity, signal),
+    update: (incident, { ref }, signal) => send(firingAlert, incident, ref, signal),
+    close: (incident, { ref }, signal) => send(endedAlert, incident, ref, signal),
 
     async probe(signal) {
       const { body } = await request("GET", "status", signal);
@@ -78,23 +69,6 @@ export function createAlertmanagerReceiver(config: AlertmanagerConfig, context: 
     },
 
     dispose: () => end.close(),
-  };
-}
-
-function referenceOf(first: AlertIdentity): IncidentReference {
-  return { ref: first, ticket: null, link: null };
-}
-
-function authorizationOf(config: AlertmanagerConfig, { clock }: ConnectorContext): () => Record<string, string> {
-  if (config.token !== undefined) {
-    const token = cachedSecret(config.token, clock);
-    return () => ({ authorization: `Bearer ${inHeader(token().reveal(), "Authorization")}` });
-  }
-  if (config.password === undefined) return () => ({});
-  const password = cachedSecret(config.password, clock);
-  return () => {
-    const both = Buffer.from(`${config.user}:${password().reveal()}`).toString("base64");
-    return { authorization: `Basic ${both}` };
   };
 }
 

@@ -2,7 +2,8 @@ import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { receiverConnector } from "../shared/receiver/sink.ts";
 
 const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 
@@ -38,7 +39,7 @@ const CHANGES = [
 const ChangeMails = z.strictObject({
   changes: z.array(z.enum(CHANGES)).min(1).meta({ description: "Changes that get a mail." }),
   priorities: z
-    .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+    .array(PriorityLetter)
     .default([])
     .meta({ description: "Of alarms with these priorities; of all without this." }),
 });
@@ -96,3 +97,10 @@ export const EmailConfig = z
   })
   .meta({ description: "A mail for each alarm and its end, in one thread (SMTP)." });
 export type EmailConfig = z.infer<typeof EmailConfig>;
+
+export const email = receiverConnector(
+  "email",
+  "A mail for each alarm and its end, in one thread (SMTP).",
+  EmailConfig,
+  async () => (await import("./receiver.ts")).createEmailReceiver,
+);

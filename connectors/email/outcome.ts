@@ -2,9 +2,9 @@ import { ConfigError, type Failure, meaningOf, Rejected, Retryable, Throttled } 
 import { failureOfConnection, type Server } from "../../src/core/http/connection-problem.ts";
 import { oneLine } from "../shared/receiver/text.ts";
 
-/** Greylisting lets a mail pass when it comes again after some minutes, usually five. */
+/** Greylisting accepts a mail that is sent again some minutes later, usually five. In milliseconds. */
 const GREYLISTED_MS = 5 * 60_000;
-/** A server that closes (421) has too many connections, or is being restarted. */
+/** Wait after 421: the server has too many connections or restarts. In milliseconds. */
 const CLOSING_MS = 60_000;
 
 /** Error of nodemailer. Its message may quote the mail, so it is never shown. */
@@ -33,14 +33,14 @@ export function mailServer(host: string, port: number): Server {
 /**
  * Maps a rejected mail to a failure.
  *
- * | seen                                       | means                                               |
+ * | response                                   | failure                                             |
  * | ------------------------------------------ | --------------------------------------------------- |
- * | name and password refused, or asked for    | a person has to act                                 |
- * | certificate, no STARTTLS, no mail server   | a person has to act                                 |
- * | 4xx, greylisting among them                | wait; it was not taken                              |
- * | 5xx to the sender                          | a person has to act: it would be so for every mail  |
- * | 5xx to all recipients, or to the content   | this mail will not be taken                         |
- * | no answer                                  | may pass; after the content it may have been taken  |
+ * | login refused or required                  | `ConfigError`                                       |
+ * | certificate, no STARTTLS, no mail server   | `ConfigError`                                       |
+ * | 4xx, e.g. greylisting                      | `Throttled`; the server did not accept the mail     |
+ * | 5xx to the sender                          | `ConfigError`, because every mail would fail        |
+ * | 5xx to all recipients, or to the content   | `Rejected`                                          |
+ * | none                                       | `Retryable`; the server may have accepted the mail  |
  */
 export function failureOfMail(error: unknown, end: Server): Failure {
   const known = meaningOf(error);

@@ -71,28 +71,21 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
   async function send(incident: IncidentMessage, title: string, signal: AbortSignal): Promise<IncidentReference> {
     const mail = mailOf(incident, title, config, clock.now());
     const sent = await limited(signal, (limit) => transport().sendMail({ ...mail, signal: limit }));
-    for (const { recipient = "", response } of sent.rejectedErrors ?? []) {
+    for (const { recipient = "", response = "" } of sent.rejectedErrors ?? []) {
       if (refused.has(recipient)) continue;
       refused.add(recipient);
-      log.warn(
-        {
-          recipient,
-          response: cut(oneLine(response ?? ""), 300),
-          accepted: sent.accepted.length,
-          rejected: sent.rejected.length,
-        },
-        "the mail server refused a recipient; only the others got the mail",
-      );
+      const counts = { accepted: sent.accepted.length, rejected: sent.rejected.length };
+      const message = "the mail server refused a recipient; only the others got the mail";
+      log.warn({ recipient, response: cut(oneLine(response), 300), ...counts }, message);
     }
     return { ref: { title }, ticket: null, link: null };
   }
 
-  function titleOf(incident: IncidentMessage, reference: IncidentReference): string {
-    const first = FirstMail.safeParse(reference.ref);
-    return first.success ? first.data.title : incident.text.title;
+  function sendNext(incident: IncidentMessage, { ref }: IncidentReference, signal: AbortSignal) {
+    return send(incident, FirstMail.safeParse(ref).data?.title ?? incident.text.title, signal);
   }
 
-  function sendsMailFor({ change, priority }: IncidentMessage): boolean {
+  function isConfigured({ change, priority }: IncidentMessage): boolean {
     return config.tell.some(
       ({ changes, priorities }) =>
         changes.some((each) => each === change) && (priorities.length === 0 || priorities.includes(priority)),
@@ -108,18 +101,15 @@ export function createEmailReceiver(config: EmailConfig, { clock, log }: Connect
 
     open: (incident, signal) => send(incident, incident.text.title, signal),
 
-    async update(incident, reference, signal) {
-      return sendsMailFor(incident) ? await send(incident, titleOf(incident, reference), signal) : reference;
-    },
-
-    close: (incident, reference, signal) => send(incident, titleOf(incident, reference), signal),
+    update: async (incident, reference, signal) =>
+      isConfigured(incident) ? sendNext(incident, reference, signal) : reference,
+    close: sendNext,
 
     async probe(signal) {
       await limited(signal, () => transport().verify());
     },
 
-    async dispose() {
-      // Every mail has a connection of its own, which ends with it.
-    },
+    // Each mail has its own connection.
+    dispose: async () => undefined,
   };
 }

@@ -8,9 +8,9 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
+import { authorizationOf } from "../shared/receiver/ticket.ts";
 import { type JiraConfig, OWN_FIELDS } from "./config.ts";
 
 /** Statuses with an error text of Jira. */
@@ -26,60 +26,113 @@ const Refusal = z.object({
   errors: z.record(z.string(), z.unknown()).default({}),
 });
 
-/** Client of one Jira server. */
-interface Jira {
-  readonly origin: string;
-  /** `path` follows `/rest/api/3`; `allow`: further statuses that the caller handles. */
-  ask(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse>;
-  /** Like `ask`, with a validated response. */
-  read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T>;
-  /** When the last request began, on the monotonic clock. */
-  lastStepMs(): number;
-  close(): Promise<void>;
-}
+/** Page size; records of fields with long value lists are large. */
+const PAGE = 20;
+/** More pages than any project has. */
+const MAX_PAGES = 50;
 
-export function createJira(config: JiraConfig, clock: Clock): Jira {
+const Permissions = z.object({
+  permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })),
+});
+const Type = z.object({ id: z.string(), name: z.string() });
+const Field = z.object({
+  fieldId: z.string(),
+  name: z.string(),
+  required: z.boolean(),
+  hasDefaultValue: z.boolean().default(false),
+});
+
+/** Client of one Jira server and the checks before the first message. */
+export function createJira(config: JiraConfig, clock: Clock) {
   const base = new URL(config.url);
   const root = `${base.pathname.replace(/\/+$/, "")}/rest/api/${config.deployment === "cloud" ? 3 : 2}`;
+  const project = encodeURIComponent(config.project);
   const end = createHttpClient({ url: base, config, clock });
-  const token = cachedSecret(config.token, clock);
+  const { origin } = end;
+  const { user, token } = config;
+  const authorization = authorizationOf(user === undefined ? { token } : { user, password: token }, clock);
 
-  function authorization(): string {
-    const text = token().reveal();
-    if (config.user !== undefined) return `Basic ${Buffer.from(`${config.user}:${text}`).toString("base64")}`;
-    if (/^[\x21-\x7e]+$/.test(text)) return `Bearer ${text}`;
-    throw new ConfigError("A personal access token is one line of plain ASCII characters without blanks.", {
-      field: "token",
-      hint: "Put nothing but the token into the file or the variable.",
+  /** `path` follows `/rest/api/3`; `allow`: further statuses that the caller handles. */
+  async function request(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
+    const path = root + question.path;
+    const sent = { ...question, path, headers: authorization(), allow: WITH_ERROR_TEXT };
+    const response = await sendRequest(end, sent, clock, signal);
+    if (UNKNOWN_USER.test(response.headers["x-seraph-loginreason"] ?? "")) throw unknownUser(origin);
+    if (response.status < 300) return checkedResponse(response, origin);
+    if (question.allow?.includes(response.status) && response.json !== undefined) return response;
+    throw failureOf(response, origin, clock.now());
+  }
+
+  /** Like `request`, with a validated response. */
+  async function read<T>(question: ReceiverRequest, schema: z.ZodType<T>, signal: AbortSignal): Promise<T> {
+    return readAs(await request(question, signal), schema, origin);
+  }
+
+  /** Throws `ConfigError` when the account may not see the project. */
+  async function checkProjectIsVisible(signal: AbortSignal): Promise<void> {
+    const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
+    const response = await request({ method: "GET", path, allow: [404] }, signal);
+    const { permissions } = response.status === 404 ? { permissions: {} } : readAs(response, Permissions, origin);
+    if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
+    throw new ConfigError(`${origin} does not show us the project ${config.project}.`, {
+      reason: "forbidden",
+      field: "project",
+      hint: 'Check the key of the project, and give the account the permission "Browse projects" there.',
     });
   }
 
-  const jira: Jira = {
-    origin: end.origin,
+  /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
+  async function readAll<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
+    const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
+    const records: T[] = [];
+    for (let page = 0; page < MAX_PAGES; page += 1) {
+      const pagePath = `${path}?startAt=${records.length}&maxResults=${PAGE}`;
+      const response = await request({ method: "GET", path: pagePath, allow: [400, 404] }, signal);
+      if (response.status >= 400) throw mayNotCreate(errorTextOf(response));
+      const { values, total, ...rest } = readAs(response, Page, origin);
+      const items = values ?? readAs({ ...response, json: rest[name] }, z.array(item), origin);
+      records.push(...items);
+      if (items.length === 0 || (total !== undefined && records.length >= total)) break;
+    }
+    return records;
+  }
+
+  function mayNotCreate(errorText: string): ConfigError {
+    return new ConfigError(`${origin} lets us create nothing in the project ${config.project}. ${errorText}`.trim(), {
+      reason: "forbidden",
+      field: "project",
+      hint: 'Check the key of the project, and give the account the permission "Create issues" there.',
+    });
+  }
+
+  async function readTypeId(signal: AbortSignal): Promise<string> {
+    const types = await readAll(`/issue/createmeta/${project}/issuetypes`, "issueTypes", Type, signal);
+    if (types.length === 0) throw mayNotCreate("");
+    const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
+    if (type !== undefined) return type.id;
+    const names = types.map(({ name }) => printable(name)).join(", ");
+    throw new ConfigError(`The project ${config.project} has no type of issue named ${config.issue_type}.`, {
+      field: "issue_type",
+      hint: cut(`It has ${names}.`, 300),
+    });
+  }
+
+  return {
+    origin,
+    request,
+    read,
+    checkProjectIsVisible,
     lastStepMs: end.lastStepMs,
-
-    async ask(question, signal) {
-      const { allow = [], path } = question;
-      const headers = { authorization: authorization() };
-      const said = await sendRequest(
-        end,
-        { ...question, path: root + path, headers, allow: WITH_ERROR_TEXT },
-        clock,
-        signal,
-      );
-      if (UNKNOWN_USER.test(said.headers["x-seraph-loginreason"] ?? "")) throw unknownUser(end.origin);
-      if (said.status < 300) return checkedResponse(said, end.origin);
-      if (allow.includes(said.status) && said.json !== undefined) return said;
-      throw failureOf(said, end.origin, clock.now());
-    },
-
-    async read(question, schema, signal) {
-      return readAs(await jira.ask(question, signal), schema, end.origin);
-    },
-
     close: () => end.close(),
+
+    /** Throws `ConfigError` when an issue could not be created. */
+    async probe(signal: AbortSignal): Promise<void> {
+      await read({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
+      await checkProjectIsVisible(signal);
+      const typeId = encodeURIComponent(await readTypeId(signal));
+      checkFields(config, await readAll(`/issue/createmeta/${project}/issuetypes/${typeId}`, "fields", Field, signal));
+    },
   };
-  return jira;
 }
 
 /** Validates a response. For an invalid one the result of the request is unknown. */
@@ -146,99 +199,8 @@ function notJira({ status }: ReceiverResponse, origin: string): Retryable {
   });
 }
 
-/** Page size; records of fields with long value lists are large. */
-const PAGE = 20;
-/** More pages than any project has. */
-const MAX_PAGES = 50;
-
-const Permissions = z.object({
-  permissions: z.record(z.string(), z.object({ havePermission: z.boolean() })),
-});
-const Type = z.object({ id: z.string(), name: z.string() });
-const Field = z.object({
-  fieldId: z.string(),
-  name: z.string(),
-  required: z.boolean(),
-  hasDefaultValue: z.boolean().default(false),
-});
-
-/** Checks before the first message. */
-interface Checks {
-  /** Throws `ConfigError` where the account may not see the project. */
-  seesProject(signal: AbortSignal): Promise<void>;
-  /** Throws `ConfigError` where an issue could not be created. */
-  probe(signal: AbortSignal): Promise<void>;
-}
-
-export function createChecks(config: JiraConfig, jira: Jira): Checks {
-  const project = encodeURIComponent(config.project);
-
-  async function seesProject(signal: AbortSignal): Promise<void> {
-    const path = `/mypermissions?projectKey=${project}&permissions=BROWSE_PROJECTS`;
-    const answer = await jira.ask({ method: "GET", path, allow: [404] }, signal);
-    const { permissions } = answer.status === 404 ? { permissions: {} } : readAs(answer, Permissions, jira.origin);
-    if (permissions.BROWSE_PROJECTS?.havePermission === true) return;
-    throw new ConfigError(`${jira.origin} does not show us the project ${config.project}.`, {
-      reason: "forbidden",
-      field: "project",
-      hint: 'Check the key of the project, and give the account the permission "Browse projects" there.',
-    });
-  }
-
-  /** Reads all pages. Cloud names the list after its content, Data Center `values`. */
-  async function all<T>(path: string, name: string, item: z.ZodType<T>, signal: AbortSignal): Promise<T[]> {
-    const Page = z.object({ values: z.array(item).optional(), total: z.number().optional() }).catchall(z.unknown());
-    const records: T[] = [];
-    for (let page = 0; page < MAX_PAGES; page += 1) {
-      const question = {
-        method: "GET",
-        path: `${path}?startAt=${records.length}&maxResults=${PAGE}`,
-      } as const;
-      const answer = await jira.ask({ ...question, allow: [400, 404] }, signal);
-      if (answer.status >= 400) throw noSuchProject(errorTextOf(answer));
-      const { values, total, ...rest } = readAs(answer, Page, jira.origin);
-      const shown = values ?? readAs({ ...answer, json: rest[name] }, z.array(item), jira.origin);
-      records.push(...shown);
-      if (shown.length === 0 || (total !== undefined && records.length >= total)) break;
-    }
-    return records;
-  }
-
-  function noSuchProject(words: string): ConfigError {
-    return new ConfigError(`${jira.origin} lets us create nothing in the project ${config.project}. ${words}`.trim(), {
-      reason: "forbidden",
-      field: "project",
-      hint: 'Check the key of the project, and give the account the permission "Create issues" there.',
-    });
-  }
-
-  async function typeId(signal: AbortSignal): Promise<string> {
-    const types = await all(`/issue/createmeta/${project}/issuetypes`, "issueTypes", Type, signal);
-    if (types.length === 0) throw noSuchProject("");
-    const type = types.find(({ name }) => name.toLowerCase() === config.issue_type.toLowerCase());
-    if (type !== undefined) return type.id;
-    const names = types.map(({ name }) => printable(name)).join(", ");
-    throw new ConfigError(`The project ${config.project} has no type of issue named ${config.issue_type}.`, {
-      field: "issue_type",
-      hint: cut(`It has ${names}.`, 300),
-    });
-  }
-
-  return {
-    seesProject,
-
-    async probe(signal) {
-      await jira.read({ method: "GET", path: "/myself" }, z.object({ displayName: z.string() }), signal);
-      await seesProject(signal);
-      const path = `/issue/createmeta/${project}/issuetypes/${encodeURIComponent(await typeId(signal))}`;
-      const fields = await all(path, "fields", Field, signal);
-      const fault = faultOf(config, fields);
-      if (fault !== null) throw fault;
-    },
-  };
-}
-
-function faultOf(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): ConfigError | null {
+/** Throws `ConfigError` when a required field is not configured, or a configured field does not exist. */
+function checkFields(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): void {
   const filled = new Set([...OWN_FIELDS, ...Object.keys(config.fields)]);
   if (Object.keys(config.priority).length > 0) filled.add("priority");
   const missing = fields.filter(
@@ -248,16 +210,16 @@ function faultOf(config: JiraConfig, fields: readonly z.infer<typeof Field>[]): 
   );
   if (missing.length > 0) {
     const names = missing.map(({ fieldId, name }) => `${printable(name)} (${printable(fieldId)})`).join(", ");
-    return new ConfigError(`The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`, {
+    throw new ConfigError(`The project ${config.project} asks for fields that nobody fills: ${cut(names, 300)}.`, {
       reason: "validation",
       field: "fields",
       hint: "Give each a value under `fields`, or make it optional in Jira.",
     });
   }
-  const shown = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
-  const absent = [...filled].filter((id) => !shown.has(id));
-  if (absent.length === 0) return null;
-  return new ConfigError(`New issues of ${config.project} have no field ${absent.join(", ")}.`, {
+  const existing = new Set(["project", "issuetype", ...fields.map(({ fieldId }) => fieldId)]);
+  const absent = [...filled].filter((id) => !existing.has(id));
+  if (absent.length === 0) return;
+  throw new ConfigError(`New issues of ${config.project} have no field ${absent.join(", ")}.`, {
     reason: "validation",
     field: "fields",
     hint: "Put it on the screen for new issues in Jira, or take it out of the options.",

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { receiverConnector } from "../shared/receiver/sink.ts";
 
 /** Fields that Plenum fills by itself. */
 export const OWN_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
@@ -36,12 +37,9 @@ export const JiraConfig = z
       .regex(/^[A-Za-z][A-Za-z0-9_]{0,254}$/, "Write the key of the project, such as FM.")
       .meta({ description: "Key of the project in which issues are created.", examples: ["FM"] }),
     issue_type: Name.default("Task").meta({ description: "Name of the type of issue, as Jira spells it." }),
-    priority: z
-      .record(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."), Name)
-      .default({})
-      .meta({
-        description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
-      }),
+    priority: z.record(PriorityLetter, Name).default({}).meta({
+      description: "Name of Jira's priority for each of ours; Jira's default for what is left out.",
+    }),
     labels: z.array(Label).max(20).default([]).meta({ description: "Further labels of every issue." }),
     fields: z.record(Field, z.json()).default({}).meta({
       description: "Further fields of every new issue by id, with values as Jira's interface takes them.",
@@ -77,6 +75,13 @@ export const JiraConfig = z
   })
   .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
+
+export const jira = receiverConnector(
+  "jira",
+  "One issue in Jira for every alarm, closed when it is over.",
+  JiraConfig,
+  async () => (await import("./receiver.ts")).createJiraReceiver,
+);
 
 function isBase(url: URL): boolean {
   return url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

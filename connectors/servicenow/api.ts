@@ -8,16 +8,16 @@ import {
   sendRequest,
 } from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import { cut } from "../shared/receiver/text.ts";
+import { authorizationOf } from "../shared/receiver/ticket.ts";
 import type { ServiceNowConfig } from "./config.ts";
 
 /** Statuses with an error text of ServiceNow. */
 const WITH_ERROR_TEXT = [400, 401, 403, 404];
 /** Longest error text that is passed on, in characters. */
 const MAX_ERROR_TEXT = 400;
-/** More records for one question are not looked at. */
+/** Most records read by one search. */
 const MAX_ROWS = 20;
 /** Requested fields of a record. */
 const FIELDS = "sys_id,number,state,active,correlation_id";
@@ -35,120 +35,72 @@ const Row = z.object({
 });
 export type Row = z.infer<typeof Row>;
 
-/** One table of one instance (Table API), with the user's name on every question. */
-export interface Table {
-  readonly origin: string;
-  create(fields: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row>;
-  /** Null when it is not there any more. */
-  read(id: string, signal: AbortSignal): Promise<Row | null>;
-  change(id: string, fields: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row | null>;
-  /** By an encoded query, the oldest first. Throws `ConfigError` where there are records that we may not see. */
-  search(query: string, signal: AbortSignal): Promise<readonly Row[]>;
-  /** When the last request began, on the monotonic clock. */
-  lastStepMs(): number;
-  close(): Promise<void>;
-}
-
-export function createTable(config: ServiceNowConfig, clock: Clock): Table {
+/** Client of one table of one instance (Table API). */
+export function createTable(config: ServiceNowConfig, clock: Clock) {
   const base = new URL(config.url);
   const path = `${base.pathname.replace(/\/+$/, "")}/api/now/table/${config.table}`;
   const end = createHttpClient({ url: base, config, clock });
   const authorization = authorizationOf(config, clock);
 
   async function call(question: ReceiverRequest, signal: AbortSignal): Promise<ReceiverResponse> {
-    const headers = { authorization: authorization() };
-    const said = await sendRequest(end, { ...question, headers, allow: WITH_ERROR_TEXT }, clock, signal);
-    const words = errorTextOf(said);
-    if (said.status < 300) {
-      if (words === "") return said;
-      throw new Rejected(`${end.origin} answered ${said.status}, and refused it all the same. It said: ${words}`);
+    const sent = { ...question, headers: authorization(), allow: WITH_ERROR_TEXT };
+    const response = await sendRequest(end, sent, clock, signal);
+    const errorText = errorTextOf(response);
+    if (response.status < 300) {
+      if (errorText === "") return response;
+      throw new Rejected(
+        `${end.origin} answered ${response.status}, and refused it all the same. It said: ${errorText}`,
+      );
     }
-    // A page, rather than an error in words, is not ServiceNow's.
-    if (said.status === 404 && words !== "" && question.allow?.includes(404) === true) return said;
-    throw failureOf(said, words, end.origin, clock.now());
+    // A 404 without an error text does not come from ServiceNow.
+    if (response.status === 404 && errorText !== "" && question.allow?.includes(404)) return response;
+    throw failureOf(response, errorText, end.origin, clock.now());
   }
 
-  async function row(question: ReceiverRequest, signal: AbortSignal): Promise<Row | null> {
-    const said = await call(question, signal);
-    return said.status === 404 ? null : readAs(said, z.object({ result: Row }), end.origin).result;
-  }
-
-  /** ServiceNow reports a hidden record like a deleted one; the total count reveals it. */
-  async function assertNotHidden(id: string, signal: AbortSignal): Promise<null> {
-    await table.search(`sys_id=${id}`, signal);
+  /** Returns null when the record does not exist. */
+  async function callForRow(
+    method: "GET" | "PATCH",
+    id: string,
+    json: unknown,
+    signal: AbortSignal,
+  ): Promise<Row | null> {
+    const response = await call({ method, path: `${path}/${id}?sysparm_fields=${FIELDS}`, json, allow: [404] }, signal);
+    if (response.status !== 404) return readAs(response, z.object({ result: Row }), end.origin).result;
+    // ServiceNow reports a hidden record like a deleted one; the total count of a search reveals it.
+    await search(`sys_id=${id}`, signal);
     return null;
   }
 
-  const table: Table = {
-    origin: end.origin,
-    lastStepMs: end.lastStepMs,
-
-    async create(json, signal) {
-      const said = await call({ method: "POST", path: `${path}?sysparm_fields=${FIELDS}`, json }, signal);
-      return readAs(said, z.object({ result: Row }), end.origin).result;
-    },
-
-    async read(id, signal) {
-      const question = {
-        method: "GET",
-        path: `${path}/${id}?sysparm_fields=${FIELDS}`,
-        allow: [404],
-      } as const;
-      return (await row(question, signal)) ?? assertNotHidden(id, signal);
-    },
-
-    async change(id, json, signal) {
-      const question = {
-        method: "PATCH",
-        path: `${path}/${id}?sysparm_fields=${FIELDS}`,
-        json,
-        allow: [404],
-      } as const;
-      return (await row(question, signal)) ?? assertNotHidden(id, signal);
-    },
-
-    async search(query, signal) {
-      const parameters = new URLSearchParams({
-        sysparm_query: `${query}^ORDERBYsys_created_on`,
-        sysparm_fields: FIELDS,
-        sysparm_limit: String(MAX_ROWS),
-      });
-      const said = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
-      const { result } = readAs(said, z.object({ result: z.array(Row) }), end.origin);
-      // Hidden records are counted before they are removed from the list.
-      if (result.length < Math.min(Number(said.headers["x-total-count"] ?? 0), MAX_ROWS)) throw hidden();
-      return result;
-    },
-
-    close: () => end.close(),
-  };
-
-  function hidden(): ConfigError {
-    return new ConfigError(`${end.origin} has records in ${config.table} that it does not show us.`, {
+  /** Returns the records of an encoded query, the oldest first. Throws `ConfigError` when the user may not see some. */
+  async function search(query: string, signal: AbortSignal): Promise<readonly Row[]> {
+    const parameters = new URLSearchParams({
+      sysparm_query: `${query}^ORDERBYsys_created_on`,
+      sysparm_fields: FIELDS,
+      sysparm_limit: String(MAX_ROWS),
+    });
+    const response = await call({ method: "GET", path: `${path}?${parameters.toString()}` }, signal);
+    const { result } = readAs(response, z.object({ result: z.array(Row) }), end.origin);
+    // The count includes hidden records.
+    const count = Math.min(Number(response.headers["x-total-count"] ?? 0), MAX_ROWS);
+    if (result.length >= count) return result;
+    throw new ConfigError(`${end.origin} has records in ${config.table} that it does not show us.`, {
       reason: "forbidden",
       field: "user",
       hint: "Give the user a role that may read the table, such as itil.",
     });
   }
 
-  return table;
-}
-
-function authorizationOf(config: ServiceNowConfig, clock: Clock): () => string {
-  const { user, password, token } = config;
-  if (password !== undefined) {
-    const secret = cachedSecret(password, clock);
-    return () => `Basic ${Buffer.from(`${user}:${secret().reveal()}`).toString("base64")}`;
-  }
-  if (token === undefined) throw new ConfigError("There is neither a token nor a password.", { field: "token" });
-  const secret = cachedSecret(token, clock);
-  return () => {
-    const text = secret().reveal();
-    if (/^[\x21-\x7e]+$/.test(text)) return `Bearer ${text}`;
-    throw new ConfigError("A token is one line of plain ASCII characters without blanks.", {
-      field: "token",
-      hint: "Put nothing but the token into the file or the variable.",
-    });
+  return {
+    async create(json: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<Row> {
+      const response = await call({ method: "POST", path: `${path}?sysparm_fields=${FIELDS}`, json }, signal);
+      return readAs(response, z.object({ result: Row }), end.origin).result;
+    },
+    read: (id: string, signal: AbortSignal) => callForRow("GET", id, undefined, signal),
+    change: (id: string, json: Readonly<Record<string, unknown>>, signal: AbortSignal) =>
+      callForRow("PATCH", id, json, signal),
+    search,
+    lastStepMs: end.lastStepMs,
+    close: () => end.close(),
   };
 }
 

@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { receiverConnector } from "../shared/receiver/sink.ts";
 
 /** Fields that Plenum fills by itself. */
 const OWN_FIELDS = [
@@ -51,12 +52,9 @@ export const ServiceNowConfig = z
       .regex(/^[0-9a-f]{32}$/, "Write the group's sys_id, 32 of 0-9 and a-f.")
       .optional()
       .meta({ description: "sys_id of the group that a new record is assigned to." }),
-    priority: z
-      .record(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."), Urgency)
-      .prefault({})
-      .meta({
-        description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
-      }),
+    priority: z.record(PriorityLetter, Urgency).prefault({}).meta({
+      description: "Impact and urgency for each of our priorities; ServiceNow's own for the others.",
+    }),
     fields: z
       .record(Field, z.union([z.string(), z.number(), z.boolean()]))
       .default({})
@@ -89,6 +87,13 @@ export const ServiceNowConfig = z
     description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over.",
   });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
+
+export const servicenow = receiverConnector(
+  "servicenow",
+  "One incident in ServiceNow for every alarm, resolved when it is over.",
+  ServiceNowConfig,
+  async () => (await import("./receiver.ts")).createServiceNowReceiver,
+);
 
 function isBase(url: URL): boolean {
   return url.search === "" && url.hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(url.pathname);

@@ -1,4 +1,3 @@
-import { printable } from "../../src/core/values/printable.ts";
 import type { IncidentMessage, IncidentStatus } from "../shared/receiver/receiver.ts";
 import { cut, withFewerTimeSeries } from "../shared/receiver/text.ts";
 
@@ -86,13 +85,11 @@ export function lineOf(incident: IncidentMessage, sizes: Sizes): Message {
 
 /** 🔴 Active: Supply temperature low, Kvarnholmen 4 */
 function headingOf({ status, text }: IncidentMessage): string {
-  return `${MARKS[status]} ${shown(text.status)}: ${shown(text.title)}`;
+  return `${MARKS[status]} ${text.status}: ${text.title}`;
 }
 
 function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Block[] {
-  const pairs = fields
-    .map(({ label, text }): [Marked, Plain] => [marked(`*${within(shown(label), 200)}*`), plain(shown(text), most)])
-    .filter(([, { text }]) => text !== "");
+  const pairs = fields.map(({ label, text }) => [marked(`*${within(label, 200)}*`), plain(text, most)]);
   return Array.from({ length: Math.ceil(pairs.length / PAIRS_OF_A_SECTION) }, (_, n) => ({
     type: "section",
     fields: pairs.slice(n * PAIRS_OF_A_SECTION, (n + 1) * PAIRS_OF_A_SECTION).flat(),
@@ -101,17 +98,15 @@ function sectionsOf(fields: IncidentMessage["text"]["fields"], most: number): Bl
 
 /** All lines have equal length, so every member is listed: 141 characters each for 21 lines. */
 function listOf(list: readonly string[], most: number): Block[] {
-  const lines = list.map(shown).filter((line) => line !== "");
-  if (lines.length === 0) return [];
-  const room = Math.floor(most / lines.length) - 1;
-  const text = lines.map((line) => cut(line, room)).join("\n");
+  if (list.length === 0) return [];
+  const room = Math.floor(most / list.length) - 1;
+  const text = list.map((line) => cut(line, room)).join("\n");
   return [{ type: "section", text: plain(text, most) }];
 }
 
 /** As many complete time series as fit. */
 function curvesOf({ text }: IncidentMessage, most: number): Block[] {
-  const lines = { curves: text.curves.map(shown) };
-  const texts = withFewerTimeSeries(lines).map(({ curves }) => curves.join("\n"));
+  const texts = withFewerTimeSeries(text).map(({ curves }) => curves.join("\n"));
   const kept = texts.find((each) => escaped(each).length <= most);
   return kept === undefined || kept === "" ? [] : [{ type: "section", text: plain(kept, most) }];
 }
@@ -122,7 +117,7 @@ function linkOf({ link, text }: IncidentMessage): Block[] {
   if (url === null || !/^https?:$/.test(url.protocol)) return [];
   const address = escaped(url.href.replaceAll("|", "%7C"));
   if (address.length > LONGEST_LINK) return [];
-  const words = within(shown(text.linkText).replaceAll("|", " "), 75);
+  const words = within(text.linkText.replaceAll("|", " "), 75);
   return [{ type: "context", elements: [marked(`<${address}|${words}>`)] }];
 }
 
@@ -132,15 +127,6 @@ function plain(text: string, most: number): Plain {
 
 function marked(text: string): Marked {
   return { type: "mrkdwn", text, verbatim: true };
-}
-
-/** Keeps line breaks; removes control, direction and invisible characters. */
-function shown(text: string): string {
-  return text
-    .split(/\r\n?|\n/)
-    .map(printable)
-    .join("\n")
-    .trim();
 }
 
 /** Escapes the three characters that Slack requires. */

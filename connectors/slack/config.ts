@@ -1,7 +1,8 @@
 import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER } from "../shared/receiver/config.ts";
+import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
+import { receiverConnector } from "../shared/receiver/sink.ts";
 
 export const SlackConfig = z
   .strictObject({
@@ -16,12 +17,9 @@ export const SlackConfig = z
         description: "Id of the channel; the bot has to be a member of it.",
         examples: ["C0123ABCD"],
       }),
-    broadcast: z
-      .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
-      .default(["A"])
-      .meta({
-        description: "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
-      }),
+    broadcast: z.array(PriorityLetter).default(["A"]).meta({
+      description: "Alarm priorities whose end, and whose return, is shown in the channel as well as in the thread.",
+    }),
     base_url: ReceiverUrl.refine(isBase, "Write the address without `?` and `#`.")
       .default("https://slack.com")
       .meta({ description: "Where Slack's Web API is, without `/api`; for a gateway in between." }),
@@ -34,6 +32,13 @@ export const SlackConfig = z
   })
   .meta({ description: "One message for every alarm in a Slack channel, edited in place." });
 export type SlackConfig = z.infer<typeof SlackConfig>;
+
+export const slack = receiverConnector(
+  "slack",
+  "One message for every alarm in a Slack channel, edited in place.",
+  SlackConfig,
+  async () => (await import("./receiver.ts")).createSlackReceiver,
+);
 
 function isBase(text: string): boolean {
   return !/[?#]/.test(text);

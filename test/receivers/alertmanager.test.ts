@@ -326,7 +326,7 @@ describe("alertmanager: who we are", () => {
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(inspect(error, { depth: 9 })).not.toContain(text);
     expect(inspect(error, { depth: 9 })).not.toContain(expected.split(" ")[1]);
-    writeFileSync(ref.file, "another secret text");
+    writeFileSync(ref.file, "another-secret-text");
     end.answer = () => undefined;
     await receiver.open(toldOf(), never());
     expect(end.seen.at(-1)?.headers.authorization).not.toBe(expected);

@@ -125,7 +125,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 
     test("a summary is cut between characters, at 255 units", async () => {
       await opened(namedOf("👩‍👩‍👧‍👦".repeat(200)));
-      expect(issue().fields.summary).toMatch(/^(👩👩👧👦)*👩?👩?👧?…$/u);
+      expect(issue().fields.summary).toMatch(/^(👩‍👩‍👧‍👦)+…$/u);
       await opened(namedOf("å".repeat(400)));
       expect(end.issues[1]?.fields.summary).toBe(`${"å".repeat(254)}…`);
     });
@@ -580,10 +580,11 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
 test("jira: wiki text keeps a word that can be searched for, and no sign that means something", () => {
   const description = WIKI.render({
     status: "Active",
-    fields: [{ label: "Site", lines: ["VS1-GT11_a -gone- _it_", "h1. [~ola]"] }],
+    fields: [{ label: "Site", text: "VS1-GT11_a -gone- _it_\nh1. [~ola]" }],
     list: ["- one | two"],
     curves: ["[~ola] &#1; {noformat} VS1 ▁\u00a0█"],
-    link: { text: "Open", href: "https://plenum.example.com/?a=[b]|c" },
+    linkText: "Open",
+    href: "https://plenum.example.com/?a=[b]|c",
   });
   expect(description).toBe(
     [

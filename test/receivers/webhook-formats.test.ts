@@ -34,7 +34,7 @@ function at(name: FormatName): RequestContext {
 
 // biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
 function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): any {
-  return FORMATS[name].format.say(told, deed, at(name));
+  return JSON.parse(JSON.stringify(FORMATS[name].format.say(told, deed, at(name))));
 }
 
 const HOSTILE = [

@@ -2,14 +2,13 @@ import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
 import { LANGUAGES, Phrases } from "./phrases.ts";
 
+export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
+
 const Clock = z.string().regex(/^([01]\d|2[0-3]):[0-5]\d$/, "Write a time of day as 22:00.");
 
 const Quiet = z
   .strictObject({
-    priorities: z
-      .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
-      .min(1)
-      .meta({ description: "Alarm priorities that wait in these hours." }),
+    priorities: z.array(PriorityLetter).min(1).meta({ description: "Alarm priorities that wait in these hours." }),
     from: Clock.meta({ description: "Beginning, time of day in the site's zone.", examples: ["22:00"] }),
     to: Clock.meta({ description: "End; on the next day where it is earlier.", examples: ["06:00"] }),
     days: z
@@ -41,7 +40,7 @@ const Fold = z
 
 const Dossier = z.strictObject({
   priorities: z
-    .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
+    .array(PriorityLetter)
     .min(1)
     .default(["A", "B"])
     .meta({ description: "Alarm priorities that are told with it." }),

@@ -1,3 +1,4 @@
+import type { output, ZodType } from "zod";
 import {
   ACCEPTED,
   type BuildingView,
@@ -20,7 +21,7 @@ import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { createAgenda, createPlanner } from "./agenda.ts";
 import { alarmsIn, applyEvent, concernsIncidents, createFolding, mayJoinGateway } from "./apply-event.ts";
-import type { ReceiverConfig } from "./config.ts";
+import { INCIDENT_KINDS, type ReceiverConfig } from "./config.ts";
 import { createNotifier, entry, runTestAlarm } from "./notifier.ts";
 import { vocabulary } from "./phrases.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
@@ -396,6 +397,24 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     test: (report, signal) => runTestAlarm({ receiver, messageOf, clock, report }, signal),
     probe: (signal) => receiver.probe(signal),
     close: () => receiver.dispose(),
+  };
+}
+
+/** Returns the catalogue entry of a receiver. `load` imports the receiver when a sink is configured. */
+export function receiverConnector<S extends ZodType<ReceiverConfig>>(
+  name: string,
+  summary: string,
+  Config: S,
+  load: () => Promise<(config: output<S>, context: ConnectorContext) => Receiver>,
+) {
+  return {
+    name,
+    summary,
+    Config,
+    kinds: () => INCIDENT_KINDS,
+    async sink(config: output<S>, context: ConnectorContext) {
+      return createReceiverSink((await load())(config, context), config, context);
+    },
   };
 }
 

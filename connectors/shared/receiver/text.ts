@@ -2,19 +2,15 @@ import { DateTime } from "luxon";
 import { filled, type Vocabulary } from "./phrases.ts";
 import type { Incident, IncidentText, Member } from "./receiver.ts";
 
-/** Returns the text of an incident with times in the time zone of the site. */
-export function textOf(
-  incident: Incident,
-  words: Vocabulary,
-  timeZone: string,
-  curves: readonly string[] = [],
-): IncidentText {
+/** Returns the text of an incident without time series, with times in the time zone of the site. */
+export function textOf(incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const at = (time: string) => timeText(time, timeZone);
   const { alarm, gateway, members } = incident;
   const fields: IncidentText["fields"][number][] = [];
   const add = (label: string, text: string | null | undefined) => {
-    const plain = text?.trim() ?? "";
-    if (plain !== "") fields.push({ label, text: plain });
+    const lines = (text ?? "").split(LINE_BREAK).map(oneLine);
+    const cleaned = lines.filter((line) => line !== "").join("\n");
+    if (cleaned !== "") fields.push({ label: oneLine(label), text: cleaned });
   };
   if (incident.site !== null) add(words.site, incident.site.displayName);
   add(words.priority, incident.priority);
@@ -43,20 +39,20 @@ export function textOf(
   const hidden = members.total - members.shown.length;
   return {
     title: titleOf(incident, words),
-    status: words[incident.status],
+    status: oneLine(words[incident.status]),
     fields,
     list: [
       ...members.shown.map((member) => lineOf(member, words, at)),
-      ...(hidden > 0 ? [filled(words.more, { count: hidden })] : []),
+      ...(hidden > 0 ? [oneLine(filled(words.more, { count: hidden }))] : []),
     ],
-    curves,
-    linkText: words.openPage,
+    curves: [],
+    linkText: oneLine(words.openPage),
   };
 }
 
 function titleOf(incident: Incident, words: Vocabulary): string {
   const { alarm, gateway, members, site } = incident;
-  if (incident.kind === "test") return words.testTitle;
+  if (incident.kind === "test") return oneLine(words.testTitle);
   const { active, total } = members;
   if (incident.kind === "gateway")
     return oneLine(filled(words.gatewayOffline, { gateway: gateway?.displayName ?? "?", active, total }));
@@ -100,9 +96,15 @@ export function durationText(from: string, to: string): string {
     .join(" ");
 }
 
-/** Line breaks and other control characters become spaces. */
+const LINE_BREAK = /\r\n|[\n\v\f\r\u0085\u2028\u2029]/;
+
+/** Invisible characters and those that change the reading direction, except the joiner and selector of emoji. */
+const INVISIBLE = /(?![\u200d\ufe0f])[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
+
+/** Replaces control characters by spaces and removes invisible characters. */
 export function oneLine(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ").trim();
+  const spaced = text.toWellFormed().replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, " ");
+  return spaced.replaceAll(INVISIBLE, "").trim();
 }
 
 /** Returns variants of the text with all time series, with fewer, and with none. */
@@ -112,6 +114,43 @@ export function withFewerTimeSeries<T extends Pick<IncidentText, "curves">>(text
     .filter((curves) => curves.length > 1)
     .concat([[]])
     .map((curves) => ({ ...text, curves }));
+}
+
+/** Texts are shortened to this length at least, in UTF-16 units, before they are left out. */
+const SHORTEST = 30;
+
+/**
+ * Renders a message that fits: drops time series line by line first, then halves the length of all texts. 4,000 becomes
+ * 2,000, 1,000, … 31, 0.
+ */
+export function fitted<T>(
+  text: IncidentText,
+  longest: number,
+  render: (text: IncidentText) => T,
+  fits: (rendered: T) => boolean,
+): T {
+  for (const fewer of withFewerTimeSeries(text)) {
+    const rendered = render(shortened(fewer, longest));
+    if (fits(rendered)) return rendered;
+  }
+  const withoutSeries = { ...text, curves: [] };
+  for (let length = longest / 2; length > SHORTEST; length /= 2) {
+    const rendered = render(shortened(withoutSeries, Math.floor(length)));
+    if (fits(rendered)) return rendered;
+  }
+  return render(shortened(withoutSeries, 0));
+}
+
+function shortened(text: IncidentText, length: number): IncidentText {
+  const name = (label: string) => cut(label, Math.max(length, 50));
+  return {
+    title: name(text.title),
+    status: name(text.status),
+    fields: text.fields.map((field) => ({ label: name(field.label), text: cut(field.text, length) })),
+    list: text.list.map((line) => cut(line, length)),
+    curves: text.curves,
+    linkText: name(text.linkText),
+  };
 }
 
 /** Created on first use, because it takes 10 ms that every CLI command would pay. */
@@ -147,41 +186,24 @@ function cutTo(text: string, most: number, sizeOf: (part: string) => number): st
 /** Most cached texts, about 2 kB each: receivers send the same change at different times. */
 const MOST_TEXTS = 1_000;
 
-/** Texts by the data they were made from. */
-type Texts = Map<string, IncidentText>;
+/** Cached texts by their input. Sinks of one worker share the building view, and therefore the cache. */
+const textsOf = new WeakMap<object, Map<string, IncidentText>>();
 
-/** Sinks of one worker share the building view, and therefore the cache. */
-const textsOf = new WeakMap<object, Texts>();
-
-/**
- * Returns the text of an incident without time series. All receivers with the same phrases and time zone share it. The
- * key contains everything that the text depends on. `owner`: the object that these receivers share.
- */
+/** Returns the text of an incident from the cache of `owner`, or adds it there. Includes no time series. */
 export function cachedTextOf(owner: object, incident: Incident, words: Vocabulary, timeZone: string): IncidentText {
   const texts = textsOf.get(owner) ?? new Map<string, IncidentText>();
   textsOf.set(owner, texts);
-  const { kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
-  const { change } = incident;
-  const doubt = change === "vanished" || change === "out-of-scope" ? change : null;
+  const { change, kind, status, site, priority, startedAt, endedAt, alarm, gateway, members } = incident;
+  const reason = change === "vanished" || change === "out-of-scope" ? change : null;
   const key = JSON.stringify([
-    ...[keyOfWords(words), timeZone, kind, status, doubt, site, priority],
+    ...[words, timeZone, kind, status, reason, site, priority],
     ...[startedAt, endedAt, alarm, gateway, members],
   ]);
-  const known = texts.get(key);
-  if (known !== undefined) return known;
+  const cached = texts.get(key);
+  if (cached !== undefined) return cached;
   const text = textOf(incident, words, timeZone);
   texts.set(key, text);
   const [oldest] = texts.keys();
   if (texts.size > MOST_TEXTS && oldest !== undefined) texts.delete(oldest);
   return text;
-}
-
-const wordKeys = new WeakMap<Vocabulary, string>();
-
-function keyOfWords(words: Vocabulary): string {
-  const known = wordKeys.get(words);
-  if (known !== undefined) return known;
-  const key = JSON.stringify(words);
-  wordKeys.set(words, key);
-  return key;
 }

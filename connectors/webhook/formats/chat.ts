@@ -1,7 +1,7 @@
 import { ConfigError, type Failure, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import { inHeader } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
-import { cut, cutBytes } from "../../shared/receiver/text.ts";
+import { cut, cutBytes, fitted } from "../../shared/receiver/text.ts";
 import {
   byPriority,
   type Format,
@@ -12,7 +12,10 @@ import {
   pathOf,
   refusal,
 } from "./format.ts";
-import { bodyOf, bytesOf, fitting, headingOf, html, markdown, markdownLink, textOf } from "./text.ts";
+import { bodyOf, bytesOf, headingOf, html, markdown, markdownLink } from "./text.ts";
+
+/** Longest text of one field, in UTF-16 units; texts are shortened further when the message is too long. */
+const LONGEST_TEXT = 2_000;
 
 /** Sizes of Block Kit, in characters. */
 const SLACK_MAX_HEADER = 150;
@@ -81,7 +84,7 @@ const HINTS: Readonly<Record<string, string>> = {
  * so `& < >` are escaped. That also disables `<!here>`.
  */
 export function slackMessageOf(incident: IncidentMessage) {
-  const text = textOf(incident);
+  const { text } = incident;
   return {
     text: html(cut(headingOf(text), SLACK_MAX_FALLBACK)),
     mrkdwn: false,
@@ -129,8 +132,9 @@ export const mattermost: Format = {
 
   say(incident, operation, { url }) {
     if (!needsMessage(incident, operation)) return null;
-    const text = fitting(
-      textOf(incident),
+    const text = fitted(
+      incident.text,
+      LONGEST_TEXT,
       (text) => postOf(incident, text),
       (made) => made.length <= MATTERMOST_MAX_TEXT,
     );
@@ -164,7 +168,7 @@ export const discord: Format = {
   rates: [{ count: 5, inMs: 2_000 }],
 
   say(incident, operation, { url, place }) {
-    const embed = fitting(textOf(incident), (text) => embedOf(incident, text), fits);
+    const embed = fitted(incident.text, LONGEST_TEXT, (text) => embedOf(incident, text), fits);
     const json = { embeds: [embed], allowed_mentions: { parse: [] } };
     if (operation === "open") return { method: "POST", path: pathOf(url, "", { wait: "true" }), json };
     const id = idIn(place);
@@ -195,7 +199,7 @@ export const discord: Format = {
 
 interface Embed {
   readonly title: string;
-  readonly description?: string;
+  readonly description?: string | undefined;
   readonly fields: readonly { readonly name: string; readonly value: string }[];
   readonly [option: string]: unknown;
 }
@@ -206,8 +210,8 @@ function embedOf(incident: IncidentMessage, text: IncidentText): Embed {
     title: markdown(headingOf(text)),
     color: embedColour(incident),
     fields: text.fields.map(({ label, text }) => ({ name: markdown(label), value: markdown(text) })),
-    ...(lines.length === 0 ? {} : { description: lines.map(markdown).join("\n") }),
-    ...(incident.link === null ? {} : { url: incident.link }),
+    description: lines.map(markdown).join("\n") || undefined,
+    url: incident.link ?? undefined,
   };
 }
 
@@ -249,8 +253,9 @@ export const googlechat: Format = {
 
   say(incident, operation, { url }) {
     if (!needsMessage(incident, operation)) return null;
-    const message = fitting(
-      textOf(incident),
+    const message = fitted(
+      incident.text,
+      LONGEST_TEXT,
       (text) => googleChatCardOf(incident, text),
       (made) => bytesOf(made) <= GOOGLE_CHAT_MAX_BYTES,
     );
@@ -301,8 +306,9 @@ export const teams: Format = {
 
   say(incident, operation, { url }) {
     if (!needsMessage(incident, operation)) return null;
-    const message = fitting(
-      textOf(incident),
+    const message = fitted(
+      incident.text,
+      LONGEST_TEXT,
       (text) => adaptiveCardOf(incident, text),
       (made) => bytesOf(made) <= TEAMS_MAX_BYTES,
     );
@@ -349,9 +355,8 @@ function adaptiveCardOf(incident: IncidentMessage, text: IncidentText): unknown 
             ...text.fields.map((field) => rich([{ text: `${field.label}: `, weight: "Bolder" }, { text: field.text }])),
             ...[...text.list, ...text.curves].map((line) => rich([{ text: line }])),
           ],
-          ...(incident.link === null
-            ? {}
-            : { actions: [{ type: "Action.OpenUrl", title: text.linkText, url: incident.link }] }),
+          actions:
+            incident.link === null ? undefined : [{ type: "Action.OpenUrl", title: text.linkText, url: incident.link }],
           msteams: { width: "full" },
         },
       },
@@ -390,7 +395,7 @@ export const ntfy: Format = {
   say(incident, operation, { url, key }) {
     const look = lookOf(incident, operation);
     if (look === null) return null;
-    const text = textOf(incident);
+    const { text } = incident;
     const { server, topic } = partsOf(url);
     return {
       method: "POST",
@@ -404,7 +409,7 @@ export const ntfy: Format = {
         title: cutBytes(headingOf(text), NTFY_MAX_TITLE_BYTES),
         message: cutBytes(bodyOf(text), NTFY_MAX_MESSAGE_BYTES),
         ...look,
-        ...(incident.link === null ? {} : { click: incident.link }),
+        click: incident.link ?? undefined,
       },
     };
   },

@@ -12,7 +12,7 @@ import {
   refusal,
   timeWithOffset,
 } from "./format.ts";
-import { bodyOf, detailsOf, headingOf, markdown, nameOf, textOf } from "./text.ts";
+import { bodyOf, detailsOf, headingOf, markdown, nameOf } from "./text.ts";
 
 /** Longest `payload.summary` (Events API v2). */
 const PAGERDUTY_MAX_SUMMARY = 1_024;
@@ -55,26 +55,26 @@ export const pagerduty: Format = {
 };
 
 function triggerOf(incident: IncidentMessage): Record<string, unknown> {
-  const text = textOf(incident);
-  const timestamp = timeWithOffset(incident.startedAt);
-  const isHttps = incident.link?.startsWith("https://") === true;
+  const { text } = incident;
+  const linesOf = (lines: readonly string[]) =>
+    lines.length === 0 ? undefined : lines.map((line) => cut(line, PAGERDUTY_MAX_LINE));
   return {
     payload: {
       summary: cut(text.title, PAGERDUTY_MAX_SUMMARY),
       source: nameOf(incident.site?.displayName, incident.source, PAGERDUTY_MAX_LINE),
       severity: severityOf(incident.priority),
-      ...(timestamp === undefined ? {} : { timestamp }),
+      timestamp: timeWithOffset(incident.startedAt),
       class: incident.kind,
       group: incident.source,
       custom_details: {
         ...detailsOf(text, PAGERDUTY_MAX_DETAIL),
-        ...(text.list.length === 0 ? {} : { alarms: text.list.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
-        ...(text.curves.length === 0 ? {} : { values: text.curves.map((line) => cut(line, PAGERDUTY_MAX_LINE)) }),
+        alarms: linesOf(text.list),
+        values: linesOf(text.curves),
       },
     },
     client: "Plenum",
-    ...(incident.link === null ? {} : { client_url: incident.link }),
-    ...(isHttps ? { links: [{ href: incident.link, text: text.linkText }] } : {}),
+    client_url: incident.link ?? undefined,
+    links: incident.link?.startsWith("https://") ? [{ href: incident.link, text: text.linkText }] : undefined,
   };
 }
 
@@ -128,7 +128,7 @@ interface Request {
 }
 
 function requestOf(incident: IncidentMessage, operation: Operation): Request | null {
-  const text = textOf(incident);
+  const { text } = incident;
   const description = cut(bodyOf(text), JSM_MAX_DESCRIPTION);
   switch (actionOf(incident, operation)) {
     case "trigger":
@@ -152,13 +152,13 @@ function requestOf(incident: IncidentMessage, operation: Operation): Request | n
 }
 
 function noteOf(incident: IncidentMessage): string {
-  const text = textOf(incident);
+  const { text } = incident;
   return cut(`${headingOf(text)}\n${bodyOf(text)}`, JSM_MAX_DESCRIPTION);
 }
 
 function alertOf(incident: IncidentMessage, description: string): Record<string, unknown> {
   return {
-    message: cut(textOf(incident).title, JSM_MAX_MESSAGE),
+    message: cut(incident.text.title, JSM_MAX_MESSAGE),
     alias: incident.key,
     description,
     priority: byPriority(incident.priority, ["P1", "P2", "P3"]),
@@ -168,14 +168,10 @@ function alertOf(incident: IncidentMessage, description: string): Record<string,
     details: {
       source: incident.source,
       started_at: incident.startedAt,
-      ...(incident.site === null
-        ? {}
-        : {
-            site_id: String(incident.site.id),
-            site: nameOf(incident.site.displayName, incident.source, JSM_MAX_DETAIL),
-          }),
-      ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
-      ...(incident.link === null ? {} : { link: cut(incident.link, JSM_MAX_DETAIL) }),
+      site_id: incident.site?.id.toString(),
+      site: incident.site === null ? undefined : nameOf(incident.site.displayName, incident.source, JSM_MAX_DETAIL),
+      alarm_id: incident.alarm?.id,
+      link: incident.link === null ? undefined : cut(incident.link, JSM_MAX_DETAIL),
     },
   };
 }
@@ -191,7 +187,7 @@ export const splunkOncall: Format = {
   say(incident, operation, { url }) {
     const type = typeOf(incident, operation);
     if (type === null) return null;
-    const text = textOf(incident);
+    const { text } = incident;
     const started = timeWithOffset(incident.startedAt);
     return {
       method: "POST",
@@ -201,9 +197,9 @@ export const splunkOncall: Format = {
         entity_id: incident.key,
         entity_display_name: cut(text.title, SPLUNK_MAX_NAME),
         state_message: cut(`${headingOf(text)}\n${bodyOf(text)}`, SPLUNK_MAX_MESSAGE),
-        ...(started === undefined ? {} : { state_start_time: Math.floor(Date.parse(started) / 1_000) }),
+        state_start_time: started === undefined ? undefined : Math.floor(Date.parse(started) / 1_000),
         monitoring_tool: "Plenum",
-        ...(incident.link === null ? {} : { alert_url: incident.link }),
+        alert_url: incident.link ?? undefined,
       },
     };
   },
@@ -255,10 +251,9 @@ export const servicenowEvent: Format = {
   },
 };
 
-function recordOf(incident: IncidentMessage, isOver: boolean): Record<string, string> {
-  const text = textOf(incident);
+function recordOf(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
+  const { text } = incident;
   const name = (words: string | undefined) => nameOf(words, incident.source, SERVICENOW_MAX_NAME);
-  const time = timeOf(isOver ? incident.endedAt : incident.startedAt);
   return {
     source: "Plenum",
     event_class: cut(incident.source, SERVICENOW_MAX_NAME),
@@ -271,19 +266,17 @@ function recordOf(incident: IncidentMessage, isOver: boolean): Record<string, st
     severity: isOver ? "0" : byPriority(incident.priority, ["1", "2", "3"]),
     resolution_state: isOver ? "Closing" : "New",
     description: cut(`${headingOf(text)}\n${bodyOf(text)}`, SERVICENOW_MAX_DESCRIPTION),
-    ...(time === undefined ? {} : { time_of_event: time }),
+    // GMT as `2026-11-02 06:15:00`.
+    time_of_event: timeWithOffset(isOver ? incident.endedAt : incident.startedAt)
+      ?.slice(0, 19)
+      .replace("T", " "),
     additional_info: JSON.stringify({
       priority: incident.priority,
-      ...(incident.site === null ? {} : { site_id: String(incident.site.id) }),
-      ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
-      ...(incident.link === null ? {} : { link: incident.link }),
+      site_id: incident.site?.id.toString(),
+      alarm_id: incident.alarm?.id,
+      link: incident.link ?? undefined,
     }),
   };
-}
-
-/** GMT as `2026-11-02 06:15:00`. */
-function timeOf(time: string | null): string | undefined {
-  return timeWithOffset(time)?.slice(0, 19).replace("T", " ");
 }
 
 /** incident.io rejects bodies above 512 kB with 429 each time. In characters. */
@@ -297,7 +290,7 @@ export const incidentio: Format = {
   say(incident, operation, { url, key }) {
     const action = actionOf(incident, operation);
     if (action === null || action === "acknowledge") return null;
-    const text = textOf(incident);
+    const { text } = incident;
     return {
       method: "POST",
       path: pathOf(url),
@@ -312,15 +305,14 @@ export const incidentio: Format = {
           source: incident.source,
           priority: incident.priority,
           started_at: incident.startedAt,
-          ...(incident.site === null
-            ? {}
-            : {
-                site_id: String(incident.site.id),
-                site: nameOf(incident.site.displayName, incident.source, INCIDENTIO_MAX_TITLE),
-              }),
-          ...(incident.alarm === null ? {} : { alarm_id: incident.alarm.id }),
+          site_id: incident.site?.id.toString(),
+          site:
+            incident.site === null
+              ? undefined
+              : nameOf(incident.site.displayName, incident.source, INCIDENTIO_MAX_TITLE),
+          alarm_id: incident.alarm?.id,
         },
-        ...(incident.link === null ? {} : { source_url: incident.link }),
+        source_url: incident.link ?? undefined,
       },
     };
   },
@@ -342,7 +334,7 @@ export const alertmanager: Format = {
   say(incident, operation, { url, name, nowMs }) {
     const action = actionOf(incident, operation);
     if (action === null || action === "acknowledge") return null;
-    const text = textOf(incident);
+    const { text } = incident;
     const isOver = action === "resolve";
     const now = new Date(nowMs).toISOString();
     const status = isOver ? "resolved" : "firing";

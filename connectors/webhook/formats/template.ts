@@ -4,7 +4,7 @@ import { Headers } from "../../../src/core/http/outbound/config.ts";
 import type { ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import { type Format, memberOf, type Operation, pathOf, refusal } from "./format.ts";
-import { bodyOf, headingOf, textOf } from "./text.ts";
+import { bodyOf, headingOf } from "./text.ts";
 
 /** Returns the names of the fields in a text. */
 function fieldsIn(text: string): readonly string[] {
@@ -66,7 +66,7 @@ export const FIELDS: readonly string[] = [
 type FieldValues = (name: string) => unknown;
 
 export function fieldsOf(incident: IncidentMessage, place: IncidentReference | null): FieldValues {
-  const text = textOf(incident);
+  const { text } = incident;
   const root = {
     ...incident,
     title: text.title,

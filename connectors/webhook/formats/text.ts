@@ -1,27 +1,9 @@
 import { printable } from "../../../src/core/values/printable.ts";
-import type { IncidentMessage, IncidentText } from "../../shared/receiver/receiver.ts";
-import { cut, withFewerTimeSeries } from "../../shared/receiver/text.ts";
+import type { IncidentText } from "../../shared/receiver/receiver.ts";
+import { cut } from "../../shared/receiver/text.ts";
 
 /** Zero-width space: takes the meaning from the character before it. */
 const UNSEEN = "\u200b";
-
-/**
- * Returns the text without invisible characters and characters that change the reading direction. List lines have no
- * line breaks.
- */
-export function textOf(incident: IncidentMessage): IncidentText {
-  const { title, status, fields, list, curves, linkText } = incident.text;
-  return {
-    title: printable(title),
-    status: printable(status),
-    fields: fields
-      .map(({ label, text }) => ({ label: printable(label), text: linesOf(text) }))
-      .filter(({ text }) => text !== ""),
-    list: list.map(printable),
-    curves: curves.map(printable),
-    linkText: printable(linkText),
-  };
-}
 
 /** A name on one line, cut; `otherwise` when nothing visible remains. */
 export function nameOf(name: string | undefined, otherwise: string, most: number): string {
@@ -55,39 +37,8 @@ export function detailsOf(text: IncidentText, most: number): Record<string, stri
   return Object.fromEntries([...details].map(([label, each]) => [label, cut(each, most)]));
 }
 
-/** Tried text lengths, in UTF-16 units. */
-const LENGTHS = [2_000, 1_000, 400, 150, 50];
-
-/**
- * Returns the longest message that fits: first drops time series, then shortens texts. A limit of 20 kB may need texts
- * of 400. The shortest always fit: 12 fields and 21 lines are some 10 kB.
- */
-export function fitting<T>(text: IncidentText, make: (text: IncidentText) => T, fits: (message: T) => boolean): T {
-  const [longest = 0] = LENGTHS;
-  const bare = { ...text, curves: [] };
-  for (const each of [
-    ...withFewerTimeSeries(text).map((fewer) => shortened(fewer, longest)),
-    ...LENGTHS.map((most) => shortened(bare, most)),
-  ]) {
-    const message = make(each);
-    if (fits(message)) return message;
-  }
-  return make(shortened(bare, 0));
-}
-
 export function bytesOf(message: unknown): number {
   return Buffer.byteLength(JSON.stringify(message));
-}
-
-function shortened(text: IncidentText, most: number): IncidentText {
-  return {
-    title: cut(text.title, Math.max(most, 50)),
-    status: cut(text.status, 50),
-    fields: text.fields.map(({ label, text }) => ({ label: cut(label, 50), text: cut(text, most) })),
-    list: text.list.map((line) => cut(line, most)),
-    curves: text.curves,
-    linkText: cut(text.linkText, 50),
-  };
 }
 
 /** Escapes text for HTML. */
@@ -113,12 +64,4 @@ export function markdown(text: string): string {
 /** A link in Markdown; the address is our own. */
 export function markdownLink(words: string, address: string): string {
   return `[${markdown(words)}](${address.replaceAll("(", "%28").replaceAll(")", "%29")})`;
-}
-
-function linesOf(text: string): string {
-  return text
-    .split(/\r\n|[\n\v\f\r\u0085\u2028\u2029]/)
-    .map((line) => printable(line).trim())
-    .filter((line) => line !== "")
-    .join("\n");
 }

@@ -1,0 +1,148 @@
+import { z } from "zod";
+import type { ConnectorContext } from "../../../src/core/connector.ts";
+import { ConfigError } from "../../../src/core/errors/errors.ts";
+import type { Clock } from "../../../src/core/runtime/clock.ts";
+import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
+import type { ReceiverConfig } from "./config.ts";
+import { type PhraseName, vocabulary } from "./phrases.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
+import { oneLine } from "./text.ts";
+
+/** Time until the next search for a ticket that may exist, in milliseconds. */
+const SEARCH_AGAIN_MS = 60_000;
+
+/** Requests of a ticket system. A ticket is `done` when it may be reopened, and `closed` when it may not. */
+export interface TicketSystem {
+  /** The system's word for several tickets. */
+  readonly tickets: "issues" | "incidents";
+  readonly idPattern: RegExp;
+  /** Time after an opening during which a search may miss the ticket, in milliseconds. */
+  readonly searchLagMs: number;
+  create(incident: IncidentMessage, signal: AbortSignal): Promise<Ticket>;
+  /** Returns null when the ticket no longer exists. */
+  stateOf(id: string, signal: AbortSignal): Promise<TicketState | null>;
+  /** Updates the ticket, or reopens a done one. Returns false when the ticket no longer exists. */
+  update(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
+  /** Closes an open ticket. Returns false when the ticket no longer exists. */
+  close(id: string, update: TicketUpdate, signal: AbortSignal): Promise<boolean>;
+  /** Returns the tickets of an incident, the oldest first. */
+  search(incident: IncidentMessage, signal: AbortSignal): Promise<readonly (Ticket & { readonly isDone: boolean })[]>;
+  addNote(id: string, note: string, signal: AbortSignal): Promise<void>;
+}
+
+type TicketState = "open" | "done" | "closed";
+
+export interface Ticket {
+  readonly id: string;
+  /** Visible number, such as `FM-1234`. */
+  readonly ticket: string | null;
+  readonly link: string;
+}
+
+export interface TicketUpdate {
+  readonly incident: IncidentMessage;
+  /** True for a done ticket whose alarm is back. */
+  readonly reopens: boolean;
+  /** Labels of the fields in the comment; null for no comment. */
+  readonly noteLabels: readonly string[] | null;
+  readonly reference: IncidentReference;
+}
+
+/** Opens one ticket per incident. A ticket that a person closed stays closed until its alarm comes back. */
+export function createTicketReceiver(
+  system: TicketSystem,
+  config: Pick<ReceiverConfig, "language" | "words">,
+  { clock, log }: Pick<ConnectorContext, "clock" | "log">,
+): Pick<Receiver, "opensAgain" | "open" | "update" | "close" | "find"> {
+  const words = vocabulary(config.language, config.words);
+  /** `over`: the last message was the end, so any later one means that the alarm is back. */
+  const Ref = z.object({ id: z.string().regex(system.idPattern), over: z.boolean() });
+  const referenceOf = ({ id, ticket, link }: Ticket): IncidentReference => ({ ref: { id, over: false }, ticket, link });
+
+  return {
+    opensAgain: "findable",
+
+    open: async (incident, signal) => referenceOf(await system.create(incident, signal)),
+
+    async update(incident, reference, signal) {
+      const { id, over } = Ref.parse(reference.ref);
+      const state = await system.stateOf(id, signal);
+      const isBack = over || incident.change === "retriggered";
+      if (state !== null && state !== "open" && !isBack) return reference;
+      if (state === null || state === "closed") return "gone";
+      const noteLabels = phrasesOfNote(incident, isBack)?.map((name) => oneLine(words[name])) ?? null;
+      const update = { incident, reopens: state === "done", noteLabels, reference };
+      const exists = await system.update(id, update, signal);
+      return exists ? { ...reference, ref: { id, over: false } } : "gone";
+    },
+
+    async close(incident, reference, signal) {
+      const { id } = Ref.parse(reference.ref);
+      const state = await system.stateOf(id, signal);
+      const noteLabels = [oneLine(words.ended), oneLine(words.lasted)];
+      const update = { incident, reopens: false, noteLabels, reference };
+      // A person, or a request with a lost response, may have closed it already.
+      const exists = state === "open" ? await system.close(id, update, signal) : state !== null;
+      return exists ? { ...reference, ref: { id, over: true } } : "gone";
+    },
+
+    async find(incident, sinceMs, signal) {
+      const [first, ...others] = await system.search(incident, signal);
+      if (first === undefined) {
+        // A clock that was set back must not extend the wait.
+        const leftMs = system.searchLagMs - Math.abs(clock.now() - sinceMs);
+        return leftMs <= 0 ? null : { againInMs: Math.min(leftMs, SEARCH_AGAIN_MS) };
+      }
+      const duplicates = others.filter(({ isDone }) => !isDone);
+      if (duplicates.length > 0)
+        log.warn(
+          { ticket: first.ticket, duplicates: duplicates.map(({ ticket }) => ticket) },
+          `an alarm has several ${system.tickets}; the oldest is kept up to date`,
+        );
+      const note = `Duplicate of ${first.ticket ?? first.id}; Plenum keeps only that one up to date.`;
+      for (const { id } of duplicates) await system.addNote(id, note, signal);
+      return referenceOf(first);
+    },
+  };
+}
+
+/** Returns the phrases of the fields in the comment for a change; null for no comment. */
+function phrasesOfNote({ change }: IncidentMessage, isBack: boolean): readonly PhraseName[] | null {
+  if (isBack) return ["since"];
+  if (change === "acknowledged") return ["acknowledgedBy", "message"];
+  if (change === "recovering") return [];
+  return change === "vanished" || change === "out-of-scope" ? ["unknown"] : null;
+}
+
+/** Logs each message once, because it would repeat for every alarm. */
+export function createWarnOnce(log: ConnectorContext["log"]): (message: string, fields: object) => void {
+  const logged = new Set<string>();
+  return (message, fields) => {
+    if (!logged.has(message)) log.warn(fields, message);
+    logged.add(message);
+  };
+}
+
+/** Returns the header for Basic (`user` with `password`) or Bearer (`token`). Reads the secret at each call. */
+export function authorizationOf(
+  options: {
+    readonly user?: string | undefined;
+    readonly password?: SecretRef | undefined;
+    readonly token?: SecretRef | undefined;
+  },
+  clock: Clock,
+): () => { readonly authorization?: string } {
+  const { user, password, token } = options;
+  const secretRef = password ?? token;
+  if (secretRef === undefined) return () => ({});
+  const secret = cachedSecret(secretRef, clock);
+  return () => {
+    const text = secret().reveal();
+    if (password !== undefined) return { authorization: `Basic ${Buffer.from(`${user}:${text}`).toString("base64")}` };
+    if (/^[\x21-\x7e]+$/.test(text)) return { authorization: `Bearer ${text}` };
+    throw new ConfigError("A token is one line of plain ASCII characters without blanks.", {
+      field: "token",
+      hint: "Put nothing but the token into the file or the variable.",
+    });
+  };
+}
