@@ -1,3 +1,4 @@
+import type { ConnectorDefinition } from "../src/core/connector.ts";
 import { alertmanager } from "./alertmanager/config.ts";
 import { email } from "./email/config.ts";
 import { file } from "./file/definition.ts";
@@ -12,7 +13,7 @@ import { slack } from "./slack/config.ts";
 import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
-/** Every connector there is, by the name that a configuration uses. A new one is one line here. */
+/** All connectors by the name that a configuration uses. The configuration's schema is derived from this list. */
 export const CATALOG = {
   mqtt,
   influxdb,
@@ -32,3 +33,8 @@ export const CATALOG = {
 export type ConnectorName = keyof typeof CATALOG;
 
 export const CONNECTOR_NAMES = Object.keys(CATALOG) as readonly ConnectorName[];
+
+/** The definition of a connector whose options are not known at compile time. */
+export function definitionOf(name: ConnectorName): ConnectorDefinition {
+  return CATALOG[name] as ConnectorDefinition;
+}

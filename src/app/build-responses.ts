@@ -1,5 +1,5 @@
-import { CATALOG } from "../../connectors/catalog.ts";
-import type { Accept, ConnectorDefinition } from "../core/connector.ts";
+import { definitionOf } from "../../connectors/catalog.ts";
+import type { Accept } from "../core/connector.ts";
 import type { Event } from "../core/model/event.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Commands } from "../engine/commands/commands.ts";
@@ -75,7 +75,7 @@ function placesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveThings["
   return Object.entries(sinks).flatMap(([sink, entry]) => {
     if (!entry.enabled || !matches(entry.filter, event)) return [];
     const connector = connectorOf(entry);
-    const definition = CATALOG[connector] as ConnectorDefinition;
+    const definition = definitionOf(connector);
     const text = definition.whereIs?.(entry[connector], event) ?? null;
     return text === null ? [] : [{ sink, connector, text }];
   });

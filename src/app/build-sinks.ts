@@ -1,11 +1,10 @@
 import { isDeepStrictEqual } from "node:util";
-import { CATALOG } from "../../connectors/catalog.ts";
+import { definitionOf } from "../../connectors/catalog.ts";
 import type {
   Accept,
   BuildingView,
   CommandSource,
   ConnectorContext,
-  ConnectorDefinition,
   FleetAssignment,
   Sink,
 } from "../core/connector.ts";
@@ -84,7 +83,7 @@ async function buildSink(
   const { clock, metrics, picture } = parts;
   const connector = connectorOf(entry);
   const options = entry[connector];
-  const definition = CATALOG[connector] as ConnectorDefinition;
+  const definition = definitionOf(connector);
   const { copy } = await parts.store.describe();
   const context: ConnectorContext = {
     name,

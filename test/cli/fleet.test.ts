@@ -303,7 +303,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         [78, expect.stringMatching(/^In a fleet an export would spend the quota of whichever member/)],
         noFleet,
         noFleet,
-        [78, "The fleet has no member with the name nobody. Take one of those that it knows: here, there."],
+        [78, "The fleet has no member with the name nobody. Use one of: here, there."],
         [75, expect.stringContaining(`127.0.0.1:${free}`)],
         [78, expect.stringContaining("password")],
         [78, expect.stringMatching(/^There is no state in the schema elsewhere of the database yet\./)],

@@ -126,7 +126,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     await setDraining(operator, "a", false);
     await rig.settled(again, b);
     const refused = await setDraining(operator, "c", true).catch((error: unknown) => sentence(error));
-    expect(refused).toBe("The fleet has no member with the name c. Take one of those that it knows: a, b.");
+    expect(refused).toBe("The fleet has no member with the name c. Use one of: a, b.");
   });
 
   test("what cannot be started in one member is left to another", async () => {

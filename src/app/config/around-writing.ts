@@ -1,5 +1,4 @@
-import { CATALOG } from "../../../connectors/catalog.ts";
-import type { ConnectorDefinition } from "../../core/connector.ts";
+import { definitionOf } from "../../../connectors/catalog.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config.ts";
 
 /**
@@ -23,7 +22,7 @@ function listens(sink: SinkEntry): boolean {
 
 /** Whether the sink's connector can receive commands at all. */
 export function canListen(sink: SinkEntry): boolean {
-  return (CATALOG[connectorOf(sink)] as ConnectorDefinition).commands !== undefined;
+  return definitionOf(connectorOf(sink)).commands !== undefined;
 }
 
 /** Whether commands come through the sink. */

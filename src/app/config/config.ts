@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { CATALOG, type ConnectorName } from "../../../connectors/catalog.ts";
-import type { ConnectorDefinition } from "../../core/connector.ts";
+import { CATALOG, CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
 import { KINDS, type Kind } from "../../core/model/event.ts";
 import { Duration, formatDuration } from "../../core/values/duration.ts";
 import { globMatches } from "../../core/values/glob.ts";
@@ -32,29 +31,17 @@ const Source = SourceConfig.safeExtend({
   }),
 }).meta({ description: "One monitored service: a base address and a token, with a quota of its own." });
 
-const connectorFields = {
-  mqtt: CATALOG.mqtt.Config.optional(),
-  influxdb: CATALOG.influxdb.Config.optional(),
-  kafka: CATALOG.kafka.Config.optional(),
-  webhook: CATALOG.webhook.Config.optional(),
-  slack: CATALOG.slack.Config.optional(),
-  jira: CATALOG.jira.Config.optional(),
-  servicenow: CATALOG.servicenow.Config.optional(),
-  alertmanager: CATALOG.alertmanager.Config.optional(),
-  email: CATALOG.email.Config.optional(),
-  postgres: CATALOG.postgres.Config.optional(),
-  file: CATALOG.file.Config.optional(),
-  parquet: CATALOG.parquet.Config.optional(),
-  stdout: CATALOG.stdout.Config.optional(),
-} satisfies Record<ConnectorName, z.ZodType>;
+type ConnectorFields = { readonly [Name in ConnectorName]: z.ZodOptional<(typeof CATALOG)[Name]["Config"]> };
 
-const CONNECTORS = Object.keys(connectorFields) as readonly ConnectorName[];
+const connectorFields = Object.fromEntries(
+  CONNECTOR_NAMES.map((name) => [name, CATALOG[name].Config.optional()]),
+) as unknown as ConnectorFields;
 
 /** Default of a sink's `schedule`, as text. */
 const CONVENTIONS = [
   "false",
-  ...CONNECTORS.flatMap((name) => {
-    const { scheduleMs }: ConnectorDefinition = CATALOG[name] as ConnectorDefinition;
+  ...CONNECTOR_NAMES.flatMap((name) => {
+    const { scheduleMs } = definitionOf(name);
     return scheduleMs === undefined ? [] : [`for ${name} [${scheduleMs.map(formatDuration).join(", ")}]`];
   }),
 ].join(", but ");
@@ -74,14 +61,14 @@ const Sink = z
   .superRefine((sink, context) => {
     const chosen = connectorsOf(sink);
     if (sink.sequence && !chosen.some(carriesSequence)) {
-      const carriers = CONNECTORS.filter(carriesSequence).join(", ");
+      const carriers = CONNECTOR_NAMES.filter(carriesSequence).join(", ");
       const message = `Nothing there carries a number; \`sequence\` is for ${carriers}.`;
       context.addIssue({ code: "custom", path: ["sequence"], message });
     }
     if (chosen.length === 1) return;
     const message =
       chosen.length === 0
-        ? `Say which connector this sink uses: one of ${CONNECTORS.join(", ")}, with its options.`
+        ? `Say which connector this sink uses: one of ${CONNECTOR_NAMES.join(", ")}, with its options.`
         : `A sink uses one connector, not ${chosen.join(" and ")}; make it ${chosen.length} sinks.`;
     context.addIssue({ code: "custom", message });
   })
@@ -93,26 +80,25 @@ const Sink = z
 export type SinkEntry = z.output<typeof Sink>;
 
 function connectorsOf(sink: Readonly<Partial<Record<ConnectorName, unknown>>>): readonly ConnectorName[] {
-  return CONNECTORS.filter((name) => sink[name] !== undefined);
+  return CONNECTOR_NAMES.filter((name) => sink[name] !== undefined);
 }
 
 function carriesSequence(name: ConnectorName): boolean {
-  const definition: ConnectorDefinition = CATALOG[name] as ConnectorDefinition;
-  return definition.carriesSequence === true;
+  return definitionOf(name).carriesSequence === true;
 }
 
 /** The connector's default schedule; false without one. */
 function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
   const [name] = connectorsOf(sink);
-  const definition: ConnectorDefinition | undefined = name && (CATALOG[name] as ConnectorDefinition);
-  return definition?.scheduleMs === undefined ? false : [...definition.scheduleMs];
+  const scheduleMs = name && definitionOf(name).scheduleMs;
+  return scheduleMs === undefined ? false : [...scheduleMs];
 }
 
 /** The filter without kinds that the connector does not use; one that leaves no other kind is left as it is. */
 function narrowed({ filter, ...sink }: DeliveryConfig): DeliveryConfig["filter"] {
   const [name] = connectorsOf(sink as Parameters<typeof connectorsOf>[0]);
   if (name === undefined) return filter;
-  const used = (CATALOG[name] as ConnectorDefinition).kinds?.((sink as Record<string, unknown>)[name]);
+  const used = definitionOf(name).kinds?.((sink as Record<string, unknown>)[name]);
   if (used === undefined) return filter;
   if (filter.kinds.length === 0) return { ...filter, kinds: [...used] };
   const isIn = (patterns: readonly string[], kind: Kind) => patterns.some((pattern) => globMatches(pattern, kind));

@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { CATALOG, CONNECTOR_NAMES, type ConnectorName } from "../../../connectors/catalog.ts";
-import type { ConnectorDefinition } from "../../core/connector.ts";
+import { CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
 import type { Contradiction } from "./problems.ts";
 
 type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
@@ -11,7 +10,7 @@ type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
 /** Sinks that would write to the same place, each with the first sink that it conflicts with. */
 export function sharedFolders(sinks: Readonly<Record<string, SinkSection>>): readonly Contradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
-    const { shared } = CATALOG[connector] as ConnectorDefinition;
+    const { shared } = definitionOf(connector);
     if (shared === undefined) return [];
     const all = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
     return all.flatMap(([name, sink], n): readonly Contradiction[] => {

@@ -1,10 +1,10 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { CATALOG } from "../../../connectors/catalog.ts";
+import { definitionOf } from "../../../connectors/catalog.ts";
 import { buildSource } from "../../app/build-source.ts";
 import { connectorOf, type SinkEntry, type SourceEntry } from "../../app/config/config.ts";
-import type { ConnectorDefinition, Sink } from "../../core/connector.ts";
+import type { Sink } from "../../core/connector.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import { createMetrics } from "../../core/runtime/metrics.ts";
@@ -56,7 +56,7 @@ const NO_STATE = {
 /** Creates a configured sink without a worker, to test its server; undefined if the connector has no sink. */
 export async function createStandaloneSink(name: string, entry: SinkEntry): Promise<Sink | undefined> {
   const connector = connectorOf(entry);
-  const definition = CATALOG[connector] as ConnectorDefinition;
+  const definition = definitionOf(connector);
   return definition.sink?.(entry[connector], {
     name,
     log: createLog({ level: "silent" }),

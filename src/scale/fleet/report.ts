@@ -112,6 +112,6 @@ export async function setDraining(database: StateDatabase, name: string, isDrain
   const { members } = await look(database, []);
   const known = members.map((member) => member.name).join(", ");
   throw new ConfigError(`The fleet has no member with the name ${name}.`, {
-    hint: known === "" ? "It has none at all; start one first." : `Take one of those that it knows: ${known}.`,
+    hint: members.length === 0 ? "The fleet has no members; start one first." : `Use one of: ${known}.`,
   });
 }
