@@ -111,7 +111,7 @@ export async function buildSync(options: {
     clock,
     log,
     metrics,
-    together,
+    groupCommit: together,
     classes: entry.read,
     scope,
     demand,

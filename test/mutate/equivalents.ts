@@ -446,12 +446,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of none that is missing none is chosen.",
   },
   {
-    file: "src/engine/sync/plan/group.ts",
-    before: "const [first = 0, second = 0] = [a, b].map((each) =>",
-    after: "const [first = 1, second = 0] = [a, b].map((each) =>",
-    reason: "For the type checker: there are two.",
-  },
-  {
     file: "src/engine/delivery/restart-watch.ts",
     before: "const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];",
     after: "const from = points.findLast(({ atMs }) => atMs < sinceMs) ?? points[0];",
@@ -669,27 +663,15 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/plan/group.ts",
-    before: "const turn = group[0]?.[1].turn ?? null;",
-    after: "const turn = group[0]?.[1].turn;",
+    before: "const timing = group[0]?.[1].timing ?? null;",
+    after: "const timing = group[0]?.[1].timing;",
     reason: "It is compared with words only.",
   },
   {
     file: "src/engine/sync/plan/group.ts",
-    before: ".sort((a, b) => (isWorse(a, b) ? -1 : 1))",
-    after: ".sort((a, b) => (isWorse(a, b) ? -1 : (1 * 2)))",
+    before: ".sort((a, b) => (isOlder(a, b) ? -1 : 1))",
+    after: ".sort((a, b) => (isOlder(a, b) ? -1 : (1 * 2)))",
     reason: "An order knows only the sign.",
-  },
-  {
-    file: "src/engine/sync/plan/group.ts",
-    before: "const turn = taken.get(period) ?? 0;",
-    after: "const turn = taken.get(period) ?? 1;",
-    reason: "Every interval's turns begin one later.",
-  },
-  {
-    file: "src/engine/sync/plan/group.ts",
-    before: "if (patience(a) === 0 || patience(b) === 0) return 0;",
-    after: "if (patience(a) === 0 || patience(b) === 0) return 1;",
-    reason: "An order that says of each pair that it is the other way round leaves all as they are.",
   },
   {
     file: "src/engine/sync/plan/report.ts",
@@ -705,8 +687,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/plan/group.ts",
-    before: "if (age !== otherAge) return age > otherAge;",
-    after: "if (age !== otherAge) return age >= otherAge;",
+    before: "if (age[a] !== age[b]) return (age[a] as number) > (age[b] as number);",
+    after: "if (age[a] !== age[b]) return (age[a] as number) >= (age[b] as number);",
     reason: "They are not the same.",
   },
   {

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Malformed, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { createControls } from "../../src/engine/sync/read/next-group.ts";
+import { createControls } from "../../src/engine/sync/read/controls.ts";
 
 describe("Whether failed reads concern all tags", () => {
   const away = new Retryable("The service is away.");
@@ -23,7 +23,7 @@ describe("Whether failed reads concern all tags", () => {
     const controls = controlsOf("a");
     const worth = Array.from({ length: 8 }, () => {
       controls.refused(["x", "y"]);
-      return [controls.isWorth("idle"), controls.isWorth("search")];
+      return [controls.mayUse("idle"), controls.mayUse("search")];
     });
     expect(worth.findIndex(([idle]) => idle)).toBe(2);
     expect(worth.findIndex(([, search]) => search)).toBe(5);
@@ -45,8 +45,8 @@ describe("Whether failed reads concern all tags", () => {
     const controls = controlsOf("a", "b");
     for (let n = 0; n < 3; n++) controls.refused(["x"]);
     expect(refuseNext(controls)[1]).toBe(false);
-    controls.answered();
-    expect(controls.isWorth("idle")).toBe(false);
+    controls.succeeded();
+    expect(controls.mayUse("idle")).toBe(false);
     expect(controls.next()).toEqual(["a"]);
   });
 
@@ -67,7 +67,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.next()).toEqual([]);
     controls.returned(["a"]);
     // Another request for the same tag is not the control.
-    expect(controls.isOut()).toBe(true);
+    expect(controls.isUnderWay()).toBe(true);
     controls.returned(first);
     expect(controls.next()).toEqual(["b"]);
   });
@@ -75,8 +75,8 @@ describe("Whether failed reads concern all tags", () => {
   test("a new beginning forgets a control that never came back", () => {
     const controls = controlsOf("a");
     controls.next();
-    controls.begin();
-    expect(controls.isOut()).toBe(false);
+    controls.restart();
+    expect(controls.isUnderWay()).toBe(false);
   });
 
   test("where nothing was ever read, eight refusals in a row say the same", () => {
@@ -114,9 +114,9 @@ describe("Whether failed reads concern all tags", () => {
     const controls = controlsOf("a");
     expect([1, 2, 3].map(() => controls.failed(failure))).toEqual([false, false, true]);
     // Until something is read, each further one does.
-    controls.begin();
+    controls.restart();
     expect(controls.failed(failure)).toBe(true);
-    controls.answered();
+    controls.succeeded();
     expect(controls.failed(failure)).toBe(false);
   });
 });

@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
+import type { PlanRules } from "#src/engine/sync/plan/group.ts";
 import { backedOff, learningPerMinute, overloadFactor } from "#src/engine/sync/plan/overload.ts";
-import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
 import { wish } from "./wish.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
-function tag(id: string, ageMs: number | null, intervalMs: number, apart: string | null = null): PlannedTag {
-  return { id, intervalMs, lastMs: ageMs === null ? null : -ageMs, apart };
+function tag(id: string, ageMs: number | null, intervalMs: number, label: string | null = null): PlannedTag {
+  return { id, intervalMs, lastMs: ageMs === null ? null : -ageMs, label };
 }
 
 const crowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
@@ -46,11 +46,11 @@ describe("the next group", () => {
 
   test("what comes round in every slot is counted in each, also where that is only because a reply may be slow", () => {
     const one = { ...RULES, size: 1 };
-    const slow = tag("slow", 54_000, 60_000);
-    expect(planGroup([tag("each", 0, 3_000), slow], 0, one).group).toHaveLength(1);
-    const second = tag("second", 3_000, 6_000);
+    const slow = tag("slow", 51_000, 60_000);
+    expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
+    const second = tag("second", 0, 6_000);
     expect(planGroup([second, slow], 0, one).group).toEqual([]);
-    expect(planGroup([second, slow], 0, { ...one, jitterMs: 3_000 }).group).toHaveLength(1);
+    expect(planGroup([second, slow], 0, { ...one, leadMs: 3_000 }).group).toHaveLength(1);
   });
 
   test("of those that have no slot left the one with the shorter interval goes, though another is older", () => {
@@ -117,10 +117,10 @@ describe("the next group", () => {
   });
 
   test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
-    const searched = (id: string, ageMs: number, siteAskedMs?: number): PlannedTag => ({
+    const searched = (id: string, ageMs: number, siteRequestedMs?: number): PlannedTag => ({
       ...tag(id, ageMs, 60_000, id),
-      turn: "patient",
-      siteAskedMs,
+      timing: "patient",
+      siteRequestedMs,
     });
     const refused = searched("refused", 900_000, -3_000);
     expect(planGroup([refused, searched("waits", 61_000, -60_000)], 0, RULES)).toEqual({
@@ -135,10 +135,10 @@ describe("the next group", () => {
   });
 
   test("a group of several sites has the turn of the one that waits longest", () => {
-    const searched = (id: string, label: string, siteAskedMs: number): PlannedTag => ({
+    const searched = (id: string, label: string, siteRequestedMs: number): PlannedTag => ({
       ...tag(id, 61_000, 60_000, label),
-      turn: "patient",
-      siteAskedMs,
+      timing: "patient",
+      siteRequestedMs,
     });
     const two = [searched("late", "two sites", -1_000), searched("long ago", "two sites", -60_000)];
     const other = searched("other", "one site", -30_000);
@@ -174,7 +174,7 @@ describe("the next group", () => {
   test("a punctual one goes from half of its interval on, and before those in need when it is the older", () => {
     const punctual = (ageMs: number): PlannedTag => ({
       ...tag("p", ageMs, 60_000, "doubt"),
-      turn: "punctual",
+      timing: "punctual",
     });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
     expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
@@ -270,7 +270,7 @@ describe("when the wishes exceed the quota", () => {
     // 30 tags of 60 s, and a slot of one place each 3 s: half as many again as fit.
     for (let nowMs = 60_000; nowMs < 1_000_000; nowMs += 3_000) {
       const tags = ids.map((id) => ({
-        ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, apart: null },
+        ...{ id, intervalMs: 60_000, lastMs: lastMs.get(id) ?? null, sinceMs: 60_000, label: null },
       }));
       const { group } = planGroup(tags, nowMs, { slotMs: 3_000, size: 1, leadMs: 500, eager: false });
       for (const id of group) lastMs.set(id, nowMs);

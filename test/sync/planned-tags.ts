@@ -1,5 +1,11 @@
-import { planGroup as planColumns } from "#src/engine/sync/plan/group.ts";
-import { type Apart, NEVER_MS, type Plan, type PlannedTags, type PlanRules } from "#src/engine/sync/plan/planned.ts";
+import {
+  type Isolation,
+  NEVER_MS,
+  type Plan,
+  type PlannedTags,
+  type PlanRules,
+  planGroup as planColumns,
+} from "#src/engine/sync/plan/group.ts";
 
 /** A tag of a plan as tests write it: one object for each, in place of columns. */
 export interface PlannedTag {
@@ -9,9 +15,10 @@ export interface PlannedTag {
   readonly lastMs: number | null;
   /** Since now when it is left out. */
   readonly sinceMs?: number;
-  readonly apart: string | null;
-  readonly turn?: Apart["turn"];
-  readonly siteAskedMs?: number | undefined;
+  /** Label of the isolation; null for an ordinary tag. */
+  readonly label: string | null;
+  readonly timing?: Isolation["timing"];
+  readonly siteRequestedMs?: number | undefined;
   readonly underWay?: boolean;
 }
 
@@ -23,9 +30,9 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
     lastMs: Float64Array.from(tags, ({ lastMs }) => lastMs ?? NEVER_MS),
     sinceMs: Float64Array.from(tags, ({ sinceMs }) => sinceMs ?? nowMs),
     underWay: Uint8Array.from(tags, ({ underWay }) => (underWay === true ? 1 : 0)),
-    apart: new Map(
-      tags.flatMap(({ apart, turn = null, siteAskedMs = NEVER_MS }, place) =>
-        apart === null ? [] : [[place, { label: apart, turn, siteAskedMs }] as const],
+    isolated: new Map(
+      tags.flatMap(({ label, timing = null, siteRequestedMs = NEVER_MS }, row) =>
+        label === null ? [] : [[row, { label, timing, siteRequestedMs }] as const],
       ),
     ),
   };

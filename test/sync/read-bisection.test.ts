@@ -71,7 +71,7 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
     classes: ReadConfig.parse([{ name: "all", every: "30s" }]),
     scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
     demand: createDemand(),
-    together: createGroupCommit({ store, clock, sources: 1 }),
+    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
   });
   return {
     ...{ ids, requests, log, onSuddenNulls, reads },

@@ -106,7 +106,7 @@ async function live(
     log,
     metrics: trialMetrics(),
     classes: ReadConfig.parse(classes),
-    together: createGroupCommit({ store, clock, sources: 1 }),
+    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
   };
   return createLiveReads({ ...parts, scope: allowed(), demand: createDemand(), ...more });
 }
@@ -304,7 +304,7 @@ describe("the loop", () => {
     const reads = await live(source, ids(600), undefined, { log: recording as never });
     await runFor(reads, 290_000);
     expect(warnings.filter((text) => text.includes("stretched"))).toHaveLength(1);
-    expect(reads.status().stretch?.factors.get("all")).toBeGreaterThan(1.5);
+    expect(reads.status().overload?.factors.get("all")).toBeGreaterThan(1.5);
   });
 
   test("reads tags that stay null less often", async () => {
@@ -326,7 +326,7 @@ describe("the loop", () => {
     const reads = await live(source, ids(20));
     expect(await runFor(reads, 10_000)).toBeInstanceOf(LocalFailure);
     expect(await runFor(reads, 10_000)).toBeInstanceOf(LocalFailure);
-    const labels = () => ids(20).map((id) => reads.known(id)?.apart ?? null);
+    const labels = () => ids(20).map((id) => reads.known(id)?.isolation ?? null);
     expect(new Set(labels())).toEqual(new Set([null]));
     isOurs = false;
     const before = asked.length;
@@ -358,7 +358,7 @@ describe("the loop", () => {
     const { source, asked } = building((group) => (fails ? Promise.reject(failure()) : (all(1)(group) as never)));
     const reads = await live(source, ids(60));
     expect(await runFor(reads, 10_000)).toEqual(failure());
-    expect(ids(60).map((id) => reads.known(id)?.apart)).toEqual(Array(60).fill(null));
+    expect(ids(60).map((id) => reads.known(id)?.isolation)).toEqual(Array(60).fill(null));
     fails = false;
     const before = asked.length;
     await runFor(reads, 15_000);
@@ -372,13 +372,13 @@ describe("the loop", () => {
     );
     const reads = await live(source, ids(60));
     await runFor(reads, 60_000);
-    const apart = () => ids(60).filter((id) => reads.known(id)?.apart !== null).length;
+    const isolated = () => ids(60).filter((id) => reads.known(id)?.isolation !== null).length;
     failing = 4;
     expect(await runFor(reads, 60_000)).toBeInstanceOf(Retryable);
     // Three groups failed, which a gateway may do; it takes a control to tell.
-    expect(apart()).toBeGreaterThan(0);
+    expect(isolated()).toBeGreaterThan(0);
     expect(await runFor(reads, 10_000)).toBeInstanceOf(Retryable);
-    expect(apart()).toBe(0);
+    expect(isolated()).toBe(0);
   });
 
   test("an outage of the service leaves no tag under suspicion", async () => {
@@ -390,11 +390,11 @@ describe("the loop", () => {
     await runFor(reads, 60_000);
     failing = 2;
     for (let n = 0; n < 60 && failing > 0; n++) await runFor(reads, 1_000);
-    const apart = () => ids(60).filter((id) => reads.known(id)?.apart !== null).length;
-    expect(apart()).toBeGreaterThan(0);
+    const isolated = () => ids(60).filter((id) => reads.known(id)?.isolation !== null).length;
+    expect(isolated()).toBeGreaterThan(0);
     const { drain } = begin(reads, undefined, { afterOutage: true });
     await clock.advance(1_000);
-    expect(apart()).toBe(0);
+    expect(isolated()).toBe(0);
     await drain(clock);
   });
 
@@ -419,7 +419,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     expect(await runFor(reads, 120_000)).toBeNull();
     expect([...(await heldValues()).keys()].sort()).toEqual(ids(20).filter((id) => id !== "107"));
-    expect(reads.status().aside).toEqual(["107"]);
+    expect(reads.status().quarantined).toEqual(["107"]);
     expect(asked.length).toBeLessThanOrEqual(10);
   });
 
@@ -432,11 +432,11 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     await runFor(reads, 60_000);
     expect(asked.map((group) => group.length)).toEqual([20, 19, 1]);
-    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().quarantined).toEqual([]);
     // Refused alone a second time, a minute later: now it is proven.
     await runFor(reads, 60_000);
     expect(asked.map((group) => group.length)).toEqual([20, 19, 1, 1]);
-    expect(reads.status().aside).toEqual(["107"]);
+    expect(reads.status().quarantined).toEqual(["107"]);
   });
 
   test.each([2, 5])("%i of 20: the healthy are all delivered", async (count) => {
@@ -455,7 +455,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(60), [{ name: "all", every: "30s" }]);
     await runFor(reads, 600_000, { history: false });
     expect((await heldValues()).size).toBe(40);
-    expect(reads.status().aside).toHaveLength(20);
+    expect(reads.status().quarantined).toHaveLength(20);
   });
 
   // Twenty slots; and two minutes, where twenty slots would be seven.
@@ -476,7 +476,7 @@ describe("a tag that makes its group fail", () => {
       const { source } = building(answer, undefined, perMinute);
       const reads = await live(source, ids(8));
       await runFor(reads, 600_000);
-      expect(reads.status().stretch?.demand).toBeGreaterThan(2);
+      expect(reads.status().overload?.demand).toBeGreaterThan(2);
       const slotMs = 60_000 / perMinute;
       const gapsMs = searchedAtMs.slice(1).map((atMs, i) => atMs - (searchedAtMs[i] ?? 0));
       // Of four, of two, of it alone twice, and of the seven others.
@@ -487,7 +487,7 @@ describe("a tag that makes its group fail", () => {
       }
       const held = await heldValues();
       expect(ids(8).filter((id) => !held.has(id))).toEqual(["101"]);
-      expect(reads.status().aside).toEqual(["101"]);
+      expect(reads.status().quarantined).toEqual(["101"]);
     },
   );
 
@@ -496,7 +496,7 @@ describe("a tag that makes its group fail", () => {
     const { source, asked } = refusing(new Set(ids(60)), () => refusal);
     const reads = await live(source, ids(60));
     expect(await runFor(reads, 280_000)).toBe(refusal);
-    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().quarantined).toEqual([]);
     expect(asked.length).toBeLessThanOrEqual(24);
   });
 
@@ -514,7 +514,7 @@ describe("a tag that makes its group fail", () => {
       const reads = await live(source, ids(20), classes);
       await runFor(reads, 300_000);
       expect(asked.slice(before)).toEqual([["107"]]);
-      expect(reads.status().aside).toEqual(["107"]);
+      expect(reads.status().quarantined).toEqual(["107"]);
       before = asked.length;
     }
     bad.clear();
@@ -522,7 +522,7 @@ describe("a tag that makes its group fail", () => {
     const reads = await live(source, ids(20), classes);
     await runFor(reads, 60_000);
     expect(asked.slice(before)).toEqual([["107"]]);
-    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().quarantined).toEqual([]);
     expect((await heldValues()).has("107")).toBe(true);
   });
 
@@ -584,7 +584,7 @@ describe("a refusal that is no tag's fault", () => {
     );
     expect(await runFor(reads, 300_000)).toBeNull();
     expect(asked).toHaveLength(before);
-    expect(reads.status()).toMatchObject({ aside: [], outOfSight: 20 });
+    expect(reads.status()).toMatchObject({ quarantined: [] });
     expect(reads.status().freshness[0]?.achievedMs).toBeNull();
     refused = false;
     state.sees = true;
@@ -596,7 +596,7 @@ describe("a refusal that is no tag's fault", () => {
     const { source } = building(() => Promise.reject(new ConfigError("403", { reason: "forbidden" })));
     const reads = await live(source, ids(1), undefined, { scope: token({ sees: true, said: "never" }) });
     await runFor(reads, 600_000);
-    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().quarantined).toEqual([]);
   });
 
   test("a refusal of some moments, word and all, sets nobody aside", async () => {
@@ -611,7 +611,7 @@ describe("a refusal that is no tag's fault", () => {
     const endMs = clock.monotonic() + 300_000;
     while (clock.monotonic() < endMs)
       if ((await runFor(reads, endMs - clock.monotonic())) !== null) await clock.advance(15_000);
-    expect(reads.status().aside).toEqual([]);
+    expect(reads.status().quarantined).toEqual([]);
     expect(reads.status().freshness[0]?.achievedMs).toBeLessThan(25_000);
   });
 

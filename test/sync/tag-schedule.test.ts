@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
-import type { PlannedTags } from "#src/engine/sync/plan/planned.ts";
+import type { PlannedTags } from "#src/engine/sync/plan/group.ts";
 import { ReadClass } from "#src/engine/sync/read/config.ts";
-import type { ScheduleContext } from "#src/engine/sync/read/schedule-columns.ts";
-import { createTagSchedule, type TagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
+import { createTagSchedule, type ScheduleContext, type TagSchedule } from "#src/engine/sync/read/tag-schedule.ts";
 import type { WatchedTag } from "#src/engine/sync/read/value-event.ts";
 import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
@@ -25,13 +24,13 @@ function watchedTags(random: SeededRandom): readonly WatchedTag[] {
 
 /** The columns as rows, without what is left over behind them. */
 function rowsOf(planned: PlannedTags) {
-  return Array.from({ length: planned.count }, (_, place) => ({
-    id: planned.ids[place],
-    intervalMs: planned.intervalMs[place],
-    lastMs: planned.lastMs[place],
-    sinceMs: planned.sinceMs[place],
-    underWay: planned.underWay[place],
-    apart: planned.apart.get(place) ?? null,
+  return Array.from({ length: planned.count }, (_, row) => ({
+    id: planned.ids[row],
+    intervalMs: planned.intervalMs[row],
+    lastMs: planned.lastMs[row],
+    sinceMs: planned.sinceMs[row],
+    underWay: planned.underWay[row],
+    isolation: planned.isolated.get(row) ?? null,
   }));
 }
 
@@ -39,7 +38,7 @@ interface Around {
   readonly offline: number[];
   readonly unseen: number[];
   /** Tags that travel apart, and from when on they are asked. */
-  readonly apart: Map<string, number>;
+  readonly isolated: Map<string, number>;
 }
 
 /** One thing that happens to a board, the same for all boards that it is given to. */
@@ -59,7 +58,7 @@ function something(random: SeededRandom, nowMs: number, around: Around) {
     make();
     return () => undefined;
   };
-  const known = { values: new Map(), aside: new Map(), nowMs, toMonotonic: Date.parse };
+  const known = { values: new Map(), quarantines: new Map(), nowMs, toMonotonic: Date.parse };
   const kinds: readonly (readonly [weight: number, () => (board: TagSchedule) => void])[] = [
     [2, change((board) => board.watch(tags, known))],
     [6, change((board) => board.sent(some, nowMs))],
@@ -67,13 +66,13 @@ function something(random: SeededRandom, nowMs: number, around: Around) {
     [3, change((board) => board.failed([one], nowMs))],
     [3, change((board) => board.failed(some, nowMs))],
     [4, change((board) => board.returned(some))],
-    [1, change((board) => board.setAside(one, nowMs + 60_000))],
+    [1, change((board) => board.quarantine(one, nowMs + 60_000))],
     [1, change((board) => some.forEach((id) => void board.release(id)))],
     [1, change((board) => void board.stretch(3_000, 20, share, 0))],
     [1, surroundings(() => toggled(around.offline))],
     [1, surroundings(() => toggled(around.unseen))],
-    [1, surroundings(() => around.apart.set(one, nowMs + random.below(30_000)))],
-    [1, surroundings(() => around.apart.clear())],
+    [1, surroundings(() => around.isolated.set(one, nowMs + random.below(30_000)))],
+    [1, surroundings(() => around.isolated.clear())],
   ];
   return random.pick(kinds.flatMap(([weight, make]) => Array.from({ length: weight }, () => make)))();
 }
@@ -82,16 +81,18 @@ test(`what is kept from slot to slot is what would be written anew (${replay})`,
   let shown = 0;
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);
-    const around: Around = { offline: [], unseen: [], apart: new Map() };
+    const around: Around = { offline: [], unseen: [], isolated: new Map() };
     const surroundings = (writesAll: boolean): ScheduleContext => ({
       gatewayOffline: (site) => around.offline.includes(site),
       sees: (site) => !around.unseen.includes(site),
       // Where anybody may travel apart, all is written anew each time.
-      anyApart: () => writesAll || around.apart.size > 0,
-      labelOf: (id) => (around.apart.has(id) ? "suspects" : null),
-      turnOf: (id) => (around.apart.has(id) ? "patient" : null),
-      isSuspect: (id) => around.apart.has(id),
-      notBeforeMs: (id) => around.apart.get(id) ?? Number.NEGATIVE_INFINITY,
+      anyIsolated: () => writesAll || around.isolated.size > 0,
+      isolationOf(id) {
+        const notBeforeMs = around.isolated.get(id);
+        return notBeforeMs === undefined
+          ? null
+          : { label: "suspects", timing: "patient", isSuspect: true, notBeforeMs };
+      },
     });
     const boards = [createTagSchedule(surroundings(false)), createTagSchedule(surroundings(true))] as const;
     let nowMs = 1_000_000;

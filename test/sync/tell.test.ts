@@ -17,7 +17,7 @@ function heldAfter(values: readonly TagValue[], onChange: boolean): readonly Sto
   for (const [n, value] of values.entries()) {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
     const type = judgeType(tag.unit, all.at(-1), value);
-    const { held } = valueEvent(watched, value, all.at(-1), reply, type, context);
+    const { stored: held } = valueEvent(watched, value, all.at(-1), reply, type, context);
     all.push(JSON.parse(JSON.stringify(held)) as StoredValue);
   }
   return all;
@@ -48,7 +48,7 @@ describe("what is held of a reading", () => {
       const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
       const type = judgeType(tag.unit, held, null);
       const next = valueEvent(watched, null, held, reply, type, { ...context, behindGateway });
-      held = JSON.parse(JSON.stringify(next.held)) as StoredValue;
+      held = JSON.parse(JSON.stringify(next.stored)) as StoredValue;
       return next.event?.data.behindGateway;
     });
     expect(told).toEqual([null, undefined, "7", undefined, null]);

@@ -16,9 +16,9 @@ function published(unit: string | null, values: readonly TagValue[]) {
     const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
     const type = judgeType(unit, before, value);
     const context = { source: "main", inDoubt: false, behindGateway: null };
-    const { held, event } = valueEvent(watched, value, before, reply, type, context);
+    const { stored, event } = valueEvent(watched, value, before, reply, type, context);
     // Round trip through JSON, as the state stores it.
-    before = JSON.parse(JSON.stringify(held)) as StoredValue;
+    before = JSON.parse(JSON.stringify(stored)) as StoredValue;
     return [value, event?.data.quality, event?.data.type?.now];
   });
 }

@@ -14,13 +14,13 @@ const KNOWN = {
   intervalMs: 60_000,
   nulls: 0,
   underWay: false,
-  asideUntilMs: null,
+  quarantinedUntilMs: null,
   inSight: true,
   gatewayOffline: false,
-  apart: null,
+  isolation: null,
 };
 /** What is known of the tag at 06:01:00 by the wall, a minute after it was read; `known` replaces some of it. */
-async function shown(known: Partial<typeof KNOWN> | { readonly asideUntilMs: number } = {}) {
+async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilMs: number } = {}) {
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
   await clock.advance(60_000);
   const live = { known: (id: string) => (id === TAG.id ? { ...KNOWN, ...known } : undefined) };
@@ -69,12 +69,12 @@ describe("where a tag stands in the live reads", () => {
     ],
     [{ inSight: false }, null, ["The token does not see its site, so it is not read."]],
     [
-      { asideUntilMs: 660_000, lastMs: null },
+      { quarantinedUntilMs: 660_000, lastMs: null },
       "2026-11-02T06:11:00.000Z",
       ["It was refused alone twice, so it is left out and asked alone at that time."],
     ],
     [
-      { apart: "site 1" },
+      { isolation: "site 1" },
       "2026-11-02T06:01:00.000Z",
       ["Its requests were slow or refused, so it travels apart from the others until that is cleared up."],
     ],

@@ -7,7 +7,7 @@ import type { LiveReads } from "./read/live-reads.ts";
 
 export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { PollTime } from "./job.ts";
-export type { SuddenChange } from "./read/value-event.ts";
+export type { SuddenChange } from "./read/unusual-replies.ts";
 
 /**
  * Counts that a running worker changes with each commit, so that `/readyz` and `/metrics` read no tag, value or alarm: a building of
@@ -57,10 +57,10 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
   if (known === undefined) return null;
   const { readClass } = known.watched;
   const wallOf = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
-  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, asideUntilMs } = known;
-  const isAside = asideUntilMs !== null;
+  const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = known;
+  const isAside = quarantinedUntilMs !== null;
   const fromMs = lastMs ?? countedMs;
-  const dueMs = isAside ? asideUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
+  const dueMs = isAside ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
   const reasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
     ...(stretchedMs > wishedMs
@@ -77,7 +77,7 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
       : []),
     ...(known.inSight ? [] : ["The token does not see its site, so it is not read."]),
     ...(isAside ? ["It was refused alone twice, so it is left out and asked alone at that time."] : []),
-    ...(known.apart === null ? [] : [apartWords(known.apart)]),
+    ...(known.isolation === null ? [] : [isolationReason(known.isolation)]),
     ...(countedMs === null
       ? []
       : ["The clock was set back since it was read, so nobody knows when that was; it counts from the start."]),
@@ -96,7 +96,7 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
   };
 }
 
-function apartWords(label: string): string {
+function isolationReason(label: string): string {
   return label.startsWith("single ")
     ? "Its value was unreadable in a reply of several tags, so it is requested singly for some time."
     : "Its requests were slow or refused, so it travels apart from the others until that is cleared up.";

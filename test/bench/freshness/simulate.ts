@@ -118,7 +118,7 @@ export function simulate(
       wishMs: seconds * 1_000,
       intervalMs: seconds * 1_000 * factor(which),
       lastMs: null as number | null,
-      apart: null,
+      label: null,
       which,
     })),
   );

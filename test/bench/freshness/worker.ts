@@ -164,7 +164,7 @@ export async function driveWorker(
     clock,
     log,
     metrics: createMetrics(),
-    together: createGroupCommit({ store, clock, sources: 1 }),
+    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
     classes: read,
     scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
     demand,

@@ -100,7 +100,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       clock,
       log,
       metrics,
-      together: createGroupCommit({ store, clock, sources: 1 }),
+      groupCommit: createGroupCommit({ store, clock, sources: 1 }),
       classes: read,
       scope: { sees: () => true, saidAtMs: () => 0, explain: async () => "unexplained" },
       demand,

@@ -1,5 +1,4 @@
-import type { PlanRules } from "#src/engine/sync/plan/planned.ts";
-import { NEVER_MS } from "#src/engine/sync/plan/planned.ts";
+import { type Isolation, NEVER_MS, type PlanRules } from "#src/engine/sync/plan/group.ts";
 import { type SeededRandom, seededRandom } from "../../commands/seeded-random.ts";
 import { type PlannedTag, planGroup } from "../planned-tags.ts";
 
@@ -10,10 +9,7 @@ interface Situation {
   readonly rules: PlanRules;
 }
 
-type Turn = NonNullable<PlannedTag["turn"]> | null;
-
-/** Labels under which tags travel apart, and the turn that all tags of a label have. */
-const APART: readonly (readonly [label: string, turn: Turn])[] = [
+const ISOLATIONS: readonly (readonly [label: string, timing: Isolation["timing"]])[] = [
   ["slow", null],
   ["site 3", "punctual"],
   ["site 4", "patient"],
@@ -33,7 +29,6 @@ function situationOf(random: SeededRandom): Situation {
     slotMs: random.pick([2_000, 3_000, 6_000]),
     size: 1 + random.below(20),
     leadMs: random.pick([0, 500, 1_500]),
-    ...(random.chance(0.5) ? { jitterMs: random.below(1_000) } : {}),
     eager: random.chance(0.3),
   };
   const nowMs = random.below(1e9);
@@ -41,9 +36,9 @@ function situationOf(random: SeededRandom): Situation {
   const classes = 1 + random.below(4);
   // Where nearly all is fresh the slot may be left out; where much is due, more must go than fit.
   const oldest = random.pick([0.3, 0.9, 1.05, 2.5]);
-  const aparts = APART.filter(() => random.chance(0.4)).map(([label, turn]) => ({
+  const isolations = ISOLATIONS.filter(() => random.chance(0.4)).map(([label, timing]) => ({
     label,
-    turn,
+    timing,
     oldest: random.pick([0.6, 1.05, 2.05, 3]),
   }));
   const isAnyUnderWay = random.chance(0.5);
@@ -52,15 +47,15 @@ function situationOf(random: SeededRandom): Situation {
     const intervalMs = slots * rules.slotMs + random.below(rules.slotMs);
     const count = Math.ceil((load / classes) * rules.size * slots);
     return Array.from({ length: count }, (_, i) => {
-      const apart = aparts.length > 0 && random.chance(0.05) ? random.pick(aparts) : null;
-      const ageMs = Math.floor(random() * (apart?.oldest ?? oldest) * intervalMs);
+      const isolation = isolations.length > 0 && random.chance(0.05) ? random.pick(isolations) : null;
+      const ageMs = Math.floor(random() * (isolation?.oldest ?? oldest) * intervalMs);
       return {
         id: `${which}-${i}`,
         intervalMs,
         lastMs: random.chance(0.002) ? null : nowMs - ageMs,
-        apart: apart?.label ?? null,
-        turn: apart?.turn ?? null,
-        siteAskedMs: random.chance(0.2) ? NEVER_MS : nowMs - random.below(600_000),
+        label: isolation?.label ?? null,
+        timing: isolation?.timing ?? null,
+        siteRequestedMs: random.chance(0.2) ? NEVER_MS : nowMs - random.below(600_000),
         underWay: isAnyUnderWay && random.chance(0.05),
       };
     });
@@ -72,20 +67,20 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
   const byId = new Map(tags.map((tag) => [tag.id, tag]));
   const chosen = group.map((id) => byId.get(id));
   const free = tags.filter(({ underWay }) => underWay !== true);
-  const labels = new Set(chosen.map((tag) => tag?.apart));
+  const labels = new Set(chosen.map((tag) => tag?.label));
   const found: string[] = [];
   if (group.length > rules.size) found.push(`${group.length} tags, and ${rules.size} is the most`);
   if (new Set(group).size < group.length) found.push("a tag stands in it twice");
   if (chosen.some((tag) => tag === undefined || tag.underWay === true)) found.push("a tag that is not to be chosen");
-  if (labels.size > 1) found.push(`tags that travel apart share a request: ${[...labels].join(", ")}`);
+  if (labels.size > 1) found.push(`isolated tags share a request: ${[...labels].join(", ")}`);
 
   const due = free.find((tag) => isDue(tag, free.length < tags.length, nowMs, rules));
   if (group.length === 0) return due === undefined ? found : [...found, `empty, and ${due.id} is due`];
 
   const [label] = labels;
-  const companions = free.filter((tag) => tag.apart === label);
+  const companions = free.filter((tag) => tag.label === label);
   if (group.length < Math.min(rules.size, companions.length)) found.push("a place is left empty");
-  if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("one that travels apart starves");
+  if (label === null && free.some((tag) => isStarving(tag, nowMs))) found.push("an isolated tag starves");
   const late = companions.filter((tag) => label === null && isLateSoon(tag, nowMs, rules));
   if (late.length <= rules.size && late.some(({ id }) => !group.includes(id)))
     found.push("a tag that will be late is left out, and there is room for it");
@@ -94,19 +89,19 @@ function complaints({ tags, nowMs, rules }: Situation, group: readonly string[])
 
 /** Whether the slot must not be left out for the sake of this tag. */
 function isDue(tag: PlannedTag, isAnyUnderWay: boolean, nowMs: number, rules: PlanRules): boolean {
-  if (tag.apart === null) return tag.lastMs === null || isLateSoon(tag, nowMs, rules);
+  if (tag.label === null) return tag.lastMs === null || isLateSoon(tag, nowMs, rules);
   // Among those that travel apart one that was never read makes nobody wait.
   if (tag.lastMs === null) return false;
   const age = (nowMs - tag.lastMs) / tag.intervalMs;
-  if (tag.turn === "punctual" && age >= 0.5 && isLateSoon(tag, nowMs, rules)) return true;
+  if (tag.timing === "punctual" && age >= 0.5 && isLateSoon(tag, nowMs, rules)) return true;
   if (isStarving(tag, nowMs)) return true;
   // They take what nobody needs. What comes round of that under way may need the slot, though it asks for none of it.
   return age >= 1 && !isAnyUnderWay;
 }
 
 /** Twice as old as it may be, and none of those that are searched: it goes before whoever is in need. */
-function isStarving({ apart, turn, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
-  return apart !== null && turn !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;
+function isStarving({ label, timing, lastMs, intervalMs }: PlannedTag, nowMs: number): boolean {
+  return label !== null && timing !== "patient" && lastMs !== null && nowMs - lastMs >= 2 * intervalMs;
 }
 
 /** Late before the next slot, with the time that the reply takes. */

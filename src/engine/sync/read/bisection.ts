@@ -1,5 +1,41 @@
 import { ConfigError, type Failure, NoLog, Rejected } from "../../../core/errors/errors.ts";
 import { createLastMedian } from "../../../core/runtime/last-median.ts";
+import type { Isolation } from "../plan/group.ts";
+
+export interface TagIsolation extends Isolation {
+  /** True if the tag itself, not only its site, is suspected of being refused. */
+  readonly isSuspect?: boolean;
+  /** The tag is not requested before this time; absent unless it was refused singly. */
+  readonly notBeforeMs?: number;
+}
+
+interface RefusedRequest {
+  readonly atMs: number;
+  /** Time of the last `GET me` before this request was refused, and of the last until now. */
+  readonly scopeBeforeMs: number;
+  readonly scopeAtMs: number;
+  /** The tag that the service blamed, if any. */
+  readonly named: string | null;
+}
+
+interface Suspicion {
+  readonly label: string;
+  /** Label of the other half, if there is one. */
+  readonly sibling: string | null;
+  /** First single refusal; null without one. */
+  readonly firstSingleMs: number | null;
+  readonly lastSingleMs: number | null;
+}
+
+/**
+ * Least time between two single requests for a refused tag, in milliseconds. `GET me` is sent at most once a minute,
+ * so its response is available after each of them.
+ */
+const SECOND_LOOK_MS = 62_000;
+/** Failed requests in a row for tags of one site after which the site itself is the likely cause. */
+const SITE_FAILURES = 2;
+/** Groups that unproven suspects of a site form when the cause is not one tag: one tag leaves three at most. */
+const MANY_GROUPS = 4;
 
 /**
  * Finds the tags that make complete requests fail, without delaying other reads. Deterministic; times are monotonic
@@ -15,103 +51,48 @@ import { createLastMedian } from "../../../core/runtime/last-median.ts";
  * 3. A tag is proven to be refused after two single refusals at least 62 s apart, if `GET me` says after each that the
  *    token may read it. A scope, a view or a service that is briefly unavailable therefore condemns no tag.
  */
-export interface Bisection {
-  /** Whether any tag, or any site, is suspected. */
-  any(): boolean;
-  /** Tags with the same label share requests, apart from the others; null for tags that are not suspected. */
-  labelOf(id: string): string | null;
-  /** `punctual`: only its site is in doubt. `patient`: the tag or its complete site is searched, in spare slots. */
-  turnOf(id: string): "punctual" | "patient" | null;
-  /** True if the tag itself is suspected, not only its site. */
-  isSuspect(id: string): boolean;
-  /** Before this a tag is not asked again; a tag that was refused alone waits for its second look. */
-  notBeforeMs(id: string): number;
-  /** A request for these tags succeeded: removes them from suspicion. */
-  cleared(ids: readonly string[]): void;
-  /** These failed together, for a reason that need not be theirs. */
-  failed(ids: readonly string[]): void;
-  /** These were refused together. Returns the tag that is proven now, or null. */
-  refused(ids: readonly string[], refusal: RefusedRequest): string | null;
-  /** Nothing is suspected of anybody. */
-  forget(): void;
-}
-
-interface RefusedRequest {
-  readonly atMs: number;
-  /** When the service last said what the token may: before this request was refused, and by now. */
-  readonly tokenSaidBeforeMs: number;
-  readonly tokenSaidAtMs: number;
-  /** The tag that the service itself blamed, if it did. */
-  readonly named: string | null;
-}
-
-/**
- * Least time between two single requests for a refused tag, in milliseconds. `GET me` is sent at most once a minute,
- * so its response is available after each of them.
- */
-const SECOND_LOOK_MS = 62_000;
-
-/** Requests for tags of one site alone that fail in a row, after which it is likely to be the site. */
-const SITE_FAILURES = 2;
-const MANY_PARTS = 4;
-
-interface Suspicion {
-  readonly label: string;
-  /** The label of the other half, where there is one. */
-  readonly sibling: string | null;
-  /** When it was first refused alone; null while it never was. */
-  readonly aloneAtMs: number | null;
-  /** When it was last. */
-  readonly lookedAtMs: number | null;
-}
-
-export function createBisection(siteOf: (id: string) => number | undefined): Bisection {
+export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, Suspicion>();
-  /** Sites in doubt, and how many requests for their tags alone failed since one was answered. */
+  /** Sites in doubt: failed requests for tags of that site alone since the last success. */
   const sitesInDoubt = new Map<number | undefined, number>();
   let groups = 0;
 
-  const nextLabel = () => {
+  function nextLabel(): string {
     groups += 1;
     return `suspects ${groups}`;
-  };
+  }
 
-  function part(ids: readonly string[], label: string, sibling: string | null): void {
+  function regroup(ids: readonly string[], label: string, sibling: string | null = null): void {
     for (const id of ids) {
-      const { aloneAtMs = null, lookedAtMs = null } = suspicions.get(id) ?? {};
-      suspicions.set(id, { label, sibling, aloneAtMs, lookedAtMs });
+      const { firstSingleMs = null, lastSingleMs = null } = suspicions.get(id) ?? {};
+      suspicions.set(id, { label, sibling, firstSingleMs, lastSingleMs });
     }
   }
 
   function divide(ids: readonly string[]): void {
     const middle = Math.ceil(ids.length / 2);
     const [first, second] = [nextLabel(), nextLabel()];
-    part(ids.slice(0, middle), first, second);
-    part(ids.slice(middle), second, first);
+    regroup(ids.slice(0, middle), first, second);
+    regroup(ids.slice(middle), second, first);
   }
 
-  const members = (label: string) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id);
+  /** The other halves of these tags, each as a list of tags. */
+  function siblingsOf(ids: readonly string[]): readonly (readonly string[])[] {
+    const labels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
+    return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
+  }
 
-  /** The other halves of these are likely to be clean. */
   function relieveSiblings(ids: readonly string[]): void {
-    for (const sibling of new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null))) {
-      if (sibling === null) continue;
-      const rest = members(sibling);
-      part(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`, null);
-    }
+    for (const rest of siblingsOf(ids)) regroup(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`);
   }
 
-  /**
-   * A site that answers again after it had failed in many parts: who was not refused alone is likely to be clean. One
-   * culprit alone leaves no more than three parts at a time.
-   */
-  function gather(site: number | undefined): void {
-    const parted = [...suspicions].filter(([id, each]) => each.aloneAtMs === null && siteOf(id) === site);
-    if (new Set(parted.map(([, { label }]) => label)).size < MANY_PARTS) return;
-    part(
-      parted.map(([id]) => id),
+  /** Joins many groups of a site that succeeds again: a tag that was not refused singly is probably clean. */
+  function joinGroups(site: number | undefined): void {
+    const unproven = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
+    if (new Set(unproven.map(([, { label }]) => label)).size < MANY_GROUPS) return;
+    regroup(
+      unproven.map(([id]) => id),
       `likely clean, site ${site}`,
-      null,
     );
   }
 
@@ -122,75 +103,71 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
     relieveSiblings(ids);
     if (named !== null && ids.includes(named)) {
       const rest = ids.filter((id) => id !== named);
-      part([named], nextLabel(), null);
-      part(rest, nextLabel(), null);
+      regroup([named], nextLabel());
+      regroup(rest, nextLabel());
     } else divide(ids);
   }
 
   return {
+    /** True if any tag or site is suspected. */
     any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
-    labelOf(id) {
-      const own = suspicions.get(id)?.label;
-      if (own !== undefined) return own;
+
+    /** `punctual`: only the site is in doubt. `patient`: the tag or its complete site is searched. */
+    isolationOf(id: string): TagIsolation | null {
+      const own = suspicions.get(id);
+      if (own !== undefined) {
+        const { label, lastSingleMs } = own;
+        const notBefore = lastSingleMs === null ? {} : { notBeforeMs: lastSingleMs + SECOND_LOOK_MS };
+        return { label, timing: "patient", isSuspect: true, ...notBefore };
+      }
       if (sitesInDoubt.size === 0) return null;
       const site = siteOf(id);
-      return sitesInDoubt.has(site) ? `site ${site}` : null;
+      const failures = sitesInDoubt.get(site);
+      if (failures === undefined) return null;
+      return { label: `site ${site}`, timing: failures < SITE_FAILURES ? "punctual" : "patient" };
     },
-    turnOf(id) {
-      if (suspicions.has(id)) return "patient";
-      if (sitesInDoubt.size === 0) return null;
-      const failures = sitesInDoubt.get(siteOf(id));
-      return failures === undefined ? null : failures < SITE_FAILURES ? "punctual" : "patient";
-    },
-    isSuspect: (id) => suspicions.has(id),
-    notBeforeMs(id) {
-      const lookedAtMs = suspicions.get(id)?.lookedAtMs ?? null;
-      return lookedAtMs === null ? Number.NEGATIVE_INFINITY : lookedAtMs + SECOND_LOOK_MS;
-    },
-    cleared(ids) {
-      // As nearly always, and asked with every reply.
+
+    /** A request for these tags succeeded. */
+    cleared(ids: readonly string[]): void {
       if (suspicions.size === 0 && sitesInDoubt.size === 0) return;
-      const siblings = new Set(ids.map((id) => suspicions.get(id)?.sibling ?? null));
+      const siblings = siblingsOf(ids);
       for (const id of ids) {
         suspicions.delete(id);
         sitesInDoubt.delete(siteOf(id));
       }
-      for (const sibling of siblings) {
-        if (sibling === null) continue;
-        const rest = members(sibling);
+      for (const rest of siblings.map((each) => each.filter((id) => suspicions.has(id)))) {
         if (rest.length > 1) divide(rest);
       }
-      for (const site of new Set(ids.map(siteOf))) gather(site);
+      for (const site of new Set(ids.map(siteOf))) joinGroups(site);
     },
-    failed(ids) {
+
+    /** A request for these tags failed for a reason that need not be theirs. */
+    failed(ids: readonly string[]): void {
       if (ids.length > 1) narrow(ids, null);
     },
-    refused(ids, { atMs, tokenSaidBeforeMs, tokenSaidAtMs, named }) {
+
+    /** A request for these tags was refused. Returns the tag that is proven now, or null. */
+    refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, named }: RefusedRequest): string | null {
       const [only] = ids;
       if (ids.length > 1 || only === undefined) {
         narrow(ids, named);
         return null;
       }
-      const known = suspicions.get(only);
-      const aloneAtMs = known?.aloneAtMs ?? null;
-      const isSecond = aloneAtMs !== null && atMs - aloneAtMs >= SECOND_LOOK_MS;
-      const saidBetween = aloneAtMs !== null && tokenSaidBeforeMs >= aloneAtMs;
-      if (isSecond && saidBetween && tokenSaidAtMs >= atMs) {
+      const { label = nextLabel(), firstSingleMs: firstMs = null } = suspicions.get(only) ?? {};
+      const isSecond = firstMs !== null && atMs - firstMs >= SECOND_LOOK_MS;
+      const isScopeBetween = firstMs !== null && scopeBeforeMs >= firstMs;
+      if (isSecond && isScopeBetween && scopeAtMs >= atMs) {
         suspicions.delete(only);
         return only;
       }
       relieveSiblings(ids);
-      // Without the token's word after it the first look does not count, and the second is not the last.
-      const isFirst = aloneAtMs === null || (isSecond && !saidBetween);
-      suspicions.set(only, {
-        label: known?.label ?? nextLabel(),
-        sibling: null,
-        aloneAtMs: isFirst ? atMs : aloneAtMs,
-        lookedAtMs: atMs,
-      });
+      // Without `GET me` after it the first refusal does not count, and the second proves nothing yet.
+      const firstSingleMs = firstMs === null || (isSecond && !isScopeBetween) ? atMs : firstMs;
+      suspicions.set(only, { label, sibling: null, firstSingleMs, lastSingleMs: atMs });
       return null;
     },
-    forget() {
+
+    forget(): void {
       suspicions.clear();
       sitesInDoubt.clear();
     },
@@ -198,96 +175,76 @@ export function createBisection(siteOf: (id: string) => number | undefined): Bis
 }
 
 /**
- * Meaning of a refusal. `forbidden`: scope, ability or view (403). `not-found`: an unknown tag (404). `no-log`: a tag
- * without a log (404 of history). `invalid`: our request was wrong (422). Null: a failure that says nothing about the
- * tags.
+ * `refused`: scope, ability or view (403), an unknown tag or one without a log (404). `invalid`: our request was wrong (422).
+ * Null: a failure that says nothing about the tags.
  */
-type GroupRefusal = "forbidden" | "not-found" | "no-log" | "invalid" | null;
-
-export function refusalOf(failure: Failure): GroupRefusal {
-  if (failure instanceof NoLog) return "no-log";
-  if (failure instanceof Rejected) return "not-found";
+export function refusalOf(failure: Failure): "refused" | "invalid" | null {
+  if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
   if (!(failure instanceof ConfigError)) return null;
-  if (failure.reason === "forbidden") return "forbidden";
-  return failure.reason === "validation" ? "invalid" : null;
+  if (failure.reason === "validation") return "invalid";
+  return failure.reason === "forbidden" ? "refused" : null;
 }
 
-/** The tag that a validation error names by its place in the request: `tags.3`, `tags[3]`, `tags.3.id`. */
+/** The tag that a validation error names by its index in the request: `tags.3`, `tags[3]`, `tags.3.id`. */
 export function namedMember(ids: readonly string[], failure: Failure): string | null {
   if (!(failure instanceof ConfigError) || failure.field === undefined) return null;
-  const place = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
-  return place === undefined ? null : (ids[Number(place)] ?? null);
+  const index = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
+  return index === undefined ? null : (ids[Number(index)] ?? null);
 }
 
-/** How long what was refused alone is left alone, by how often in a row: 10 minutes, 1, 6 and 24 hours. */
+/** Wait after single refusals, by their number in a row: 10 minutes, 1, 6 and 24 hours. */
 const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
 export function quarantineMs(times: number): number {
   return WAITS_MS[Math.min(times, WAITS_MS.length) - 1] ?? WAITS_MS[0];
 }
 
-/**
- * Finds the tags that make whole requests slow, because a request waits for its slowest gateway. Deterministic.
- *
- * Every tag of a slow request is under suspicion. A suspected group is read apart, in halves, until a half is fast
- * (its tags are cleared) or one tag is left (it is slow, and shares its requests with the other slow ones).
- */
-interface SlowTags {
-  /** Whether any tag is slow, or suspected of it. */
-  any(): boolean;
-  /** Tags with the same text travel together, apart from the others; null for ordinary tags. */
-  labelOf(id: string): string | null;
-  /** A request came back; no answer in time counts as `Infinity`. */
-  replied(ids: readonly string[], latencyMs: number): void;
-  /** Clears all slow and suspected tags. */
-  forget(): void;
-  /** The middle of the latest latencies, milliseconds; 0 before the first. */
-  typicalMs(): number;
-}
-
-/** A request is slow when it takes this many times the typical time, and this long at least. */
+/** A request is slow when it takes 4 times the typical time, and 3 s at least. */
 const SLOW_FACTOR = 4;
 const SLOW_MS = 3_000;
-/** Replies that make up the typical time, and how many are needed before anything is called slow. */
-const REMEMBERED = 50;
-const NEEDED = 5;
-
+/** Latencies that make up the typical time, and the least number that decides. */
+const LATENCIES = 50;
+const LATENCIES_MIN = 5;
 const SLOW = "slow";
 
-export function createSlowTags(): SlowTags {
+/**
+ * Finds the tags that make complete requests slow, because a request waits for its slowest gateway. Deterministic.
+ *
+ * Every tag of a slow request is suspected. A suspected group is read apart, in halves, until a half is fast
+ * (its tags are cleared) or one tag is left (it is slow, and shares its requests with the other slow ones).
+ */
+export function createSlowTags() {
   const labels = new Map<string, string>();
-  const latencies = createLastMedian(REMEMBERED);
-  let suspicions = 0;
+  const latencies = createLastMedian(LATENCIES);
+  let groups = 0;
 
+  /** Median of the latest latencies in milliseconds; 0 before the first. */
   const typicalMs = () => latencies.value() ?? 0;
-  const suspect = (ids: readonly string[]) => {
-    suspicions++;
-    for (const id of ids) labels.set(id, `suspects ${suspicions}`);
-  };
+  function suspect(ids: readonly string[]): void {
+    groups += 1;
+    for (const id of ids) labels.set(id, `suspects ${groups}`);
+  }
 
   return {
     any: () => labels.size > 0,
-    labelOf: (id) => labels.get(id) ?? null,
+    /** Tags with the same label share requests, apart from all others; null for ordinary tags. */
+    labelOf: (id: string) => labels.get(id) ?? null,
     typicalMs,
     forget: () => labels.clear(),
-    replied(ids, latencyMs) {
-      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= NEEDED;
-      const wasApart = ids.some((id) => labels.has(id));
-      // Slow tags do not make slow typical: only ordinary requests do, and an answer that never came has no time.
-      if (!wasApart && Number.isFinite(latencyMs)) latencies.add(latencyMs);
-      if (!isSlow) {
-        for (const id of ids) labels.delete(id);
-        return;
-      }
+
+    /** `latencyMs`: infinite without a response in time. */
+    replied(ids: readonly string[], latencyMs: number): void {
+      const isSlow = latencyMs > Math.max(SLOW_MS, SLOW_FACTOR * typicalMs()) && latencies.count() >= LATENCIES_MIN;
+      // Only ordinary requests with a response decide what is typical.
+      if (Number.isFinite(latencyMs) && !ids.some((id) => labels.has(id))) latencies.add(latencyMs);
       const [only] = ids;
-      if (ids.length === 1 && only !== undefined) {
-        labels.set(only, SLOW);
-        return;
+      if (!isSlow) for (const id of ids) labels.delete(id);
+      else if (ids.length === 1 && only !== undefined) labels.set(only, SLOW);
+      else if (!ids.every((id) => labels.get(id) === SLOW)) {
+        const middle = Math.ceil(ids.length / 2);
+        suspect(ids.slice(0, middle));
+        suspect(ids.slice(middle));
       }
-      if (ids.every((id) => labels.get(id) === SLOW)) return;
-      const middle = Math.ceil(ids.length / 2);
-      suspect(ids.slice(0, middle));
-      suspect(ids.slice(middle));
     },
   };
 }

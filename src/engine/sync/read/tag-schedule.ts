@@ -1,69 +1,39 @@
+import { type IsolatedTag, NEVER_MS, type PlannedTags } from "../plan/group.ts";
 import { backedOff, type Overload, overloadFactor } from "../plan/overload.ts";
-import { NEVER_MS, type PlannedTags } from "../plan/planned.ts";
 import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
-import { quarantineMs } from "./bisection.ts";
-import {
-  createScheduleColumns,
-  createSiteLook,
-  factsOf,
-  type ScheduleContext,
-  type ScheduledTag,
-  type SiteFacts,
-} from "./schedule-columns.ts";
+import { quarantineMs, type TagIsolation } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
-/**
- * State of each tag while the worker runs: its last read, its failures and its waits. Times are monotonic
- * milliseconds; the store keeps what must survive a restart.
- */
-export interface TagSchedule {
-  /** Takes the tags that are to be read now; keeps what is known of those that stay. */
-  watch(tags: readonly WatchedTag[], known: Known): void;
-  watched(id: string): WatchedTag | undefined;
-  size(): number;
-  /**
-   * The tags for the planner; those that are set aside, or that the token does not see, are left out. What it answers is
-   * good until it is asked again.
-   */
-  planned(nowMs: number): PlannedTags;
-  /** A tag that was set aside and whose time is up: it is asked alone. */
-  nextProbe(nowMs: number): string | undefined;
-  /**
-   * A tag to see whether anything can be read: none of these and none that was refused alone; of another site where
-   * there is one, rather not suspected, and answered as lately as possible.
-   */
-  control(tried: readonly string[]): string | undefined;
-  sent(ids: readonly string[], nowMs: number): void;
-  /** The service answered for it: with a value, with null, or not at all although it answered the others. */
-  answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void;
-  /** The request failed for a reason that says nothing about the tag; it is tried again before it is due. */
-  failed(ids: readonly string[], nowMs: number): void;
-  returned(ids: readonly string[]): void;
-  setAside(id: string, untilMs: number): void;
-  release(id: string): void;
-  /** Tags that are set aside. */
-  aside(): readonly string[];
-  /** Tags of sites that the token does not see. */
-  outOfSight(): number;
-  /** Fits the target intervals into that share of the slots and uses the resulting intervals from now on. */
-  stretch(slotMs: number, size: number, share: number, replyMs: number): Overload;
-  /** By class, how old values became lately, and how old the oldest is now. */
-  freshness(nowMs: number): readonly ClassFreshness[];
-  /** A new stretch of "lately" begins; what was before the last one is forgotten. */
-  turnPage(): void;
-  /** Returns the state of one tag. */
-  known(id: string): TagState | undefined;
+/** Facts about tags and sites that the schedule does not store itself. */
+export interface ScheduleContext {
+  /** True if the site's values are missing because a gateway is offline. */
+  gatewayOffline(siteId: number): boolean;
+  /** True if the token sees the site. */
+  sees(siteId: number): boolean;
+  /** True if any tag is isolated. Usually false, which saves a query for each of 50,000 tags. */
+  anyIsolated(): boolean;
+  /** Null for a tag that shares requests with all other tags. */
+  isolationOf(id: string): TagIsolation | null;
+}
+
+/** Stored state that a new schedule starts from. */
+export interface StoredReads {
+  readonly values: ReadonlyMap<string, StoredValue>;
+  readonly quarantines: ReadonlyMap<string, StoredQuarantine>;
+  readonly nowMs: number;
+  /** Monotonic time of a stored wall time. If the wall clock was stepped, the result may be far from now. */
+  toMonotonic(time: string): number;
 }
 
 /** Milliseconds. */
 export interface ClassFreshness {
   readonly name: string;
   readonly tags: number;
-  /** How old a value may become by the present plan. */
+  /** Greatest age of a value by the current plan. */
   readonly promisedMs: number;
   /**
-   * How old one has become at most, by the clock, or for how long one waits for its first value that is late; left out
-   * are tags that keep answering nothing, that are set aside, or that the token does not see. Null while none was read.
+   * Greatest recent age of a value, or the wait of a late first value. Leaves out silent, quarantined and invisible tags;
+   * null while none was read.
    */
   readonly achievedMs: number | null;
 }
@@ -82,262 +52,361 @@ export interface TagState {
   readonly nulls: number;
   readonly gatewayOffline: boolean;
   readonly underWay: boolean;
-  readonly asideUntilMs: number | null;
-  /** Whether the token sees its site. */
+  readonly quarantinedUntilMs: number | null;
+  /** True if the token sees its site. */
   readonly inSight: boolean;
 }
 
-export interface Known {
-  readonly values: ReadonlyMap<string, StoredValue>;
-  readonly aside: ReadonlyMap<string, StoredQuarantine>;
-  readonly nowMs: number;
-  /** Monotonic time of a wall time in the past or the future; of a clock that was ahead it may be long from now. */
-  toMonotonic(time: string): number;
+interface ScheduledTag {
+  readonly id: string;
+  /** Row in the planner's columns; -1 if the tag is not in them. */
+  row: number;
+  watched: WatchedTag;
+  lastMs: number | null;
+  readonly countedMs: number | null;
+  /** When the tag was added. */
+  readonly sinceMs: number;
+  nulls: number;
+  /** When the last null was counted; spare slots may bring several within one interval. */
+  nullAtMs: number;
+  failures: number;
+  retryMs: number;
+  underWay: boolean;
+  quarantinedUntilMs: number | null;
+  gatewayWasOffline: boolean;
+  /** True after a value although the list of gateways, which may be old, says offline: the value counts. */
+  answersOffline: boolean;
 }
 
-/** Nulls in a row after which a tag counts as silent: no promise is kept for it. */
-const SILENT = 3;
-/** A tag whose request failed is tried again after 15 s, then ever more rarely, at most as rarely as it is due. */
-const RETRY_MS = 15_000;
+/** Facts that are the same for all tags of a site. */
+interface SiteFacts {
+  readonly offline: boolean;
+  readonly inSight: boolean;
+}
 
-export function createTagSchedule(context: ScheduleContext): TagSchedule {
-  let states = new Map<string, ScheduledTag>();
-  let factors: ReadonlyMap<string, number> = new Map();
-  /** By site, when one of its `patient` tags was last asked for. */
-  const sitesAskedMs = new Map<number, number>();
-  /** By class, the largest age at which a value was replaced; of this page and the one before. */
-  let oldest = new Map<string, number>();
-  let oldestBefore = new Map<string, number>();
-
-  /** Ids of the tags that are set aside. */
-  let aside = new Set<string>();
-
-  const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
-    readClass.every * (factors.get(readClass.name) ?? 1);
-  const intervalMsOf = (state: ScheduledTag, stretchedMs: number, { offline }: SiteFacts) =>
-    backedOff(stretchedMs, state.nulls, offline && !state.answersAnyway);
-  const isPromised = (state: ScheduledTag, { inSight }: SiteFacts) =>
-    state.nulls < SILENT && state.asideUntilMs === null && inSight;
-
-  const shown = createScheduleColumns({
-    context,
-    intervalMsOf: (state, facts) => intervalMsOf(state, stretchedMsOf(state), facts),
-    siteAskedMs: (siteId) => sitesAskedMs.get(siteId) ?? NEVER_MS,
-  });
-
-  const change = (id: string, make: (state: ScheduledTag) => void) => {
-    const state = states.get(id);
-    if (state === undefined) return;
-    make(state);
-    shown.changed(state);
+/** The planner's columns; rows from `count` on are unused. */
+type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
+    readonly ids: string[];
+    readonly isolated: Map<number, IsolatedTag>;
   };
 
+/** Nulls in a row from which a tag is silent: its age no longer counts for the freshness of its class. */
+const SILENT_NULLS = 3;
+/** First wait after a failed single request, in milliseconds; doubles up to the tag's interval. */
+const RETRY_MS = 15_000;
+
+export type TagSchedule = ReturnType<typeof createTagSchedule>;
+
+/**
+ * State of each tag while the worker runs: last read, failures, waits. Times are monotonic milliseconds; the store keeps
+ * what must survive a restart. The planner's columns are updated per slot: 20 of 50,000 tags change per slot, and
+ * rewriting all takes 1 ms.
+ */
+export function createTagSchedule(context: ScheduleContext) {
+  let tags = new Map<string, ScheduledTag>();
+  let quarantined = new Set<string>();
+  /** Overload factors by class. */
+  let factors: ReadonlyMap<string, number> = new Map();
+  /** When a `patient` tag of a site was last requested. */
+  const siteRequestedMs = new Map<number, number>();
+  /** Largest age at which a value was replaced, by class, in the current minute and the one before. */
+  let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
+  let columns = emptyColumns(0);
+  let written = { isCurrent: false, sites: new Map<number, SiteFacts>() as ReadonlyMap<number, SiteFacts> };
+  /** Tags that changed since the columns were written, or that wait for a retry. */
+  const changed = new Set<ScheduledTag>();
+
+  const factsOf = (siteId: number): SiteFacts => ({
+    offline: context.gatewayOffline(siteId),
+    inSight: context.sees(siteId),
+  });
+  /** Queries each site once for a pass over all tags. */
+  function siteCache() {
+    const sites = new Map<number, SiteFacts>();
+    const of = (siteId: number) => {
+      const facts = sites.get(siteId) ?? factsOf(siteId);
+      sites.set(siteId, facts);
+      return facts;
+    };
+    return { sites, of };
+  }
+  const stretchedMsOf = ({ watched: { readClass } }: ScheduledTag) =>
+    readClass.every * (factors.get(readClass.name) ?? 1);
+  const intervalMsOf = (tag: ScheduledTag, { offline }: SiteFacts) =>
+    backedOff(stretchedMsOf(tag), tag.nulls, offline && !tag.answersOffline);
+  const countsForFreshness = (tag: ScheduledTag, { inSight }: SiteFacts) =>
+    tag.nulls < SILENT_NULLS && tag.quarantinedUntilMs === null && inSight;
+
+  function change(id: string, make: (tag: ScheduledTag) => void): void {
+    const tag = tags.get(id);
+    if (tag === undefined) return;
+    make(tag);
+    changed.add(tag);
+  }
+
+  function newTag(watched: WatchedTag, stored: StoredReads): ScheduledTag {
+    const { id } = watched.tag;
+    const value = stored.values.get(id);
+    const quarantine = stored.quarantines.get(id);
+    // A stored time in the future was written before the clock was set back: count the value as read now.
+    const readMs = value === undefined ? null : stored.toMonotonic(value.time);
+    const isAhead = readMs !== null && readMs > stored.nowMs;
+    return {
+      ...{ id, row: -1, watched },
+      lastMs: isAhead ? null : readMs,
+      countedMs: isAhead ? stored.nowMs : null,
+      sinceMs: stored.nowMs,
+      nulls: value?.nulls ?? 0,
+      nullAtMs: Number.NEGATIVE_INFINITY,
+      failures: 0,
+      retryMs: Number.NEGATIVE_INFINITY,
+      // Older versions stored no count and could quarantine a healthy tag: request it again.
+      quarantinedUntilMs:
+        quarantine?.times === undefined
+          ? null
+          : Math.min(stored.toMonotonic(quarantine.until), stored.nowMs + quarantineMs(quarantine.times)),
+      ...{ underWay: false, gatewayWasOffline: false, answersOffline: false },
+    };
+  }
+
+  function writeRow(tag: ScheduledTag, facts: SiteFacts, nowMs: number): void {
+    const offline = facts.offline && !tag.answersOffline;
+    // The gateway is back, so its nulls no longer count: the tag is due at its target interval.
+    if (tag.gatewayWasOffline && !offline) tag.nulls = 0;
+    tag.gatewayWasOffline = offline;
+    const isWaiting = tag.retryMs > nowMs;
+    columns.intervalMs[tag.row] = intervalMsOf(tag, facts);
+    columns.lastMs[tag.row] = tag.lastMs ?? tag.countedMs ?? NEVER_MS;
+    columns.sinceMs[tag.row] = tag.sinceMs;
+    columns.underWay[tag.row] = tag.underWay || isWaiting ? 1 : 0;
+    if (isWaiting) changed.add(tag);
+    else changed.delete(tag);
+  }
+
+  function writeIsolation({ id, row, watched }: ScheduledTag, nowMs: number): void {
+    const isolation = context.isolationOf(id);
+    if (isolation === null) return;
+    const { label, timing, notBeforeMs = NEVER_MS } = isolation;
+    columns.isolated.set(row, { label, timing, siteRequestedMs: siteRequestedMs.get(watched.siteId) ?? NEVER_MS });
+    if (notBeforeMs > nowMs) columns.underWay[row] = 1;
+  }
+
+  function writeColumns(nowMs: number): void {
+    if (columns.underWay.length < tags.size) columns = emptyColumns(tags.size);
+    columns.isolated.clear();
+    changed.clear();
+    const { sites, of } = siteCache();
+    const anyIsolated = context.anyIsolated();
+    let count = 0;
+    for (const tag of tags.values()) {
+      const facts = of(tag.watched.siteId);
+      const isPlanned = tag.quarantinedUntilMs === null && facts.inSight;
+      tag.row = isPlanned ? count : -1;
+      if (!isPlanned) continue;
+      columns.ids[count] = tag.id;
+      writeRow(tag, facts, nowMs);
+      if (anyIsolated) writeIsolation(tag, nowMs);
+      count += 1;
+    }
+    columns.ids.length = count;
+    columns.count = count;
+    written = { isCurrent: true, sites };
+  }
+
+  const isSiteChanged = () =>
+    [...written.sites].some(
+      ([siteId, { offline, inSight }]) =>
+        context.gatewayOffline(siteId) !== offline || context.sees(siteId) !== inSight,
+    );
+
   return {
-    watch(tags, known) {
+    /** Sets the tags to read; keeps the state of those that stay. */
+    watch(watchedTags: readonly WatchedTag[], stored: StoredReads): void {
       const next = new Map<string, ScheduledTag>();
-      const nextAside = new Set<string>();
-      for (const watched of tags) {
-        const { id } = watched.tag;
-        const state = states.get(id);
-        if (state !== undefined) {
-          state.watched = watched;
-          next.set(id, state);
-          if (state.asideUntilMs !== null) nextAside.add(id);
-          continue;
+      for (const watched of watchedTags) {
+        const tag = tags.get(watched.tag.id) ?? newTag(watched, stored);
+        tag.watched = watched;
+        next.set(tag.id, tag);
+      }
+      tags = next;
+      quarantined = new Set([...next.values()].filter((tag) => tag.quarantinedUntilMs !== null).map(({ id }) => id));
+      written.isCurrent = false;
+    },
+    watched: (id: string) => tags.get(id)?.watched,
+    size: () => tags.size,
+
+    /** Columns for the planner, without quarantined and invisible tags. Valid until the next call. */
+    planned(nowMs: number): PlannedTags {
+      // A response to one isolated tag changes the isolation of others.
+      const anyIsolated = context.anyIsolated() || columns.isolated.size > 0;
+      if (!written.isCurrent || anyIsolated || isSiteChanged()) writeColumns(nowMs);
+      else {
+        for (const tag of changed) {
+          if (tag.row >= 0) writeRow(tag, factsOf(tag.watched.siteId), nowMs);
+          else changed.delete(tag);
         }
-        const value = known.values.get(id);
-        const quarantine = known.aside.get(id);
-        // Without a count it was set aside by a rule that could be wrong: it is asked again.
-        const asideUntilMs =
-          quarantine?.times === undefined
-            ? null
-            : Math.min(known.toMonotonic(quarantine.until), known.nowMs + quarantineMs(quarantine.times));
-        if (asideUntilMs !== null) nextAside.add(id);
-        // The clock was ahead, so the stored time is in the future. Count the value as read now: the tag is due after
-        // its target interval, and its age is unknown until then.
-        const readMs = value === undefined ? null : known.toMonotonic(value.time);
-        const isAhead = readMs !== null && readMs > known.nowMs;
-        next.set(id, {
-          id,
-          place: -1,
-          watched,
-          lastMs: isAhead ? null : readMs,
-          countedMs: isAhead ? known.nowMs : null,
-          sinceMs: known.nowMs,
-          nulls: value?.nulls ?? 0,
-          nullAtMs: Number.NEGATIVE_INFINITY,
-          failures: 0,
-          retryMs: Number.NEGATIVE_INFINITY,
-          underWay: false,
-          gatewayWasOffline: false,
-          answersAnyway: false,
-          asideUntilMs,
-        });
       }
-      states = next;
-      aside = nextAside;
-      shown.outdated();
+      return columns;
     },
-    watched: (id) => states.get(id)?.watched,
-    size: () => states.size,
-    planned: (nowMs) => shown.planned(states, nowMs),
-    nextProbe(nowMs) {
-      for (const id of aside) {
-        const state = states.get(id);
-        if (state === undefined) continue;
-        const { asideUntilMs, underWay, retryMs, watched } = state;
-        if (underWay || asideUntilMs === null || asideUntilMs > nowMs || retryMs > nowMs) continue;
-        if (context.sees(watched.siteId)) return id;
-      }
-      return undefined;
+
+    /** Returns a quarantined tag whose wait is over; it is requested singly. */
+    nextProbe(nowMs: number): string | undefined {
+      return [...quarantined].find((id) => {
+        const tag = tags.get(id);
+        if (tag === undefined || tag.underWay || tag.retryMs > nowMs || !context.sees(tag.watched.siteId)) return false;
+        return tag.quarantinedUntilMs !== null && tag.quarantinedUntilMs <= nowMs;
+      });
     },
-    control(tried) {
-      const triedSites = new Set(tried.map((id) => states.get(id)?.watched.siteId));
-      const sites = createSiteLook(context);
-      const known = [...states].filter(
-        ([id, state]) =>
-          isPromised(state, sites.of(state.watched.siteId)) &&
-          !state.underWay &&
-          state.lastMs !== null &&
-          !tried.includes(id) &&
-          context.notBeforeMs(id) === Number.NEGATIVE_INFINITY,
-      );
-      const rank = ([id, { watched, lastMs }]: (typeof known)[number]) =>
-        [triedSites.has(watched.siteId) ? 1 : 0, context.isSuspect(id) ? 1 : 0, -(lastMs ?? 0)] as const;
-      const [best] = known
-        .map((each) => ({ id: each[0], rank: rank(each) }))
-        .sort((a, b) => a.rank[0] - b.rank[0] || a.rank[1] - b.rank[1] || a.rank[2] - b.rank[2]);
+
+    /**
+     * Returns a tag that tests whether anything can be read: not in `tried`, never refused singly. Prefers another site than
+     * those of `tried`, then a tag that is not suspected, then the latest response.
+     */
+    control(tried: readonly string[]): string | undefined {
+      const triedSites = new Set(tried.map((id) => tags.get(id)?.watched.siteId));
+      const { of } = siteCache();
+      const [best] = [...tags.values()]
+        .filter((tag) => countsForFreshness(tag, of(tag.watched.siteId)) && !tag.underWay && !tried.includes(tag.id))
+        .flatMap(({ id, watched: { siteId }, lastMs }) => {
+          const { isSuspect = false, notBeforeMs } = context.isolationOf(id) ?? {};
+          if (lastMs === null || notBeforeMs !== undefined) return [];
+          return [{ id, lastMs, rank: (triedSites.has(siteId) ? 2 : 0) + (isSuspect ? 1 : 0) }];
+        })
+        .sort((a, b) => a.rank - b.rank || b.lastMs - a.lastMs);
       return best?.id;
     },
-    sent(ids, nowMs) {
+
+    sent(ids: readonly string[], nowMs: number): void {
       for (const id of ids) {
-        change(id, (state) => {
-          state.underWay = true;
-          if (context.turnOf(id) === "patient") sitesAskedMs.set(state.watched.siteId, nowMs);
+        change(id, (tag) => {
+          tag.underWay = true;
+          if (context.isolationOf(id)?.timing === "patient") siteRequestedMs.set(tag.watched.siteId, nowMs);
         });
       }
     },
-    answered(id, answer, nowMs) {
-      change(id, (state) => {
-        const { name } = state.watched.readClass;
-        const facts = factsOf(context, state.watched.siteId);
-        if (state.lastMs !== null && isPromised(state, facts))
-          oldest.set(name, Math.max(oldest.get(name) ?? 0, nowMs - state.lastMs));
-        state.lastMs = nowMs;
-        state.answersAnyway = answer === "value" && facts.offline;
-        if (answer === "value") state.nulls = 0;
-        else if (nowMs - state.nullAtMs >= stretchedMsOf(state) / 2) {
-          state.nulls += 1;
-          state.nullAtMs = nowMs;
+
+    /** The service responded with a value, with null, or with other tags but not this one (`absent`). */
+    answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
+      change(id, (tag) => {
+        const { name } = tag.watched.readClass;
+        const facts = factsOf(tag.watched.siteId);
+        if (tag.lastMs !== null && countsForFreshness(tag, facts))
+          oldest.now.set(name, Math.max(oldest.now.get(name) ?? 0, nowMs - tag.lastMs));
+        tag.lastMs = nowMs;
+        tag.answersOffline = answer === "value" && facts.offline;
+        if (answer === "value") tag.nulls = 0;
+        else if (nowMs - tag.nullAtMs >= stretchedMsOf(tag) / 2) {
+          tag.nulls += 1;
+          tag.nullAtMs = nowMs;
         }
-        state.failures = 0;
-        state.retryMs = Number.NEGATIVE_INFINITY;
+        tag.failures = 0;
+        tag.retryMs = Number.NEGATIVE_INFINITY;
       });
     },
-    failed(ids, nowMs) {
+
+    /** The request failed for a reason that says nothing about its tags. Only a single request delays the retry. */
+    failed(ids: readonly string[], nowMs: number): void {
       for (const id of ids) {
-        change(id, (state) => {
-          // In a smaller group it is asked again when it is due; alone it waits ever longer.
-          const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(state.failures, 10);
-          state.failures += 1;
-          const intervalMs = intervalMsOf(state, stretchedMsOf(state), factsOf(context, state.watched.siteId));
-          state.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
+        change(id, (tag) => {
+          const waitMs = ids.length > 1 ? 0 : RETRY_MS * 2 ** Math.min(tag.failures, 10);
+          tag.failures += 1;
+          const intervalMs = intervalMsOf(tag, factsOf(tag.watched.siteId));
+          tag.retryMs = nowMs + Math.min(waitMs, Math.max(RETRY_MS, intervalMs));
         });
       }
     },
-    returned(ids) {
-      for (const id of ids) change(id, (state) => (state.underWay = false));
+
+    returned(ids: readonly string[]): void {
+      for (const id of ids) change(id, (tag) => (tag.underWay = false));
     },
-    setAside(id, untilMs) {
-      change(id, (state) => {
-        state.asideUntilMs = untilMs;
-        aside.add(id);
-        shown.outdated();
+
+    quarantine(id: string, untilMs: number): void {
+      change(id, (tag) => {
+        tag.quarantinedUntilMs = untilMs;
+        quarantined.add(id);
+        written.isCurrent = false;
       });
     },
-    release(id) {
-      change(id, (state) => {
-        state.asideUntilMs = null;
-        aside.delete(id);
-        shown.outdated();
+    release(id: string): void {
+      change(id, (tag) => {
+        tag.quarantinedUntilMs = null;
+        quarantined.delete(id);
+        written.isCurrent = false;
       });
     },
-    aside: () => [...aside],
-    outOfSight() {
-      const sites = createSiteLook(context);
-      let count = 0;
-      for (const { watched } of states.values()) if (!sites.of(watched.siteId).inSight) count += 1;
-      return count;
-    },
-    stretch(slotMs, size, share, replyMs) {
-      const counts = new Map<string, { tags: number; readClass: WatchedTag["readClass"] }>();
-      const sites = createSiteLook(context);
-      for (const state of states.values()) {
-        const facts = sites.of(state.watched.siteId);
-        if (state.asideUntilMs !== null || !facts.inSight) continue;
-        const { readClass } = state.watched;
-        const stretchedMs = stretchedMsOf(state);
-        let count = counts.get(readClass.name);
-        if (count === undefined) {
-          count = { tags: 0, readClass };
-          counts.set(readClass.name, count);
-        }
+    quarantined: (): readonly string[] => [...quarantined],
+
+    /** Fits the target intervals into a share of the slots and uses the resulting intervals from now on. */
+    stretch(slotMs: number, size: number, share: number, replyMs: number): Overload {
+      const counts = new Map<WatchedTag["readClass"], number>();
+      const { of } = siteCache();
+      for (const tag of tags.values()) {
+        const facts = of(tag.watched.siteId);
+        if (tag.quarantinedUntilMs !== null || !facts.inSight) continue;
+        const { readClass } = tag.watched;
         // A tag that is read less often leaves its slots to the others.
-        count.tags += stretchedMs / intervalMsOf(state, stretchedMs, facts);
+        counts.set(readClass, (counts.get(readClass) ?? 0) + stretchedMsOf(tag) / intervalMsOf(tag, facts));
       }
-      const wishes = [...counts.values()].map(({ tags, readClass }) => ({
-        name: readClass.name,
-        tags,
-        everyMs: readClass.every,
-        firm: readClass.firm,
-        importance: readClass.importance,
+      const demands = [...counts].map(([{ name, every, firm, importance }, count]) => ({
+        ...{ name, tags: count, everyMs: every, firm, importance },
       }));
-      const result = overloadFactor(wishes, slotMs, size, share, replyMs);
-      factors = result.factors;
-      shown.outdated();
-      return result;
+      const overload = overloadFactor(demands, slotMs, size, share, replyMs);
+      factors = overload.factors;
+      written.isCurrent = false;
+      return overload;
     },
-    freshness(nowMs) {
+
+    freshness(nowMs: number): readonly ClassFreshness[] {
       const classes = new Map<string, { -readonly [key in keyof ClassFreshness]: ClassFreshness[key] }>();
-      const sites = createSiteLook(context);
-      for (const state of states.values()) {
-        const { name } = state.watched.readClass;
-        const promisedMs = stretchedMsOf(state);
-        let known = classes.get(name);
-        if (known === undefined) {
-          known = { name, tags: 0, promisedMs, achievedMs: null };
-          classes.set(name, known);
-        }
-        known.tags += 1;
-        known.promisedMs = promisedMs;
-        if (!isPromised(state, sites.of(state.watched.siteId))) continue;
-        const lately = Math.max(oldest.get(name) ?? 0, oldestBefore.get(name) ?? 0);
-        const waitedMs = nowMs - state.sinceMs;
-        // One that never had a value, or one of an unknown time, has no age; that it is late is seen all the same.
+      const { of } = siteCache();
+      for (const tag of tags.values()) {
+        const { name } = tag.watched.readClass;
+        const promisedMs = stretchedMsOf(tag);
+        const figures = classes.get(name) ?? { name, tags: 0, promisedMs, achievedMs: null };
+        classes.set(name, figures);
+        figures.tags += 1;
+        figures.promisedMs = promisedMs;
+        if (!countsForFreshness(tag, of(tag.watched.siteId))) continue;
+        const replacedMs = Math.max(oldest.now.get(name) ?? 0, oldest.before.get(name) ?? 0);
+        const waitedMs = nowMs - tag.sinceMs;
+        // A tag without a value of known age counts only once its first value is late.
         const unreadMs = waitedMs > promisedMs ? waitedMs : null;
-        const ageMs = state.lastMs === null ? unreadMs : Math.max(nowMs - state.lastMs, lately);
-        if (ageMs !== null) known.achievedMs = Math.max(ageMs, known.achievedMs ?? 0);
+        const ageMs = tag.lastMs === null ? unreadMs : Math.max(nowMs - tag.lastMs, replacedMs);
+        if (ageMs !== null) figures.achievedMs = Math.max(ageMs, figures.achievedMs ?? 0);
       }
       return [...classes.values()];
     },
-    turnPage() {
-      oldestBefore = oldest;
-      oldest = new Map();
+
+    /** Starts a new minute of `freshness`; ages before the previous minute no longer count. */
+    startMinute(): void {
+      oldest = { now: new Map(), before: oldest.now };
     },
-    known(id) {
-      const state = states.get(id);
-      if (state === undefined) return undefined;
-      const { watched, lastMs, nulls, underWay, asideUntilMs } = state;
-      const countedMs = lastMs === null ? state.countedMs : null;
-      const facts = factsOf(context, watched.siteId);
-      const stretchedMs = stretchedMsOf(state);
+
+    known(id: string): TagState | undefined {
+      const tag = tags.get(id);
+      if (tag === undefined) return undefined;
+      const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
+      const facts = factsOf(watched.siteId);
       return {
-        ...{ watched, lastMs, countedMs, nulls, underWay, asideUntilMs, stretchedMs },
-        inSight: facts.inSight,
-        gatewayOffline: facts.offline && !state.answersAnyway,
+        ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: facts.inSight },
+        countedMs: lastMs === null ? tag.countedMs : null,
+        gatewayOffline: facts.offline && !tag.answersOffline,
         wishedMs: watched.readClass.every,
-        intervalMs: intervalMsOf(state, stretchedMs, facts),
+        stretchedMs: stretchedMsOf(tag),
+        intervalMs: intervalMsOf(tag, facts),
       };
     },
+  };
+}
+
+function emptyColumns(rows: number): Columns {
+  return {
+    count: 0,
+    ids: [],
+    intervalMs: new Float64Array(rows),
+    lastMs: new Float64Array(rows),
+    sinceMs: new Float64Array(rows),
+    underWay: new Uint8Array(rows),
+    isolated: new Map(),
   };
 }

@@ -1,0 +1,160 @@
+import { yieldIfMany } from "../../../core/runtime/waiting.ts";
+import { TAGS_PER_REQUEST } from "../../source/source.ts";
+import { documentSet } from "../../store/store.ts";
+import { expectedTags, inventorySets } from "../inventory/held.ts";
+import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
+import { firstMatch } from "../select.ts";
+import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";
+import type { ReadCommitOptions } from "./commit.ts";
+import type { ReadConfig } from "./config.ts";
+import type { TagSchedule } from "./tag-schedule.ts";
+
+export interface RefreshOptions extends Pick<ReadCommitOptions, "source" | "store" | "clock" | "log" | "metrics"> {
+  readonly classes: ReadConfig;
+  /** Requests that following history takes from the same quota. */
+  readonly demand: HistoryDemand;
+  /** True while the lists are read for the first time, so that most tags may be unknown; false if absent. */
+  readonly isFirstInventory?: () => boolean;
+}
+
+/** Time between two selections of the tags from the inventory, in milliseconds. */
+const REFRESH_MS = 60_000;
+/** Time between two checks for new tags while there are none or more arrive, in milliseconds. */
+export const EMPTY_LOOK_MS = 1_000;
+/**
+ * Growth of the inventory that causes a selection within the minute. 50,000 tags that arrive page by page are then selected
+ * about 30 times, not 500 times.
+ */
+const GROWTH = 1.25;
+
+/**
+ * Keeps the tag schedule in step with the inventory, the classes and the quota, and reports overload and freshness.
+ * `typicalMs`: usual time to a response.
+ */
+export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
+  const { source, store, clock, log, metrics, demand } = options;
+  let { classes } = options;
+  let classOf = firstMatch(classes);
+  /** Versions of the inventory in the schedule (null: select again) and at the last check, and its number of tags. */
+  const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
+  let refreshedAtMs = Number.NEGATIVE_INFINITY;
+  let overload: Overload | null = null;
+  /** Largest overload factor in the log. */
+  let loggedFactor = 1;
+  let freshness = { shownAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
+
+  function readBucket() {
+    const { buckets } = source.quota();
+    return buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+  }
+  /** Current time between two slots, which may be longer for a minute after a start. */
+  const slotMs = () => 60_000 / Math.max(1, readBucket()?.pacedPerMinute ?? 20);
+  /** Permanent time between two slots, which plans use. */
+  const lastingSlotMs = () => 60_000 / Math.max(1, readBucket()?.lastingPerMinute ?? 20);
+  const quotaShare = () =>
+    liveQuotaShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), source.quota().buckets.length === 1);
+  const replyMs = (spacingMs: number) => Math.min(spacingMs, typicalMs());
+
+  async function run(): Promise<void> {
+    await selectTags();
+    await yieldIfMany(schedule.size());
+    if (clock.monotonic() - refreshedAtMs >= REFRESH_MS - EMPTY_LOOK_MS) {
+      schedule.startMinute();
+      refreshedAtMs = clock.monotonic();
+    }
+    overload = schedule.stretch(lastingSlotMs(), TAGS_PER_REQUEST, quotaShare(), replyMs(slotMs()));
+    if (options.isFirstInventory?.() !== true) logOverload(overload);
+    await yieldIfMany(schedule.size());
+    showFreshness();
+  }
+
+  /** Refreshes when a minute is over or the inventory has grown. Returns the milliseconds until the next check. */
+  async function ifDue(): Promise<number> {
+    const versions = await inventoryVersions();
+    const isGrowing = versions !== inventory.checked;
+    inventory.checked = versions;
+    const leftMs = () => refreshedAtMs + REFRESH_MS - clock.monotonic();
+    // The loop may call up to a second early.
+    if (schedule.size() === 0 || inventory.scheduled === null || leftMs() <= EMPTY_LOOK_MS) await run();
+    else if (versions !== inventory.scheduled) {
+      const { size } = await store.documents<unknown>(documentSet("tag", source.name));
+      if (size >= GROWTH * inventory.tags) await run();
+    }
+    return schedule.size() === 0 || isGrowing ? EMPTY_LOOK_MS : Math.max(EMPTY_LOOK_MS, leftMs());
+  }
+
+  async function inventoryVersions(): Promise<string> {
+    const sets = [...inventorySets(source.name), syncSet("quarantine", source.name)];
+    return (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
+  }
+
+  /** Schedules the tags that a class selects; reads nothing if the inventory is unchanged. */
+  async function selectTags(): Promise<void> {
+    const versions = await inventoryVersions();
+    if (versions === inventory.scheduled) return;
+    const usedClassOf = classOf;
+    const [tags, values, quarantines] = await Promise.all([
+      expectedTags(store, source.name),
+      store.documents<StoredValue>(documentSet("value", source.name)),
+      store.documents<StoredQuarantine>(syncSet("quarantine", source.name)),
+    ]);
+    const watched = tags.flatMap((located) => {
+      const readClass = classOf(located);
+      // Tags of an invisible site stay scheduled, so that they are due as soon as the token sees it.
+      return readClass === undefined || located.outOfSight === "tag" ? [] : [{ ...located, readClass }];
+    });
+    await yieldIfMany(watched.length);
+    const nowMs = clock.monotonic();
+    const offsetMs = nowMs - clock.now();
+    const toMonotonic = (time: string) => Date.parse(time) + offsetMs;
+    schedule.watch(watched, { values, quarantines, nowMs, toMonotonic });
+    inventory.tags = tags.length;
+    // The classes may have changed during the reads above.
+    inventory.scheduled = usedClassOf === classOf ? versions : null;
+  }
+
+  function showFreshness(): void {
+    const current = schedule.freshness(clock.monotonic());
+    for (const name of freshness.classes) {
+      const figures = current.find((each) => each.name === name);
+      if (figures === undefined) metrics.freshnessPromised.remove({ source: source.name, class: name });
+      // Remove the gauge of an unknown age; any number would be wrong.
+      if ((figures?.achievedMs ?? null) === null)
+        metrics.freshnessAchieved.remove({ source: source.name, class: name });
+    }
+    for (const { name, promisedMs, achievedMs } of current) {
+      const labels = { source: source.name, class: name };
+      metrics.freshnessPromised.set(labels, promisedMs / 1_000);
+      if (achievedMs !== null) metrics.freshnessAchieved.set(labels, achievedMs / 1_000);
+    }
+    freshness = { shownAtMs: clock.monotonic(), classes: current.map(({ name }) => name) };
+  }
+
+  /** Logs an overload once when it begins or changes by a fifth, and once when it ends. */
+  function logOverload({ demand: needed, factors }: Overload): void {
+    const factor = Math.max(1, ...factors.values());
+    const isSame = loggedFactor === 1 ? factor === 1 : factor !== 1 && Math.abs(factor / loggedFactor - 1) <= 0.2;
+    if (isSame) return;
+    loggedFactor = factor;
+    if (factor === 1) log.info({ demand: needed }, "the live reads fit into the quota again");
+    else
+      log.warn(
+        { demand: needed, factors: Object.fromEntries(factors) },
+        "the live reads ask for more than the quota: intervals are stretched",
+      );
+  }
+
+  return {
+    ...{ run, ifDue, slotMs, replyMs, quotaShare },
+    overload: () => overload,
+    hasClasses: () => classes.length > 0,
+    showFreshnessIfDue(): void {
+      if (clock.monotonic() - freshness.shownAtMs >= schedule.size()) showFreshness();
+    },
+    changeClasses(next: ReadConfig): void {
+      classes = next;
+      classOf = firstMatch(next);
+      inventory.scheduled = null;
+    },
+  };
+}

@@ -1,0 +1,240 @@
+import type { Clock } from "../../../core/runtime/clock.ts";
+import type { Log } from "../../../core/runtime/log.ts";
+import { isoUtc } from "../../../core/values/iso-utc.ts";
+import type { LeftOut, ReadReply } from "../../source/source.ts";
+import type { Store } from "../../store/store.ts";
+import { type StoredLeftOut, syncSet } from "../snapshot.ts";
+import { quarantineMs } from "./bisection.ts";
+
+/** Tags that one log line names. */
+const LOGGED_TAGS_MAX = 20;
+/** Number of unreadable tags from which, with a third of the reply, the format of all values is the likely cause. */
+const FORMAT_TAGS = 5;
+
+/** A tag that is requested singly; monotonic milliseconds. */
+interface SingleTag {
+  /** Times in a row that it was unreadable with others and readable singly. */
+  times: number;
+  /** Infinite until the first single reply. */
+  untilMs: number;
+}
+
+/**
+ * Requested tags without a usable value in a reply: the reply does not list them, or has an unreadable value. They cause no
+ * event, because unknown is not bad, and their stored values stay. `status` and `explain` name them, the log says when it
+ * begins and ends, and they are requested less and less often, as tags that respond with null.
+ *
+ * A tag that is unreadable in a reply of several tags is requested singly next, because the other tags may be the cause (a
+ * tag listed twice, for example). If it is readable then, it stays single for 10 minutes, then 1, 6 and 24 hours. If not, it
+ * shares requests with others again.
+ */
+export function createLeftOutTags(options: {
+  readonly store: Pick<Store, "documents">;
+  readonly source: string;
+  readonly log: Pick<Log, "info" | "warn">;
+  readonly clock: Pick<Clock, "monotonic">;
+}) {
+  const { store, log, clock } = options;
+  const set = syncSet("left-out", options.source);
+  let all: Map<string, StoredLeftOut> | null = null;
+  const singles = new Map<string, SingleTag>();
+
+  function noteSingles(requested: readonly string[], unreadable: readonly string[], before: ReadonlySet<string>): void {
+    const [only] = requested;
+    if (requested.length === 1 && only !== undefined) {
+      const single = singles.get(only);
+      if (unreadable.length > 0) singles.delete(only);
+      else if (single?.untilMs === Number.POSITIVE_INFINITY) {
+        single.times += 1;
+        single.untilMs = clock.monotonic() + quarantineMs(single.times);
+      }
+      return;
+    }
+    for (const id of requested) if (!unreadable.includes(id)) singles.delete(id);
+    if (unreadable.length >= FORMAT_TAGS && 3 * unreadable.length > requested.length) return;
+    for (const id of unreadable) {
+      if (!before.has(id)) singles.set(id, { times: singles.get(id)?.times ?? 0, untilMs: Number.POSITIVE_INFINITY });
+    }
+  }
+
+  return {
+    /** Prepares the documents of one reply; call `committed` after their transaction. */
+    async change(
+      requested: readonly string[],
+      values: ReadonlyMap<string, unknown>,
+      reply: Pick<ReadReply, "leftOut" | "receivedAtMs">,
+    ) {
+      const known = all ?? new Map(await store.documents<StoredLeftOut>(set));
+      all = known;
+      const reasons = new Map((reply.leftOut ?? []).map((one) => [one.id, one]));
+      const at = isoUtc(reply.receivedAtMs);
+      const missing = requested.filter((id) => !values.has(id));
+      const put = missing.flatMap((id): [string, StoredLeftOut][] => {
+        const { kind, reason } = reasons.get(id) ?? UNANSWERED;
+        const before = known.get(id);
+        if (before?.kind === kind && before.reason === reason) return [];
+        return [[id, { since: before?.since ?? at, kind, reason }]];
+      });
+      const remove = requested.filter((id) => values.has(id) && known.has(id));
+      const committed = () => {
+        const unreadable = missing.filter((id) => reasons.get(id)?.kind === "unreadable");
+        noteSingles(requested, unreadable, new Set(known.keys()));
+        const begun = put.filter(([id, { kind }]) => known.get(id)?.kind !== kind);
+        for (const [id, one] of put) known.set(id, one);
+        for (const id of remove) known.delete(id);
+        if (begun.length > 0) {
+          const tags = Object.fromEntries(begun.slice(0, LOGGED_TAGS_MAX).map(([id, { reason }]) => [id, reason]));
+          log.warn({ tags, count: begun.length }, "tags that were asked for have no value in the reply");
+        }
+        if (remove.length > 0) log.info({ tags: remove }, "tags that had no value in the replies have one again");
+      };
+      return { documents: { set, put, remove }, committed };
+    },
+    of: (id: string): StoredLeftOut | undefined => all?.get(id),
+    /** All such tags; null before the first reply. */
+    all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
+    /** True if any tag is requested singly. */
+    anySingle: () => singles.size > 0,
+    /** Label of a tag that is requested singly; null for all others. */
+    labelOf: (id: string) => (clock.monotonic() < (singles.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
+  };
+}
+
+const UNANSWERED: Pick<LeftOut, "kind" | "reason"> = { kind: "unanswered", reason: "The reply does not list it." };
+
+export interface JudgedReading {
+  readonly id: string;
+  readonly siteId: number;
+  readonly isNull: boolean;
+  /** True if the reading before was a value and this one is null. */
+  readonly turnedNull: boolean;
+  /** True if the tag had a value before, and so has a known type. */
+  readonly wasKnown: boolean;
+  /** True for the first reading of an unverified type. */
+  readonly isNewType: boolean;
+  /** True while the type of the last value is unverified. */
+  readonly isTypeInDoubt: boolean;
+}
+
+export interface SuddenChange {
+  readonly what: "types" | "nulls";
+  readonly siteIds: readonly number[];
+  /** UTC. */
+  readonly since: string;
+  /** Tags that changed and are not settled yet. */
+  readonly tags: number;
+}
+
+/** Tags from which on a change is sudden; fewer change together every day, with one device. */
+const SUDDEN_TAGS = 5;
+/** Latest readings of a site that are compared: as many as one reply has. */
+const LATEST_READINGS = 20;
+
+/** True if more than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
+export function isTypeUpset(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
+  const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
+  const changed = readings.filter(({ isNewType }) => isNewType).length;
+  return changed >= SUDDEN_TAGS && 3 * changed > knownTypes;
+}
+
+interface OpenChange {
+  readonly what: SuddenChange["what"];
+  readonly sinceMs: number;
+  readonly siteIds: Set<number>;
+  /** Tags that are not settled. */
+  readonly ids: Set<string>;
+  most: number;
+}
+
+/**
+ * Notices that many live values change at once: a fault of the service or of a gateway is then likelier than a change of many
+ * devices. Values are published all the same, because a reading is never invented and never suppressed: nulls as `bad`, a
+ * reply with changed types as `uncertain`.
+ */
+export function createSuddenChanges(
+  clock: Pick<Clock, "now">,
+  log: Pick<Log, "info" | "warn">,
+  isWatched: (id: string) => boolean,
+) {
+  /** By site: its latest tags in the order of their readings, and whether each turned null with that reading. */
+  const latest = new Map<number, Map<string, boolean>>();
+  const nulls = new Map<number, OpenChange>();
+  let types: OpenChange | null = null;
+
+  const open = (what: SuddenChange["what"]): OpenChange => ({
+    ...{ what, sinceMs: clock.now(), siteIds: new Set(), ids: new Set(), most: 0 },
+  });
+  function add(change: OpenChange, siteId: number, id: string): void {
+    change.siteIds.add(siteId);
+    change.ids.add(id);
+    change.most = Math.max(change.most, change.ids.size);
+  }
+  /** Removes tags that are settled or no longer read. */
+  function settle({ ids }: OpenChange, readings: readonly JudgedReading[], isSettled: (one: JudgedReading) => boolean) {
+    for (const reading of readings) if (isSettled(reading)) ids.delete(reading.id);
+    for (const id of ids) if (!isWatched(id)) ids.delete(id);
+  }
+
+  function noteTypes(readings: readonly JudgedReading[]): void {
+    if (types !== null) settle(types, readings, ({ isNull, isTypeInDoubt }) => !isNull && !isTypeInDoubt);
+    if (isTypeUpset(readings)) {
+      const changed = readings.filter(({ isNewType }) => isNewType);
+      types ??= open("types");
+      for (const { id, siteId } of changed) add(types, siteId, id);
+      log.warn(
+        { tags: changed.map(({ id }) => id), read: readings.length },
+        "more than a third of the values of a reply changed between number and boolean: they are uncertain until a further reading confirms them",
+      );
+    } else if (types?.ids.size === 0) {
+      types = null;
+      log.info({}, "the values that changed their type at once are confirmed, or have their former type again");
+    }
+  }
+
+  /** Returns true if many of the site's latest readings turned null now: 5 of the last 20, or all if there are fewer. */
+  function noteNulls(siteId: number, readings: readonly JudgedReading[]): boolean {
+    const tags = latest.get(siteId) ?? new Map<string, boolean>();
+    latest.set(siteId, tags);
+    for (const { id, turnedNull } of readings) {
+      tags.delete(id);
+      tags.set(id, turnedNull);
+    }
+    for (const id of tags.keys()) if (tags.size > LATEST_READINGS) tags.delete(id);
+    const turned = readings.filter(({ turnedNull }) => turnedNull);
+    const least = Math.max(2, Math.min(SUDDEN_TAGS, tags.size));
+    const isUpset = turned.length > 0 && [...tags.values()].filter(Boolean).length >= least;
+    const change = nulls.get(siteId);
+    if (change !== undefined) {
+      settle(change, readings, ({ isNull }) => !isNull);
+      for (const { id } of turned) add(change, siteId, id);
+      if (2 * change.ids.size >= change.most) return isUpset;
+      nulls.delete(siteId);
+      log.info({ site: siteId }, "most of the values that turned null at once can be read again");
+    } else if (isUpset) {
+      const begun = open("nulls");
+      for (const [id, isTurned] of tags) if (isTurned) add(begun, siteId, id);
+      nulls.set(siteId, begun);
+      log.warn(
+        { site: siteId, tags: [...begun.ids], read: tags.size },
+        "many values of a site turned null at once: they are published as bad",
+      );
+    }
+    return isUpset;
+  }
+
+  return {
+    /** Takes the committed readings of one reply. Returns the sites of which many values have turned null. */
+    committed(readings: readonly JudgedReading[]): ReadonlySet<number> {
+      noteTypes(readings);
+      const bySite = Map.groupBy(readings, ({ siteId }) => siteId);
+      return new Set([...bySite].flatMap(([siteId, own]) => (noteNulls(siteId, own) ? [siteId] : [])));
+    },
+    /** Changes that neither a further reading nor the end of the nulls has settled yet. */
+    current(): readonly SuddenChange[] {
+      return [...(types === null ? [] : [types]), ...nulls.values()].flatMap(({ what, sinceMs, siteIds, ids }) => {
+        const tags = [...ids].filter(isWatched).length;
+        return tags === 0 ? [] : [{ what, siteIds: [...siteIds], since: isoUtc(sinceMs), tags }];
+      });
+    },
+  };
+}
