@@ -9,140 +9,83 @@ interface CommandFile {
   define(command: Command, context: CliContext): void;
 }
 
-/** All commands. The module of a command is loaded when it is called, so a worker does not hold the others in memory. */
-const COMMANDS: readonly (readonly [usage: string, description: string, load: () => Promise<CommandFile>])[] = [
-  [
-    "demo",
-    "run a demo: simulator, broker, worker and page in one process, without a configuration",
-    () => import("./running/demo.ts"),
-  ],
-  [
-    "init [address]",
-    "create a configuration for a building from an address and a token",
-    () => import("./running/init.ts"),
-  ],
-  ["run", "run the worker until Ctrl-C or SIGTERM", () => import("./running/run.ts")],
-  [
-    "reload",
-    "make the running worker read its configuration file again, or show what would change",
-    () => import("./running/reload.ts"),
-  ],
-  [
-    "check",
-    "check the configuration, the token, the building and every sink, without writing an event",
-    () => import("./checking/check.ts"),
-  ],
-  [
-    "doctor",
-    "find the most likely problem, and write one file for support without secrets",
-    () => import("./doctor/doctor.ts"),
-  ],
-  ["sites", "list the sites that the token can see", async () => (await import("./building/lists.ts")).sites],
-  ["alarms", "list alarms as the service shows them now", async () => (await import("./building/lists.ts")).alarms],
-  [
-    "tags [id...]",
-    "list and search the tags that can be selected, with class, log and last value",
-    () => import("./building/tags.ts"),
-  ],
-  [
-    "gateways [id...]",
-    "list and search gateways, and whether they are online",
-    async () => (await import("./building/lists.ts")).gateways,
-  ],
-  ["hosts [id...]", "list and search hosts (devices)", async () => (await import("./building/lists.ts")).hosts],
-  [
-    "systems [id...]",
-    "list and search technical systems, whose ids `select` takes",
-    async () => (await import("./building/lists.ts")).systems,
-  ],
-  [
-    "read <tag...>",
-    "read the present values of tags (one request of the quota for every 20)",
-    async () => (await import("./building/on-demand.ts")).read,
-  ],
-  [
-    "history <tag...>",
-    "fetch logged history of up to 20 tags (one request of the quota)",
-    async () => (await import("./building/on-demand.ts")).history,
-  ],
-  [
-    "write <tag> <value>",
-    "write a tag through the running worker's gate, and wait for the result",
-    () => import("./writing/write.ts"),
-  ],
-  [
-    "events",
-    "show the log of events, with filters; --follow continues with new events",
-    () => import("./watching/events.ts"),
-  ],
-  [
-    "outbox",
-    "show what each sink still has to receive, and what it refused",
-    async () => (await import("./watching/sinks.ts")).outbox,
-  ],
-  ["sink", "try one sink", async () => (await import("./watching/sinks.ts")).sink],
-  ["silence", "set times in which alarms create no tickets, messages or pages", () => import("./watching/silence.ts")],
-  ["status", "show the status: sources, sinks and their lag, quota, alarms", () => import("./watching/status.ts")],
-  ["writes", "control writing to buildings: arm, stop, approve, second", () => import("./writing/writes.ts")],
-  ["audit", "show the log of every command and its result", () => import("./writing/audit.ts")],
-  [
-    "simulate",
-    "run the simulator of the monitoring service, replaying real building readings",
-    () => import("./running/simulate.ts"),
-  ],
-  [
-    "plan",
-    "plan the quota: requests by lane, freshness of each class, end of the backfill",
-    () => import("./watching/plan.ts"),
-  ],
-  ["gaps [tag...]", "list gaps in the followed history, with the reason", () => import("./past/gaps.ts")],
-  [
-    "silent-sensors",
-    "list sensors that seem dead, by the last report: never moved, always null, log off",
-    () => import("./past/silent-sensors.ts"),
-  ],
-  [
-    "complete",
-    "show whether a day is complete: buckets expected, fetched, without a value, refused, pending",
-    () => import("./past/complete.ts"),
-  ],
-  [
-    "backfill [tag...]",
-    "fetch a range of the past next to live reads, or show the progress",
-    () => import("./past/backfill.ts"),
-  ],
-  [
-    "export [tag...]",
-    "write history once as the tables of the lake, into a folder, with no worker and no sink",
-    () => import("./past/export.ts"),
-  ],
-  [
-    "explain <id>",
-    "explain the state of a tag or an alarm: requests, what is due next, what was skipped, sinks",
-    () => import("./watching/explain.ts"),
-  ],
-  [
-    "state",
-    "check the state for damage, salvage undelivered events from a damaged file, move it into a database",
-    () => import("./watching/state.ts"),
-  ],
-  [
-    "fleet",
-    "show the members of a fleet, their sources and takeovers; drain a member before maintenance",
-    () => import("./watching/fleet.ts"),
-  ],
-  [
-    "completion [shell]",
-    "print the completion script of a shell: bash, zsh or fish",
-    () => import("./manual/completion.ts"),
-  ],
-  ["man", "print the manual page", async () => (await import("./manual/man.ts")).man],
-  [
-    "schema",
-    "print the JSON schema of the configuration, for editors",
-    async () => (await import("./manual/man.ts")).schema,
-  ],
-];
+/** Usage and description of each command. */
+const DESCRIPTIONS = {
+  demo: "run a demo: simulator, broker, worker and page in one process, without a configuration",
+  "init [address]": "create a configuration for a building from an address and a token",
+  run: "run the worker until Ctrl-C or SIGTERM",
+  reload: "make the running worker read its configuration file again, or show what would change",
+  check: "check the configuration, the token, the building and every sink, without writing an event",
+  doctor: "find the most likely problem, and write one file for support without secrets",
+  sites: "list the sites that the token can see",
+  alarms: "list alarms as the service shows them now",
+  "tags [id...]": "list and search the tags that can be selected, with class, log and last value",
+  "gateways [id...]": "list and search gateways, and whether they are online",
+  "hosts [id...]": "list and search hosts (devices)",
+  "systems [id...]": "list and search technical systems, whose ids `select` takes",
+  "read <tag...>": "read the present values of tags (one request of the quota for every 20)",
+  "history <tag...>": "fetch logged history of up to 20 tags (one request of the quota)",
+  "write <tag> <value>": "write a tag through the running worker's gate, and wait for the result",
+  events: "show the log of events, with filters; --follow continues with new events",
+  outbox: "show what each sink still has to receive, and what it refused",
+  sink: "try one sink",
+  silence: "set times in which alarms create no tickets, messages or pages",
+  status: "show the status: sources, sinks and their lag, quota, alarms",
+  writes: "control writing to buildings: arm, stop, approve, second",
+  audit: "show the log of every command and its result",
+  simulate: "run the simulator of the monitoring service, replaying real building readings",
+  plan: "plan the quota: requests by lane, freshness of each class, end of the backfill",
+  "gaps [tag...]": "list gaps in the followed history, with the reason",
+  "silent-sensors": "list sensors that seem dead, by the last report: never moved, always null, log off",
+  complete: "show whether a day is complete: buckets expected, fetched, without a value, refused, pending",
+  "backfill [tag...]": "fetch a range of the past next to live reads, or show the progress",
+  "export [tag...]": "write history once as the tables of the lake, into a folder, with no worker and no sink",
+  "explain <id>": "explain the state of a tag or an alarm: requests, what is due next, what was skipped, sinks",
+  state: "check the state for damage, salvage undelivered events from a damaged file, move it into a database",
+  fleet: "show the members of a fleet, their sources and takeovers; drain a member before maintenance",
+  "completion [shell]": "print the completion script of a shell: bash, zsh or fish",
+  man: "print the manual page",
+  schema: "print the JSON schema of the configuration, for editors",
+} as const;
+
+/** Loads the module of a command when it is called, so a worker does not hold the others in memory. */
+const MODULES: Readonly<Record<keyof typeof DESCRIPTIONS, () => Promise<CommandFile>>> = {
+  demo: () => import("./running/demo.ts"),
+  "init [address]": () => import("./running/init.ts"),
+  run: () => import("./running/run.ts"),
+  reload: () => import("./running/reload.ts"),
+  check: () => import("./checking/check.ts"),
+  doctor: () => import("./doctor/doctor.ts"),
+  sites: async () => (await import("./building/lists.ts")).sites,
+  alarms: async () => (await import("./building/lists.ts")).alarms,
+  "tags [id...]": () => import("./building/tags.ts"),
+  "gateways [id...]": async () => (await import("./building/lists.ts")).gateways,
+  "hosts [id...]": async () => (await import("./building/lists.ts")).hosts,
+  "systems [id...]": async () => (await import("./building/lists.ts")).systems,
+  "read <tag...>": async () => (await import("./building/on-demand.ts")).read,
+  "history <tag...>": async () => (await import("./building/on-demand.ts")).history,
+  "write <tag> <value>": () => import("./writing/write.ts"),
+  events: () => import("./watching/events.ts"),
+  outbox: async () => (await import("./watching/sinks.ts")).outbox,
+  sink: async () => (await import("./watching/sinks.ts")).sink,
+  silence: () => import("./watching/silence.ts"),
+  status: () => import("./watching/status.ts"),
+  writes: () => import("./writing/writes.ts"),
+  audit: () => import("./writing/audit.ts"),
+  simulate: () => import("./running/simulate.ts"),
+  plan: () => import("./watching/plan.ts"),
+  "gaps [tag...]": () => import("./past/gaps.ts"),
+  "silent-sensors": () => import("./past/silent-sensors.ts"),
+  complete: () => import("./past/complete.ts"),
+  "backfill [tag...]": () => import("./past/backfill.ts"),
+  "export [tag...]": () => import("./past/export.ts"),
+  "explain <id>": () => import("./watching/explain.ts"),
+  state: () => import("./watching/state.ts"),
+  fleet: () => import("./watching/fleet.ts"),
+  "completion [shell]": () => import("./manual/completion.ts"),
+  man: async () => (await import("./manual/man.ts")).man,
+  schema: async () => (await import("./manual/man.ts")).schema,
+};
 
 /** Creates the program. `signal` aborts on Ctrl-C; PLENUM_CONFIG in `environment` may name the configuration file. */
 export function createProgram(signal: AbortSignal, environment: Readonly<Record<string, string | undefined>>): Command {
@@ -197,9 +140,9 @@ export function createProgram(signal: AbortSignal, environment: Readonly<Record<
     for (const command of program.commands) await defined(command);
     return program;
   }
-  for (const [usage, description, load] of COMMANDS) {
+  for (const [usage, load] of Object.entries(MODULES)) {
     const [name = ""] = usage.split(" ");
-    const command = program.command(name).description(description);
+    const command = program.command(name).description(DESCRIPTIONS[usage as keyof typeof DESCRIPTIONS]);
     usages.set(command, usage);
     loads.set(command, load);
   }

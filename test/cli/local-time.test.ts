@@ -48,7 +48,7 @@ test("keeps UTC in JSON, with --utc, and in texts for programs", () => {
     const stream = { write: (piece: string) => (text += piece) } as unknown as NodeJS.WritableStream;
     const terminal = createTerminal({ json: false, ...options, streams: { out: stream, err: stream } });
     terminal.object({ at: "2026-11-23T07:52:10Z" }, ["at 2026-11-23T07:52:10Z"]);
-    terminal.rows([1], [{ title: "at", value: () => "2026-11-23T07:52:10Z" }]);
+    terminal.rows([1], { at: () => "2026-11-23T07:52:10Z" });
     terminal.say("said 2026-11-23T07:52:10Z");
     terminal.text(["text 2026-11-23T07:52:10Z"]);
     return text;

@@ -54,10 +54,7 @@ describe("progress", () => {
 });
 
 describe("data", () => {
-  const columns = [
-    { title: "id", value: (row: { id: string; name: string | null }) => row.id },
-    { title: "name", value: (row: { id: string; name: string | null }) => row.name },
-  ];
+  const columns = { id: "id", name: "name" } as const;
 
   test("is a table without control characters", () => {
     const shell = terminal();

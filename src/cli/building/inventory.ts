@@ -3,22 +3,24 @@ import { ConfigError, meaningOf } from "../../core/errors/errors.ts";
 import type { Gateway, Host, Site, System, Tag } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { durationText } from "../../core/values/duration.ts";
+import { counted } from "../../core/values/plural.ts";
 import type { Page } from "../../engine/source/source.ts";
-import { documentSet } from "../../engine/store/store.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredPoll } from "../../engine/sync/snapshot.ts";
 import type { Reader } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource, collect, parseInteger } from "../shell/context.ts";
-import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
+import { splitIds } from "../shell/options.ts";
+import { readStateIfAny } from "../shell/state-access.ts";
 import type { Terminal } from "../shell/terminal.ts";
 
-/** Kinds of things that the service lists for each site. */
-interface Things {
+/** Objects that the service lists for each site. */
+interface Listables {
   readonly tag: Tag;
   readonly gateway: Gateway;
   readonly host: Host;
   readonly system: System;
 }
-export type Kind = keyof Things;
+export type Kind = keyof Listables;
 
 export interface InventoryOptions {
   readonly source?: string;
@@ -48,70 +50,67 @@ export function inventoryOptions(command: Command): Command {
 
 /**
  * Returns the inventory in the worker's state. Before the first listing it asks the service, whose lists cost no quota.
- * `ask` always asks the service, and may narrow the list.
+ * With `systemId` it always asks the service, for the tags of that system.
  */
 export async function inventoryOf<K extends Kind>(
   context: CliContext,
   kind: K,
   options: InventoryOptions,
-  ask?: { readonly systemId?: string },
-): Promise<Inventory<Things[K]>> {
+  systemId?: string,
+): Promise<Inventory<Listables[K]>> {
   const config = context.config();
   const [source] = chooseSource(config, options.source);
-  const held = ask === undefined ? await fromState<Things[K]>(config, source, kind, options) : null;
-  if (held !== null) return held;
+  if (systemId === undefined) {
+    const stored = await readStateIfAny({ config, source }, (store) =>
+      fromState<Listables[K]>(store, source, kind, options),
+    );
+    if (stored !== null) return stored;
+  }
   const items = await context.withReader(source, (reader, signal) =>
-    context.terminal().progress(`Listing ${kind}s`, (update) =>
-      fromService<Things[K]>(reader, kind, { ...options, ...ask }, signal, update).catch((error: unknown) => {
-        throw ask?.systemId === undefined ? error : unknownSystem(error, ask.systemId);
-      }),
-    ),
+    context.terminal().progress(`Listing ${kind}s`, async (update) => {
+      try {
+        return await fromService<Listables[K]>(reader, kind, { ...options, systemId }, signal, update);
+      } catch (error) {
+        const failure = meaningOf(error);
+        if (systemId === undefined || failure.kind !== "config" || failure.field !== "system_id") throw error;
+        throw new ConfigError(`The service knows no system ${systemId}.`, {
+          hint: "`plenum systems` lists the systems.",
+          cause: error,
+        });
+      }
+    }),
   );
   return { source, items, listedAt: null };
 }
 
-/** Replaces the service's validation error for an unknown system by a sentence. */
-function unknownSystem(error: unknown, id: string): unknown {
-  const failure = meaningOf(error);
-  if (failure.kind !== "config" || failure.field !== "system_id") return error;
-  return new ConfigError(`The service knows no system ${id}.`, {
-    hint: "`plenum systems` lists the systems.",
-    cause: error,
-  });
-}
-
 async function fromState<T>(
-  config: WhichState["config"],
+  store: Store,
   source: string,
   kind: Kind,
   { site, search }: InventoryOptions,
 ): Promise<Inventory<T> | null> {
-  return readStateIfAny({ config, source }, async (store) => {
-    const [poll, heldSites, held] = await Promise.all([
-      store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
-      store.documents<Listed<Site>>(documentSet("site", source)),
-      store.documents<Listed<T>>(documentSet(kind, source)),
-    ]);
-    const listedAt = poll?.lastSuccess ?? null;
-    if (listedAt === null) return null;
-    const seen = [...heldSites.values()].filter(({ missingSince }) => missingSince === null);
-    const sites = namesOf(seen.map(({ value }) => value));
-    refuseUnknownSite(site, sites);
-    const items: Located<T>[] = [];
-    for (const { value, siteId, missingSince } of held.values()) {
-      const name = siteId === null ? undefined : sites.get(siteId);
-      if (siteId === null || name === undefined || missingSince !== null) continue;
-      if ((site ?? siteId) !== siteId || !contains(value, search)) continue;
-      items.push({ value, siteId, site: name });
-    }
-    return { source, items, listedAt };
+  const [poll, storedSites, stored] = await Promise.all([
+    store.document<StoredPoll>(documentSet("poll", source), `${kind}s`),
+    store.documents<Listed<Site>>(documentSet("site", source)),
+    store.documents<Listed<T>>(documentSet(kind, source)),
+  ]);
+  const listedAt = poll?.lastSuccess ?? null;
+  if (listedAt === null) return null;
+  const visible = [...storedSites.values()].filter(({ missingSince }) => missingSince === null);
+  const sites = namesOf(visible.map(({ value }) => value));
+  refuseUnknownSite(site, sites);
+  const items = [...stored.values()].flatMap(({ value, siteId, missingSince }): readonly Located<T>[] => {
+    const name = siteId === null ? undefined : sites.get(siteId);
+    if (siteId === null || name === undefined || missingSince !== null) return [];
+    return (site ?? siteId) === siteId && contains(value, search) ? [{ value, siteId, site: name }] : [];
   });
+  return { source, items, listedAt };
 }
 
 async function fromService<T>(
   reader: Reader,
   kind: Kind,
-  { site, search, systemId }: InventoryOptions & { readonly systemId?: string },
+  { site, search, systemId }: InventoryOptions & { readonly systemId: string | undefined },
   signal: AbortSignal,
   update: (text: string) => void,
 ): Promise<readonly Located<T>[]> {
@@ -121,8 +120,8 @@ async function fromService<T>(
   for (const [siteId, name] of sites) {
     if ((site ?? siteId) !== siteId) continue;
     const filter = { siteId, ...(search && { search }), ...(systemId && { systemId }) };
-    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Things[Kind]>>;
-    // Several sites may list one thing; it belongs to the first, as in the worker.
+    const pages = reader[`${kind}s`](filter, signal) as AsyncIterable<Page<Listables[Kind]>>;
+    // Several sites may list one object; it belongs to the first, as in the worker.
     for (const value of await collect(pages))
       if (!items.has(value.id)) items.set(value.id, { value: value as T, siteId, site: name });
     update(`Listing ${kind}s: ${items.size}`);
@@ -158,38 +157,29 @@ function contains(value: unknown, search: string | undefined): boolean {
   );
 }
 
-/** Shows the things with these ids, or all without ids. Afterwards throws ConfigError that names the unknown ids. */
+/** Prints the objects with these ids, or all without ids. Then throws ConfigError that names the unknown ids. */
 export function showChosen<T extends { readonly id: string }>(
-  found: Inventory<T>,
-  what: Kind,
-  wanted: readonly string[],
+  { items, source }: Inventory<T>,
+  kind: Kind,
+  idTexts: readonly string[],
   show: (items: readonly Located<T>[]) => void,
 ): void {
-  const ids = [...new Set(wanted.flatMap((text) => text.split(",")))];
-  if (ids.length === 0) {
-    show(found.items);
-    return;
-  }
-  const byId = new Map(found.items.map((item) => [item.value.id, item]));
+  if (idTexts.length === 0) return show(items);
+  const ids = splitIds(idTexts);
+  const byId = new Map(items.map((item) => [item.value.id, item]));
   const unknown = ids.filter((id) => !byId.has(id));
-  const known = ids.flatMap((id) => byId.get(id) ?? []);
-  if (known.length > 0) show(known);
+  if (unknown.length < ids.length) show(ids.flatMap((id) => byId.get(id) ?? []));
   if (unknown.length === 0) return;
-  const named = unknown.length === 1 ? `no ${what} ${unknown[0]}` : `no ${what}s ${unknown.join(", ")}`;
-  throw new ConfigError(`There is ${named} among the ${found.items.length} ${what}s of ${found.source}.`, {
-    hint: `\`plenum ${what}s --search\` finds them by their names.`,
+  const named = `no ${kind}${unknown.length === 1 ? "" : "s"} ${unknown.join(", ")}`;
+  throw new ConfigError(`There is ${named} among the ${items.length} ${kind}s of ${source}.`, {
+    hint: `\`plenum ${kind}s --search\` finds them by their names.`,
   });
 }
 
-/** Prints how many things were found, and whether the worker or the service listed them. */
-export function printOrigin(terminal: Terminal, what: Kind, shown: number, found: Inventory<unknown>): void {
-  const { listedAt, source } = found;
-  const counted = `${shown} ${what}${shown === 1 ? "" : "s"} of ${source}`;
-  terminal.say(
-    listedAt === null
-      ? `${counted}, as the service lists them.`
-      : `${counted}, as the worker listed them ${ageText(listedAt)} ago.`,
-  );
+/** Prints how many objects were found, and whether the worker or the service listed them. */
+export function printOrigin(terminal: Terminal, kind: Kind, count: number, { listedAt, source }: Inventory<unknown>) {
+  const origin = listedAt === null ? "as the service lists them" : `as the worker listed them ${ageText(listedAt)} ago`;
+  terminal.say(`${counted(count, kind)} of ${source}, ${origin}.`);
 }
 
 export function ageText(time: string): string {

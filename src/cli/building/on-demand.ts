@@ -2,50 +2,51 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { IANAZone } from "luxon";
 import { ConfigError, meaningOf, Rejected, sentence } from "../../core/errors/errors.ts";
 import { RESOLUTIONS, type Resolution, type TagReading } from "../../core/model/building.ts";
-import { TAGS_PER_REQUEST } from "../../engine/source/source.ts";
+import { type HistoryQuery, TAGS_PER_REQUEST } from "../../engine/source/source.ts";
+import type { Reader } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnlisted } from "../shell/known-ids.ts";
-import { timeOption } from "../shell/options.ts";
+import { splitIds, timeOption } from "../shell/options.ts";
 
 interface ReadOptions {
   readonly source?: string;
   readonly ask?: boolean;
 }
 
-function defineRead(command: Command, context: CliContext): void {
-  command
-    .argument("<tag...>", "tag ids")
-    .option("--source <name>", "which source, when there are several")
-    .option("--ask", "ask the service also for tags that the state does not know")
-    .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
-    .action(async (tagIds: string[], options: ReadOptions) => {
-      const terminal = context.terminal();
-      const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
-      if (options.ask !== true) await refuseUnlisted(context, options.source, wanted);
-      const readings = await context.withReader(options.source, (reader, signal) =>
-        terminal.progress(`Reading ${wanted.length} tags`, async () => {
-          const all: TagReading[] = [];
-          for (let from = 0; from < wanted.length; from += TAGS_PER_REQUEST) {
-            const group = wanted.slice(from, from + TAGS_PER_REQUEST);
-            const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
-              signal.throwIfAborted();
-              throw withGroupHint(error, group);
-            });
-            all.push(...reply.readings);
-          }
-          return all;
-        }),
-      );
-      terminal.rows<TagReading>(readings, [
-        { title: "id", value: (tag) => tag.id },
-        { title: "value", value: (tag) => tag.value },
-        { title: "unit", value: (tag) => tag.unit },
-        { title: "name", value: (tag) => tag.displayName },
-      ]);
+/** `plenum read`. */
+export const read = {
+  define(command: Command, context: CliContext): void {
+    command
+      .argument("<tag...>", "tag ids")
+      .option("--source <name>", "which source, when there are several")
+      .option("--ask", "ask the service also for tags that the state does not know")
+      .addHelpText("after", "\nExample:\n  plenum read 10001 10002 --json")
+      .action(async (tagIds: string[], { ask, source }: ReadOptions) => {
+        const terminal = context.terminal();
+        const ids = splitIds(tagIds);
+        if (ask !== true) await refuseUnlisted(context, source, ids);
+        const readings = await context.withReader(source, (reader, signal) =>
+          terminal.progress(`Reading ${ids.length} tags`, () => readTags(reader, ids, signal)),
+        );
+        terminal.rows(readings, { id: "id", value: "value", unit: "unit", name: "displayName" });
+      });
+  },
+};
+
+async function readTags(reader: Reader, ids: readonly string[], signal: AbortSignal): Promise<readonly TagReading[]> {
+  const all: TagReading[] = [];
+  for (let from = 0; from < ids.length; from += TAGS_PER_REQUEST) {
+    const group = ids.slice(from, from + TAGS_PER_REQUEST);
+    const reply = await reader.read(group, "on-demand", signal).catch((error: unknown) => {
+      signal.throwIfAborted();
+      throw withGroupHint(error, group);
     });
+    all.push(...reply.readings);
+  }
+  return all;
 }
 
-/** A refusal of several tags says nothing about each of them; that has to be said, or the wrong one is blamed. */
+/** Adds to the rejection of several tags that a single one may be the cause. */
 function withGroupHint(error: unknown, group: readonly string[]): unknown {
   const failure = meaningOf(error);
   const [only] = group;
@@ -58,84 +59,64 @@ function withGroupHint(error: unknown, group: readonly string[]): unknown {
   return new ConfigError(text, { reason: failure.reason, ...options });
 }
 
-/** `plenum read`. */
-export const read = { define: defineRead };
-
-interface HistoryOptions {
-  readonly source?: string;
+interface HistoryOptions extends ReadOptions {
   readonly from: string;
   readonly to: string;
   readonly resolution: Resolution;
   readonly zone?: string;
   readonly total?: boolean;
-  readonly ask?: boolean;
 }
 
-interface Row {
-  readonly id: string;
-  readonly time: string;
-  readonly value: number | boolean | null;
+/** `plenum history`. */
+export const history = {
+  define(command: Command, context: CliContext): void {
+    command
+      .argument("<tag...>", "tag ids, at most 20")
+      .option("--source <name>", "which source, when there are several")
+      .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
+      .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
+      .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
+      .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
+      .option("--total", "last minus first, one number for each tag")
+      .option("--ask", "ask the service also for tags that the state does not know")
+      .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
+      .action(async (tagIds: string[], { source, ask, total, zone, ...range }: HistoryOptions) => {
+        const terminal = context.terminal();
+        const ids = splitIds(tagIds);
+        if (ids.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
+        if (ask !== true) await refuseUnlisted(context, source, ids);
+        const { rows, unreadable } = await context.withReader(source, (reader, signal, sourceZone) => {
+          const query = { tagIds: ids, ...range, timeZone: zone ?? sourceZone };
+          const fetch = total === true ? fetchTotals : fetchLogs;
+          return terminal.progress("Fetching history", () => fetch(reader, query, signal));
+        });
+        if (!terminal.json) terminal.say(...unreadable.map((problem) => `Unreadable: ${problem}`));
+        if (rows.length === 0 && unreadable.length === 0 && !terminal.json)
+          terminal.say("The service has nothing logged in this time.");
+        else terminal.rows(rows, { id: "id", time: "time", value: "value" });
+      });
+  },
+};
+
+async function fetchTotals(reader: Reader, query: HistoryQuery, signal: AbortSignal) {
+  const totals = await reader.totals(query, "on-demand", signal);
+  return {
+    rows: totals.flatMap(({ id, total, unreadable }) =>
+      unreadable === undefined ? [{ id, time: query.to, value: total }] : [],
+    ),
+    unreadable: totals.flatMap(({ id, unreadable }) => (unreadable === undefined ? [] : [`${id}: ${unreadable}`])),
+  };
 }
 
-function defineHistory(command: Command, context: CliContext): void {
-  command
-    .argument("<tag...>", "tag ids, at most 20")
-    .option("--source <name>", "which source, when there are several")
-    .addOption(timeOption("--from <time>", "start: ISO 8601, or an age such as 24h", "24h"))
-    .addOption(timeOption("--to <time>", "end: ISO 8601, or an age", "0s"))
-    .addOption(new Option("--resolution <size>", "bucket").choices(RESOLUTIONS).default("1h"))
-    .option("--zone <name>", "IANA time zone of the buckets; the source's own by default", zone)
-    .option("--total", "last minus first, one number for each tag")
-    .option("--ask", "ask the service also for tags that the state does not know")
-    .addHelpText("after", "\nExample:\n  plenum history 10001 --from 7d --resolution 1d --json")
-    .action(async (tagIds: string[], options: HistoryOptions) => {
-      const terminal = context.terminal();
-      const wanted = [...new Set(tagIds.flatMap((text) => text.split(",")))];
-      if (wanted.length > TAGS_PER_REQUEST) throw new InvalidArgumentError("At most 20 tags at once.");
-      if (options.ask !== true) await refuseUnlisted(context, options.source, wanted);
-      const unreadable: string[] = [];
-      const rows = await context.withReader(options.source, (reader, signal, timeZone) =>
-        terminal.progress("Fetching history", async (): Promise<Row[]> => {
-          const query = {
-            tagIds: wanted,
-            from: options.from,
-            to: options.to,
-            resolution: options.resolution,
-            timeZone: options.zone ?? timeZone,
-          };
-          if (options.total === true) {
-            const totals = await reader.totals(query, "on-demand", signal);
-            for (const total of totals)
-              if (total.unreadable !== undefined) unreadable.push(`${total.id}: ${total.unreadable}`);
-            return totals.flatMap((tag) =>
-              tag.unreadable === undefined ? [{ id: tag.id, time: options.to, value: tag.total }] : [],
-            );
-          }
-          const logs = await reader.history(query, "on-demand", signal);
-          for (const log of logs)
-            if (log.unreadable !== undefined) unreadable.push(`${log.id}: ${log.unreadable.said}`);
-          return logs.flatMap((log) =>
-            Array.from(log.measurements, ({ time, value }) => ({ id: log.id, time, value })),
-          );
-        }),
-      );
-      if (!terminal.json) terminal.say(...unreadable.map((said) => `Unreadable: ${said}`));
-      if (rows.length === 0 && unreadable.length === 0 && !terminal.json) {
-        terminal.say("The service has nothing logged in this time.");
-        return;
-      }
-      terminal.rows<Row>(rows, [
-        { title: "id", value: (row) => row.id },
-        { title: "time", value: (row) => row.time },
-        { title: "value", value: (row) => row.value },
-      ]);
-    });
+async function fetchLogs(reader: Reader, query: HistoryQuery, signal: AbortSignal) {
+  const logs = await reader.history(query, "on-demand", signal);
+  return {
+    rows: logs.flatMap(({ id, measurements }) => Array.from(measurements, ({ time, value }) => ({ id, time, value }))),
+    unreadable: logs.flatMap(({ id, unreadable }) => (unreadable === undefined ? [] : [`${id}: ${unreadable.said}`])),
+  };
 }
 
 function zone(text: string): string {
   if (!IANAZone.isValidZone(text)) throw new InvalidArgumentError("Write an IANA time zone such as Europe/Oslo.");
   return text;
 }
-
-/** `plenum history`. */
-export const history = { define: defineHistory };

@@ -2,11 +2,11 @@ import type { Command } from "commander";
 import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
-import { documentSet } from "../../engine/store/store.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
 import { firstMatch } from "../../engine/sync/select.ts";
 import { type StoredHistory, type StoredTagSystems, type StoredValue, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
-import { readStateIfAny, type WhichState } from "../shell/state-access.ts";
+import { readStateIfAny } from "../shell/state-access.ts";
 import {
   ageText,
   type Inventory,
@@ -38,14 +38,12 @@ interface TagRow extends Tag {
 }
 
 /** Values, systems and logs of tags in the state. */
-interface Known {
+interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
-  readonly places: ReadonlyMap<string, StoredTagSystems>;
-  /** Whether a tag has a log, by tag id; absent while unknown. */
+  readonly systems: ReadonlyMap<string, StoredTagSystems>;
+  /** True for a tag with a log, by tag id; absent while unknown. */
   readonly logs: ReadonlyMap<string, boolean>;
 }
-
-const NOTHING: Known = { values: new Map(), places: new Map(), logs: new Map() };
 
 export function define(command: Command, context: CliContext): void {
   inventoryOptions(command)
@@ -60,82 +58,67 @@ export function define(command: Command, context: CliContext): void {
     .action(async (ids: readonly string[], options: TagOptions) => {
       const terminal = context.terminal();
       const config = context.config();
-      const [name, entry] = chooseSource(config, options.source);
+      const [source, entry] = chooseSource(config, options.source);
       refuseUnknownClass(options.class, entry);
-      const known = await knownOf(config, name);
-      const found = await inventoryOf(context, "tag", options, askFor(options, entry));
-      refuseUnknownSystem(options, entry, found.items, known);
+      const state = await readStateIfAny({ config, source }, (store) => readTagState(store, source));
+      const stored = state ?? { values: new Map(), systems: new Map(), logs: new Map() };
+      // Ask the service for the tags of a system unless the worker learns them (inventory.tags_of_systems).
+      const asked = entry.inventory.tags_of_systems ? undefined : options.system;
+      const found = await inventoryOf(context, "tag", options, asked);
+      refuseUnknownSystem(options, entry, found.items, stored);
       refuseUnknownUnit(options.unit, found.items);
-      const rows = rowsOf(found, known, entry, options);
-      showChosen({ ...found, items: rows }, "tag", ids, (chosen) => {
-        terminal.rows<TagRow>(
-          chosen.map(({ value }) => value),
-          [
-            { title: "id", value: (row) => row.id },
-            { title: "name", value: (row) => row.displayName },
-            { title: "value", value: valueText },
-            { title: "unit", value: (row) => row.unit },
-            { title: "age", value: (row) => (row.readAt === null ? null : ageText(row.readAt)) },
-            { title: "class", value: (row) => row.class },
-            { title: "log", value: (row) => (row.hasLog === null ? null : row.hasLog ? "yes" : "no") },
-            { title: "site", value: (row) => `${row.siteId} ${row.site}` },
-            ...(chosen.some(({ value }) => value.systemIds.length > 0)
-              ? [{ title: "systems", value: (row: TagRow) => row.systemIds.join(" ") }]
-              : []),
-            { title: "description", value: (row) => row.description },
-          ],
-        );
+      showChosen({ ...found, items: rowsOf(found, stored, entry, options) }, "tag", ids, (chosen) => {
+        const rows = chosen.map(({ value }) => value);
+        const hasSystems = rows.some(({ systemIds }) => systemIds.length > 0);
+        terminal.rows(rows, {
+          id: "id",
+          name: "displayName",
+          value: valueText,
+          unit: "unit",
+          age: ({ readAt }) => (readAt === null ? null : ageText(readAt)),
+          class: "class",
+          log: ({ hasLog }) => (hasLog === null ? null : hasLog ? "yes" : "no"),
+          site: ({ siteId, site }) => `${siteId} ${site}`,
+          ...(hasSystems && { systems: ({ systemIds }: TagRow) => systemIds.join(" ") }),
+          description: "description",
+        });
         printOrigin(terminal, "tag", chosen.length, found);
       });
     });
 }
 
-/** Asks the service for the tags of a system unless the worker learns them (inventory.tags_of_systems). */
-function askFor({ system }: TagOptions, { inventory }: SourceEntry) {
-  return system === undefined || inventory.tags_of_systems ? undefined : { systemId: system };
-}
-
-async function knownOf(config: WhichState["config"], source: string): Promise<Known> {
-  const known = await readStateIfAny({ config, source }, async (store): Promise<Known> => {
-    const [values, places, ledgers] = await Promise.all([
-      store.documents<StoredValue>(documentSet("value", source)),
-      store.documents<StoredTagSystems>(syncSet("tag-system", source)),
-      store.documents<StoredHistory>(documentSet("history", source)),
-    ]);
-    const logs = new Map<string, boolean>();
-    for (const [key, { state }] of ledgers) {
-      const [id = ""] = key.split(" ");
-      // One series with data proves the log, whatever another resolution returned.
-      if (state === "following") logs.set(id, true);
-      else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
-    }
-    return { values, places, logs };
-  });
-  return known ?? NOTHING;
+async function readTagState(store: Store, source: string): Promise<StoredTagState> {
+  const [values, systems, ledgers] = await Promise.all([
+    store.documents<StoredValue>(documentSet("value", source)),
+    store.documents<StoredTagSystems>(syncSet("tag-system", source)),
+    store.documents<StoredHistory>(documentSet("history", source)),
+  ]);
+  const logs = new Map<string, boolean>();
+  for (const [key, { state }] of ledgers) {
+    const [id = ""] = key.split(" ");
+    // One series with data proves the log, whatever another resolution returned.
+    if (state === "following") logs.set(id, true);
+    else if (state === "no-log" && !logs.has(id)) logs.set(id, false);
+  }
+  return { values, systems, logs };
 }
 
 function rowsOf(
   found: Inventory<Tag>,
-  known: Known,
+  { values, systems, logs }: StoredTagState,
   { read, inventory }: SourceEntry,
   { unit, system, class: className }: TagOptions,
 ): readonly Located<TagRow>[] {
   const classOf = firstMatch(read);
   return found.items.flatMap(({ value: tag, siteId, site }) => {
-    const systemIds = known.places.get(tag.id)?.systemIds ?? [];
-    const reading = known.values.get(tag.id);
+    const systemIds = systems.get(tag.id)?.systemIds ?? [];
+    const { value, quality = null, time: readAt = null } = values.get(tag.id) ?? {};
     const own = classOf({ tag, siteId, systemIds })?.name ?? null;
     if (unit !== undefined && (tag.unit ?? "") !== unit) return [];
     if (system !== undefined && inventory.tags_of_systems && !systemIds.includes(system)) return [];
     if (className !== undefined && own !== className) return [];
-    const row: TagRow = {
-      ...tag,
-      ...{ siteId, site, systemIds, class: own },
-      hasLog: known.logs.get(tag.id) ?? null,
-      value: reading?.value,
-      quality: reading?.quality ?? null,
-      readAt: reading?.time ?? null,
-    };
+    const hasLog = logs.get(tag.id) ?? null;
+    const row = { ...tag, siteId, site, systemIds, class: own, hasLog, value, quality, readAt };
     return [{ value: row, siteId, site }];
   });
 }
@@ -162,10 +145,10 @@ function refuseUnknownSystem(
   { system }: TagOptions,
   { inventory }: SourceEntry,
   listed: readonly Located<Tag>[],
-  { places }: Known,
+  { systems }: StoredTagState,
 ): void {
   if (system === undefined) return;
-  const belongs = (id: string) => !inventory.tags_of_systems || places.get(id)?.systemIds.includes(system);
+  const belongs = (id: string) => !inventory.tags_of_systems || systems.get(id)?.systemIds.includes(system);
   if (listed.some(({ value }) => belongs(value.id))) return;
   throw new ConfigError(`No tag that fits belongs to the system ${system}.`, {
     hint: "`plenum systems` lists the systems.",

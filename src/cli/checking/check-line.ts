@@ -10,20 +10,30 @@ export interface CheckLine {
   readonly result: "ok" | "warning" | "unavailable" | "wrong";
   readonly detail: string;
   /** Position in the configuration, e.g. `plenum.yaml:12:9`; absent for other findings. */
-  readonly place?: string;
+  readonly place?: string | undefined;
 }
 
-const PROBE_WITHIN_MS = 20_000;
+export function ok(what: string, detail: string): CheckLine {
+  return { what, result: "ok", detail };
+}
+
+export function warning(what: string, detail: string, place?: string): CheckLine {
+  return { what, result: "warning", detail, place };
+}
+
+export function wrong(what: string, detail: string, place?: string): CheckLine {
+  return { what, result: "wrong", detail, place };
+}
 
 /** Sends one request with a time limit. Throws Retryable after the limit. */
 export async function withTimeLimit<T>(
   signal: AbortSignal,
-  ask: (signal: AbortSignal) => Promise<T>,
-  limitMs = PROBE_WITHIN_MS,
+  request: (signal: AbortSignal) => Promise<T>,
+  limitMs = 20_000,
 ): Promise<T> {
   const limit = AbortSignal.timeout(limitMs);
   try {
-    return await ask(AbortSignal.any([signal, limit]));
+    return await request(AbortSignal.any([signal, limit]));
   } catch (error) {
     signal.throwIfAborted();
     if (!limit.aborted) throw error;
@@ -31,7 +41,7 @@ export async function withTimeLimit<T>(
   }
 }
 
-export function failedCheck(what: string, error: unknown): CheckLine {
+export function failedCheck(what: string, error: unknown, place?: string): CheckLine {
   const result = meaningOf(error).kind === "config" ? "wrong" : "unavailable";
-  return { what, result, detail: withoutCredentials(sentence(error)) };
+  return { what, result, detail: withoutCredentials(sentence(error)), place };
 }

@@ -6,8 +6,8 @@ import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { tryAddress } from "../../ui/status/address.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
-import { openStateDatabaseForCommand } from "../shell/state-access.ts";
-import { type CheckLine, failedCheck } from "./check-line.ts";
+import { withStateDatabase } from "../shell/state-access.ts";
+import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
 /** Checks the state folder or database, the free space, and the address of the status page. */
 export async function checkMachine(
@@ -18,14 +18,13 @@ export async function checkMachine(
 ): Promise<readonly CheckLine[]> {
   const { state, status } = config;
   const running = await runningFor(config, file, signal);
-  const folder =
-    state.postgres === undefined ? checkFolder(state, places) : await checkDatabase(state.postgres, places);
-  const place = places(["state", "folder"]);
+  const folder = state.postgres === undefined ? [checkFolder(state, places)] : await checkDatabase(config, places);
   const address = await checkAddress(status, running === "own", places);
   if (typeof running === "string") return [...folder, address];
-  const busy = { ...busyLine(state.folder, running.startedWith), place };
+  const busy = `A worker that was started with ${running.startedWith} uses ${state.folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
   // The running worker may use the address.
-  return [...folder, busy, address.result === "ok" ? address : { ...address, result: "warning" }];
+  const doubtful = address.result === "ok" ? address : { ...address, result: "warning" as const };
+  return [...folder, warning("state folder", busy, places(["state", "folder"])), doubtful];
 }
 
 /** Finds a running worker on this state. Members of a fleet share one, so any member counts as `own`. */
@@ -47,64 +46,48 @@ async function runningFor(
   }
 }
 
-function busyLine(folder: string, startedWith: string): CheckLine {
-  const detail = `A worker that was started with ${startedWith} uses ${folder}, so no other worker can start on it: set state.folder to another folder, unless this configuration is to take its place.`;
-  return { what: "state folder", result: "warning", detail };
-}
-
-function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): readonly CheckLine[] {
+function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: Places): CheckLine {
   const what = "state folder";
   try {
     checkStateFolder(folder);
     const free = freeBytes(folder);
-    if (free >= maxBytes) return [{ what, result: "ok", detail: `${folder}, with ${sizeText(free)} free` }];
+    if (free >= maxBytes) return ok(what, `${folder}, with ${sizeText(free)} free`);
     const detail = `Its disk has ${sizeText(free)} free, and the log may take ${sizeText(maxBytes)}: lower state.max_bytes, or make room.`;
-    return [{ what, result: "warning", detail, place: places(["state", "max_bytes"]) }];
+    return warning(what, detail, places(["state", "max_bytes"]));
   } catch (error) {
-    return [{ ...failedCheck(what, error), place: places(["state", "folder"]) }];
+    return failedCheck(what, error, places(["state", "folder"]));
   }
 }
 
 /** Checks the connection, the schema and the durability settings of the server. */
-async function checkDatabase(
-  postgres: NonNullable<Config["state"]["postgres"]>,
-  places: Places,
-): Promise<readonly CheckLine[]> {
+async function checkDatabase(config: Config, places: Places): Promise<readonly CheckLine[]> {
   const what = "state database";
   const place = places(["state", "postgres"]);
   try {
-    const database = await openStateDatabaseForCommand(postgres);
-    try {
+    return await withStateDatabase(config, async (database) => {
       const description = await database.describe();
-      const found = `${database.name} (${description.server}), ${sizeText(description.bytes)}`;
       return [
-        { what, result: "ok", detail: found },
-        ...durabilityWarnings(description).map((detail) => ({
-          what,
-          result: "warning" as const,
-          detail,
-          place,
-        })),
+        ok(what, `${database.name} (${description.server}), ${sizeText(description.bytes)}`),
+        ...durabilityWarnings(description).map((detail) => warning(what, detail, place)),
       ];
-    } finally {
-      await database.close();
-    }
+    });
   } catch (error) {
+    const failed = failedCheck(what, error, place);
     // The first member that starts creates or migrates the schema.
     const isForMember = error instanceof ConfigError && error.field === "schema";
-    return [{ ...failedCheck(what, error), ...(isForMember ? { result: "warning" as const } : {}), place }];
+    return [isForMember ? { ...failed, result: "warning" } : failed];
   }
 }
 
 async function checkAddress({ host, port }: Config["status"], isRunning: boolean, places: Places): Promise<CheckLine> {
   const what = "status page";
-  if (port === 0) return { what, result: "ok", detail: `on ${host}, on any free port` };
-  if (isRunning) return { what, result: "ok", detail: `on ${host}:${port}; a worker is running on this state` };
+  if (port === 0) return ok(what, `on ${host}, on any free port`);
+  if (isRunning) return ok(what, `on ${host}:${port}; a worker is running on this state`);
   try {
     await tryAddress(host, port);
-    return { what, result: "ok", detail: `${host}:${port} is free` };
+    return ok(what, `${host}:${port} is free`);
   } catch (error) {
-    return { ...failedCheck(what, error), place: places(["status", "port"]) };
+    return failedCheck(what, error, places(["status", "port"]));
   }
 }
 

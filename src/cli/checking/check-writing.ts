@@ -15,7 +15,7 @@ import { readBody } from "../../scale/fleet/document.ts";
 import { readFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { readParts, readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
-import { type CheckLine, failedCheck } from "./check-line.ts";
+import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
 /**
  * Lists every reason why no command can be written, each with its remedy; empty when writing is possible. The limits of
@@ -24,7 +24,7 @@ import { type CheckLine, failedCheck } from "./check-line.ts";
 export async function checkWriting(config: Config, places: Places, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const { commands, sinks } = config;
   const isMeant = commands.enabled || commands.allow.length > 0 || Object.values(sinks).some(isListening);
-  if (!isMeant) return [{ what: "writing", result: "ok", detail: `${OFF}, and no command is executed` }];
+  if (!isMeant) return [ok(WHAT, `${OFF}, and no command is executed`)];
   return [
     ...configurationBlockers(config, places),
     ...senderBlockers(config, places),
@@ -33,46 +33,45 @@ export async function checkWriting(config: Config, places: Places, signal: Abort
   ];
 }
 
+const WHAT = "writing";
 const OFF = "Writing is off (commands.enabled: false)";
 
 function configurationBlockers({ commands, sources }: Config, places: Places): readonly CheckLine[] {
   const { allow, enabled, rehearsal } = commands;
-  const at = (...path: readonly string[]) => places(path);
-  const named = Object.keys(sources).filter((name) => allow.some((tag) => (tag.source ?? name) === name));
-  return [
-    ...(enabled ? [] : [blocker(`${OFF}, so every command is refused: set commands.enabled: true.`, at("commands"))]),
-    ...(rehearsal
-      ? [
-          blocker(
-            "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
-            at("commands", "rehearsal"),
-          ),
-        ]
-      : []),
-    ...(allow.length > 0
-      ? []
-      : [
-          blocker("No tag may be written, because commands.allow is empty: add an entry for each tag.", at("commands")),
-        ]),
-    ...named
-      .filter((name) => sources[name]?.schedules.tags === false)
-      .map((name) =>
-        blocker(
+  const unlisted = Object.entries(sources).filter(
+    ([name, { schedules }]) => schedules.tags === false && allow.some((tag) => (tag.source ?? name) === name),
+  );
+  const blockers: readonly (readonly [isBlocking: boolean, detail: string, path: readonly string[]])[] = [
+    [!enabled, `${OFF}, so every command is refused: set commands.enabled: true.`, ["commands"]],
+    [
+      rehearsal,
+      "Commands are only rehearsed (commands.rehearsal: true), so nothing is written: take rehearsal out, then restart the worker.",
+      ["commands", "rehearsal"],
+    ],
+    [
+      allow.length === 0,
+      "No tag may be written, because commands.allow is empty: add an entry for each tag.",
+      ["commands"],
+    ],
+    ...unlisted.map(
+      ([name]) =>
+        [
+          true,
           `The worker does not list the tags of ${name} (schedules.tags: false), so it refuses every command as unknown-tag: take schedules.tags: false out.`,
-          at("sources", name, "schedules", "tags"),
-        ),
-      ),
+          ["sources", name, "schedules", "tags"],
+        ] as const,
+    ),
   ];
+  return blockers.flatMap(([isBlocking, detail, path]) => (isBlocking ? [blocker(detail, places(path))] : []));
 }
 
 /** Tags outside their allowed hours; they open again by themselves. */
 function hoursBlockers({ commands, sources }: Config): readonly CheckLine[] {
-  return commands.allow.flatMap((entry): readonly CheckLine[] => {
+  return commands.allow.flatMap((entry) => {
     const { time_zone: timeZone } = sources[sourceOf(entry, sources)] ?? {};
     if (timeZone === undefined) return [];
-    const refusing = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
-    if (refusing === null) return [];
-    return [{ what: "writing", result: "ok", detail: `Tag ${entry.tag_id} is closed now: ${refusing.message}` }];
+    const refusal = checkHours({ entry, forMs: null, nowMs: systemClock.now(), timeZone });
+    return refusal === null ? [] : [ok(WHAT, `Tag ${entry.tag_id} is closed now: ${refusal.message}`)];
   });
 }
 
@@ -85,20 +84,14 @@ async function stateBlockers(config: Config, signal: AbortSignal): Promise<reado
   try {
     const { state } = config;
     const running = await findWorkerFor({ config }, signal);
+    const noWorker = "No worker is running here, and only a running worker writes: start it with plenum run.";
     return [
       ...(state.postgres === undefined ? await folderBlockers(config) : await fleetBlockers(config)),
-      ...(running.kind === "none"
-        ? [
-            {
-              ...blocker("No worker is running here, and only a running worker writes: start it with plenum run."),
-              result: "ok" as const,
-            },
-          ]
-        : []),
+      ...(running.kind === "none" ? [ok(WHAT, noWorker)] : []),
     ];
   } catch (error) {
     signal.throwIfAborted();
-    return [failedCheck("writing", error)];
+    return [failedCheck(WHAT, error)];
   }
 }
 
@@ -115,7 +108,7 @@ async function folderBlockers(config: Config): Promise<readonly CheckLine[]> {
   if (found !== null || !needsArming) return [...stopped, ...(found ?? [])];
   const isNew =
     "This machine has no state yet, and a new state writes nothing until it is armed: run plenum writes arm once, where the worker runs.";
-  return [...stopped, { ...blocker(isNew), result: "ok" }];
+  return [...stopped, ok(WHAT, isNew)];
 }
 
 async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
@@ -190,18 +183,14 @@ function senderBlockers(config: Config, places: Places): readonly CheckLine[] {
 }
 
 function noListener({ sinks }: Config, places: Places): CheckLine {
-  const able = Object.entries(sinks).filter(([, sink]) => canListen(sink));
-  const [first] = able;
-  const where = first === undefined ? ["sinks"] : ["sinks", first[0]];
+  const [name, sink] = Object.entries(sinks).find(([, each]) => canListen(each)) ?? [];
   const how =
-    first === undefined
+    name === undefined || sink === undefined
       ? "add an mqtt sink with commands: { enabled: true }"
-      : first[1].enabled
-        ? `set ${listenOption(first[0], first[1])}`
-        : `set sinks.${first[0]}.enabled: true and ${listenOption(first[0], first[1])}`;
+      : `set ${sink.enabled ? "" : `sinks.${name}.enabled: true and `}${listenOption(name, sink)}`;
   return blocker(
     `No sink listens for commands, so a command that is published at a broker has no effect: ${how}; or write from: [operator] for tags that only the command line and the status page may write.`,
-    places(where),
+    places(name === undefined ? ["sinks"] : ["sinks", name]),
   );
 }
 
@@ -232,13 +221,9 @@ function unreachable(entry: AllowedTag, listeners: readonly string[]): string | 
 
 /** Lists the writable tags and marks those that need a second person. */
 export function writableText(entries: readonly AllowedTag[]): string {
-  return some(
-    entries.map(({ tag_id: id, second_person: isSeconded }) =>
-      isSeconded ? `${id} (once a second person agrees)` : id,
-    ),
-  );
+  return some(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }
 
-export function blocker(detail: string, place?: string): CheckLine {
-  return { what: "writing", result: "warning", detail, ...(place === undefined ? {} : { place }) };
+function blocker(detail: string, place?: string): CheckLine {
+  return warning(WHAT, detail, place);
 }

@@ -17,7 +17,7 @@ import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { approvalQuestion } from "../writing/writes.ts";
 import { filterLines, priorityLines } from "./check-building.ts";
-import { type CheckLine, failedCheck, withTimeLimit } from "./check-line.ts";
+import { type CheckLine, failedCheck, ok, warning, withTimeLimit, wrong } from "./check-line.ts";
 import { checkMachine } from "./check-machine.ts";
 import { checkSource } from "./check-source.ts";
 import { checkWriting, writableText } from "./check-writing.ts";
@@ -50,14 +50,8 @@ export function define(command: Command, context: CliContext): void {
       const terminal = context.terminal();
       const config = context.config();
       const lines = await terminal.progress("Checking", (update) => check(config, context, options, update));
-      terminal.rows<CheckLine>(lines, [
-        { title: "what", value: (line) => line.what },
-        { title: "result", value: (line) => line.result },
-        {
-          title: "detail",
-          value: ({ place, detail }) => (place === undefined ? detail : `${place} ${detail}`),
-        },
-      ]);
+      const detail = ({ place, detail: text }: CheckLine) => (place === undefined ? text : `${place} ${text}`);
+      terminal.rows(lines, { what: "what", result: "result", detail });
       conclude(lines, options.strict === true);
     });
 }
@@ -97,15 +91,14 @@ async function check(
   if (isKnown) lines.push(...filterLines(config, buildings, places));
   const isOpen = locks.length === 0 && !lines.some(({ result }) => result === "wrong" || result === "unavailable");
   if (!isOpen || writable.length === 0) return lines;
-  const detail = `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`;
-  return [...lines, { what: "writing", result: "ok", detail }];
+  return [...lines, ok("writing", `${counted(writable.length, "tag")} may be written: ${writableText(writable)}`)];
 }
 
 function checkFile(file: string, isWritableAllowed: boolean): CheckLine {
   const what = "configuration";
   try {
     if (!isWritableAllowed) refuseUntrustedFile(file);
-    return { what, result: "ok", detail: file };
+    return ok(what, file);
   } catch (error) {
     return failedCheck(what, error);
   }
@@ -124,7 +117,7 @@ function conclude(lines: readonly CheckLine[], isStrict: boolean): void {
 function checkPasswords({ status }: Config): readonly CheckLine[] {
   try {
     if (readCredentials(status) === null) return [];
-    return [{ what: "status", result: "ok", detail: "the passwords are there" }];
+    return [ok("status", "the passwords are there")];
   } catch (error) {
     return [failedCheck("status", error)];
   }
@@ -138,9 +131,7 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
     const question = await approvalQuestion(config);
     if (question.config === null && question.pinned === null) return [];
     const { approvedBy, refusing } = approvalState(question);
-    return refusing === null
-      ? [{ what, result: "ok", detail: `approved by ${approvedBy.join(", ")}` }]
-      : [{ what, result: "wrong", detail: refusing }];
+    return [refusing === null ? ok(what, `approved by ${approvedBy.join(", ")}`) : wrong(what, refusing)];
   } catch (error) {
     return [failedCheck(what, error)];
   }
@@ -150,18 +141,16 @@ async function checkApproved(config: Config): Promise<readonly CheckLine[]> {
 async function checkSink(name: string, config: Config, signal: AbortSignal): Promise<readonly CheckLine[]> {
   const what = `sink ${name}`;
   const entry = config.sinks[name];
-  if (entry === undefined || !entry.enabled)
-    return [{ what, result: "warning", detail: "switched off (enabled: false)" }];
+  if (entry === undefined || !entry.enabled) return [warning(what, "switched off (enabled: false)")];
   const connector = connectorOf(entry);
   let sink: Sink | undefined;
   try {
     sink = await createStandaloneSink(name, entry);
-    if (sink?.probe === undefined) return [{ what, result: "ok", detail: `${connector}: nothing to ask` }];
-    const asked = sink;
-    await withTimeLimit(signal, async (limited) => asked.probe?.(limited));
-    const keepsMs = await withTimeLimit(signal, async (limited) => (await asked.keepsMs?.(limited)) ?? null);
+    if (sink?.probe === undefined) return [ok(what, `${connector}: nothing to ask`)];
+    await withTimeLimit(signal, async (limited) => sink?.probe?.(limited));
+    const keepsMs = await withTimeLimit(signal, async (limited) => (await sink?.keepsMs?.(limited)) ?? null);
     return [
-      { what, result: "ok", detail: `${connector} answers` },
+      ok(what, `${connector} answers`),
       ...(keepsMs === null ? [] : pastThatIsLost(what, entry, config, keepsMs)),
     ];
   } catch (error) {
@@ -177,7 +166,7 @@ function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";
   const detail = `${none}: what happens is kept for ${formatDuration(state.replay_window)} and goes nowhere. Name one under sinks, such as files: { file: { folder: events } }.`;
-  return [{ what: "sinks", result: "warning", detail }];
+  return [warning("sinks", detail)];
 }
 
 /** Warns of a backfill that reaches further back than the retention of the sink's server. */
@@ -194,7 +183,7 @@ function pastThatIsLost(
       if (backfill <= keepsMs || !matches({ ...filter, priorities: [] }, event)) return [];
       const asked = `the history ${name} of ${source} asks for the past ${formatDuration(backfill)}`;
       const detail = `It keeps ${formatDuration(keepsMs)}, and ${asked}: what is older is fetched and lost there. Shorten backfill, or keep more there.`;
-      return [{ what, result: "warning", detail }];
+      return [warning(what, detail)];
     }),
   );
 }

@@ -7,7 +7,7 @@ import type { StatusReport } from "../../ui/status/report.ts";
 import { withTimeLimit } from "../checking/check-line.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { createStandaloneSink, withStandaloneSource } from "../shell/standalone.ts";
-import { openStateDatabaseForCommand, readStateIfAny } from "../shell/state-access.ts";
+import { readStateIfAny, withStateDatabase } from "../shell/state-access.ts";
 import { statusFromState } from "../watching/status.ts";
 
 export interface WorkerFacts {
@@ -108,13 +108,10 @@ export function reachAll(config: Config, signal: AbortSignal): Promise<readonly 
 }
 
 /** The database of a fleet; none where the state is in a folder. */
-function databaseOf({ state: { postgres } }: Config): readonly Promise<Reach>[] {
+function databaseOf(config: Config): readonly Promise<Reach>[] {
+  const { postgres } = config.state;
   if (postgres === undefined) return [];
-  const ask = async () => {
-    const database = await openStateDatabaseForCommand(postgres);
-    await database.close();
-    return { clockSkewMs: null, token: null };
-  };
+  const ask = () => withStateDatabase(config, async () => ({ clockSkewMs: null, token: null }));
   return [measure("database", postgres.schema, "postgres", ask)];
 }
 

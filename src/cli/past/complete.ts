@@ -97,19 +97,19 @@ export function define(command: Command, context: CliContext): void {
         for (const siteId of asked)
           rows.push(...(await rowsOf(store, name, siteId, bySite.get(siteId) ?? [], days, nowMs)));
         if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
-        terminal.rows(rows, [
-          { title: "site", value: (row) => row.site },
-          { title: "day (UTC)", value: (row) => row.date },
-          { title: "state", value: stateOf },
-          { title: "expected", value: (row) => row.expected },
-          { title: "had", value: (row) => row.had },
-          { title: "null", value: (row) => row.null },
-          { title: "absent", value: (row) => row.absent },
-          { title: "no log", value: (row) => row.withoutLog },
-          { title: "refused", value: (row) => row.refused },
-          { title: "pending", value: (row) => row.pending },
-          { title: "worst", value: worstOf },
-        ]);
+        terminal.rows(rows, {
+          site: "site",
+          "day (UTC)": "date",
+          state: stateOf,
+          expected: "expected",
+          had: "had",
+          null: "null",
+          absent: "absent",
+          "no log": "withoutLog",
+          refused: "refused",
+          pending: "pending",
+          worst: worstOf,
+        });
         if (rows.length === 0 || !rows.every(({ complete }) => complete)) process.exitCode = EXIT.incomplete;
       });
     });

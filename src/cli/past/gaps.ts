@@ -66,17 +66,14 @@ export function define(command: Command, context: CliContext): void {
         }
         if (holes.every(({ why }) => ANSWERED.has(why))) terminal.say(noHoles(ledgers.length));
         if (holes.length === 0) return;
-        terminal.rows<Group>(grouped(holes, wanted.size > 0), [
-          { title: "tags", value: (group) => group.tags },
-          { title: wanted.size > 0 ? "tag" : "for one", value: (group) => group.example },
-          {
-            title: "resolution",
-            value: ({ hole }) => `${hole.resolution}${hole.total ? " total" : ""}`,
-          },
-          { title: "from", value: ({ hole }) => hole.from },
-          { title: "to", value: ({ hole }) => hole.to },
-          { title: "why", value: ({ hole }) => reasonOf(hole) },
-        ]);
+        terminal.rows(grouped(holes, wanted.size > 0), {
+          tags: "tags",
+          [wanted.size > 0 ? "tag" : "for one"]: "example",
+          resolution: ({ hole }) => `${hole.resolution}${hole.total ? " total" : ""}`,
+          from: ({ hole }) => hole.from,
+          to: ({ hole }) => hole.to,
+          why: ({ hole }) => reasonOf(hole),
+        });
       });
     });
 }

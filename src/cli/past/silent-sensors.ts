@@ -36,12 +36,12 @@ export function define(command: Command, context: CliContext): void {
           findings.map((finding): Row => ({ ...finding, siteId: site.id })),
         );
         if (rows.length === 0) return;
-        terminal.rows<Row>(rows, [
-          { title: "site", value: (row) => row.siteId },
-          { title: "tag", value: ({ tag }) => `${tag.id} ${tag.displayName}` },
-          { title: "finding", value: (row) => row.finding },
-          { title: "why", value: (row) => row.message },
-        ]);
+        terminal.rows(rows, {
+          site: "siteId",
+          tag: ({ tag }) => `${tag.id} ${tag.displayName}`,
+          finding: "finding",
+          why: "message",
+        });
       });
     });
 }

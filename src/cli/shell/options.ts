@@ -25,13 +25,18 @@ export function selectionOptions(command: Command): Command {
 
 /** Builds a selection from arguments and options; without any, it selects every tag. */
 export function selectionOf(tagIds: readonly string[], { site, name, unit }: SelectionOptions): Selection {
-  const ids = [...new Set(tagIds.flatMap((text) => text.split(",")))];
+  const ids = splitIds(tagIds);
   return Selection.parse({
     ...(ids.length > 0 ? { ids } : {}),
-    ...(site === undefined ? {} : { sites: site }),
-    ...(name === undefined ? {} : { name }),
-    ...(unit === undefined ? {} : { units: unit }),
+    ...(site && { sites: site }),
+    ...(name && { name }),
+    ...(unit && { units: unit }),
   });
+}
+
+/** Splits ids at commas and removes repetitions. */
+export function splitIds(texts: readonly string[]): readonly string[] {
+  return [...new Set(texts.flatMap((text) => text.split(",")))];
 }
 
 /** Creates an option that takes a time; its default is an age, which the help prints as an age. */

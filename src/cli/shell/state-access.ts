@@ -9,6 +9,8 @@ import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { StateDatabase } from "../../scale/postgres/state-database.ts";
 import { openShard } from "../../scale/postgres/store.ts";
 
+type PostgresConfig = NonNullable<Config["state"]["postgres"]>;
+
 /** Selects a state: that of a folder, or in a fleet that of one source, or of all sources combined. */
 export interface WhichState {
   readonly config: Pick<Config, "state" | "sources">;
@@ -20,54 +22,13 @@ export async function readState<T>(which: WhichState, look: (store: Store) => Pr
   return withState(which, true, look);
 }
 
-/** Reads the state in a folder. */
-export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
-  return use(await openFolder(folder, true), look);
-}
-
 /** Reads the state; null if there is none yet. */
 export async function readStateIfAny<T>(which: WhichState, look: (store: Store) => Promise<T>): Promise<T | null> {
-  let store: Store;
-  try {
-    store = await openState(which, true);
-  } catch (error) {
+  const store = await openState(which, true).catch((error: unknown) => {
     if (error instanceof ConfigError) return null;
     throw error;
-  }
-  return use(store, look);
-}
-
-/** Reads the state of each source of a fleet, and all of them combined. */
-export async function readParts<T>(
-  config: WhichState["config"],
-  sources: readonly string[],
-  look: (parts: readonly Store[], all: Store) => Promise<T>,
-): Promise<T> {
-  if (config.state.postgres === undefined) return readState({ config }, (store) => look([store], store));
-  const { parts, close } = await openParts(config.state.postgres, sources, "reader");
-  try {
-    return await look(
-      parts.map(({ store }) => store),
-      joinStores(parts),
-    );
-  } finally {
-    await close();
-  }
-}
-
-/** Changes the state of each source of a fleet; a worker may be running. */
-export async function changeParts<T>(
-  config: WhichState["config"],
-  change: (parts: readonly Store[]) => Promise<T>,
-): Promise<T> {
-  const { postgres } = config.state;
-  if (postgres === undefined) return use(await openState({ config }, false), (store) => change([store]));
-  const { parts, close } = await openParts(postgres, Object.keys(config.sources), "operator");
-  try {
-    return await change(parts.map(({ store }) => store));
-  } finally {
-    await close();
-  }
+  });
+  return store === null ? null : closing(store, () => look(store));
 }
 
 /** Reads or changes the state next to a worker that may be running. */
@@ -76,72 +37,80 @@ export async function withState<T>(
   readOnly: boolean,
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
-  return use(await openState(which, readOnly), work);
+  const store = await openState(which, readOnly);
+  return closing(store, () => work(store));
 }
 
 /** Opens the state next to a worker that may be running. The caller closes it. */
-export async function openState(which: WhichState, readOnly: boolean): Promise<Store> {
-  const { state } = which.config;
-  if (state.postgres === undefined) return openFolder(state.folder, readOnly);
-  return openFleet(which, state.postgres, readOnly);
-}
-
-function openFolder(folder: string, readOnly: boolean): Promise<Store> {
-  return openStore({ folder, clock: systemClock, readOnly, lock: false });
-}
-
-async function openFleet(
-  { config, source }: WhichState,
-  postgres: NonNullable<Config["state"]["postgres"]>,
-  readOnly: boolean,
-): Promise<Store> {
-  const names = source === undefined ? Object.keys(config.sources) : [source];
-  const { parts, close } = await openParts(postgres, names, readOnly ? "reader" : "operator");
+export async function openState({ config, source }: WhichState, readOnly: boolean): Promise<Store> {
+  const sources = source === undefined ? Object.keys(config.sources) : [source];
+  const { parts, close } = await openParts(config.state, sources, readOnly);
   return { ...joinStores(parts), close };
 }
 
-interface OpenParts {
-  readonly parts: readonly SourceStore[];
-  close(): Promise<void>;
+/** Reads the state of each source of a fleet, and all of them combined. */
+export async function readParts<T>(
+  { state }: WhichState["config"],
+  sources: readonly string[],
+  look: (parts: readonly Store[], all: Store) => Promise<T>,
+): Promise<T> {
+  const opened = await openParts(state, sources, true);
+  const stores = opened.parts.map(({ store }) => store);
+  return closing(opened, () => look(stores, joinStores(opened.parts)));
 }
 
-async function openParts(
-  postgres: NonNullable<Config["state"]["postgres"]>,
-  sources: readonly string[],
-  as: "reader" | "operator",
-): Promise<OpenParts> {
+/** Changes the state of each source of a fleet; a worker may be running. */
+export async function changeParts<T>(
+  { state, sources }: WhichState["config"],
+  change: (parts: readonly Store[]) => Promise<T>,
+): Promise<T> {
+  const opened = await openParts(state, Object.keys(sources), false);
+  return closing(opened, () => change(opened.parts.map(({ store }) => store)));
+}
+
+/** Reads the state in a folder. */
+export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
+  const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
+  return closing(store, () => look(store));
+}
+
+/** Opens one store for a folder, and in a fleet one for each source. */
+async function openParts({ folder, postgres }: Config["state"], sources: readonly string[], readOnly: boolean) {
+  if (postgres === undefined) {
+    const store = await openStore({ folder, clock: systemClock, readOnly, lock: false });
+    return { parts: [{ source: "", store }], close: () => store.close() };
+  }
   const database = await openStateDatabaseForCommand(postgres);
-  const log = createLog({ level: "error" });
+  const shared = {
+    as: readOnly ? "reader" : "operator",
+    clock: systemClock,
+    log: createLog({ level: "error" }),
+  } as const;
+  const open = async (source: string): Promise<SourceStore> => ({
+    source,
+    store: await openShard(database, { source, ...shared }),
+  });
   try {
-    const parts = await Promise.all(
-      sources.map(async (source) => ({
-        source,
-        store: await openShard(database, { source, as, clock: systemClock, log }),
-      })),
-    );
-    return {
-      parts,
-      async close() {
-        await Promise.all(parts.map(({ store }) => store.close()));
-        await database.close();
-      },
+    const parts = await Promise.all(sources.map(open));
+    const close = async () => {
+      await Promise.all(parts.map(({ store }) => store.close()));
+      await database.close();
     };
+    return { parts, close };
   } catch (error) {
     await database.close();
     throw error;
   }
 }
 
-async function use<T>(store: Store, work: (store: Store) => Promise<T>): Promise<T> {
+/** Closes a resource after its use. */
+async function closing<T>(resource: { close(): Promise<void> }, use: () => Promise<T>): Promise<T> {
   try {
-    return await work(store);
+    return await use();
   } finally {
-    await store.close();
+    await resource.close();
   }
 }
-
-/** Connections of a command, which sends one query at a time. */
-const CONNECTIONS = 2;
 
 /** Gives `use` the database of the fleet. Throws ConfigError if the configuration has none. */
 export async function withStateDatabase<T>(
@@ -154,20 +123,12 @@ export async function withStateDatabase<T>(
     });
   }
   const database = await openStateDatabaseForCommand(state.postgres);
-  try {
-    return await use(database);
-  } finally {
-    await database.close();
-  }
+  return closing(database, () => use(database));
 }
 
 /** Opens the database of the fleet. A command rejects another schema version and never migrates it. */
-export function openStateDatabaseForCommand(config: NonNullable<Config["state"]["postgres"]>): Promise<StateDatabase> {
-  return openStateDatabase({
-    config,
-    clock: systemClock,
-    log: createLog({ level: "error" }),
-    migrate: false,
-    connections: CONNECTIONS,
-  });
+function openStateDatabaseForCommand(config: PostgresConfig): Promise<StateDatabase> {
+  const log = createLog({ level: "error" });
+  // A command sends one query at a time.
+  return openStateDatabase({ config, clock: systemClock, log, migrate: false, connections: 2 });
 }

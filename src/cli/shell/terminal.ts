@@ -10,7 +10,7 @@ import { printable, printableJson } from "../../core/values/printable.ts";
 export interface Terminal {
   readonly json: boolean;
   /** Prints a table, or one JSON array with `--json`. */
-  rows<T>(rows: readonly T[], columns: readonly Column<T>[]): void;
+  rows<T>(rows: readonly T[], columns: Columns<T>): void;
   /** Prints lines, or the object with `--json`. */
   object(value: unknown, lines: readonly string[]): void;
   /** Prints lines for another program unchanged: a schema, a script. */
@@ -20,10 +20,8 @@ export interface Terminal {
   progress<T>(what: string, work: (update: (text: string) => void) => Promise<T>): Promise<T>;
 }
 
-export interface Column<T> {
-  readonly title: string;
-  readonly value: (row: T) => string | number | boolean | null;
-}
+/** Columns of a table by title: a field of the row, or a function of it. A dash is printed for null. */
+export type Columns<T> = Readonly<Record<string, (keyof T & string) | ((row: T) => string | number | boolean | null)>>;
 
 export interface TerminalStreams {
   readonly out: NodeJS.WritableStream & { readonly isTTY?: boolean };
@@ -44,30 +42,18 @@ export function createTerminal(options: {
   const words = (text: string) => printable(isForMachines ? text : withLocalTimes(text, Date.now()));
   const print = (stream: NodeJS.WritableStream, lines: readonly string[]) =>
     stream.write(`${lines.map(words).join("\n")}\n`);
-  const cell = (value: string | number | boolean | null) => (value === null ? "–" : words(String(value)));
+  const cell = (value: unknown) => (value === null || value === undefined ? "–" : words(String(value)));
   return {
     json: options.json,
-    rows(rows, columns) {
-      if (options.json) {
-        json(rows);
-        return;
+    rows<T>(rows: readonly T[], columns: Columns<T>) {
+      if (options.json) json(rows);
+      else if (rows.length === 0) err.write("nothing\n");
+      else {
+        const values = Object.values(columns);
+        const cells = rows.map((row) => values.map((each) => cell(typeof each === "function" ? each(row) : row[each])));
+        const [head = "", ...lines] = tableLines(Object.keys(columns), cells);
+        out.write(`${[out.isTTY === true ? styleText("bold", head) : head, ...lines].join("\n")}\n`);
       }
-      if (rows.length === 0) {
-        err.write("nothing\n");
-        return;
-      }
-      const cells = rows.map((row) => columns.map((column) => cell(column.value(row))));
-      const widths = columns.map((column, i) =>
-        Math.max(column.title.length, ...cells.map((line) => width(line[i] ?? ""))),
-      );
-      const line = (texts: readonly string[]) =>
-        texts
-          .map((text, i) => text + " ".repeat(Math.max(0, (widths[i] ?? 0) - width(text))))
-          .join("  ")
-          .trimEnd();
-      const head = line(columns.map((column) => column.title));
-      out.write(`${out.isTTY === true ? styleText("bold", head) : head}\n`);
-      for (const texts of cells) out.write(`${line(texts)}\n`);
     },
     object(value, lines) {
       if (options.json) json(value);
@@ -111,8 +97,20 @@ export function parserOutput({ out, err }: TerminalStreams = { out: process.stdo
   return { writeOut: write(out), writeErr: write(err) };
 }
 
-function width(text: string): number {
-  return [...text].length;
+/** Lays out a table. Cells start at the left; with "right", those after the first column end at the right. */
+export function tableLines(
+  titles: readonly string[],
+  rows: readonly (readonly string[])[],
+  alignment: "left" | "right" = "left",
+): readonly string[] {
+  const width = (text = "") => [...text].length;
+  const lines = [titles, ...rows];
+  const widths = titles.map((_, column) => Math.max(...lines.map((cells) => width(cells[column]))));
+  const padded = (text: string, column: number) => {
+    const space = " ".repeat((widths[column] ?? 0) - width(text));
+    return alignment === "right" && column > 0 ? space + text : text + space;
+  };
+  return lines.map((cells) => cells.map(padded).join("  ").trimEnd());
 }
 
 /** ISO 8601 time in UTC within a text. */

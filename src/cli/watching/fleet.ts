@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import type { FleetStatus, MemberStatus, SourceHolding, Takeover } from "../../scale/fleet/fleet.ts";
+import type { FleetStatus } from "../../scale/fleet/fleet.ts";
 import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
@@ -68,33 +68,24 @@ function show(context: CliContext, status: FleetStatus, takeovers: number): void
       "",
     ]);
   }
-  terminal.rows<MemberStatus>(status.members, [
-    { title: "member", value: ({ name }) => name },
-    {
-      title: "state",
-      value: ({ state, isDraining }) => (isDraining && state !== "draining" ? `${state}, drained` : state),
-    },
-    { title: "sources", value: ({ sources }) => sources },
-    { title: "host", value: ({ host }) => host },
-    { title: "version", value: ({ version }) => version },
-    { title: "page", value: ({ page }) => page || null },
-    { title: "last heard of", value: ({ seenAt }) => seenAt },
-    { title: "cannot start", value: ({ unable }) => unable.join(", ") || null },
-  ]);
+  terminal.rows(status.members, {
+    member: "name",
+    state: ({ state, isDraining }) => (isDraining && state !== "draining" ? `${state}, drained` : state),
+    sources: "sources",
+    host: "host",
+    version: "version",
+    page: ({ page }) => page || null,
+    "last heard of": "seenAt",
+    "cannot start": ({ unable }) => unable.join(", ") || null,
+  });
   terminal.text([""]);
-  terminal.rows<SourceHolding>(status.sources, [
-    { title: "source", value: ({ source }) => source },
-    { title: "held by", value: ({ holder }) => holder ?? "nobody" },
-    { title: "since", value: ({ since }) => since },
-    { title: "because", value: ({ reason }) => reason },
-  ]);
+  terminal.rows(status.sources, {
+    source: "source",
+    "held by": ({ holder }) => holder ?? "nobody",
+    since: "since",
+    because: "reason",
+  });
   if (latest.length === 0) return;
   terminal.text([""]);
-  terminal.rows<Takeover>(latest, [
-    { title: "when", value: ({ at }) => at },
-    { title: "source", value: ({ source }) => source },
-    { title: "from", value: ({ from }) => from },
-    { title: "to", value: ({ to }) => to },
-    { title: "because", value: ({ reason }) => reason },
-  ]);
+  terminal.rows(latest, { when: "at", source: "source", from: "from", to: "to", because: "reason" });
 }

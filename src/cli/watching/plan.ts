@@ -13,6 +13,7 @@ import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
+import { tableLines } from "../shell/terminal.ts";
 
 interface PlanOptions {
   readonly source?: string;
@@ -213,8 +214,5 @@ function pollsText({ quota }: PlanReport): string {
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
-  const widths = head.map((title, i) => Math.max(title.length, ...rows.map((row) => row[i]?.length ?? 0)));
-  const line = (cells: readonly string[]) =>
-    `  ${cells.map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0))).join("  ")}`;
-  return [line(head), ...rows.map(line)];
+  return tableLines(head, rows, "right").map((line) => `  ${line}`);
 }

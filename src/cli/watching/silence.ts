@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { addSilence, cutSilence, endSilence, type Silence, silencesIn, whom } from "../../engine/silence/silence.ts";
+import { addSilence, cutSilence, endSilence, silencesIn, whom } from "../../engine/silence/silence.ts";
 import { silenceOf } from "../../engine/silence/wish.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type CliContext, parseInteger } from "../shell/context.ts";
@@ -106,14 +106,9 @@ async function add(context: CliContext, config: Config, store: Store, options: A
 
 async function list(context: CliContext, store: Store): Promise<void> {
   const silences = (await silencesIn(store)).filter(({ endedBy }) => endedBy === undefined);
-  context.terminal().rows<Silence>(silences, [
-    { title: "id", value: ({ id }) => id },
-    { title: "from", value: ({ from }) => from },
-    { title: "to", value: ({ to }) => to },
-    { title: "alarms", value: (each) => whom(each) },
-    { title: "reason", value: ({ reason }) => reason },
-    { title: "by", value: ({ madeBy }) => madeBy },
-  ]);
+  context
+    .terminal()
+    .rows(silences, { id: "id", from: "from", to: "to", alarms: (each) => whom(each), reason: "reason", by: "madeBy" });
 }
 
 async function withStore(

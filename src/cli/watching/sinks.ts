@@ -7,7 +7,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { snapshotRequest } from "../../engine/delivery/snapshot.ts";
-import type { DeadLetter, SinkLag, Store } from "../../engine/store/store.ts";
+import type { Store } from "../../engine/store/store.ts";
 import { behind } from "../../ui/status/sink-report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
@@ -107,31 +107,28 @@ function showLag(context: CliContext) {
   return async (store: Store, config: Config) => {
     const now = systemClock.now();
     const { wanted } = configView(config);
-    context.terminal().rows<SinkLag>(await store.outbox.lag(wanted), [
-      { title: "sink", value: (sink) => sink.sink },
-      { title: "lag", value: behind },
-      {
-        title: "oldest",
-        value: (sink) => (sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`),
-      },
-      { title: "dead letters", value: (sink) => sink.deadLetters },
-      { title: "dropped", value: (sink) => sink.dropped },
-      { title: "ended", value: (sink) => sink.ended },
-    ]);
+    context.terminal().rows(await store.outbox.lag(wanted), {
+      sink: "sink",
+      lag: behind,
+      oldest: (sink) => (sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`),
+      "dead letters": "deadLetters",
+      dropped: "dropped",
+      ended: "ended",
+    });
   };
 }
 
 function showDead(context: CliContext, sink: string | undefined) {
   return async (store: Store) => {
-    context.terminal().rows<DeadLetter>(await store.outbox.deadLetters(sink), [
-      { title: "id", value: (letter) => letter.id },
-      { title: "sink", value: (letter) => letter.sink },
-      { title: "at", value: (letter) => letter.at },
-      { title: "event", value: (letter) => letter.event?.type ?? "damaged" },
-      { title: "subject", value: (letter) => letter.event?.subject ?? null },
-      { title: "sequence", value: (letter) => letter.sequence?.number ?? null },
-      { title: "reason", value: (letter) => letter.reason },
-    ]);
+    context.terminal().rows(await store.outbox.deadLetters(sink), {
+      id: "id",
+      sink: "sink",
+      at: "at",
+      event: (letter) => letter.event?.type ?? "damaged",
+      subject: (letter) => letter.event?.subject ?? null,
+      sequence: (letter) => letter.sequence?.number ?? null,
+      reason: "reason",
+    });
   };
 }
 

@@ -26,7 +26,7 @@ import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import { readBody } from "../../scale/fleet/document.ts";
 import { PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
-import { openStateDatabaseForCommand, readState, withStateDatabase } from "../shell/state-access.ts";
+import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";
 import { addSecond } from "./write.ts";
 
@@ -102,21 +102,17 @@ export async function approvalQuestion(config: Config): Promise<ApprovalQuestion
   return {
     config: config.commands.approval ?? null,
     rules: rulesOf(config.commands, aroundWriting(config)),
-    pinned: await storedApproval(config.state),
+    pinned: await storedApproval(config),
     nowMs: systemClock.now(),
   };
 }
 
 /** Reads the last approval from the state. */
-async function storedApproval({ folder, postgres }: Config["state"]): Promise<Pinned | null> {
+async function storedApproval(config: Config): Promise<Pinned | null> {
+  const { folder, postgres } = config.state;
   if (postgres === undefined) return readPin(folder);
-  const database = await openStateDatabaseForCommand(postgres);
-  try {
-    const body = await readBody(database, PIN);
-    return body === null ? null : (JSON.parse(body) as Pinned);
-  } finally {
-    await database.close();
-  }
+  const body = await withStateDatabase(config, (database) => readBody(database, PIN));
+  return body === null ? null : (JSON.parse(body) as Pinned);
 }
 
 function show(context: CliContext, state: ApprovalState): void {
