@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explain-lines.ts";
+import type { AlarmExplanation, TagExplanation } from "#src/cli/watching/explain.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 /** `plenum explain` as a user types it, with and without a worker. */

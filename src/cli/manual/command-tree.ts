@@ -2,83 +2,53 @@ import type { EventEmitter } from "node:events";
 import type { Argument, Command, Option } from "commander";
 
 /** Description of one command; completion scripts and the manual page are generated from it. */
-export interface CommandFacts {
-  /** Such as `outbox dead`; empty for the program itself. */
-  readonly path: string;
-  readonly description: string;
-  readonly commands: readonly Described[];
-  readonly options: readonly OptionFacts[];
-  readonly arguments: readonly ArgumentFacts[];
-  /** Text below the help: examples, exit codes. */
-  readonly more: string;
-}
-
-export interface Described {
-  readonly name: string;
-  readonly description: string;
-}
-
-export interface OptionFacts extends Described {
-  /** Usage, such as `-c, --config <file>`. */
-  readonly usage: string;
-  /** Name of its value, such as `file`; null for a flag. */
-  readonly takes: string | null;
-  readonly choices: readonly string[];
-  readonly preset: string | null;
-}
-
-export interface ArgumentFacts extends Described {
-  /** Usage, such as `<sink>` or `[tag...]`. */
-  readonly usage: string;
-}
+export type CommandFacts = ReturnType<typeof describeCommand>;
+export type OptionFacts = ReturnType<typeof describeOption>;
 
 /** Lists every command and subcommand in the order of the help. All commands have to be defined. */
 export function factsOf(program: Command): readonly CommandFacts[] {
   const walk = (command: Command, path: string): readonly CommandFacts[] => [
-    factsOfOne(command, path),
-    ...command.commands
-      .filter((each) => each.name() !== "help")
-      .flatMap((each) => walk(each, path === "" ? each.name() : `${path} ${each.name()}`)),
+    describeCommand(command, path),
+    ...subcommandsOf(command).flatMap((each) => walk(each, `${path} ${each.name()}`.trimStart())),
   ];
   return walk(program, "");
 }
 
-function factsOfOne(command: Command, path: string): CommandFacts {
-  const commands = command.commands.filter((each) => each.name() !== "help");
+const subcommandsOf = ({ commands }: Command) => commands.filter((each) => each.name() !== "help");
+
+/** `path` is such as `outbox dead`; empty for the program itself. */
+function describeCommand(command: Command, path: string) {
   return {
     path,
     description: command.description(),
-    commands: commands.map((each) => ({ name: each.name(), description: each.description() })),
-    options: command.options.map(factsOfOption),
-    arguments: command.registeredArguments.map(factsOfArgument),
-    more: moreOf(command),
+    commands: subcommandsOf(command).map((each) => ({ name: each.name(), description: each.description() })),
+    options: command.options.map(describeOption),
+    arguments: command.registeredArguments.map(describeArgument),
+    more: addedHelp(command),
   };
 }
 
-function factsOfOption(option: Option): OptionFacts {
+function describeOption(option: Option) {
   const { flags, description, long, defaultValue, defaultValueDescription, argChoices = [] } = option;
   return {
     name: long ?? flags,
     usage: flags,
     description,
+    /** Name of its value, such as `file`; null for a flag. */
     takes: /[<[]([^>\]]+)[>\]]$/.exec(flags)?.[1] ?? null,
     choices: argChoices,
     preset: defaultValueDescription ?? (defaultValue === undefined ? null : String(defaultValue)),
   };
 }
 
-function factsOfArgument(argument: Argument): ArgumentFacts {
-  const dots = argument.variadic ? "..." : "";
-  const inside = `${argument.name()}${dots}`;
-  return {
-    name: argument.name(),
-    description: argument.description,
-    usage: argument.required ? `<${inside}>` : `[${inside}]`,
-  };
+function describeArgument(argument: Argument) {
+  const name = argument.name();
+  const inside = `${name}${argument.variadic ? "..." : ""}`;
+  return { name, description: argument.description, usage: argument.required ? `<${inside}>` : `[${inside}]` };
 }
 
-/** Collects the added help texts, which commander stores as listeners. */
-function moreOf(command: Command): string {
+/** Collects the added help texts (examples, exit codes), which commander stores as listeners. */
+function addedHelp(command: Command): string {
   let text = "";
   const write = (piece: string) => {
     text += piece;

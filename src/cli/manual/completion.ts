@@ -2,7 +2,7 @@
 
 import { Argument, type Command, Option } from "commander";
 import type { CliContext } from "../shell/context.ts";
-import { type CommandFacts, type Described, factsOf } from "./command-tree.ts";
+import { type CommandFacts, factsOf, type OptionFacts } from "./command-tree.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -29,142 +29,129 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/**
- * Generates completion scripts for three shells. A script contains all words, and asks the program only for the names
- * of sinks and sources in the configuration of the command line.
- */
 export type Shell = "bash" | "zsh" | "fish";
 
+/** Generates the completion script. It asks the program only for the names of sinks and sources in the configuration. */
 export function completionScript(shell: Shell, facts: readonly CommandFacts[]): readonly string[] {
-  switch (shell) {
-    case "bash":
-      return bash(facts);
-    case "zsh":
-      return zsh(facts);
-    case "fish":
-      return fish(facts);
-  }
+  return shell === "fish" ? fish(facts) : caseScript(facts, shell === "bash" ? BASH : ZSH);
 }
 
 /** Value names of options that take a path. */
 const FILES = new Set(["file", "folder", "path"]);
 
-/** Words that may follow a command: subcommands, its options and global options. */
-function wordsOf({ path, commands, options }: CommandFacts, root: CommandFacts): readonly Described[] {
-  const general = path === "" ? [] : root.options;
-  return [...commands, ...options, ...general, { name: "--help", description: "display help" }];
-}
+const pathsOf = (facts: readonly CommandFacts[]) => facts.map(({ path }) => path).filter((path) => path !== "");
 
-const rootOf = (facts: readonly CommandFacts[]): CommandFacts => {
-  const root = facts.find(({ path }) => path === "");
-  if (root === undefined) throw new Error("there is no program");
-  return root;
-};
-
-/** Groups the options that take a value: a file, a source, a choice, or free text. */
-function optionsTaking(facts: readonly CommandFacts[]) {
-  const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
-  const flagsOf = ({ usage }: { readonly usage: string }) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
-  const files = new Set(all.filter(({ takes }) => FILES.has(takes ?? "")).flatMap(flagsOf));
-  const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
-  const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
-  const others = new Set(
-    all.flatMap(flagsOf).filter((flag) => !files.has(flag) && !sources.has(flag) && !choices.has(flag)),
-  );
-  return { files, sources, choices, others };
-}
-
-const takesSink = (facts: readonly CommandFacts[]) =>
+const pathsWithSink = (facts: readonly CommandFacts[]) =>
   facts.filter((each) => each.arguments[0]?.name === "sink").map(({ path }) => path);
 
-/** Follows the typed words through the subcommands; bash and zsh share this `case`. */
-function walkLine(facts: readonly CommandFacts[]): string {
-  const paths = facts.map(({ path }) => path).filter((path) => path !== "");
-  return `      ${paths.map(quoted).join("|")}) way="\${way:+$way }$word" ;;`;
+interface Described {
+  readonly name: string;
+  readonly description: string;
 }
 
-function bash(facts: readonly CommandFacts[]): readonly string[] {
-  const root = rootOf(facts);
-  const { files, sources, choices, others } = optionsTaking(facts);
-  const names = (what: string) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`;
-  return [
+/** Parts in which the scripts of bash and zsh differ. */
+interface Dialect {
+  readonly head: readonly string[];
+  /** Array with the typed words, the index after the program and that of the current word. */
+  readonly line: readonly [words: string, first: number, current: string];
+  readonly completeFile: string;
+  readonly complete: (words: string) => string;
+  /** Prints names of the configuration. */
+  readonly names: (what: "sinks" | "sources") => string;
+  readonly setWords: (words: readonly Described[]) => string;
+  readonly beforeSinks: readonly string[];
+  readonly addSinks: (names: string) => string;
+  readonly tail: readonly string[];
+}
+
+const BASH: Dialect = {
+  head: [
     "# Completion of plenum for bash: source <(plenum completion bash)",
     "_plenum() {",
     '  local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" way="" word words="" i',
     "  local -a config=()",
     "  COMPREPLY=()",
-    "  for ((i = 1; i < COMP_CWORD; i++)); do",
-    '    word="${COMP_WORDS[i]}"',
-    '    [[ $word == -c || $word == --config ]] && config=(--config "${COMP_WORDS[i+1]}")',
-    '    case "${way:+$way }$word" in',
-    walkLine(facts),
-    "    esac",
-    "  done",
-    '  case "$prev" in',
-    `    ${[...files].join("|")}) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;`,
-    `    ${[...sources].join("|")}) mapfile -t COMPREPLY < <(compgen -W "${names("sources")}" -- "$cur"); return ;;`,
-    ...[...choices].map(
-      ([flag, all]) => `    ${flag}) mapfile -t COMPREPLY < <(compgen -W "${all.join(" ")}" -- "$cur"); return ;;`,
-    ),
-    `    ${[...others].join("|")}) return ;;`,
-    "  esac",
-    '  case "$way" in',
-    ...facts.map((each) => {
-      const words = wordsOf(each, root).map(({ name }) => name);
-      return `    ${quoted(each.path)}) words=${quoted(words.join(" "))} ;;`;
-    }),
-    "  esac",
-    '  case "$way" in',
-    `    ${takesSink(facts).map(quoted).join("|")}) [[ $cur != -* ]] && words="$words ${names("sinks")}" ;;`,
-    "  esac",
-    '  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")',
-    "}",
-    "complete -o default -F _plenum plenum",
-  ];
-}
+  ],
+  line: ["COMP_WORDS", 1, "COMP_CWORD"],
+  completeFile: 'mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
+  complete: (words) => `mapfile -t COMPREPLY < <(compgen -W "${words}" -- "$cur")`,
+  names: (what) => `$(plenum "\${config[@]}" completion --names ${what} 2>/dev/null)`,
+  setWords: (words) => `words=${quoted(words.map(({ name }) => name).join(" "))}`,
+  beforeSinks: [],
+  addSinks: (names) => `[[ $cur != -* ]] && words="$words ${names}"`,
+  tail: ['  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")', "}", "complete -o default -F _plenum plenum"],
+};
 
-function zsh(facts: readonly CommandFacts[]): readonly string[] {
-  const root = rootOf(facts);
-  const { files, sources, choices, others } = optionsTaking(facts);
-  const names = (what: string) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`;
-  return [
+const ZSH: Dialect = {
+  head: [
     "#compdef plenum",
     "# Completion of plenum for zsh: plenum completion zsh > a folder of $fpath, as _plenum",
     "_plenum() {",
     '  local way="" word prev="${words[CURRENT-1]}" i',
     "  local -a config=() all=()",
-    "  for ((i = 2; i < CURRENT; i++)); do",
-    '    word="${words[i]}"',
-    '    [[ $word == -c || $word == --config ]] && config=(--config "${words[i+1]}")',
+  ],
+  line: ["words", 2, "CURRENT"],
+  completeFile: "_files",
+  complete: (words) => `compadd -- ${words}`,
+  names: (what) => `\${(f)"$(plenum $config completion --names ${what} 2>/dev/null)"}`,
+  setWords(words) {
+    const all = words.map(({ name, description }) => quoted(`${name.replaceAll(":", "\\:")}:${description}`));
+    return `all=(${all.join(" ")})`;
+  },
+  beforeSinks: ["  _describe plenum all"],
+  addSinks: (names) => `compadd -- ${names}`,
+  tail: ["}", '_plenum "$@"'],
+};
+
+/** A script that follows the typed words through the subcommands, then completes a value, a word or a sink. */
+function caseScript(facts: readonly CommandFacts[], dialect: Dialect): readonly string[] {
+  const { head, line, setWords, names, beforeSinks, addSinks, tail } = dialect;
+  const [words, first, current] = line;
+  const general = facts.find(({ path }) => path === "")?.options ?? [];
+  const help = { name: "--help", description: "display help" };
+  return [
+    ...head,
+    `  for ((i = ${first}; i < ${current}; i++)); do`,
+    `    word="\${${words}[i]}"`,
+    `    [[ $word == -c || $word == --config ]] && config=(--config "\${${words}[i+1]}")`,
     '    case "${way:+$way }$word" in',
-    walkLine(facts),
+    `      ${pathsOf(facts).map(quoted).join("|")}) way="\${way:+$way }$word" ;;`,
     "    esac",
     "  done",
     '  case "$prev" in',
-    `    ${[...files].join("|")}) _files; return ;;`,
-    `    ${[...sources].join("|")}) compadd -- ${names("sources")}; return ;;`,
-    ...[...choices].map(([flag, all]) => `    ${flag}) compadd -- ${all.join(" ")}; return ;;`),
-    `    ${[...others].join("|")}) return ;;`,
+    ...valueCases(facts, dialect),
     "  esac",
     '  case "$way" in',
-    ...facts.map((each) => {
-      const all = wordsOf(each, root).map(({ name, description }) =>
-        quoted(`${name.replaceAll(":", "\\:")}:${description}`),
-      );
-      return `    ${quoted(each.path)}) all=(${all.join(" ")}) ;;`;
+    ...facts.map(({ path, commands, options }) => {
+      const all = [...commands, ...options, ...(path === "" ? [] : general), help];
+      return `    ${quoted(path)}) ${setWords(all)} ;;`;
     }),
     "  esac",
-    "  _describe plenum all",
+    ...beforeSinks,
     '  case "$way" in',
-    `    ${takesSink(facts).map(quoted).join("|")}) compadd -- ${names("sinks")} ;;`,
+    `    ${pathsWithSink(facts).map(quoted).join("|")}) ${addSinks(names("sinks"))} ;;`,
     "  esac",
-    "}",
-    '_plenum "$@"',
+    ...tail,
+  ];
+}
+
+/** Cases for the word after an option that takes a value: a file, a source, a choice, or free text. */
+function valueCases(facts: readonly CommandFacts[], { completeFile, complete, names }: Dialect): readonly string[] {
+  const all = facts.flatMap(({ options }) => options).filter(({ takes }) => takes !== null);
+  const flagsOf = ({ usage }: OptionFacts) => usage.match(/(?<![\w-])--?[a-z-]+/g) ?? [];
+  const files = new Set(all.filter(({ takes }) => FILES.has(takes ?? "")).flatMap(flagsOf));
+  const sources = new Set(all.filter(({ name }) => name === "--source").flatMap(flagsOf));
+  const choices = new Map(all.filter((each) => each.choices.length > 0).map((each) => [each.name, each.choices]));
+  const others = all.flatMap(flagsOf).filter((flag) => !files.has(flag) && !sources.has(flag) && !choices.has(flag));
+  return [
+    `    ${[...files].join("|")}) ${completeFile}; return ;;`,
+    `    ${[...sources].join("|")}) ${complete(names("sources"))}; return ;;`,
+    ...[...choices].map(([flag, each]) => `    ${flag}) ${complete(each.join(" "))}; return ;;`),
+    `    ${[...new Set(others)].join("|")}) return ;;`,
   ];
 }
 
 function fish(facts: readonly CommandFacts[]): readonly string[] {
-  const paths = facts.map(({ path }) => path).filter((path) => path !== "");
   const names = (what: string) => quoted(`(plenum (__plenum_config) completion --names ${what} 2>/dev/null)`);
   return [
     "# Completion of plenum for fish: plenum completion fish > ~/.config/fish/completions/plenum.fish",
@@ -178,7 +165,7 @@ function fish(facts: readonly CommandFacts[]): readonly string[] {
     "  end",
     "end",
     "function __plenum_at",
-    `  set -l known ${paths.map(quoted).join(" ")}`,
+    `  set -l known ${pathsOf(facts).map(quoted).join(" ")}`,
     "  set -l way ''",
     "  for word in (commandline -opc)[2..-1]",
     '    set -l next (string trim -- "$way $word")',
@@ -197,22 +184,21 @@ function fish(facts: readonly CommandFacts[]): readonly string[] {
       ...options.map(({ name, usage, description, takes, choices }) => {
         const short = /^-([a-z]),/.exec(usage)?.[1];
         const where = path === "" ? "" : ` -n ${quoted(`__plenum_at ${quotedInside(path)}`)}`;
-        const what = FILES.has(takes ?? "")
-          ? " -r -F"
-          : name === "--source"
-            ? ` -x -a ${names("sources")}`
-            : choices.length > 0
-              ? ` -x -a ${quoted(choices.join(" "))}`
-              : takes === null
-                ? ""
-                : " -x";
+        const what = fishValue({ name, takes, choices }, names("sources"));
         return `complete -c plenum${where} -l ${name.slice(2)}${short === undefined ? "" : ` -s ${short}`}${what} -d ${quoted(description)}`;
       }),
     ]),
-    ...takesSink(facts).map(
+    ...pathsWithSink(facts).map(
       (path) => `complete -c plenum -n ${quoted(`__plenum_at ${quotedInside(path)}`)} -a ${names("sinks")}`,
     ),
   ];
+}
+
+function fishValue({ name, takes, choices }: Pick<OptionFacts, "name" | "takes" | "choices">, sources: string): string {
+  if (FILES.has(takes ?? "")) return " -r -F";
+  if (name === "--source") return ` -x -a ${sources}`;
+  if (choices.length > 0) return ` -x -a ${quoted(choices.join(" "))}`;
+  return takes === null ? "" : " -x";
 }
 
 /** Puts a text into single quotes of a shell; replaces quotes inside by a similar character. */

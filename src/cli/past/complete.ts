@@ -1,19 +1,16 @@
 import { type Command, InvalidArgumentError } from "commander";
 import { planSettings } from "../../app/build-sync.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Resolution } from "../../core/model/building.ts";
-import type { DayAccount, SeriesAccount, WaitingSeries } from "../../core/model/history-facts.ts";
+import type { WaitingSeries } from "../../core/model/history-facts.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import type { Store } from "../../engine/store/store.ts";
 import { createSiteDay, type SeriesDay } from "../../engine/sync/completeness/account.ts";
 import { countFor, dateOf, dayOf, dayOfDate, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import type { LedgerOf } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
 import { type FinalizedDay, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
+import { type CliContext, parseInteger, readSource, type SourceState } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
-import { readState } from "../shell/state-access.ts";
 
 interface CompleteOptions {
   readonly source?: string;
@@ -24,32 +21,7 @@ interface CompleteOptions {
 }
 
 /** One UTC day of a site. */
-interface Row extends DayAccount {
-  readonly site: number;
-  readonly date: string;
-  /** True if nothing is pending or refused. */
-  readonly complete: boolean;
-  /** Finalization of the day; null before it. */
-  readonly sealed: { readonly revision: number; readonly at: string } | null;
-  readonly series: number;
-  /** Series without a count for this day: an earlier version fetched them, or the day is too old. */
-  readonly notCounted: number;
-  readonly byResolution: readonly SeriesAccount[];
-  /** Series with pending or refused readings, the most incomplete first. */
-  readonly worst: readonly WorstSeries[];
-}
-
-interface WorstSeries {
-  readonly tagId: string;
-  readonly displayName: string;
-  readonly resolution: Resolution;
-  readonly total: boolean;
-  readonly pending: number;
-  readonly refused: number;
-  readonly why: WaitingSeries["why"];
-  readonly said: string | null;
-  readonly at: string | null;
-}
+type Row = Awaited<ReturnType<typeof rowsOf>>[number];
 
 /** Days shown by default, and the maximum. */
 const DAYS = 7;
@@ -68,9 +40,9 @@ const WHY: Readonly<Record<WaitingSeries["why"], string>> = {
 /** Shows for each UTC day which readings have arrived, by the ledgers in the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
   command
-    .option("--date <date>", "one UTC day, such as 2026-11-02", date)
-    .option("--from <date>", "the first of several UTC days; the last seven that are over by default", date)
-    .option("--to <date>", "the last of them; yesterday by default", date)
+    .option("--date <date>", "one UTC day, such as 2026-11-02", parseDay)
+    .option("--from <date>", "the first of several UTC days; the last seven that are over by default", parseDay)
+    .option("--to <date>", "the last of them; yesterday by default", parseDay)
     .option("--site <id>", "only this site", parseInteger)
     .option("--source <name>", "which source, when there are several")
     .addHelpText(
@@ -80,22 +52,20 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: CompleteOptions) => {
       const terminal = context.terminal();
-      const config = context.config();
-      const [name, entry] = chooseSource(config, options.source);
       const nowMs = systemClock.now();
       const days = daysOf(options, nowMs);
-      await readState({ config, source: name }, async (store) => {
-        const { ledgers } = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
-        const bySite = Map.groupBy(ledgers, ({ located: placed }) => placed.siteId);
+      await readSource(context.config(), options.source, async (state) => {
+        const { config, source, entry, store } = state;
+        const { ledgers } = await pastFromState(store, planSettings(source, entry, config.state), nowMs);
+        const bySite = Map.groupBy(ledgers, ({ located }) => located.siteId);
         const { site } = options;
         if (site !== undefined && !bySite.has(site))
-          throw new ConfigError(`No history of a site ${site} is followed in ${name}.`, {
+          throw new ConfigError(`No history of a site ${site} is followed in ${source}.`, {
             hint: "`plenum sites` lists the sites, and the classes of `history` say what is followed.",
           });
-        const asked = site === undefined ? [...bySite.keys()].sort((a, b) => a - b) : [site];
+        const sites = site === undefined ? [...bySite.keys()].sort((a, b) => a - b) : [site];
         const rows: Row[] = [];
-        for (const siteId of asked)
-          rows.push(...(await rowsOf(store, name, siteId, bySite.get(siteId) ?? [], days, nowMs)));
+        for (const id of sites) rows.push(...(await rowsOf(state, id, bySite.get(id) ?? [], days, nowMs)));
         if (rows.length === 0) terminal.say("No history is followed here: no class of `history` selects it.");
         terminal.rows(rows, {
           site: "site",
@@ -116,55 +86,56 @@ export function define(command: Command, context: CliContext): void {
 }
 
 async function rowsOf(
-  store: Store,
-  source: string,
+  { store, source }: SourceState,
   site: number,
   series: readonly LedgerOf[],
   days: readonly number[],
   nowMs: number,
-): Promise<readonly Row[]> {
-  const sealed = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
-  const books = days.map((day) => ({
-    day,
-    book: createSiteDay(day),
-    worst: [] as WorstSeries[],
-    notCounted: 0,
-  }));
-  for (const each of series) {
-    const { ledger: held, rules, located: placed, total } = each;
-    const key = historyKey(placed.tag.id, { resolution: rules.resolution, total });
-    for (const of of books) {
-      if (!isCountedOn(held, of.day, nowMs)) of.notCounted++;
-      else {
-        const own = of.book.add(each, await countFor(store, source, key, held, of.day), nowMs);
-        if (own.pending + own.refused > 0) of.worst.push(worstSeries(each, own));
+) {
+  const finalized = await store.documents<FinalizedDay>(syncSet("day-sealed", source));
+  const rows = [];
+  for (const day of days) {
+    const siteDay = createSiteDay(day);
+    const worst: WorstSeries[] = [];
+    let notCounted = 0;
+    for (const each of series) {
+      const { ledger, rules, located, total } = each;
+      if (!isCountedOn(ledger, day, nowMs)) {
+        notCounted++;
+        continue;
       }
+      const key = historyKey(located.tag.id, { resolution: rules.resolution, total });
+      const own = siteDay.add(each, await countFor(store, source, key, ledger, day), nowMs);
+      if (own.pending + own.refused > 0) worst.push(worstSeries(each, own));
     }
-  }
-  return books.map(({ day, book, worst, notCounted }) => {
-    const { account, series: counted, byResolution } = book.done();
-    const seal = sealed.get(`${site} ${dateOf(day)}`);
-    const isComplete = account.pending + account.refused + notCounted === 0;
-    return {
+    const { account, series: counted, byResolution } = siteDay.done();
+    const seal = finalized.get(`${site} ${dateOf(day)}`);
+    rows.push({
       site,
       date: dateOf(day),
-      complete: isComplete && account.expected > 0,
+      /** True if nothing is pending or refused. */
+      complete: account.pending + account.refused + notCounted === 0 && account.expected > 0,
+      /** Finalization of the day; null before it. */
       sealed: seal === undefined ? null : { revision: seal.revision, at: seal.sealedAt },
       series: counted,
+      /** Series without a count for this day: an earlier version fetched them, or the day is too old. */
       notCounted,
       ...account,
       byResolution,
+      /** Series with pending or refused readings, the most incomplete first. */
       worst: worst.toSorted((a, b) => b.pending + b.refused - a.pending - a.refused).slice(0, WORST_MAX),
-    };
-  });
+    });
+  }
+  return rows;
 }
 
-function worstSeries({ located: placed, rules, total }: LedgerOf, own: SeriesDay): WorstSeries {
-  const { tag } = placed;
+type WorstSeries = ReturnType<typeof worstSeries>;
+
+function worstSeries({ located: { tag }, rules, total }: LedgerOf, { pending, refused, why, refusal }: SeriesDay) {
   return {
     ...{ tagId: tag.id, displayName: tag.displayName, resolution: rules.resolution, total },
-    ...{ pending: own.pending, refused: own.refused, why: own.why ?? "refused" },
-    ...{ said: own.refusal?.said ?? null, at: own.refusal?.at ?? null },
+    ...{ pending, refused, why: why ?? ("refused" as const) },
+    ...{ said: refusal?.said ?? null, at: refusal?.at ?? null },
   };
 }
 
@@ -194,7 +165,7 @@ function daysOf({ date: only, from, to }: CompleteOptions, nowMs: number): reado
 }
 
 /** Parses a UTC day into its number; rejects 2026-02-30. */
-function date(text: string): number {
+function parseDay(text: string): number {
   const day = /^\d{4}-\d\d-\d\d$/.test(text) ? dayOfDate(text) : Number.NaN;
   if (Number.isNaN(day) || dateOf(day) !== text) throw new InvalidArgumentError("Write a UTC day as 2026-11-02.");
   return day;

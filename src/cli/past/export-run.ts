@@ -4,6 +4,7 @@ import { planSettings } from "../../app/build-sync.ts";
 import { Config, type SourceEntry } from "../../app/config/config.ts";
 import { createWorker, type Worker } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
+import type { Site } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
@@ -11,22 +12,15 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
 import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
 import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
-import { factsFromState, ledgersOfRequest, pastFromState } from "../../engine/sync/facts-for-plan.ts";
+import { ledgersOfRequest } from "../../engine/sync/facts-for-plan.ts";
 import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason, type LedgerOf } from "../../engine/sync/history/progress.ts";
 import { historyKey } from "../../engine/sync/history/series.ts";
-import { planReport } from "../../engine/sync/plan/report.ts";
 import { Selection } from "../../engine/sync/select.ts";
-import {
-  type Listed,
-  type StoredBackfill,
-  type StoredPause,
-  type StoredPoll,
-  syncSet,
-} from "../../engine/sync/snapshot.ts";
+import { type Listed, type StoredBackfill, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { barLine, plannedRate } from "./backfill.ts";
+import { listBackfills, pauseBackfills, progressBar } from "./backfill.ts";
 
 export interface ExportRequest {
   readonly order: StoredBackfill;
@@ -51,22 +45,7 @@ export interface ExportRun {
 }
 
 /** Result of an export. */
-export interface ExportOutcome {
-  /** True if nothing is missing; intervals without a log do not count as missing. */
-  readonly complete: boolean;
-  readonly from: string;
-  readonly to: string;
-  readonly tags: number;
-  /** Buckets with a value, and without one. */
-  readonly had: number;
-  readonly null: number;
-  /** Finalized days of sites: compacted, with a manifest. */
-  readonly sealedDays: number;
-  /** Gaps: intervals without a log, and refused ones. */
-  readonly holes: readonly HistoryGap[];
-  /** Lists that could not be read and events that could not be written, a sentence each. */
-  readonly troubles: readonly string[];
-}
+export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
 const LOOK_EVERY_MS = 1_000;
 const STOP_WITHIN_MS = 8_000;
@@ -87,67 +66,74 @@ const SETTLED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null", "out-o
  * large. The second sends no requests, writes the remaining events and finalizes the days.
  */
 export async function runExport(run: ExportRun): Promise<ExportOutcome | ConfigError> {
-  const order = await within(run, "fetching", async (worker) => {
-    const { store } = worker;
-    const held = await begin(run, store);
-    await preflight(run, worker);
-    await worker.start();
-    await waitUntil(run, async () => {
-      run.update(`Listing tags${await problemOf(run)}`);
-      return (await polls(run, store)).get("tags")?.lastSuccess != null;
-    });
-    const unknown = await unknownIn(run, store);
-    if (unknown !== null) return unknown;
-    const set = syncSet("backfill", run.source);
-    if ((await store.document(set, ORDER)) === undefined)
-      await store.commit({ documents: [{ set, put: [[ORDER, held]] }] });
-    const asked = backfillOf(ORDER, held);
-    if (asked === null) throw new Error("an order that was just made cannot be read");
-    if ((await ledgersOf(run, store, asked)).length === 0)
-      return new ConfigError("No tag fits this selection.", {
-        hint: "`plenum sites` lists the sites; names are patterns, * is any text.",
-      });
-    await waitUntil(run, async () => {
-      run.update(await fetching(run, store));
-      const holes = await openGaps(run, store, asked);
-      const isFetched = holes.every((hole) => !isToBeAsked(hole, systemClock.now()));
-      const listed = await polls(run, store);
-      return isFetched && LISTS.every((name) => listed.has(name));
-    });
-    return asked;
+  const request = await withWorker(run, "fetching", (worker) => fetchHistory(run, worker));
+  if (request instanceof ConfigError) return request;
+  return withWorker(run, "landing", (worker) => writeDays(run, worker, request));
+}
+
+async function fetchHistory(run: ExportRun, worker: Worker): Promise<BackfillRequest | ConfigError> {
+  const { store } = worker;
+  const stored = await storeRequest(run, store);
+  await refuseTokenWithoutTags(run, worker);
+  await worker.start();
+  await waitUntil(run, async () => {
+    run.update(`Listing tags${await problemOf(run)}`);
+    return (await polls(run, store)).get("tags")?.lastSuccess != null;
   });
-  if (order instanceof ConfigError) return order;
-  return within(run, "landing", async (worker) => {
-    const { store } = worker;
-    await pause(run, store, true);
-    run.update("Counting days");
+  const unknown = await unknownIn(run, store);
+  if (unknown !== null) return unknown;
+  const set = syncSet("backfill", run.source);
+  if ((await store.document(set, ORDER)) === undefined)
+    await store.commit({ documents: [{ set, put: [[ORDER, stored]] }] });
+  const request = backfillOf(ORDER, stored);
+  if (request === null) throw new Error("an order that was just made cannot be read");
+  if ((await ledgersOf(run, store, request)).length === 0)
+    return new ConfigError("No tag fits this selection.", {
+      hint: "`plenum sites` lists the sites; names are patterns, * is any text.",
+    });
+  await waitUntil(run, async () => {
+    run.update(await fetchProgress(run, store));
     const nowMs = systemClock.now();
-    const ledgers = await ledgersOf(run, store, order);
-    const days = await exportedDays({ store, source: run.source, order, ledgers, nowMs });
-    await store.commit({ events: days.seals });
-    await worker.start();
-    const unsealed = new Set(days.seals);
-    await waitUntil(run, async () => {
-      const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
-      for (const seal of unsealed) if (existsSync(join(run.folder, manifestOf(seal)))) unsealed.delete(seal);
-      run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
-      return left === 0 && unsealed.size === 0;
-    });
-    const holes = gapsIn(ledgers, { open: [order], paused: true }, nowMs);
-    const troubles = await problemsOf(run, store);
-    const isMissing = holes.some(({ why }) => why !== "no-log");
-    return {
-      complete: !isMissing && troubles.length === 0,
-      from: order.stored.from,
-      to: order.stored.to,
-      tags: ledgers.length,
-      had: days.had,
-      null: days.null,
-      sealedDays: days.seals.length,
-      holes,
-      troubles,
-    };
+    const gaps = gapsIn(await ledgersOf(run, store, request), { open: [request], paused: false }, nowMs);
+    const listed = await polls(run, store);
+    return !gaps.some((gap) => isStillRequested(gap, nowMs)) && LISTS.every((name) => listed.has(name));
   });
+  return request;
+}
+
+async function writeDays(run: ExportRun, { store, start }: Worker, request: BackfillRequest) {
+  await pauseBackfills(store, run.source, true);
+  run.update("Counting days");
+  const nowMs = systemClock.now();
+  const ledgers = await ledgersOf(run, store, request);
+  const days = await finalizeDays(store, run.source, request, ledgers, nowMs);
+  await store.commit({ events: days.seals });
+  await start();
+  const unsealed = new Set(days.seals);
+  await waitUntil(run, async () => {
+    const left = (await store.outbox.lag()).reduce((sum, { depth }) => sum + depth, 0);
+    for (const seal of unsealed) if (existsSync(join(run.folder, manifestOf(seal)))) unsealed.delete(seal);
+    run.update(`Writing: ${left} events, ${unsealed.size} days to be sealed${await problemOf(run)}`);
+    return left === 0 && unsealed.size === 0;
+  });
+  const holes = gapsIn(ledgers, { open: [request], paused: true }, nowMs);
+  const troubles = await problemsOf(run, store);
+  return {
+    /** True if nothing is missing; intervals without a log do not count as missing. */
+    complete: holes.every(({ why }) => why === "no-log") && troubles.length === 0,
+    from: request.stored.from,
+    to: request.stored.to,
+    tags: ledgers.length,
+    /** Buckets with a value, and without one. */
+    had: days.had,
+    null: days.null,
+    /** Finalized days of sites: compacted, with a manifest. */
+    sealedDays: days.seals.length,
+    /** Gaps: intervals without a log, and refused ones. */
+    holes,
+    /** Lists that could not be read and events that could not be written, a message each. */
+    troubles,
+  };
 }
 
 /** Returns an error for tags and sites of the selection that the lists do not have; null if they have all. */
@@ -164,11 +150,8 @@ async function unknownIn({ request, source }: ExportRun, store: Store): Promise<
 }
 
 /** Runs a worker on the state of the export and stops it afterwards. */
-async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
-  const worker = await createWorker({
-    config: exportConfig({ ...run, step }),
-    quotaStore: run.quotaStore,
-  });
+async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
+  const worker = await createWorker({ config: exportConfig(run, step), quotaStore: run.quotaStore });
   try {
     return await use(worker);
   } finally {
@@ -177,7 +160,7 @@ async function within<T>(run: ExportRun, step: ExportStep, use: (worker: Worker)
 }
 
 /** Returns the stored request of this export, or stores it at the first run. */
-async function begin(run: ExportRun, store: Store): Promise<StoredBackfill> {
+async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfill> {
   const known = await store.document<ExportRequest>(SET, "request");
   if (known !== undefined && known.asked !== run.request.asked) {
     throw new ConfigError(`Another export was begun in ${run.folder}, and is not complete.`, {
@@ -185,17 +168,12 @@ async function begin(run: ExportRun, store: Store): Promise<StoredBackfill> {
     });
   }
   if (known === undefined) await store.commit({ documents: [{ set: SET, put: [["request", run.request]] }] });
-  await pause(run, store, false);
+  await pauseBackfills(store, run.source, false);
   return (known ?? run.request).order;
 }
 
-async function pause({ source }: ExportRun, store: Store, isPaused: boolean): Promise<void> {
-  const held: StoredPause = { pausedAt: isPaused ? isoUtc(systemClock.now()) : null };
-  await store.commit({ documents: [{ set: syncSet("backfill-pause", source), put: [["pause", held]] }] });
-}
-
 /** Throws before fetching if the token cannot read tags. */
-async function preflight({ signal, source }: ExportRun, worker: Worker): Promise<void> {
+async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Worker): Promise<void> {
   const token = await worker.sources.get(source)?.me(signal);
   if (token?.abilities.includes("read:tags") !== false) return;
   throw new ConfigError(`The token of ${source} lacks read:tags, without which there is no history.`, {
@@ -212,34 +190,21 @@ async function waitUntil({ signal }: ExportRun, isDone: () => Promise<boolean>):
 const settingsOf = ({ source, entry, config }: ExportRun) =>
   planSettings(source, { ...entry, read: [], history: [] }, config.state);
 
-const ledgersOf = (run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly LedgerOf[]> =>
-  ledgersOfRequest(store, settingsOf(run), order, systemClock.now());
+const ledgersOf = (run: ExportRun, store: Store, request: BackfillRequest): Promise<readonly LedgerOf[]> =>
+  ledgersOfRequest(store, settingsOf(run), request, systemClock.now());
 
-async function openGaps(run: ExportRun, store: Store, order: BackfillRequest): Promise<readonly HistoryGap[]> {
-  const ledgers = await ledgersOf(run, store, order);
-  return gapsIn(ledgers, { open: [order], paused: false }, systemClock.now());
-}
-
-function isToBeAsked({ why, againAt }: HistoryGap, nowMs: number): boolean {
+function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean {
   return !SETTLED.has(why) || (REFUSED.has(why) && Date.parse(againAt ?? "") <= nowMs);
 }
 
 const polls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
 /** Progress of the fetching, with the planned end. */
-async function fetching(run: ExportRun, store: Store): Promise<string> {
-  const settings = settingsOf(run);
-  const nowMs = systemClock.now();
-  const [{ progress, orders }, facts] = await Promise.all([
-    pastFromState(store, settings, nowMs),
-    factsFromState(store, settings, systemClock, null),
-  ]);
-  const [open] = progress.orders;
+async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
+  const all = await listBackfills(store, settingsOf(run), run.config.state);
+  const open = all.find(({ id, doneAt }) => id !== null && doneAt === null);
   if (open === undefined) return "Listing what is left";
-  const requestsLeft = open.requestsLeft + Math.ceil(open.unproven / 20);
-  const expectedAt = isoUtc(nowMs + (requestsLeft / plannedRate(planReport(facts))) * 60_000);
-  const waiting = { paused: orders.paused, sinksBehind: false, doneAt: null, withoutLog: null };
-  return `${barLine({ ...open, ...waiting, requestsLeft, expectedAt })}${await problemOf(run)}`;
+  return `${progressBar({ ...open, sinksBehind: false })}${await problemOf(run)}`;
 }
 
 /** First problem that the worker reports, after a semicolon; empty without one. */
@@ -272,34 +237,19 @@ const EXPORT_SINK = "export";
 const AT_THE_START = "0 0 1 1 *";
 
 /** `fetching`: list once, then fetch and write large files. `landing`: send no requests and write at once. */
-export type ExportStep = "fetching" | "landing";
+type ExportStep = "fetching" | "landing";
 
 /**
  * Returns the configuration of the export's worker: one source that only lists and fetches the past, and one sink, the
  * lake in `folder`. No alarms, live reads or commands; the status page uses a random port.
  */
-function exportConfig(options: {
-  readonly config: Config;
-  readonly source: string;
-  readonly entry: SourceEntry;
-  /** The lake. */
-  readonly folder: string;
-  readonly stateFolder: string;
-  readonly step: ExportStep;
-}): Config {
-  const { config, entry, folder, source, stateFolder, step } = options;
+function exportConfig({ config, entry, folder, source, stateFolder }: ExportRun, step: ExportStep): Config {
   const isFetching = step === "fetching";
   const parts = Config.parse({
     // Placeholder for the source below, which is parsed already and cannot be parsed again.
-    sources: {
-      [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" },
-    },
+    sources: { [source]: { base_url: "https://replaced.invalid", token: { env: "REPLACED" }, time_zone: "UTC" } },
     sinks: {
-      [EXPORT_SINK]: {
-        from: "beginning",
-        batch: 5_000,
-        parquet: { folder, max_age: isFetching ? "15m" : "1s" },
-      },
+      [EXPORT_SINK]: { from: "beginning", batch: 5_000, parquet: { folder, max_age: isFetching ? "15m" : "1s" } },
     },
   });
   const lists = isFetching ? AT_THE_START : false;
@@ -308,90 +258,66 @@ function exportConfig(options: {
     ...{ sites: lists, gateways: lists, hosts: lists, systems: lists, tags: lists },
   };
   const inventory = { ...entry.inventory, tags_of_systems: true };
+  const off = { read: [], history: [], silent_sensors: false as const, heartbeat: false as const };
   return {
     ...parts,
     state: { ...config.state, folder: stateFolder, replay_window: 15 * 60_000 },
     // The command itself reports failures.
     log: { level: "silent" },
     status: { ...parts.status, port: 0 },
-    sources: {
-      [source]: {
-        ...{ ...entry, read: [], history: [], silent_sensors: false, heartbeat: false },
-        ...{ inventory, schedules },
-      },
-    },
+    sources: { [source]: { ...entry, ...off, inventory, schedules } },
   };
 }
 
 /** Milliseconds after the end of a day in which late data may arrive: the default look-back of a `history` class. */
 const LATE_MS = DAY_MS;
 
-export interface ExportedDays {
-  /** Buckets with a value, and without one. */
-  readonly had: number;
-  readonly null: number;
-  /** `day-sealed` for each complete UTC day of a site that ended at least a day ago. */
-  readonly seals: readonly Event<"day-sealed">[];
-}
-
-/** Counts the fetched days of an export by its ledgers, and finalizes the complete ones. */
-async function exportedDays(options: {
-  readonly store: Store;
-  readonly source: string;
-  readonly order: BackfillRequest;
-  readonly ledgers: readonly LedgerOf[];
-  readonly nowMs: number;
-}): Promise<ExportedDays> {
-  const { ledgers, nowMs, order, source, store } = options;
-  const sites = Map.groupBy(ledgers, ({ located }) => located.siteId);
+/**
+ * Counts the fetched days of an export by its ledgers. Returns `day-sealed` for each complete UTC day of a site that
+ * ended at least a day ago.
+ */
+async function finalizeDays(
+  store: Store,
+  source: string,
+  request: BackfillRequest,
+  ledgers: readonly LedgerOf[],
+  nowMs: number,
+) {
   const seals: Event<"day-sealed">[] = [];
   let [had, nulls] = [0, 0];
-  for (const [siteId, series] of sites) {
-    const wanted = series.map((each) => wholeOrder(each, order, nowMs));
-    const range = {
-      fromMs: Math.min(...wanted.map(({ range: { fromMs } }) => fromMs)),
-      toMs: Math.max(...wanted.map(({ range: { toMs } }) => toMs)),
-    };
-    const held = await store.document<Listed<{ readonly id: number; readonly displayName: string }>>(
-      documentSet("site", source),
-      String(siteId),
-    );
-    const site = held?.value ?? { id: siteId, displayName: String(siteId) };
-    for (let day = dayOf(range.fromMs); day * DAY_MS < range.toMs; day++) {
-      const book = createSiteDay(day);
-      for (const { series } of wanted) {
-        const key = historyKey(series.located.tag.id, { resolution: order.resolution, total: false });
-        book.add(series, await countFor(store, source, key, series.ledger, day), nowMs);
+  for (const [siteId, series] of Map.groupBy(ledgers, ({ located }) => located.siteId)) {
+    const requested = series.map((each) => limitToRequest(each, request, nowMs));
+    const fromMs = Math.min(...requested.map(({ range }) => range.fromMs));
+    const toMs = Math.max(...requested.map(({ range }) => range.toMs));
+    const stored = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
+    const site = stored?.value ?? { id: siteId, displayName: String(siteId) };
+    for (let day = dayOf(fromMs); day * DAY_MS < toMs; day++) {
+      const accounts = createSiteDay(day);
+      for (const { series: each } of requested) {
+        const key = historyKey(each.located.tag.id, { resolution: request.resolution, total: false });
+        accounts.add(each, await countFor(store, source, key, each.ledger, day), nowMs);
       }
       await yieldToEventLoop();
-      const siteDay = book.done();
-      had += siteDay.account.had;
-      nulls += siteDay.account.null;
-      const isWhole = day * DAY_MS >= range.fromMs && (day + 1) * DAY_MS <= range.toMs;
-      const isLate = (day + 1) * DAY_MS + LATE_MS > nowMs;
-      const isCounted = series.every((each) => isCountedOn(each.ledger, day, nowMs));
-      const { expected, pending, refused } = siteDay.account;
-      if (!isWhole || isLate || !isCounted || expected === 0 || pending + refused > 0) continue;
+      const siteDay = accounts.done();
+      const { account } = siteDay;
+      had += account.had;
+      nulls += account.null;
+      const isComplete = account.expected > 0 && account.pending + account.refused === 0;
+      const isInRange = day * DAY_MS >= fromMs && (day + 1) * DAY_MS <= toMs;
+      const mayChange = (day + 1) * DAY_MS + LATE_MS > nowMs;
+      if (!isComplete || !isInRange || mayChange) continue;
+      if (!series.every(({ ledger }) => isCountedOn(ledger, day, nowMs))) continue;
       const data = dayFinalized(site, day, siteDay, 1, 0);
-      seals.push(
-        makeEvent({
-          type: "day-sealed",
-          source: sourceUri(source),
-          subject: subjectOf("site", null, String(siteId)),
-          time: isoUtc(nowMs),
-          siteId,
-          data,
-          facts: [data.date, 1],
-        }),
-      );
+      const about = { source: sourceUri(source), subject: subjectOf("site", null, String(siteId)), siteId };
+      seals.push(makeEvent({ type: "day-sealed", ...about, time: isoUtc(nowMs), data, facts: [data.date, 1] }));
     }
   }
   return { had, null: nulls, seals };
 }
 
 /** Limits a ledger to the range of the request, so that buckets outside it do not count as missing. */
-function wholeOrder(series: LedgerOf, order: BackfillRequest, nowMs: number) {
-  const range = backfillRange(order, series.rules, nowMs);
+function limitToRequest(series: LedgerOf, request: BackfillRequest, nowMs: number) {
+  const range = backfillRange(request, series.rules, nowMs);
   const from = isoUtc(range.fromMs);
   const ledger = { ...series.ledger, wished: from, since: from, watermark: isoUtc(range.toMs) };
   const rules = { ...series.rules, everyMs: 0 };

@@ -146,10 +146,10 @@ function exportLines(folder: string, outcome: ExportOutcome): readonly string[] 
   const { complete, from, holes, had, null: nulls, sealedDays, tags, to, troubles } = outcome;
   return [
     `${had} values and ${nulls} intervals without one, of ${tags} tags, from ${from} to ${to}, are in ${folder}; ${sealedDays} days are sealed.`,
-    ...grouped(holes, false).map(({ tags: of, example, hole }) => {
-      const when = hole.from === null ? "" : ` from ${hole.from} to ${hole.to}`;
-      const more = of === 1 ? "" : ` and ${of - 1} more`;
-      return `not had${when}: ${example}${more}: ${reasonOf(hole)}`;
+    ...grouped(holes, false).map(({ tags: count, example, gap }) => {
+      const when = gap.from === null ? "" : ` from ${gap.from} to ${gap.to}`;
+      const more = count === 1 ? "" : ` and ${count - 1} more`;
+      return `not had${when}: ${example}${more}: ${reasonOf(gap)}`;
     }),
     ...troubles,
     ...(complete

@@ -3,9 +3,9 @@ import { planSettings } from "../../app/build-sync.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
-import { type CliContext, chooseSource } from "../shell/context.ts";
+import { type CliContext, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { readState } from "../shell/state-access.ts";
+import { splitIds } from "../shell/options.ts";
 
 const WHY: Readonly<Record<HistoryGapReason, string>> = {
   ordered: "requested by `plenum backfill`, not fetched yet",
@@ -23,13 +23,6 @@ const WHY: Readonly<Record<HistoryGapReason, string>> = {
 
 /** Reasons that need no further request: the service responded. */
 const ANSWERED: ReadonlySet<HistoryGapReason> = new Set(["no-log", "null"]);
-
-export interface Group {
-  readonly tags: number;
-  /** Id and name of the first tag. */
-  readonly example: string;
-  readonly hole: HistoryGap;
-}
 
 /** The reason, with the message of the service. */
 export function reasonOf({ why, said, at, againAt }: HistoryGap): string {
@@ -51,48 +44,40 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (tagIds: string[], options: { readonly source?: string }) => {
       const terminal = context.terminal();
-      const config = context.config();
-      const [name, entry] = chooseSource(config, options.source);
-      await readState({ config, source: name }, async (store) => {
+      await readSource(context.config(), options.source, async ({ config, source, entry, store }) => {
         const nowMs = systemClock.now();
-        const past = await pastFromState(store, planSettings(name, entry, config.state), nowMs);
-        const wanted = new Set(tagIds.flatMap((text) => text.split(",")));
-        await refuseUnknown(store, [name], "tag", wanted);
-        const ledgers = past.ledgers.filter(({ located: placed }) => wanted.size === 0 || wanted.has(placed.tag.id));
-        const holes = gapsIn(ledgers, past.orders, nowMs, { silences: wanted.size > 0 });
-        if (terminal.json) {
-          terminal.object(holes, []);
-          return;
-        }
-        if (holes.every(({ why }) => ANSWERED.has(why))) terminal.say(noHoles(ledgers.length));
-        if (holes.length === 0) return;
-        terminal.rows(grouped(holes, wanted.size > 0), {
+        const past = await pastFromState(store, planSettings(source, entry, config.state), nowMs);
+        const ids = splitIds(tagIds);
+        const isDetailed = ids.length > 0;
+        await refuseUnknown(store, [source], "tag", ids);
+        const ledgers = past.ledgers.filter(({ located }) => !isDetailed || ids.includes(located.tag.id));
+        const gaps = gapsIn(ledgers, past.orders, nowMs, { silences: isDetailed });
+        if (terminal.json) return terminal.object(gaps, []);
+        if (gaps.every(({ why }) => ANSWERED.has(why))) terminal.say(noGaps(ledgers.length));
+        if (gaps.length === 0) return;
+        terminal.rows(grouped(gaps, isDetailed), {
           tags: "tags",
-          [wanted.size > 0 ? "tag" : "for one"]: "example",
-          resolution: ({ hole }) => `${hole.resolution}${hole.total ? " total" : ""}`,
-          from: ({ hole }) => hole.from,
-          to: ({ hole }) => hole.to,
-          why: ({ hole }) => reasonOf(hole),
+          [isDetailed ? "tag" : "for one"]: "example",
+          resolution: ({ gap }) => `${gap.resolution}${gap.total ? " total" : ""}`,
+          from: ({ gap }) => gap.from,
+          to: ({ gap }) => gap.to,
+          why: ({ gap }) => reasonOf(gap),
         });
       });
     });
 }
 
-function noHoles(series: number): string {
+function noGaps(series: number): string {
   return series === 0
     ? "No history is followed here: no class of `history` selects it, or no tags are known yet."
     : `No holes: all ${series} series are had up to now.`;
 }
 
-/** Groups tags with the same gap; `single` keeps one group for each tag. */
-export function grouped(holes: readonly HistoryGap[], single: boolean): readonly Group[] {
-  const groups = Map.groupBy(
-    holes,
-    (hole) => `${reasonOf(hole)} ${hole.resolution} ${hole.total} ${hole.from} ${hole.to} ${single ? hole.tagId : ""}`,
+/** Groups tags with the same gap; `isDetailed` keeps one group for each tag. `example` is the first tag. */
+export function grouped(gaps: readonly HistoryGap[], isDetailed: boolean) {
+  const keyOf = (gap: HistoryGap) =>
+    `${reasonOf(gap)} ${gap.resolution} ${gap.total} ${gap.from} ${gap.to} ${isDetailed ? gap.tagId : ""}`;
+  return [...Map.groupBy(gaps, keyOf).values()].flatMap(([gap, ...others]) =>
+    gap === undefined ? [] : [{ tags: others.length + 1, example: `${gap.tagId} ${gap.tagName}`, gap }],
   );
-  return [...groups.values()].flatMap((members) => {
-    const [hole] = members;
-    if (hole === undefined) return [];
-    return [{ tags: members.length, example: `${hole.tagId} ${hole.tagName}`, hole }];
-  });
 }

@@ -2,13 +2,8 @@ import type { Command } from "commander";
 import { SENSOR_FINDINGS, type SensorFinding, type SilentSensors } from "../../core/model/tag-facts.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { type StoredSensorPeriod, syncSet } from "../../engine/sync/snapshot.ts";
-import { type CliContext, chooseSource, parseInteger } from "../shell/context.ts";
+import { type CliContext, parseInteger, readSource } from "../shell/context.ts";
 import { refuseUnknown } from "../shell/known-ids.ts";
-import { readState } from "../shell/state-access.ts";
-
-interface Row extends SensorFinding {
-  readonly siteId: number;
-}
 
 /** Shows the last report of each site from the state. Needs no running worker. */
 export function define(command: Command, context: CliContext): void {
@@ -21,27 +16,16 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: { readonly source?: string; readonly site?: number }) => {
       const terminal = context.terminal();
-      const config = context.config();
-      const [name, entry] = chooseSource(config, options.source);
-      await readState({ config, source: name }, async (store) => {
-        if (options.site !== undefined) await refuseUnknown(store, [name], "site", [`${options.site}`]);
-        const reports = await reportsIn(store, name, options.site);
-        if (terminal.json) {
-          terminal.object(reports, []);
-          return;
-        }
-        if (reports.length === 0) terminal.say(await whyNone(store, name, entry.silent_sensors));
+      await readSource(context.config(), options.source, async ({ source, entry, store }) => {
+        if (options.site !== undefined) await refuseUnknown(store, [source], "site", [`${options.site}`]);
+        const reports = await reportsIn(store, source, options.site);
+        if (terminal.json) return terminal.object(reports, []);
+        if (reports.length === 0) terminal.say(await whyNone(store, source, entry.silent_sensors));
         for (const report of reports.filter(({ part }) => part === 1)) terminal.say(summary(report));
-        const rows = reports.flatMap(({ site, findings }) =>
-          findings.map((finding): Row => ({ ...finding, siteId: site.id })),
-        );
+        const rows = reports.flatMap(({ site, findings }) => findings.map((each) => ({ ...each, siteId: site.id })));
         if (rows.length === 0) return;
-        terminal.rows(rows, {
-          site: "siteId",
-          tag: ({ tag }) => `${tag.id} ${tag.displayName}`,
-          finding: "finding",
-          why: "message",
-        });
+        const tag = ({ tag: { id, displayName } }: SensorFinding) => `${id} ${displayName}`;
+        terminal.rows(rows, { site: "siteId", tag, finding: "finding", why: "message" });
       });
     });
 }

@@ -7,10 +7,12 @@ import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { createLog } from "../../core/runtime/log.ts";
 import type { Page } from "../../engine/source/source.ts";
+import type { Store } from "../../engine/store/store.ts";
 import { type Reader, remoteReader } from "../../ui/operator/remote.ts";
 import { findDemo, type RunningDemo } from "../demo/running-demos.ts";
 import { type AcceptedConfig, acceptedConfig, controlSocketFor, usedInstead } from "./find-worker.ts";
 import { pointersOf } from "./pointer.ts";
+import { readState } from "./state-access.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
 /** Context of a command, created from the global options. */
@@ -101,6 +103,24 @@ export function createCliContext(
       }
     },
   };
+}
+
+/** State and configuration of one source. */
+export interface SourceState {
+  readonly config: Config;
+  readonly source: string;
+  readonly entry: SourceEntry;
+  readonly store: Store;
+}
+
+/** Reads the state of the named source, or of the only one. */
+export function readSource<T>(
+  config: Config,
+  wanted: string | undefined,
+  use: (state: SourceState) => Promise<T>,
+): Promise<T> {
+  const [source, entry] = chooseSource(config, wanted);
+  return readState({ config, source }, (store) => use({ config, source, entry, store }));
 }
 
 /**

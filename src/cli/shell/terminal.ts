@@ -97,6 +97,11 @@ export function parserOutput({ out, err }: TerminalStreams = { out: process.stdo
   return { writeOut: write(out), writeErr: write(err) };
 }
 
+/** Drops absent lines, so that a list of lines can contain `condition && line`. */
+export function presentLines(...lines: readonly (string | false | null)[]): readonly string[] {
+  return lines.filter((line) => typeof line === "string");
+}
+
 /** Lays out a table. Cells start at the left; with "right", those after the first column end at the right. */
 export function tableLines(
   titles: readonly string[],

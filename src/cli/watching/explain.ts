@@ -1,14 +1,12 @@
 import type { Command } from "commander";
 import { configView } from "../../app/build-status.ts";
 import { planSettings } from "../../app/build-sync.ts";
-import type { SourceEntry } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Tag } from "../../core/model/building.ts";
 import { type Event, isTelemetry, isUrgent, KINDS, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { StateConfig } from "../../engine/store/config.ts";
-import { documentSet, type LoggedEvent, type Store, type Wanted } from "../../engine/store/store.ts";
+import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
 import { pastFromState } from "../../engine/sync/facts-for-plan.ts";
 import { fetchedSince } from "../../engine/sync/history/ledger.ts";
 import { gapsIn } from "../../engine/sync/history/progress.ts";
@@ -24,11 +22,10 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
-import { requestPolls, requestTag, type TagWork } from "../../ui/operator/work.ts";
-import { type CliContext, chooseSource } from "../shell/context.ts";
+import type { FoundWorker } from "../../ui/operator/remote.ts";
+import { requestPolls, requestTag } from "../../ui/operator/work.ts";
+import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
-import { readState } from "../shell/state-access.ts";
-import type { AlarmExplanation, SinkProgress, TagExplanation, WorkerPresence } from "./explain-lines.ts";
 import { alarmLines, tagLines } from "./explain-lines.ts";
 
 const COMMANDS_SHOWN = 5;
@@ -40,146 +37,133 @@ export function define(command: Command, context: CliContext): void {
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum explain 10001")
     .action(async (id: string, options: { readonly source?: string }) => {
-      const terminal = context.terminal();
       const config = await context.acceptedConfig();
-      const [name, entry] = chooseSource(config, options.source);
-      await readState({ config, source: name }, async (store) => {
-        const known = { store, name, entry, state: config.state, ...configView(config) };
-        const tag = await store.document<Listed<Tag>>(documentSet("tag", name), id);
-        if (tag !== undefined) {
-          const found = await findWorkerFor({ config, source: name }, context.signal);
-          const work = found.kind === "open" ? await requestTag(found.door, name, id, context.signal) : null;
-          const explanation = await explainTag(known, tag, work, found.kind);
-          terminal.object(explanation, tagLines(explanation));
-          return;
-        }
-        const alarm = await store.document<StoredAlarm>(documentSet("alarm", name), id);
-        if (alarm === undefined) {
-          throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${name}.`, {
+      await readSource(config, options.source, async (state) => {
+        const { source, store } = state;
+        const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+        const alarm = tag ? undefined : await store.document<StoredAlarm>(documentSet("alarm", source), id);
+        if (tag === undefined && alarm === undefined) {
+          throw new ConfigError(`The state knows neither a tag nor an alarm ${id} of ${source}.`, {
             hint: "`plenum alarms` and `plenum tags` list what there is.",
           });
         }
-        const found = await findWorkerFor({ config, source: name }, context.signal);
-        const lastPolls = found.kind === "open" ? await requestPolls(found.door, name, context.signal) : {};
-        const explanation = await explainAlarm(known, alarm, lastPolls, found.kind);
-        terminal.object(explanation, alarmLines(explanation));
+        const worker = await findWorkerFor({ config, source }, context.signal);
+        if (tag !== undefined) {
+          const explanation = await explainTag(state, tag, worker, context.signal);
+          context.terminal().object(explanation, tagLines(explanation));
+        } else if (alarm !== undefined) {
+          const explanation = await explainAlarm(state, alarm, worker, context.signal);
+          context.terminal().object(explanation, alarmLines(explanation));
+        }
       });
     });
 }
 
-interface Known {
-  readonly store: Store;
-  readonly name: string;
-  readonly entry: SourceEntry;
-  readonly state: StateConfig;
-  readonly wanted: ReadonlyMap<string, Wanted>;
-  readonly sinks: readonly string[];
-}
+/** Facts about one tag from the state and the running worker. */
+export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
-async function explainTag(
-  { store, name, entry, state, wanted }: Known,
-  held: Listed<Tag>,
-  work: TagWork | null,
-  worker: WorkerPresence,
-): Promise<TagExplanation> {
-  const { id } = held.value;
+async function explainTag(state: SourceState, stored: Listed<Tag>, worker: FoundWorker, signal: AbortSignal) {
+  const { store, source, entry, config } = state;
+  const { id } = stored.value;
   const nowMs = systemClock.now();
-  const about = {
-    source: sourceUri(name),
-    // A rejected command may have no site.
-    subjects: [subjectOf("tag", held.siteId, id), `site/-/tag/${id}`],
-  };
+  // A rejected command may have no site.
+  const subjects = [subjectOf("tag", stored.siteId, id), `site/-/tag/${id}`];
+  const about = { source: sourceUri(source), subjects };
   const [value, quarantine, leftOut, past, events, results] = await Promise.all([
-    store.document<StoredValue>(documentSet("value", name), id),
-    store.document<StoredQuarantine>(syncSet("quarantine", name), id),
-    store.document<StoredLeftOut>(syncSet("left-out", name), id),
-    pastFromState(store, planSettings(name, entry, state), nowMs),
+    store.document<StoredValue>(documentSet("value", source), id),
+    store.document<StoredQuarantine>(syncSet("quarantine", source), id),
+    store.document<StoredLeftOut>(syncSet("left-out", source), id),
+    pastFromState(store, planSettings(source, entry, config.state), nowMs),
     store.outbox.latest(1, KINDS.filter(isTelemetry), about),
     store.outbox.latest(COMMANDS_SHOWN, ["command-result"], about),
   ]);
-  const own = past.ledgers.filter(({ located: placed }) => placed.tag.id === id);
+  const own = past.ledgers.filter(({ located }) => located.tag.id === id);
   return {
-    source: name,
-    tag: held.value,
-    siteId: held.siteId,
-    missingSince: held.missingSince,
+    source,
+    tag: stored.value,
+    siteId: stored.siteId,
+    missingSince: stored.missingSince,
     value: value ?? null,
     quarantine: quarantine ?? null,
+    /** Reason why the responses have no usable value; null while they have one. */
     leftOut: leftOut ?? null,
-    work,
-    worker,
+    /** Next and last requests, known only to the worker; null if no worker responds. */
+    work: worker.kind === "open" ? await requestTag(worker.door, source, id, signal) : null,
+    worker: worker.kind,
     history: own.map(({ rules, total, ledger }) => ({
       key: historyKey(id, { resolution: rules.resolution, total }),
       held: ledger,
+      /** Everything from then up to the watermark is fetched. */
       hadSince: isoUtc(fetchedSince(ledger)),
     })),
+    /** Gaps and intervals without a value, with the reason. */
     holes: gapsIn(own, past.orders, nowMs, { silences: true }),
-    sinks: await sinkProgress(store, wanted, events[0]),
+    sinks: await sinkProgress(state, events[0]),
     commands: results.map(({ event }) => (event as Event<"command-result">).data),
   };
 }
 
-async function explainAlarm(
-  { store, name, entry, sinks, wanted }: Known,
-  held: StoredAlarm,
-  lastPolls: Readonly<Record<string, string>>,
-  worker: WorkerPresence,
-): Promise<AlarmExplanation> {
-  const { id, site } = held.alarm;
-  const [events, polls] = await Promise.all([
-    store.outbox.latest(
-      ALARM_EVENTS,
-      KINDS.filter((kind) => kind.startsWith("alarm-")),
-      { source: sourceUri(name), subjects: [subjectOf("alarm", site.id, id)] },
-    ),
-    store.documents<StoredPoll>(documentSet("poll", name)),
+/** Facts about one alarm from the state and the running worker. */
+export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
+
+async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {
+  const { store, source, entry, config } = state;
+  const { id, site } = stored.alarm;
+  const about = { source: sourceUri(source), subjects: [subjectOf("alarm", site.id, id)] };
+  const kinds = KINDS.filter((kind) => kind.startsWith("alarm-"));
+  const [events, polls, latest, tickets] = await Promise.all([
+    store.outbox.latest(ALARM_EVENTS, kinds, about),
+    store.documents<StoredPoll>(documentSet("poll", source)),
+    worker.kind === "open" ? requestPolls(worker.door, source, signal) : null,
+    ticketsOf((set) => store.documents(set), configView(config).sinks),
   ]);
   const jobs = (["alarms", "resolved_sweep"] as const).flatMap((job) => {
-    const written = polls.get(job);
     const schedule = entry.schedules[job];
-    // The worker stores successful polls once a minute; its own answer is newer.
-    const poll = withLastGood(written, lastPolls[job]);
+    // The worker stores successful polls once a minute; its own response is newer.
+    const poll = withLastGood(polls.get(job), latest?.[job]);
     if (poll === undefined) return [];
     return [{ job, ...poll, nextAt: schedule === false ? null : isoUtc(matcher(schedule)(systemClock.now())) }];
   });
   return {
-    source: name,
-    held,
-    told: events.map(({ event }) => ({
-      time: event.time,
-      type: event.type,
-      late: (event as Event<"alarm-raised">).data.late,
-    })),
+    source,
+    held: stored,
+    /** Events in the log, newest first, at most 50. */
+    told: events.map(({ event: { time, type, data } }) => ({ time, type, late: (data as { late: boolean }).late })),
     polls: jobs,
-    worker,
-    sinks: await sinkProgress(store, wanted, events[0]),
-    tickets: (await ticketsOf((set) => store.documents(set), sinks)).get(ticketKey(name, held.episode)) ?? [],
+    worker: worker.kind,
+    sinks: await sinkProgress(state, events[0]),
+    /** Tickets and messages of the alarm. */
+    tickets: tickets.get(ticketKey(source, stored.episode)) ?? [],
   };
 }
 
 function withLastGood(poll: StoredPoll | undefined, lastGood: string | undefined): StoredPoll | undefined {
   if (lastGood === undefined) return poll;
   if (poll === undefined) return { lastSuccess: lastGood, lastAttempt: lastGood, problem: null };
-  const isLater = (time: string | null) => time === null || Date.parse(lastGood) > Date.parse(time);
-  return {
-    ...poll,
-    lastSuccess: isLater(poll.lastSuccess) ? lastGood : poll.lastSuccess,
-    lastAttempt: isLater(poll.lastAttempt) ? lastGood : poll.lastAttempt,
-  };
+  const later = (time: string | null) => (time === null || Date.parse(lastGood) > Date.parse(time) ? lastGood : time);
+  return { ...poll, lastSuccess: later(poll.lastSuccess), lastAttempt: later(poll.lastAttempt) };
 }
 
-async function sinkProgress(
-  store: Store,
-  wanted: ReadonlyMap<string, Wanted>,
-  last: LoggedEvent | undefined,
-): Promise<readonly SinkProgress[]> {
+/** Delivery state of the last event of a tag or alarm at one sink. */
+export interface SinkProgress {
+  readonly sink: string;
+  /** `settled`: delivered, or excluded by the filter of the sink. Null if the log has no event. */
+  readonly last: "settled" | "waiting" | "refused" | null;
+  /** Pending events; an upper bound if `exact` is false. */
+  readonly behind: number;
+  readonly exact: boolean;
+}
+
+async function sinkProgress({ store, config }: SourceState, last: LoggedEvent | undefined) {
+  const { wanted } = configView(config);
   const [lags, letters] = await Promise.all([store.outbox.lag(wanted), store.outbox.deadLetters()]);
+  const stateAt = (sink: string, reached: number): SinkProgress["last"] => {
+    if (last === undefined) return null;
+    if (letters.some((letter) => letter.sink === sink && letter.event?.id === last.event.id)) return "refused";
+    return reached >= last.position ? "settled" : "waiting";
+  };
   return lags.map(({ sink, position, urgent, depth, again, exact }): SinkProgress => {
     const reached = last !== undefined && isUrgent(last.event.type) ? Math.max(position, urgent) : position;
-    const isRefused = letters.some(
-      (letter) => letter.sink === sink && last !== undefined && letter.event?.id === last.event.id,
-    );
-    const place = last === undefined ? null : reached >= last.position ? "settled" : "waiting";
-    return { sink, last: isRefused ? "refused" : place, behind: depth + again, exact };
+    return { sink, last: stateAt(sink, reached), behind: depth + again, exact };
   });
 }

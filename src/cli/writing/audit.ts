@@ -45,7 +45,7 @@ async function verify(context: CliContext, which: WhichState, expected: AuditHea
         ? `${whose}The chain of ${verdict.records} records is whole. Its head: ${verdict.records}:${verdict.head}`
         : `${whose}The chain breaks at record ${verdict.brokenAt}.`,
     ]);
-    complain(verdict, expected);
+    refuseChanged(verdict, expected);
   });
 }
 
@@ -56,7 +56,7 @@ function headIn(text: string): AuditHead {
   return { records: Number(records), head };
 }
 
-function complain({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
+function refuseChanged({ brokenAt, records, hasExpected }: AuditVerdict, expected: AuditHead | null): void {
   if (brokenAt !== null) throw new Rejected("The audit log was changed from outside.");
   if (expected === null || hasExpected === true) return;
   throw new Rejected(
@@ -74,8 +74,6 @@ interface ShowOptions {
   readonly source?: readonly string[];
   readonly kind?: readonly string[];
 }
-
-type Found = LogRecord<AuditRecord>;
 
 /** Prints records of the audit log, with filters as in `plenum events`. */
 function showCommand(show: Command, context: CliContext): void {
@@ -100,31 +98,23 @@ function showCommand(show: Command, context: CliContext): void {
       refuseUnknownSources(config, options.source ?? []);
       // Each source of a fleet has a log of its own.
       const only = config.state.postgres === undefined ? undefined : chooseSource(config, options.source?.[0])[0];
-      await readState({ config, source: only }, async (store) => {
-        const found = await wanted(store, options);
-        const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
-        if (rows.length === 0 && !terminal.json) {
-          terminal.say("No record matches.");
-          return;
-        }
-        terminal.object(
-          rows,
-          rows.map(({ sequence, at, step, commandId, detail }) =>
-            [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  "),
-          ),
-        );
-      });
+      const found = await readState({ config, source: only }, (store) => findRecords(store, options));
+      const rows = found.map(({ sequence, body }) => ({ sequence, ...body }));
+      if (rows.length === 0 && !terminal.json) return terminal.say("No record matches.");
+      const lineOf = ({ sequence, at, step, commandId, detail }: (typeof rows)[number]) =>
+        [sequence, at, step, commandId, JSON.stringify(detail)].filter((text) => text !== "").join("  ");
+      terminal.object(rows, rows.map(lineOf));
     });
 }
 
 const PAGE = 1_000;
 
 /** Returns the matching records, the latest last. Throws ConfigError for a command, tag or step without any record. */
-async function wanted(store: Store, options: ShowOptions): Promise<readonly Found[]> {
+async function findRecords(store: Store, options: ShowOptions): Promise<readonly LogRecord<AuditRecord>[]> {
   const { since, command, tag, source, kind } = options;
   const isFiltered = [since, command, tag, source, kind].some((part) => part !== undefined);
-  const about = reader(options);
-  const found: Found[] = [];
+  const filter = createFilter(options);
+  const found: LogRecord<AuditRecord>[] = [];
   // Sequences are consecutive, so the last records are found without reading the others.
   const end = (await store.lastRecord(AUDIT_LOG))?.sequence ?? 0;
   for (let after = isFiltered ? 0 : Math.max(0, end - options.last); ; ) {
@@ -132,37 +122,38 @@ async function wanted(store: Store, options: ShowOptions): Promise<readonly Foun
     const last = page.at(-1);
     if (last === undefined) break;
     after = last.sequence;
-    for (const record of page) if (about.fits(record.body)) found.push(record);
+    found.push(...page.filter(({ body }) => filter.matches(body)));
     if (since === undefined) found.splice(0, found.length - options.last);
   }
-  about.refuseUnknown();
+  filter.refuseUnknown();
   return found;
 }
 
 /** Filters the log from its beginning, because only the first record of a command names its tag. */
-function reader({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
-  const accepted = new Map<string, About>();
-  const commands = new Set<string>();
+function createFilter({ since, command = [], tag = [], source = [], kind = [] }: ShowOptions) {
+  const subjects = new Map<string, Subject>();
   const tags = new Set<string>();
   const steps = new Set<string>();
-  const sinceMs = since === undefined ? null : Date.parse(since);
+  const commands = new Set<string>();
+  const sinceMs = since === undefined ? Number.NEGATIVE_INFINITY : Date.parse(since);
+  const includes = (wanted: readonly string[], value: string | undefined) =>
+    wanted.length === 0 || (value !== undefined && wanted.includes(value));
   const none = (what: string, hint?: string) =>
     new ConfigError(`The audit log has no record ${what}.`, hint === undefined ? {} : { hint });
 
   return {
-    fits({ at, commandId, step, detail }: AuditRecord): boolean {
-      const own = aboutOf(detail);
-      if (step === "accepted") accepted.set(commandId, own);
-      const tagId = own.tagId ?? accepted.get(commandId)?.tagId ?? null;
-      const of = own.source ?? accepted.get(commandId)?.source ?? null;
+    matches({ at, commandId, step, detail }: AuditRecord): boolean {
+      const own = subjectOf(detail);
+      if (step === "accepted") subjects.set(commandId, own);
+      const { tagId, source: sourceName } = { ...subjects.get(commandId), ...own };
       commands.add(commandId);
       steps.add(step);
-      if (tagId !== null) tags.add(tagId);
+      if (tagId !== undefined) tags.add(tagId);
       return (
-        (sinceMs === null || Date.parse(at) >= sinceMs) &&
-        (command.length === 0 || command.includes(commandId)) &&
-        (tag.length === 0 || (tagId !== null && tag.includes(tagId))) &&
-        (source.length === 0 || (of !== null && source.includes(of))) &&
+        Date.parse(at) >= sinceMs &&
+        includes(command, commandId) &&
+        includes(tag, tagId) &&
+        includes(source, sourceName) &&
         (kind.length === 0 || kind.some((pattern) => globMatches(pattern, step)))
       );
     },
@@ -179,14 +170,11 @@ function reader({ since, command = [], tag = [], source = [], kind = [] }: ShowO
   };
 }
 
-interface About {
-  readonly tagId: string | null;
-  readonly source: string | null;
+interface Subject {
+  readonly tagId?: string;
+  readonly source?: string;
 }
 
-function aboutOf({ tagId, source }: AuditRecord["detail"]): About {
-  return {
-    tagId: typeof tagId === "string" ? tagId : null,
-    source: typeof source === "string" ? source : null,
-  };
+function subjectOf({ tagId, source }: AuditRecord["detail"]): Subject {
+  return { ...(typeof tagId === "string" && { tagId }), ...(typeof source === "string" && { source }) };
 }

@@ -5,7 +5,6 @@ import { ConfigError, Retryable, sentence } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { createKillSwitch } from "../../engine/commands/kill-switch.ts";
-import type { StateConfig } from "../../engine/store/config.ts";
 import { releaseFleetKillSwitch, throwFleetKillSwitch } from "../../scale/fleet/kill-switch.ts";
 import { requestFleetWrites } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
@@ -17,7 +16,7 @@ import { withStateDatabase } from "../shell/state-access.ts";
  * Kill switch of a configuration file. A wrong file is no reason to fail: then the running worker, its pointer or the
  * readable part of the file says where the switch is.
  */
-export interface KillControls {
+interface KillControls {
   /** Stops writing at every location; returns a line for each. */
   stop(by: string): Promise<readonly string[]>;
   resume(): Promise<void>;
@@ -27,14 +26,13 @@ const OF_FLEET = "Writing is stopped in the whole fleet, until `plenum writes re
 
 export async function killControls(context: CliContext): Promise<KillControls> {
   const file = context.configFile();
-  let state: StateConfig;
   try {
-    ({ state } = context.config());
+    const { state } = context.config();
+    return state.postgres === undefined ? ofFile(context, file, state.folder) : ofDatabase({ state });
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
     return withoutFile(context, file, error);
   }
-  return state.postgres === undefined ? ofFile(context, file, state.folder) : ofDatabase({ state });
 }
 
 /** A running worker still uses the old folder after a change of `state.folder`, so that folder counts too. */

@@ -3,7 +3,6 @@ import { userInfo } from "node:os";
 import { type Command, InvalidArgumentError } from "commander";
 import { Rejected, Retryable } from "../../core/errors/errors.ts";
 import type { TagScalar } from "../../core/model/building.ts";
-import type { CommandResult } from "../../core/model/command-facts.ts";
 import type { Event } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
@@ -14,7 +13,6 @@ import type { CliContext } from "../shell/context.ts";
 import { controlSocketFor } from "../shell/find-worker.ts";
 import { refuseUnknownSources } from "../shell/known-ids.ts";
 import { openState, type WhichState } from "../shell/state-access.ts";
-import type { Terminal } from "../shell/terminal.ts";
 
 /** Sends a command to the running worker, which handles it like one from MQTT: gate, journal, quota, write, read-back. */
 export function define(command: Command, context: CliContext): void {
@@ -26,56 +24,25 @@ export function define(command: Command, context: CliContext): void {
     .option("--within <time>", "give up after this time, e.g. 5m; as configured when left out", parseSeconds)
     .option("--id <text>", "id of the command; the same id is never written twice")
     .addHelpText("after", "\nExamples:\n  plenum write 10169 75\n  plenum write 10170 true\n  plenum write -- 10169 -5")
-    .action(
-      async (
-        tagId: string,
-        value: TagScalar,
-        options: {
-          readonly source?: string;
-          readonly id?: string;
-          readonly for?: number;
-          readonly within?: number;
-        },
-      ) => {
-        const terminal = context.terminal();
-        const config = context.config();
-        const { commands } = config;
-        refuseUnknownSources(config, options.source === undefined ? [] : [options.source]);
-        const which = { config: context.config(), source: options.source };
-        const door = await controlSocketOf(context, which);
-        const id = options.id ?? `cli-${randomUUID()}`;
-        const result = await terminal.progress("Writing", async (update) => {
-          const results = await watchResults(which);
-          try {
-            const { waitMs } = await sendCommand(
-              door,
-              {
-                id,
-                source: options.source ?? null,
-                tagId,
-                value,
-                forSeconds: options.for ?? null,
-                ttlSeconds: options.within ?? null,
-                user: userInfo().username,
-              },
-              context.signal,
-            );
-            if (commands.allow.some((entry) => entry.tag_id === tagId && entry.second_person)) {
-              update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
-            } else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
-            return await results.of(id, context.signal);
-          } finally {
-            await results.close();
-          }
-        });
-        show(terminal, result);
-      },
-    );
+    .action(async (tagId: string, value: TagScalar, options: WriteOptions) => {
+      const { allow } = context.config().commands;
+      const { source = null, id = `cli-${randomUUID()}`, for: forSeconds = null, within: ttlSeconds = null } = options;
+      const needsSecond = allow.some((entry) => entry.tag_id === tagId && entry.second_person);
+      await sendAndWait(context, "Writing", options.source, async ({ door, user, results, update }) => {
+        const command = { id, source, tagId, value, forSeconds, ttlSeconds, user };
+        const { waitMs } = await sendCommand(door, command, context.signal);
+        if (needsSecond) update(`Waiting for a second person, over MQTT: {"second": "${id}", "value": ${value}}`);
+        else if (waitMs > 1_000) update(`Waiting ${Math.ceil(waitMs / 1_000)} s for the quota, then writing`);
+        return results.of(id, context.signal);
+      });
+    });
 }
 
-function outcomeLine({ data }: Event<"command-result">): string {
-  const { outcome, message, reason }: CommandResult = data;
-  return `${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`;
+interface WriteOptions {
+  readonly source?: string;
+  readonly id?: string;
+  readonly for?: number;
+  readonly within?: number;
 }
 
 /** Confirms the command of another person, as the second person. */
@@ -88,45 +55,55 @@ export function addSecond(writes: Command, context: CliContext): void {
     .option("--source <name>", "which source, when there are several")
     .addHelpText("after", "\nExample:\n  plenum writes second set-7 75")
     .action(async (id: string, value: TagScalar, options: { readonly source?: string }) => {
-      const terminal = context.terminal();
-      refuseUnknownSources(context.config(), options.source === undefined ? [] : [options.source]);
-      const which = { config: context.config(), source: options.source };
-      const door = await controlSocketOf(context, which);
-      const result = await terminal.progress("Agreeing", async () => {
-        const results = await watchResults(which);
+      await sendAndWait(context, "Agreeing", options.source, async ({ door, user, results }) => {
         const found = new AbortController();
         const signal = AbortSignal.any([context.signal, found.signal]);
         try {
           const ends = [results.of(id, signal), results.of(`${id}/second`, signal)];
-          const user = userInfo().username;
-          const [, first] = await Promise.all([
-            sendSecond(door, { id, source: options.source ?? null, value, user }, signal),
-            Promise.any(ends),
-          ]);
+          const confirmed = sendSecond(door, { id, source: options.source ?? null, value, user }, signal);
+          const [, first] = await Promise.all([confirmed, Promise.any(ends)]);
           return first;
         } finally {
           found.abort();
-          await results.close();
         }
       });
-      show(terminal, result);
     });
 }
 
-async function controlSocketOf(context: CliContext, which: WhichState): Promise<ControlSocket> {
-  const door = await controlSocketFor(which, context.signal);
-  if (door !== null) return door;
-  throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
-    hint: "Start it with `plenum run`.",
-  });
+interface Sending {
+  readonly door: ControlSocket;
+  /** Name of the user of this process. */
+  readonly user: string;
+  readonly results: Results;
+  readonly update: (text: string) => void;
 }
 
-/** Prints the result. Throws Rejected unless the write succeeded. */
-function show(terminal: Terminal, result: Event<"command-result">): void {
-  terminal.object(result.data, [outcomeLine(result)]);
-  if (!["confirmed", "accepted-unverified"].includes(result.data.outcome)) {
-    throw new Rejected(`The command ended as ${result.data.outcome}.`);
-  }
+/** Sends a command to the running worker and prints its result. Throws Rejected unless the write succeeded. */
+async function sendAndWait(
+  context: CliContext,
+  progress: string,
+  source: string | undefined,
+  send: (sending: Sending) => Promise<Event<"command-result">>,
+): Promise<void> {
+  const terminal = context.terminal();
+  const config = context.config();
+  refuseUnknownSources(config, source === undefined ? [] : [source]);
+  const door = await controlSocketFor({ config, source }, context.signal);
+  if (door === null)
+    throw new Retryable("No worker is running on this state folder, and only a worker writes.", {
+      hint: "Start it with `plenum run`.",
+    });
+  const { data } = await terminal.progress(progress, async (update) => {
+    const results = await watchResults({ config, source });
+    try {
+      return await send({ door, user: userInfo().username, results, update });
+    } finally {
+      await results.close();
+    }
+  });
+  const { outcome, reason, message } = data;
+  terminal.object(data, [`${outcome}${reason === null ? "" : ` (${reason})`}: ${message}`]);
+  if (!["confirmed", "accepted-unverified"].includes(outcome)) throw new Rejected(`The command ended as ${outcome}.`);
 }
 
 function parseSeconds(text: string): number {
@@ -150,7 +127,7 @@ const LOOK_BACK = 200;
 /** Longest lifetime of a command (300 s) plus the time to read it back. */
 const GIVE_UP_AFTER_MS = 6 * 60_000;
 
-export interface Results {
+interface Results {
   /** Waits for the result of a command. Ignores results from before the watch. */
   of(commandId: string, signal: AbortSignal): Promise<Event<"command-result">>;
   close(): Promise<void>;

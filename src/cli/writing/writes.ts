@@ -39,8 +39,8 @@ export function define(writes: Command, context: CliContext): void {
     .command("stop")
     .description("stop all writing at once, and keep it stopped over restarts")
     .action(async () => {
-      const lines = await (await killControls(context)).stop(BY);
-      context.terminal().object({ stopped: true }, lines);
+      const controls = await killControls(context);
+      context.terminal().object({ stopped: true }, await controls.stop(BY));
     });
   writes
     .command("resume")
@@ -53,29 +53,25 @@ export function define(writes: Command, context: CliContext): void {
     .command("arm")
     .description("let this state write for the first time, as the configuration permits")
     .action(async () => {
-      const { folder, postgres } = context.config().state;
-      if (postgres !== undefined) return armFleet(context);
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
-      requestArming(folder);
-      context
-        .terminal()
-        .object({ asked: true }, [`The worker of ${folder} arms writing within a second, or when it starts.`]);
+      const config = context.config();
+      const { folder, postgres } = config.state;
+      const terminal = context.terminal();
+      if (postgres === undefined) {
+        mkdirSync(folder, { recursive: true, mode: 0o700 });
+        requestArming(folder);
+        const line = `The worker of ${folder} arms writing within a second, or when it starts.`;
+        return terminal.object({ asked: true }, [line]);
+      }
+      const at = isoUtc(systemClock.now());
+      await withStateDatabase(config, (database) => armFleetHere(database, folder, { by: BY, at }));
+      terminal.object({ asked: true }, [
+        "The members of the fleet arm writing within a second, or when they start.",
+        "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
+      ]);
     });
   addApproval(writes, context);
   addSecond(writes, context);
   addRestores(writes, context);
-}
-
-async function armFleet(context: CliContext): Promise<void> {
-  const at = isoUtc(systemClock.now());
-  const { folder } = context.config().state;
-  await withStateDatabase(context.config(), (database) => armFleetHere(database, folder, { by: BY, at }));
-  context
-    .terminal()
-    .object({ asked: true }, [
-      "The members of the fleet arm writing within a second, or when they start.",
-      "This machine may write now. Run plenum writes arm on each other machine of the fleet as well.",
-    ]);
 }
 
 /** Adds the two-person rule: a second person reviews and signs the tags that may be written. */
@@ -99,31 +95,20 @@ function addApproval(writes: Command, context: CliContext): void {
 }
 
 export async function approvalQuestion(config: Config): Promise<ApprovalQuestion> {
+  const { folder, postgres } = config.state;
+  const stored = postgres && (await withStateDatabase(config, (database) => readBody(database, PIN)));
   return {
     config: config.commands.approval ?? null,
     rules: rulesOf(config.commands, aroundWriting(config)),
-    pinned: await storedApproval(config),
+    pinned: postgres === undefined ? readPin(folder) : stored ? (JSON.parse(stored) as Pinned) : null,
     nowMs: systemClock.now(),
   };
 }
 
-/** Reads the last approval from the state. */
-async function storedApproval(config: Config): Promise<Pinned | null> {
-  const { folder, postgres } = config.state;
-  if (postgres === undefined) return readPin(folder);
-  const body = await withStateDatabase(config, (database) => readBody(database, PIN));
-  return body === null ? null : (JSON.parse(body) as Pinned);
-}
-
 function show(context: CliContext, state: ApprovalState): void {
   const by = state.approvedBy.length === 0 ? "nobody" : state.approvedBy.join(", ");
-  context
-    .terminal()
-    .object(state, [
-      ...state.changes,
-      `Approved by ${by} in ${state.file}.`,
-      state.refusing ?? "What may be written is approved as it stands.",
-    ]);
+  const verdict = state.refusing ?? "What may be written is approved as it stands.";
+  context.terminal().object(state, [...state.changes, `Approved by ${by} in ${state.file}.`, verdict]);
 }
 
 function readKey(file: string): string {
@@ -153,8 +138,7 @@ function addRestores(writes: Command, context: CliContext): void {
               `Tag ${tagId} holds ${inForce}; ${wanted} is put back at ${dueAt} by ${id}.`,
           ),
         ];
-        const none = "There is nothing to restore.";
-        context.terminal().object({ waiting, lost }, lines.length === 0 ? [none] : lines);
+        context.terminal().object({ waiting, lost }, lines.length === 0 ? ["There is nothing to restore."] : lines);
       });
     });
 }
