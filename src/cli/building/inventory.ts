@@ -164,7 +164,10 @@ export function showChosen<T extends { readonly id: string }>(
   idTexts: readonly string[],
   show: (items: readonly Located<T>[]) => void,
 ): void {
-  if (idTexts.length === 0) return show(items);
+  if (idTexts.length === 0) {
+    show(items);
+    return;
+  }
   const ids = splitIds(idTexts);
   const byId = new Map(items.map((item) => [item.value.id, item]));
   const unknown = ids.filter((id) => !byId.has(id));
