@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/engine/source/pages.ts";
-import { recordReaders, recordSchemas } from "#src/engine/source/schema.ts";
+import { recordParsers } from "#src/engine/source/schema.ts";
 import { collect } from "#src/engine/sync/listing.ts";
 import {
   alarmRecord,
@@ -143,7 +143,7 @@ describe("lists that do not end (trap 10)", () => {
         name: "alarms",
         filters: {},
         pageSize: 500,
-        read: recordReaders(recordSchemas(() => {})).alarm(undefined),
+        read: recordParsers(() => {}).alarm(undefined),
         async ask() {
           page++;
           nowMs += queuedMs + ownMs;

@@ -12,7 +12,7 @@ import { requestTime } from "./iso-time.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
 import { createPageCache, createPaging, type ListRequest, sameRecord } from "./pages.ts";
 import type { Limiter } from "./quota/limiter.ts";
-import { type Reader, recordReaders, recordSchemas } from "./schema.ts";
+import { type RecordParser, recordParsers } from "./schema.ts";
 import { createSend, createToken, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
 import {
   type Choose,
@@ -59,9 +59,8 @@ export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log } = options;
   const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
   const pageCache = createPageCache(note);
-  const schemas = recordSchemas(pageCache.note);
-  const readers = recordReaders(schemas);
-  const values = valueReader(readers.tag, note, (tags) =>
+  const records = recordParsers(pageCache.note);
+  const values = valueReader(records.tag, note, (tags) =>
     log.warn({ tags }, "the service writes numbers of these tags as text; they are read as numbers"),
   );
   const http: HttpTransport =
@@ -103,7 +102,7 @@ export function createSource(options: SourceOptions): Source {
 
   function list<T extends { readonly id: string | number }>(
     endpoint: ListEndpoint,
-    read: Reader<T>,
+    read: RecordParser<T>,
     filters: Filters,
     signal: AbortSignal,
     held: Known<T> | undefined,
@@ -161,12 +160,12 @@ export function createSource(options: SourceOptions): Source {
     name,
 
     sites: (filter, signal, held) =>
-      list("sites", readers.site, { search: filter.search }, signal, held, { leavesOut: isLeftOutSite }),
+      list("sites", records.site, { search: filter.search }, signal, held, { leavesOut: isLeftOutSite }),
 
     alarms: (filter, signal, held) =>
       list(
         "alarms",
-        readers.alarm(filter.siteId),
+        records.alarm(filter.siteId),
         {
           site_id: filter.siteId,
           status: filter.status,
@@ -182,7 +181,7 @@ export function createSource(options: SourceOptions): Source {
     tags: (filter, signal, held) =>
       list(
         "tags",
-        readers.tag,
+        records.tag,
         { site_id: filter.siteId, search: filter.search, system_id: filter.systemId },
         signal,
         held,
@@ -191,7 +190,7 @@ export function createSource(options: SourceOptions): Source {
     gateways: (filter, signal, held) =>
       list(
         "gateways",
-        readers.gateway,
+        records.gateway,
         { site_id: filter.siteId, search: filter.search },
         signal,
         held,
@@ -201,14 +200,14 @@ export function createSource(options: SourceOptions): Source {
     hosts: (filter, signal, held) =>
       list(
         "hosts",
-        readers.host,
+        records.host,
         { site_id: filter.siteId, gateway_id: filter.gatewayId, search: filter.search },
         signal,
         held,
       ),
 
     systems: (filter, signal, held) =>
-      list("systems", readers.system, { site_id: filter.siteId, search: filter.search }, signal, held),
+      list("systems", records.system, { site_id: filter.siteId, search: filter.search }, signal, held),
 
     async read(tagIds, lane, signal) {
       const { chosen, ...choosing } = decide(tagIds, checkedGroup);
@@ -248,8 +247,8 @@ export function createSource(options: SourceOptions): Source {
 
     async me(signal) {
       const { answer } = await send.list({ endpoint: "me" }, signal);
-      const info = schemas.tokenInfo.safeParse(answer.envelope.data);
-      if (info.success) return info.data;
+      const info = records.tokenInfo(answer.envelope.data);
+      if (info !== null) return info;
       throw new Malformed("The token information lacks the abilities or the sites.", answer.sample);
     },
 

@@ -3,7 +3,7 @@ import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts"
 import type { Clock } from "../../core/runtime/clock.ts";
 import { secretsKnown } from "../../core/values/masking.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { Reader } from "./schema.ts";
+import type { RecordParser } from "./schema.ts";
 import type { Page } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
 import { listIn, type Note, wellFormed } from "./wire.ts";
@@ -22,7 +22,7 @@ export interface ListRequest<T> {
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
-  readonly read: Reader<T>;
+  readonly read: RecordParser<T>;
   /** Decides whether a record is left out instead of rejecting its page. The list is incomplete then. */
   readonly leavesOut?: (record: unknown) => boolean;
   /** True where a record without a usable id is left out and reported; otherwise its page is `Malformed`. */

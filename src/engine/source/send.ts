@@ -14,7 +14,7 @@ import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
-import { healthIn } from "./schema.ts";
+import { parseHealth } from "./schema.ts";
 import type { Lane, SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
@@ -265,7 +265,7 @@ export function createSend(options: SendOptions): Send {
       const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
       const body = parseJson(reply.body);
       measure(endpoint, "ok", startedMs);
-      const told = healthIn(body.ok ? body.value : null, note);
+      const told = parseHealth(body.ok ? body.value : null, note);
       // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
       return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
     } catch (error) {

@@ -3,7 +3,7 @@ import { Malformed } from "../../core/errors/errors.ts";
 import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { LoggedSeries } from "./logged-series.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { Reader } from "./schema.ts";
+import type { RecordParser } from "./schema.ts";
 import type { LeftOut } from "./source.ts";
 import { kindOf, listIn, type Note, numberIn, tagValueIn } from "./wire.ts";
 
@@ -39,7 +39,7 @@ const TEXTS_MAX = 100_000;
 
 /** `onTexts` receives the tags whose numbers came as texts, each once. */
 export function valueReader(
-  tagIn: Reader<Tag>,
+  tagIn: RecordParser<Tag>,
   note: Note,
   onTexts: (tagIds: readonly string[]) => void = () => undefined,
 ): ValueReader {

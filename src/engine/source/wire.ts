@@ -1,132 +1,144 @@
-import { z } from "zod";
 import type { TagValue } from "../../core/model/building.ts";
 import { masked } from "../../core/values/masking.ts";
 import { printable } from "../../core/values/printable.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord, textOf } from "./reply.ts";
 
-/**
- * Tolerant field parsers for `schema.ts`. Unknown members are ignored. A member of the wrong type becomes the empty
- * value of the right type and is counted through `note`. Only ids are strict, because they
- * identify records.
- */
+/** Counts a field whose value is unusual. */
 export type Note = (field: string, times?: number) => void;
 
-/** Names and descriptions beyond this are cut; no screen, topic or column can take them. */
+/** Longer names and descriptions are cut: no screen, topic or column can hold them. */
 const LONGEST_TEXT = 10_000;
 
-/** The words that the interface names. */
-export const STATUSES: readonly string[] = ["active", "resolved"];
-export const PRIORITIES: readonly string[] = ["A", "B", "C"];
+/** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
+export function wellFormed(text: string): string {
+  return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
+}
 
-/** An id in text form. The interface gives strings, and integers for sites; both are taken for either. */
-export const RecordId = z.union([z.string().min(1).max(255), z.int()]).transform((id) => wellFormed(String(id)));
+/** Text form of a record's id, a string or an integer; null for anything else. */
+export function recordId(id: unknown): string | null {
+  const text = Number.isSafeInteger(id) ? String(id) : id;
+  return typeof text === "string" && text.length > 0 && text.length <= 255 ? wellFormed(text) : null;
+}
 
-export const NumericId = z.union([z.int(), z.string().regex(/^\d{1,15}$/)]).transform(Number);
+/** A numeric id, an integer or its digits; null for anything else. */
+export function numericId(id: unknown): number | null {
+  if (typeof id === "string") return /^\d{1,15}$/.test(id) ? Number(id) : null;
+  return Number.isSafeInteger(id) ? (id as number) : null;
+}
 
-/**
- * Whether a record is of a site with a number beyond 2^53, which no number here can hold: it is left out, counted and
- * logged, and the list that has it is no complete one. The other sites are followed.
- */
+/** True for a record whose numeric id is above 2^53, e.g. 9007199254740993, so that no number is exactly that id. */
 export function isBeyondNumbers(record: unknown): boolean {
   if (!isRecord(record)) return false;
   const { id } = record;
   return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
 }
 
-const Flag = z.union([z.boolean(), z.literal([0, 1]).transform((bit) => bit === 1)]);
-
-/**
- * UTF-8 has no lone surrogates: one that stayed would come back from every store as another text. And a service that
- * echoes what it was sent, in a name of all places, must not have us tell it to everybody.
- */
-export function wellFormed(text: string): string {
-  return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
-}
-
-/** The times of the interface have 25 characters or fewer, come by the thousand, and hold no part of a secret. */
+/** A usual time of the interface is short and contains no part of a secret, so it needs no masking. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
-export function timeText(raw: string): string {
-  return USUAL_TIME.test(raw) ? raw : wellFormed(raw);
+/**
+ * Tolerant access to the fields of one record. Unknown fields are ignored. A field of the wrong type becomes the empty
+ * value of the right type and is counted as `<record>.<field>`, e.g. `alarm.trigger.priority`.
+ */
+export class Fields {
+  readonly #record: Readonly<Record<string, unknown>>;
+  readonly #name: string;
+  readonly #note: Note;
+
+  /** `record` that is no object has no fields. */
+  constructor(record: unknown, name: string, note: Note) {
+    this.#record = isRecord(record) ? record : {};
+    this.#name = name;
+    this.#note = note;
+  }
+
+  text(field: string): string {
+    const value = this.#record[field];
+    return typeof value === "string" ? wellFormed(value) : this.#noted(field, "");
+  }
+
+  textOrNull(field: string): string | null {
+    return this.#isEmpty(field)
+      ? null
+      : typeof this.#record[field] === "string"
+        ? this.text(field)
+        : this.#noted(field, null);
+  }
+
+  /** Keeps any word, and counts one that is not among `usual`. */
+  word(field: string, usual: readonly string[]): string {
+    const word = this.text(field);
+    if (typeof this.#record[field] === "string" && !usual.includes(this.#record[field]))
+      this.#note(`${this.#name}.${field}`);
+    return word;
+  }
+
+  numberOrNull(field: string): number | null {
+    const value = this.#record[field];
+    if (this.#isEmpty(field)) return null;
+    return typeof value === "number" && Number.isFinite(value) ? value : this.#noted(field, null);
+  }
+
+  id(field: string): number {
+    return numericId(this.#record[field]) ?? this.#noted(field, 0);
+  }
+
+  flag(field: string, instead: boolean): boolean {
+    return flagIn(this.#record[field]) ?? this.#noted(field, instead);
+  }
+
+  flagOrNull(field: string): boolean | null {
+    const value = this.#record[field];
+    return value === null ? null : (flagIn(value) ?? this.#noted(field, null));
+  }
+
+  /** A time and the text as received. Text that is no time stays as it is. */
+  time(field: string): { readonly text: string; readonly raw: string } {
+    const value = this.#record[field];
+    return typeof value === "string" ? this.#parsedTime(field, value) : this.#noted(field, { text: "", raw: "" });
+  }
+
+  /** As `time`, but text that is no time becomes null: an invalid `resolved_at` must not resolve an alarm. */
+  timeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
+    const value = this.#record[field];
+    if (this.#isEmpty(field) || value === "") return { text: null, raw: null };
+    if (typeof value !== "string") return this.#noted(field, { text: null, raw: null });
+    const { text, raw, known } = this.#parsedTime(field, value);
+    return { text: known ? text : null, raw };
+  }
+
+  /** Fields of an object inside this record; without fields if it is missing. */
+  inside(field: string): Fields {
+    return new Fields(this.#record[field], `${this.#name}.${field}`, this.#note);
+  }
+
+  /** As `inside`, but null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
+  insideOrNull(field: string): Fields | null {
+    const value = this.#record[field];
+    return isRecord(value) && numericId(value.id) !== null ? this.inside(field) : null;
+  }
+
+  #isEmpty(field: string): boolean {
+    return this.#record[field] === undefined || this.#record[field] === null;
+  }
+
+  #parsedTime(field: string, value: string) {
+    const raw = USUAL_TIME.test(value) ? value : wellFormed(value);
+    const { text, known } = wireTime(raw);
+    if (!known) this.#note(`${this.#name}.${field}`);
+    return { text, raw, known };
+  }
+
+  #noted<T>(field: string, instead: T): T {
+    this.#note(`${this.#name}.${field}`);
+    return instead;
+  }
 }
 
-export function fields(note: Note) {
-  const noted =
-    <T>(field: string, instead: T) =>
-    () => {
-      note(field);
-      return instead;
-    };
-
-  return {
-    text: (field: string) => z.string().transform(wellFormed).catch(noted(field, "")),
-
-    textOrNull: (field: string) =>
-      z
-        .string()
-        .transform(wellFormed)
-        .nullish()
-        .transform((text) => text ?? null)
-        .catch(noted(field, null)),
-
-    /** A word of which the interface names the usual ones; any other is kept and counted. */
-    word: (field: string, usual: readonly string[]) =>
-      z
-        .string()
-        .transform((text) => {
-          if (!usual.includes(text)) note(field);
-          return wellFormed(text);
-        })
-        .catch(noted(field, "")),
-
-    numberOrNull: (field: string) =>
-      z
-        .number()
-        .nullish()
-        .transform((value) => value ?? null)
-        .catch(noted(field, null)),
-
-    id: (field: string) => NumericId.catch(noted(field, 0)),
-
-    flag: (field: string, instead: boolean) => Flag.catch(noted(field, instead)),
-
-    /** For what must not be guessed either way. */
-    flagOrNull: (field: string) => Flag.nullable().catch(noted(field, null)),
-
-    /** A time and its raw text. Other text stays as received. */
-    time: (field: string) =>
-      z
-        .string()
-        .transform((raw) => {
-          const told = timeText(raw);
-          const { text, known } = wireTime(told);
-          if (!known) note(field);
-          return { text, raw: told };
-        })
-        .catch(noted(field, { text: "", raw: "" })),
-
-    /** Text that is no time becomes null: a broken `resolved_at` must not resolve an alarm. */
-    timeOrNull: (field: string) =>
-      z
-        .string()
-        .nullish()
-        .transform((raw) => {
-          if (raw === null || raw === undefined || raw === "") return { text: null, raw: null };
-          const told = timeText(raw);
-          const { text, known } = wireTime(told);
-          if (!known) note(field);
-          return { text: known ? text : null, raw: told };
-        })
-        .catch(noted(field, { text: null, raw: null })),
-
-    /** A list; PHP writes an empty one, and one with gaps in its numbers, as an object. */
-    list: <Item extends z.ZodType>(item: Item) => z.preprocess((value) => listIn(value) ?? value, z.array(item)),
-
-    /** An object, or one without members where none came, so that its own fields can say what is missing. */
-    inside: <Shape extends z.ZodRawShape>(shape: Shape) =>
-      z.preprocess((value) => (isRecord(value) ? value : {}), z.object(shape)),
-  };
+function flagIn(value: unknown): boolean | undefined {
+  if (value === 0 || value === 1) return value === 1;
+  return typeof value === "boolean" ? value : undefined;
 }
 
 /**
@@ -138,8 +150,6 @@ export function listIn(value: unknown): readonly unknown[] | null {
   if (!isRecord(value)) return null;
   return Object.keys(value).every((name) => /^(0|[1-9]\d{0,8})$/.test(name)) ? Object.values(value) : null;
 }
-
-export type Fields = ReturnType<typeof fields>;
 
 /** A number as JSON writes it, and nothing else: not " 21.5", "21,5", "0x10", "+1", "1." or "". */
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
