@@ -128,7 +128,7 @@ describe("what the service asks for reaches the limits", () => {
           });
           throw new Error("unreachable");
         },
-        hold: () => order.push("held"),
+        pause: () => order.push("held"),
         release() {},
         permitTrial() {},
         observe: () => order.push("observed"),

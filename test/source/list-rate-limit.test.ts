@@ -241,7 +241,7 @@ describe("the pace of lists (trap 32)", () => {
   it("lets one request leave as a trial, and all of them when the pause is released", async () => {
     const clock = virtualClock();
     const pace = createListRateLimit({ perMinute: 30, clock });
-    pace.hold(3_600_000);
+    pace.pause(3_600_000);
     const starts: number[] = [];
     for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
     await clock.runUntil(60_000);
@@ -286,7 +286,7 @@ describe("the pace of lists (trap 32)", () => {
   it("runs one urgent and one other at a time, and nothing during a hold", async () => {
     const clock = virtualClock();
     const pace = createListRateLimit({ perMinute: 30, clock });
-    pace.hold(5_000);
+    pace.pause(5_000);
     const starts: number[] = [];
     const slow = async () => {
       starts.push(clock.monotonic());

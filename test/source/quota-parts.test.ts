@@ -234,9 +234,9 @@ describe("what the service says of the quota", () => {
   });
 
   test("a pause for one endpoint holds that one; one for everything, or for none by name, holds all", async () => {
-    const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.hold>) => {
+    const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
-      quota.hold(forMs, scope, endpoint);
+      quota.pause(forMs, scope, endpoint);
       return quota
         .status()
         .buckets.filter(({ heldUntilMs }) => heldUntilMs !== null)
@@ -298,7 +298,7 @@ describe("what the service says of the quota", () => {
     await clock.run(1_000);
     expect(await asked).toBe("asked");
     expect(told).toEqual(["quota slot not updated"]);
-    quota.hold(1_000, "everything", undefined);
+    quota.pause(1_000, "everything", undefined);
     await clock.run(1_100);
     expect(told).toHaveLength(2);
   });
@@ -338,7 +338,7 @@ describe("what the service says of the quota", () => {
     } as never;
     const before = createRig();
     await before.quota.start();
-    before.quota.hold(30_000, "everything", undefined);
+    before.quota.pause(30_000, "everything", undefined);
     await before.clock.run(1);
     await createRig({ store: before.store, metrics }).quota.start();
     expect(shown.at(-1)).toBeCloseTo(START_MS / 1_000 + 30, 0);

@@ -132,7 +132,7 @@ describe("holds", () => {
       const rig = createRig();
       void rig.ask("live");
       await rig.clock.run(500);
-      rig.quota.hold(31_000, scope, "read");
+      rig.quota.pause(31_000, scope, "read");
       for (const lane of ["write", "live"] as const) void rig.ask(lane);
       await rig.clock.run(31_400);
       expect(rig.left).toHaveLength(1);
@@ -147,7 +147,7 @@ describe("holds", () => {
 
   test("a 503 before the first request is kept as well", async () => {
     const rig = createRig();
-    rig.quota.hold(20_000, "everything");
+    rig.quota.pause(20_000, "everything");
     void rig.ask("write");
     await rig.clock.run(19_900);
     expect(rig.left).toHaveLength(0);
@@ -158,7 +158,7 @@ describe("holds", () => {
   test("told to wait 0 seconds, it waits one", async () => {
     const rig = createRig();
     await rig.quota.start();
-    rig.quota.hold(0, "allowance", "read");
+    rig.quota.pause(0, "allowance", "read");
     void rig.ask("write");
     await rig.clock.run(900);
     expect(rig.left).toHaveLength(0);
@@ -173,7 +173,7 @@ describe("holds", () => {
       const request = rig.ask("live", "refused", { fails: new Throttled("refused", 2_000) });
       const outcome = expect(request).rejects.toThrow("refused");
       await rig.clock.advance(5_000);
-      rig.quota.hold(2_000, "allowance", "read");
+      rig.quota.pause(2_000, "allowance", "read");
       await outcome;
     };
     await refuse();
@@ -207,7 +207,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
     await alternate(rig, true);
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["read", "write", "history"]);
-    rig.quota.hold(2_000, "allowance", "history");
+    rig.quota.pause(2_000, "allowance", "history");
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
@@ -466,7 +466,7 @@ describe("restarts (trap 29)", () => {
       const clock = createVirtualClock(START_MS);
       const before = createRig({ clock });
       await before.quota.start();
-      before.quota.hold(300_000, "everything", undefined);
+      before.quota.pause(300_000, "everything", undefined);
       await clock.advance(10_000);
       clock.stepWall(stepMs);
       const after = createRig({ clock, store: before.store });
@@ -631,7 +631,7 @@ describe("a pause that the service ordered", () => {
   test.each(["allowance", "everything"] as const)("(%s) holds over a restart", async (scope) => {
     const before = createRig();
     await before.quota.start();
-    before.quota.hold(30_000, scope, "read");
+    before.quota.pause(30_000, scope, "read");
     await before.clock.run(5_000);
     const after = createRig({ store: before.store, clock: before.clock });
     void after.ask("on-demand");

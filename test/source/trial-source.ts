@@ -4,7 +4,7 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource, type SourceOptions } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
-import type { Limiter } from "#src/engine/source/quota/limiter.ts";
+import type { Limiter } from "#src/engine/source/quota/quota.ts";
 import { LANES, type Lane, type Page, type Source } from "#src/engine/source/source.ts";
 import type { Transport, TransportReply, TransportRequest } from "#src/engine/source/transport.ts";
 
@@ -65,7 +65,7 @@ export function passThrough(seen: Pick<Trial, "holds" | "runs" | "observed">): L
       seen.runs.push({ lane, endpoint });
       return task(momentOf(systemClock));
     },
-    hold(forMs, scope, endpoint) {
+    pause(forMs, scope, endpoint) {
       seen.holds.push({ forMs, scope, endpoint });
     },
     release() {},

@@ -515,7 +515,7 @@ describe("log discovery", () => {
     await clock.advance(40 * MINUTE_MS);
     expect(history.progress().starving).toBeNull();
     const dueMs = clock.now();
-    service.quota.hold(40 * MINUTE_MS);
+    service.quota.pause(40 * MINUTE_MS);
     await clock.advance(38 * MINUTE_MS);
     expect(Date.parse(history.progress().starving?.since ?? "")).toBeGreaterThanOrEqual(dueMs);
     await clock.advance(4 * MINUTE_MS);

@@ -2,9 +2,8 @@ import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { decide } from "#src/engine/source/client.ts";
-import type { QuotaEndpoint } from "#src/engine/source/quota/limiter.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
-import type { Choose, Lane, QuotaStatus, Source } from "#src/engine/source/source.ts";
+import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { Follower, RunContext } from "#src/engine/sync/follower.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
@@ -50,7 +49,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     sent,
     started,
     status: (): QuotaStatus => quota.status(),
-    hold: (ms: number) => quota.hold(ms, "everything"),
+    pause: (ms: number) => quota.pause(ms, "everything"),
     /** Waits for a slot; `answer` gets what was asked for, or decided when the slot was free. */
     async run<T extends object, R>(
       lane: Lane,

@@ -8,7 +8,7 @@ import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
 import { createSource } from "#src/engine/source/client.ts";
 import { SourceConfig } from "#src/engine/source/config.ts";
-import type { Limiter } from "#src/engine/source/quota/limiter.ts";
+import type { Limiter } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
 import type { Follower } from "#src/engine/sync/follower.ts";
@@ -197,7 +197,7 @@ const SITES = [2, 3, 4];
 
 const noLimiter: Limiter = {
   run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
-  hold() {},
+  pause() {},
   release() {},
   permitTrial() {},
   observe() {},

@@ -11,7 +11,7 @@ import type { SourceConfig } from "./config.ts";
 import { requestTime } from "./iso-time.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
 import { createPageCache, createPaging, type ListRequest, sameRecord } from "./pages.ts";
-import type { Limiter } from "./quota/limiter.ts";
+import type { Limiter } from "./quota/quota.ts";
 import { type RecordParser, recordParsers } from "./schema.ts";
 import { createSend, createToken, type Leaving, type ListEndpoint, type TagCall } from "./send.ts";
 import {

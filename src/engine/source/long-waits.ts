@@ -2,30 +2,13 @@ import type { Health } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { ListRateLimit } from "./list-rate-limit.ts";
-import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./quota/limiter.ts";
+import type { Limiter } from "./quota/quota.ts";
+import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./source.ts";
 
 /** Requests that a pause holds back: all, the lists, all tag endpoints, or one endpoint with a quota of its own. */
 export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
 
-/**
- * Shortens pauses of more than a minute that the service ordered (503, 429), because such an order may be a mistake: 30
- * days, say. Meanwhile the health check, which costs no quota, is asked every minute. When it says twice in a row that the
- * service is healthy, one request may leave as a trial, never a write. An answer to it ends the pause; where it is refused
- * too, the pause goes on, and the next trial comes after 5 minutes, then 10, 20 and 40, then every hour. Where the service
- * named no time, the pause is our own guess, and once healthy is enough.
- */
-export interface LongWaits {
-  /** The service ordered a pause; `isTold`: it also said for how long. */
-  ordered(scope: PauseScope, forMs: number, isTold?: boolean): void;
-  /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
-  answered(scope: PauseScope, startedMs: number): void;
-  /** Looks for pauses that the quota has stored before a restart. */
-  look(): void;
-  isOn(): boolean;
-  close(): void;
-}
-
-export interface LongWaitsOptions {
+interface LongWaitsOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
   readonly lists: Pick<ListRateLimit, "permitTrial" | "release">;
@@ -33,7 +16,7 @@ export interface LongWaitsOptions {
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }
 
-/** Longest pause that a limit per minute explains, in milliseconds: 60 s, rounded up, and a second (throttle.ts). */
+/** Longest pause that a limit per minute explains, in milliseconds: 60 s, rounded up, and a second. */
 const USUAL_MS = 62_000;
 /** How often the health check is asked meanwhile, in milliseconds. */
 const HEALTH_EVERY_MS = 60_000;
@@ -42,13 +25,20 @@ const HEALTHY_IN_A_ROW = 2;
 interface Wait {
   readonly sinceMs: number;
   readonly untilMs: number;
-  /** So often in a row the health check has to say healthy before a trial. */
+  /** Healthy checks in a row before a trial. */
   readonly healthyInARow: number;
 }
 /** From one trial to the next, in milliseconds; doubled with each. */
 const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
 
-export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions): LongWaits {
+/**
+ * Shortens pauses of more than a minute that the service ordered (503, 429), because the order may be a mistake: 30
+ * days, for example. Meanwhile the health check, which costs no quota, is requested every minute. When it says
+ * "healthy" twice in a row, one request may leave as a trial, never a write. Any response to it ends the pause. If it is
+ * refused, the next trial comes after 5 minutes, then 10, 20 and 40, then every hour. If the service named no time, one
+ * healthy check is enough, because then the pause is our own guess.
+ */
+export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions) {
   const waits = new Map<PauseScope, Wait>();
   const trials = new Map<PauseScope, { readonly count: number; readonly notBeforeMs: number }>();
   const end = new AbortController();
@@ -103,6 +93,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       });
   }
 
+  /** The service ordered a pause; `isTold`: it also said for how long. */
   function ordered(scope: PauseScope, forMs: number, isTold = true): void {
     const tried = trials.get(scope);
     if (tried !== undefined) trials.set(scope, spaced(tried.count));
@@ -115,7 +106,8 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
 
   return {
     ordered,
-    answered(scope, startedMs) {
+    /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
+    answered(scope: PauseScope, startedMs: number): void {
       for (const each of new Set<PauseScope>(["everything", scope])) {
         const wait = waits.get(each);
         // The reply to a request that left before the order proves nothing about it.
@@ -127,7 +119,8 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
         log.info({ scope: each }, "the service answers again before the end of the pause that it ordered");
       }
     },
-    look() {
+    /** Finds pauses that the quota stored before a restart. */
+    look(): void {
       const { heldUntilMs, buckets } = limiter.status();
       const nowMs = clock.now();
       if (heldUntilMs !== null) {

@@ -3,8 +3,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { observed } from "./client.ts";
-import type { QuotaEndpoint } from "./quota/limiter.ts";
-import type { Lane, Source } from "./source.ts";
+import type { Lane, QuotaEndpoint, Source } from "./source.ts";
 
 /** One tag request that has left, or was given up before it could. */
 export interface TracedRequest {

@@ -12,10 +12,10 @@ import { parseJson } from "./json.ts";
 import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
-import type { Limiter, QuotaEndpoint } from "./quota/limiter.ts";
+import type { Limiter } from "./quota/quota.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
 import { parseHealth } from "./schema.ts";
-import type { Lane, SlotOffer } from "./source.ts";
+import type { Lane, QuotaEndpoint, SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
@@ -201,8 +201,8 @@ export function createSend(options: SendOptions): Send {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
       waitMs = maintenance.seen(failure.retryAfterMs);
-      limiter.hold(waitMs, "everything");
-      lists.hold(waitMs);
+      limiter.pause(waitMs, "everything");
+      lists.pause(waitMs);
       longWaits.ordered("everything", waitMs, failure.retryAfterMs !== null);
     } else {
       limit.refused(startedMs, waitMs, failure.saysNow);
@@ -282,7 +282,7 @@ export function createSend(options: SendOptions): Send {
       const limit: Limit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
-        refused: (_startedMs, forMs) => limiter.hold(forMs, "allowance", endpoint),
+        refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
       // Repeat a retried request with the content that was chosen first.
       const turn = <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) =>

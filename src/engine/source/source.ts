@@ -58,6 +58,10 @@ export interface Source {
 export const LANES = ["write", "on-demand", "live", "history", "spare"] as const;
 export type Lane = (typeof LANES)[number];
 
+/** The endpoints that share 20 requests per minute, or have 20 each (interface, Limits). */
+export const QUOTA_ENDPOINTS = ["read", "write", "history"] as const;
+export type QuotaEndpoint = (typeof QUOTA_ENDPOINTS)[number];
+
 /**
  * Decides what to ask for at the moment a slot of the quota is free, so that nothing is decided for a later moment.
  * Called for every free slot that no lane before has taken, until it takes one; it must not wait for anything. What

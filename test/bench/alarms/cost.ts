@@ -43,7 +43,7 @@ export async function costOf(alarms: number): Promise<PollCost> {
     }),
     limiter: {
       run: (_lane, _endpoint, task) => task(momentOf(systemClock)),
-      hold() {},
+      pause() {},
       release() {},
       permitTrial() {},
       observe() {},

@@ -219,6 +219,6 @@ async function decoded(
   if (headers && verdict.remaining !== null) quota.observe("read", { limit: 20, remaining: verdict.remaining }, sentMs);
   if (verdict.ok) return;
   const waitMs = (verdict.retryAfterS + 1) * 1000;
-  quota.hold(waitMs, "allowance", "read");
+  quota.pause(waitMs, "allowance", "read");
   throw new Throttled("refused", waitMs);
 }

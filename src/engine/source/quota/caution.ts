@@ -1,3 +1,16 @@
+const LEAST_MARGIN_MS = 250;
+const GREATEST_MARGIN_MS = 4_000;
+const MARGIN_DECAY = 0.8;
+const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
+const REPEATED_WITHIN_MS = 30 * 60_000;
+const FIRST_LESSON_MS = 3_600_000;
+const LESSON_MS = 24 * 3_600_000;
+/** One slot may be misjudged when a packet is late; two are not. */
+const UNUSED_SLOTS = 2;
+const RATE_CUT = 2 / 3;
+const LEAST_PER_WINDOW = 2;
+const RATE_STEP_EVERY_MS = 10 * 60_000;
+
 /**
  * Slows down after refusals. The service refused a request that our count allowed: it counts in another way than by a
  * window, a packet took longer than assumed, or another client uses the token.
@@ -12,38 +25,7 @@
  * The caution lasts an hour, and a day if a refusal comes again. The margin
  * shrinks by a fifth in three clean hours.
  */
-interface Caution {
-  /** A refusal at `now`, with `used` slots occupied besides the refused one; `known`: there can be no others. */
-  refused(now: number, used: number, known: boolean): void;
-  /** Returns the limits at `now`. */
-  terms(now: number): CautionTerms;
-}
-
-interface CautionTerms {
-  readonly marginMs: number;
-  /** Requests per window, possibly not a whole number. */
-  readonly perWindow: number;
-  readonly throttled: boolean;
-  /** Urgent requests keep the pace as well. */
-  readonly spaced: boolean;
-  /** Refusals go on although everything else was tried: somebody else must be using the token. */
-  readonly stranger: boolean;
-}
-
-const LEAST_MARGIN_MS = 250;
-const GREATEST_MARGIN_MS = 4_000;
-const MARGIN_DECAY = 0.8;
-const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
-const REPEATED_WITHIN_MS = 30 * 60_000;
-const FIRST_LESSON_MS = 3_600_000;
-const LESSON_MS = 24 * 3_600_000;
-/** One slot may be misjudged when a packet is late; two are not. */
-const UNUSED_SLOTS = 2;
-const RATE_CUT = 2 / 3;
-const LEAST_PER_WINDOW = 2;
-const RATE_STEP_EVERY_MS = 10 * 60_000;
-
-export function createCaution(limit: number): Caution {
+export function createCaution(limit: number) {
   let lastRefusal = Number.NEGATIVE_INFINITY;
   let lesson: "none" | "one slot less" | "spacing" = "none";
   let lessonEnds = Number.NEGATIVE_INFINITY;
@@ -72,12 +54,13 @@ export function createCaution(limit: number): Caution {
   };
 
   return {
-    refused(now, used, known) {
+    /** A refusal at `now` while `used` other slots were occupied. `isComplete`: no other requests can exist. */
+    refused(now: number, used: number, isComplete: boolean): void {
       settle(now);
       if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
         perWindow = Math.max(LEAST_PER_WINDOW, Math.min(perWindow, most()) * RATE_CUT);
       } else {
-        const spacing = known && used <= limit - UNUSED_SLOTS;
+        const spacing = isComplete && used <= limit - UNUSED_SLOTS;
         lesson = spacing || lesson === "spacing" ? "spacing" : "one slot less";
         lessonEnds = now + (lessons === 0 ? FIRST_LESSON_MS : LESSON_MS);
         lessons += 1;
@@ -88,13 +71,17 @@ export function createCaution(limit: number): Caution {
       marginSettledAt = now;
       rateSettledAt = now;
     },
-    terms(now) {
+    /** Limits at `now`. */
+    terms(now: number) {
       settle(now);
       return {
         marginMs,
+        /** Requests per window, possibly not a whole number. */
         perWindow: Math.max(1, Math.min(most(), perWindow)),
         throttled: lesson !== "none" || perWindow < limit,
+        /** Urgent requests keep the pace as well. */
         spaced: lesson === "spacing",
+        /** Another client seems to use the token: refusals go on although everything else was tried. */
         stranger: perWindow < limit,
       };
     },
@@ -114,16 +101,6 @@ export interface OtherClientUse {
   readonly sinceMs: number;
 }
 
-interface OtherClientWatch {
-  /** The service has counted so many requests beyond ours (0 or less: none that we know of). */
-  excess(now: number, wallMs: number, requests: number): void;
-  refusals(now: number, wallMs: number): void;
-  /** Slots that somebody else seems to occupy now. */
-  occupied(now: number): number;
-  /** Returns the evidence of the last half hour, or null. */
-  use(now: number): OtherClientUse | null;
-}
-
 /**
  * Counts needed before another client is reported: one odd count may precede a restart, so it must last longer than
  * two windows.
@@ -132,7 +109,7 @@ const SEEN_TIMES = 3;
 const SEEN_FOR_MS = 120_000;
 const REMEMBER_MS = 30 * 60_000;
 
-export function createOtherClientWatch(windowMs: number, tell: (use: OtherClientUse) => void): OtherClientWatch {
+export function createOtherClientWatch(windowMs: number, report: (use: OtherClientUse) => void) {
   let seen: { readonly at: number; readonly requests: number }[] = [];
   let use: (OtherClientUse & { readonly confirmedAt: number }) | null = null;
 
@@ -145,23 +122,26 @@ export function createOtherClientWatch(windowMs: number, tell: (use: OtherClient
       sinceMs: known?.sinceMs ?? wallMs,
       confirmedAt: now,
     };
-    if (known === null) tell({ evidence: use.evidence, perWindow: use.perWindow, sinceMs: use.sinceMs });
+    if (known === null) report({ evidence: use.evidence, perWindow: use.perWindow, sinceMs: use.sinceMs });
   };
   const current = (now: number) => (use !== null && now - use.confirmedAt < REMEMBER_MS ? use : null);
 
   return {
-    excess(now, wallMs, requests) {
+    /** The service has counted so many requests more than ours; 0 or less without another client. */
+    excess(now: number, wallMs: number, requests: number): void {
       seen = seen.filter(({ at }) => now - at < REMEMBER_MS);
       if (requests <= 0) return;
       seen.push({ at: now, requests });
       const first = seen[0]?.at ?? now;
       if (seen.length >= SEEN_TIMES && now - first >= SEEN_FOR_MS) confirm(now, wallMs, "remaining");
     },
-    refusals: (now, wallMs) => confirm(now, wallMs, "refusals"),
-    occupied(now) {
+    refusals: (now: number, wallMs: number) => confirm(now, wallMs, "refusals"),
+    /** Slots that another client seems to occupy at `now`. */
+    occupied(now: number): number {
       return seen.reduce((most, { at, requests }) => (now - at < windowMs ? Math.max(most, requests) : most), 0);
     },
-    use(now) {
+    /** Evidence of the last half hour; null without any. */
+    use(now: number): OtherClientUse | null {
       const known = current(now);
       return known && { evidence: known.evidence, perWindow: known.perWindow, sinceMs: known.sinceMs };
     },

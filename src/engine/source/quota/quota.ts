@@ -3,17 +3,51 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { type Mark, type Moment, momentOf } from "../../../core/runtime/moment.ts";
 import type { QuotaStore } from "../../store/store.ts";
+import { type Lane, QUOTA_ENDPOINTS, type QuotaEndpoint, type QuotaStatus, type SlotOffer } from "../source.ts";
 import type { OtherClientUse } from "./caution.ts";
-import { type Limiter, QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
-import { createRateLimiter, type QuotaRequest, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
-import { createQuotaRecord, type HoldScope, type Slot } from "./record.ts";
+import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
+import { createQuotaRecord, type PauseScope, type Slot } from "./record.ts";
+
+/** Quota of the tag endpoints, as the client uses it. */
+export interface Limiter {
+  /**
+   * Runs the task once a slot is free. The slot is taken and stored before the task starts; the task gets that time,
+   * and its end marks the response. `choose` is called whenever a slot is free for its lane: null takes it, a number
+   * passes it on and calls again after at most so many milliseconds. If it throws, `run` rejects with that error.
+   */
+  run<T>(
+    lane: Lane,
+    endpoint: QuotaEndpoint,
+    task: (since: Moment) => Promise<T>,
+    signal: AbortSignal,
+    choose?: (offer: SlotOffer) => number | null,
+  ): Promise<T>;
+  /** No request leaves before `forMs` have passed: of one allowance after a 429, of every lane after a 503. */
+  pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
+  /** Ends the pause of the allowance of an endpoint, or the pause of every lane. */
+  release(of: QuotaEndpoint | "everything"): void;
+  /**
+   * Lets one request of the allowance of an endpoint leave in spite of its pause, as a trial; never a write, and never in a
+   * pause of every lane. False takes the permission back.
+   */
+  permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
+  /**
+   * Records the `X-RateLimit-*` headers of a reply; null for absent ones. `sentMs`: monotonic time when the request
+   * was sent.
+   */
+  observe(
+    endpoint: QuotaEndpoint,
+    headers: { readonly limit: number | null; readonly remaining: number | null },
+    sentMs: number,
+  ): void;
+  status(): QuotaStatus;
+}
 
 /**
  * The quota of one source: never exceeded, hardly ever idle.
  *
- * p-queue holds what waits, by lane; the spent slots (spent-slots.ts) say when the next request may leave; the record
- * (record.ts) keeps them over restarts; caution (caution.ts) learns from refusals. Measured against
- * seven kinds of limiters by `npm run bench:quota`.
+ * The rate limiter starts waiting requests by lane when the spent slots allow it; the record keeps the slots over
+ * restarts; caution learns from refusals. `npm run bench:quota` measures it against seven kinds of limiters.
  */
 export interface QuotaOptions {
   /** Name of the source; part of the name in the memory and a label of the metrics. */
@@ -47,11 +81,11 @@ export interface QuotaOptions {
 }
 
 export interface Quota extends Limiter {
-  /** Loads the stored slots; `run` does it by itself. Rejects when the store cannot be read. */
+  /** Loads the stored slots; `run` does so by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
   /** Evidence of another client with the same token; null if there is none. */
   foreign(): OtherClientUse | null;
-  /** Another share of the service's limit; what was spent and what the service said count on. */
+  /** Applies another share of the service's limit. Spent slots and stated limits still count. */
   change(share: QuotaShare): void;
 }
 
@@ -61,51 +95,50 @@ const WINDOW_MS = 60_000;
 const DRIFT = 200e-6;
 /** The interface's Limits. */
 const PER_MINUTE = 20;
-/** A service that says "wait 0 seconds" means that it has rounded. */
-const LEAST_HOLD_MS = 1_000;
+/** A service that says "wait 0 seconds" has rounded. */
+const LEAST_PAUSE_MS = 1_000;
+const NEVER = Number.NEGATIVE_INFINITY;
 
 type Groups = readonly (readonly QuotaEndpoint[])[];
 const SHARED: Groups = [QUOTA_ENDPOINTS];
 const SEPARATE: Groups = QUOTA_ENDPOINTS.map((endpoint) => [endpoint]);
 
 export function createQuota(options: QuotaOptions): Quota {
-  const { clock, source } = options;
+  const { clock, source, metrics, log, sharing = "auto", longestWayMs = 3_000 } = options;
   let share = shareOf(options);
-  const sharing = options.sharing ?? "auto";
-  const longestWayMs = options.longestWayMs ?? 3_000;
   const occupiedMs = WINDOW_MS * (1 + DRIFT);
   const mark = options.mark ?? (() => momentOf(clock));
   const record = createQuotaRecord({ store: options.store, source, clock, occupiedMs, longestWayMs, mark });
   const evidence = createSharingEvidence();
-  const allowances = new Map<QuotaEndpoint, RateLimiter>();
+  const limiters = new Map<QuotaEndpoint, RateLimiter>();
   let maySplit = sharing === "auto";
   let started: Promise<void> | undefined;
-  let everythingHeldUntil = Number.NEGATIVE_INFINITY;
-  let carefulUntilMs = Number.NEGATIVE_INFINITY;
+  let allPausedUntilMs = NEVER;
+  let carefulUntilMs = NEVER;
 
-  const allowanceOf = (endpoint: QuotaEndpoint): RateLimiter => {
-    const allowance = allowances.get(endpoint);
-    if (allowance === undefined) throw new Error("The quota has not been started.");
-    return allowance;
-  };
-  const all = () => [...new Set(allowances.values())];
+  function limiterOf(endpoint: QuotaEndpoint): RateLimiter {
+    const limiter = limiters.get(endpoint);
+    if (limiter === undefined) throw new Error("The quota has not been started.");
+    return limiter;
+  }
+  const all = () => [...new Set(limiters.values())];
 
   /** Only writes use the reserve. */
-  const shareFor = (endpoints: Groups[number]): QuotaShare => ({
-    ...share,
-    reserve: endpoints.includes("write") ? share.reserve : 0,
-  });
+  function shareFor(endpoints: readonly QuotaEndpoint[]): QuotaShare {
+    return { ...share, reserve: endpoints.includes("write") ? share.reserve : 0 };
+  }
 
-  /** Puts the endpoints into new allowances, each with the slots that its endpoints have used. */
-  const regroup = (
+  /** Creates one limiter per group of endpoints, with the spent slots and the waiting requests of its endpoints. */
+  function regroup(
     groups: Groups,
     slots: readonly Slot[],
     refusedUntil: (group: Groups[number]) => number,
-    closedUntilMs = everythingHeldUntil,
-  ) => {
+    closedUntilMs: number,
+  ): void {
     const old = all();
+    const throttled = old.reduce((sum, limiter) => sum + limiter.status().throttled, 0);
     for (const group of groups) {
-      const allowance = createRateLimiter({
+      const limiter = createRateLimiter({
         name: groups.length === 1 ? "tags" : group.join("+"),
         clock,
         record,
@@ -115,34 +148,34 @@ export function createQuota(options: QuotaOptions): Quota {
         inherited: slots.filter((slot) => group.includes(slot.endpoint)),
         refusedUntilMs: refusedUntil(group),
         closedUntilMs,
-        throttled: groups.length === 1 ? old.reduce((sum, allowance) => sum + allowance.status().throttled, 0) : 0,
+        throttled: groups.length === 1 ? throttled : 0,
         carefulUntilMs,
-        onSlot({ lane, since }) {
-          options.metrics?.quotaSlots.inc({ source, lane });
-          options.metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - since) / 1000);
+        onSlot({ lane, requestedMs }) {
+          metrics?.quotaSlots.inc({ source, lane });
+          metrics?.quotaWaitSeconds.observe({ source, lane }, (clock.monotonic() - requestedMs) / 1000);
         },
         onForeign: (use) => options.onForeign?.(use),
-        onUnsaved: (error) => options.log?.warn({ source, err: error }, "quota slot not updated"),
+        onUnsaved: (error) => log?.warn({ source, err: error }, "quota slot not updated"),
       });
-      for (const endpoint of group) allowances.set(endpoint, allowance);
+      for (const endpoint of group) limiters.set(endpoint, limiter);
     }
-    for (const allowance of old) allowance.retire();
-  };
+    for (const limiter of old) for (const request of limiter.retire()) limiterOf(request.endpoint).enqueue(request);
+  }
 
-  const load = async () => {
+  async function load(): Promise<void> {
     const { slots, found } = await record.load();
-    const holds = await record.loadHolds();
+    const pauses = await record.loadPauses();
     const now = clock.monotonic();
-    const unknownUntil = now + occupiedMs + longestWayMs;
-    if (!found) carefulUntilMs = unknownUntil;
-    const waits = !found && options.withoutRecord === "wait";
-    everythingHeldUntil = Math.max(everythingHeldUntil, holds.get("everything") ?? Number.NEGATIVE_INFINITY);
-    const least = Math.max(everythingHeldUntil, waits ? unknownUntil : now);
-    const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => holds.get(endpoint) ?? now));
-    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, least);
-    showHold();
-  };
-  const start = async () => {
+    const unknownUntilMs = now + occupiedMs + longestWayMs;
+    if (!found) carefulUntilMs = unknownUntilMs;
+    allPausedUntilMs = Math.max(allPausedUntilMs, pauses.get("everything") ?? NEVER);
+    const closedUntilMs = Math.max(allPausedUntilMs, !found && options.withoutRecord === "wait" ? unknownUntilMs : now);
+    const refusedUntil = (group: Groups[number]) => Math.max(...group.map((endpoint) => pauses.get(endpoint) ?? now));
+    regroup(sharing === "separate" ? SEPARATE : SHARED, slots, refusedUntil, closedUntilMs);
+    reportPause();
+  }
+
+  async function start(): Promise<void> {
     started ??= load();
     try {
       await started;
@@ -150,111 +183,102 @@ export function createQuota(options: QuotaOptions): Quota {
       started = undefined;
       throw error;
     }
-  };
+  }
 
-  /** A shared count after all: one refusal while the other allowances are in use takes the split back for good. */
-  const mergeAgain = () => {
-    const together = all();
-    if (together.length === 1 || sharing !== "auto") return;
-    const refusedUntil = Math.max(...together.map((each) => each.refusedUntil()));
-    const closedUntil = Math.max(...together.map((each) => each.closedUntil()));
-    regroup(
-      SHARED,
-      together.flatMap((allowance) => allowance.slots()),
-      () => refusedUntil,
-      closedUntil,
-    );
-  };
+  /** Returns to one shared count for good: with separate counts the service would not have refused a request. */
+  function mergeAgain(): void {
+    const split = all();
+    if (split.length === 1 || sharing !== "auto") return;
+    const refusedUntilMs = Math.max(...split.map((limiter) => limiter.refusedUntilMs()));
+    const closedUntilMs = Math.max(...split.map((limiter) => limiter.closedUntilMs()));
+    const slots = split.flatMap((limiter) => limiter.slots());
+    regroup(SHARED, slots, () => refusedUntilMs, closedUntilMs);
+  }
 
-  /** A restart must not break the pause: the first request after it would be refused. */
-  const keepHold = (scope: HoldScope, untilMs: number) => {
-    const unsaved = (error: unknown) =>
-      options.log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
-    void record.saveHold(scope, untilMs).catch(unsaved);
-  };
+  /** Stores a pause, so that the first request after a restart is not refused. */
+  function storePause(scope: PauseScope, untilMs: number): void {
+    record.savePause(scope, untilMs).catch((error: unknown) => {
+      log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
+    });
+  }
 
-  const showHold = () => {
-    const until = Math.max(everythingHeldUntil, ...all().map((allowance) => allowance.refusedUntil()));
-    const now = clock.monotonic();
-    options.metrics?.quotaHeld.set({ source }, until > now ? (clock.now() + until - now) / 1000 : 0);
-  };
+  function reportPause(): void {
+    const untilMs = Math.max(allPausedUntilMs, ...all().map((limiter) => limiter.refusedUntilMs()));
+    const leftMs = untilMs - clock.monotonic();
+    metrics?.quotaHeld.set({ source }, leftMs > 0 ? (clock.now() + leftMs) / 1000 : 0);
+  }
 
   return {
     start,
     async run<T>(
-      lane: Parameters<Limiter["run"]>[0],
+      lane: Lane,
       endpoint: QuotaEndpoint,
-      task: (since: Moment) => Promise<T>,
+      task: (slotTaken: Moment) => Promise<T>,
       signal: AbortSignal,
-      choose?: Parameters<Limiter["run"]>[4],
+      choose?: (offer: SlotOffer) => number | null,
     ) {
       await start();
       signal.throwIfAborted();
-      const request: QuotaRequest = {
-        lane,
-        endpoint,
-        task,
-        signal,
-        ...(choose === undefined ? {} : { choose }),
-        since: clock.monotonic(),
-        started: false,
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+      const requestedMs = clock.monotonic();
+      const request = { lane, endpoint, task, signal, choose, requestedMs, resolve, reject, hasPassed: false };
+      const cancel = () => {
+        limiterOf(endpoint).remove(request);
+        reject(signal.reason);
       };
-      for (;;) {
-        const allowance = allowanceOf(endpoint);
-        try {
-          return (await allowance.run(request)) as T;
-        } catch (error) {
-          if (request.started || signal.aborted || !allowance.retired()) throw error;
-        }
+      signal.addEventListener("abort", cancel, { once: true });
+      try {
+        limiterOf(endpoint).enqueue(request);
+        return (await promise) as T;
+      } finally {
+        signal.removeEventListener("abort", cancel);
       }
     },
-    hold(forMs, scope, endpoint) {
-      const until = clock.monotonic() + Math.max(LEAST_HOLD_MS, forMs);
-      if (scope === "everything") everythingHeldUntil = Math.max(everythingHeldUntil, until);
-      const concerned = scope === "everything" || endpoint === undefined ? all() : [allowanceOf(endpoint)];
-      for (const allowance of concerned) allowance.hold(until, scope === "allowance");
-      keepHold(scope === "everything" || endpoint === undefined ? "everything" : endpoint, until);
+    pause(forMs, scope, endpoint) {
+      const untilMs = clock.monotonic() + Math.max(LEAST_PAUSE_MS, forMs);
+      const paused = scope === "everything" || endpoint === undefined ? "everything" : endpoint;
+      if (scope === "everything") allPausedUntilMs = Math.max(allPausedUntilMs, untilMs);
+      for (const limiter of paused === "everything" ? all() : [limiterOf(paused)]) {
+        limiter.pause(untilMs, scope === "allowance");
+      }
+      storePause(paused, untilMs);
       if (scope === "allowance") mergeAgain();
-      showHold();
+      reportPause();
     },
-    release(of) {
-      if (of === "everything") {
-        everythingHeldUntil = Number.NEGATIVE_INFINITY;
-        for (const allowance of all()) allowance.release(false);
-        keepHold("everything", clock.monotonic());
+    release(scope) {
+      if (scope === "everything") {
+        allPausedUntilMs = NEVER;
+        for (const limiter of all()) limiter.release(false);
+        storePause("everything", clock.monotonic());
       } else {
-        const allowance = allowanceOf(of);
-        allowance.release(true);
-        for (const [endpoint, each] of allowances) if (each === allowance) keepHold(endpoint, clock.monotonic());
+        const limiter = limiterOf(scope);
+        limiter.release(true);
+        for (const [endpoint, each] of limiters) if (each === limiter) storePause(endpoint, clock.monotonic());
       }
-      showHold();
+      reportPause();
     },
-    permitTrial: (endpoint, isPermitted) => allowanceOf(endpoint).permitTrial(isPermitted),
+    permitTrial: (endpoint, isPermitted) => limiterOf(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
-      // A limit above the interface's is that of some wider count, of which these requests are a part.
+      // A limit above the interface's belongs to a wider count, of which these requests are a part.
       if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
       const taken = limit - remaining;
-      allowanceOf(endpoint).observe(endpoint, taken, limit);
+      const limiter = limiterOf(endpoint);
+      limiter.observe(endpoint, taken, limit);
       if (!maySplit || all().length > 1) return;
       if (!evidence.separate(endpoint, taken, sentMs, clock.monotonic())) return;
       maySplit = false;
-      const [shared] = all();
-      if (shared !== undefined) regroup(SEPARATE, shared.slots(), () => shared.refusedUntil(), shared.closedUntil());
+      regroup(SEPARATE, limiter.slots(), limiter.refusedUntilMs, limiter.closedUntilMs());
     },
     status() {
-      const now = clock.monotonic();
-      const heldUntilMs = everythingHeldUntil > now ? clock.now() + everythingHeldUntil - now : null;
-      return { buckets: all().map((allowance) => allowance.status()), heldUntilMs };
+      const leftMs = allPausedUntilMs - clock.monotonic();
+      const heldUntilMs = leftMs > 0 ? clock.now() + leftMs : null;
+      return { buckets: all().map((limiter) => limiter.status()), heldUntilMs };
     },
-    foreign: () =>
-      all()
-        .map((allowance) => allowance.foreign())
-        .find((use) => use !== null) ?? null,
+    foreign: () => all().flatMap((limiter) => limiter.status().foreign ?? [])[0] ?? null,
     change(next) {
       share = shareOf(next);
-      for (const allowance of all()) {
-        const endpoints = [...allowances].flatMap(([endpoint, each]) => (each === allowance ? [endpoint] : []));
-        allowance.change(shareFor(endpoints));
+      for (const limiter of all()) {
+        limiter.change(shareFor(QUOTA_ENDPOINTS.filter((endpoint) => limiters.get(endpoint) === limiter)));
       }
     },
   };
@@ -266,7 +290,7 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
 
 /**
  * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. The interface does not
- * say; believing in one shared count cannot be punished, so it takes clear evidence to leave that belief.
+ * say. One shared count can never be exceeded, so only clear evidence splits it.
  *
  * One pair (a read leaves 19, the first history leaves 19 too) is not clear: the minute may have turned between
  * them, or an allowance has refilled. Three requests one after the other are, each sent after the reply to the one before:
@@ -275,31 +299,22 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
  *
  *   read sent, counted 20th; the window turns; history counted 1st, and answered; the read is answered: 20
  */
-interface SharingEvidence {
-  /**
-   * A reply of `endpoint`, whose request left at `sentMs`, says now that the service has counted `taken` requests
-   * (milliseconds on the monotonic clock). True once two findings agree.
-   */
-  separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean;
-}
-
-interface Count {
-  readonly endpoint: QuotaEndpoint;
-  readonly taken: number;
-  readonly sentMs: number;
-  readonly at: number;
-}
-
-const FINDINGS = 2;
-const FAR_APART = 3;
-const WITHIN_MS = 45_000;
-
-export function createSharingEvidence(): SharingEvidence {
+export function createSharingEvidence() {
+  type Count = {
+    readonly endpoint: QuotaEndpoint;
+    readonly taken: number;
+    readonly sentMs: number;
+    readonly at: number;
+  };
   let last: Count | undefined;
   let beforeLast: Count | undefined;
   let findings = 0;
   return {
-    separate(endpoint, taken, sentMs, now) {
+    /**
+     * A reply to a request of `endpoint`, sent at `sentMs`, states at `now` that the service has counted `taken` requests
+     * (monotonic milliseconds). Returns true when two findings agree.
+     */
+    separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
       const [first, middle] = [beforeLast, last];
       beforeLast = last;
       last = { endpoint, taken, sentMs, at: now };
@@ -312,3 +327,7 @@ export function createSharingEvidence(): SharingEvidence {
     },
   };
 }
+
+const FINDINGS = 2;
+const FAR_APART = 3;
+const WITHIN_MS = 45_000;

@@ -1,49 +1,14 @@
-import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
-import type { Moment } from "../../../core/runtime/moment.ts";
-import { firstOf, WOKEN, type WorkSignal } from "../../../core/runtime/waiting.ts";
-import type { Lane, RateLimitStatus } from "../source.ts";
+import { WOKEN } from "../../../core/runtime/waiting.ts";
+import type { Lane, QuotaEndpoint, RateLimitStatus } from "../source.ts";
 import { createCaution, createOtherClientWatch, type OtherClientUse } from "./caution.ts";
-import { createLanes, type LaneOptions, type Waiting } from "./lanes.ts";
-import type { QuotaEndpoint } from "./limiter.ts";
+import { createLanes, type QuotaRequest } from "./lanes.ts";
 import { createSpentSlots, type QuotaRecord, type Slot } from "./record.ts";
 
-/** One request on its way through an allowance. */
-export interface QuotaRequest extends Waiting {
-  readonly endpoint: QuotaEndpoint;
-  readonly task: (since: Moment) => Promise<unknown>;
-  /** Monotonic time at which it was asked for. */
-  readonly since: number;
-  /** True once it has its slot. */
-  started: boolean;
-}
-
-/** One count of the service: a queue by lanes, and the spent slots that say when its next request may leave. */
-export interface RateLimiter {
-  run(request: QuotaRequest): Promise<unknown>;
-  /** Nothing leaves before then (monotonic time). A refusal also teaches caution. */
-  hold(untilMs: number, refused: boolean): void;
-  /** Ends the pause after a refusal, or that of every lane. */
-  release(refused: boolean): void;
-  /** Lets one request that is no write leave in spite of a refusal; false takes the permission back. */
-  permitTrial(isPermitted: boolean): void;
-  /** The service says that it has counted `taken` requests and allows `limit`. */
-  observe(endpoint: QuotaEndpoint, taken: number, limit: number): void;
-  status(): RateLimitStatus;
-  foreign(): OtherClientUse | null;
-  slots(): readonly Slot[];
-  refusedUntil(): number;
-  closedUntil(): number;
-  /** Rejects what waits, so that it can queue in another allowance; what is under way ends here. */
-  retire(): void;
-  retired(): boolean;
-  /** Another share of the service's limit: less counts at once, and of more what was spent is taken off. */
-  change(share: QuotaShare): void;
-}
-
-/** How much of the service's limit is used. */
+/** How much of the service's limit Plenum uses. */
 export interface QuotaShare {
   readonly perMinute: number;
+  /** Slots that only writes may use. */
   readonly reserve: number;
   /** Share of the limit that is used at most, above 0 up to 1. */
   readonly polite: number;
@@ -53,6 +18,7 @@ interface RateLimiterOptions extends QuotaShare {
   readonly name: string;
   readonly clock: Clock;
   readonly record: QuotaRecord;
+  /** Requests under way at once. */
   readonly concurrency: number;
   readonly occupiedMs: number;
   readonly inherited: readonly Slot[];
@@ -60,223 +26,205 @@ interface RateLimiterOptions extends QuotaShare {
   readonly closedUntilMs: number;
   /** Refusals before, for the status. */
   readonly throttled: number;
-  /** Until then (monotonic time) requests may be in the service's window that no record tells of. */
+  /** Until this monotonic time the service may count requests that no record contains. */
   readonly carefulUntilMs: number;
   onSlot(request: QuotaRequest): void;
   onForeign(use: OtherClientUse): void;
-  /** A reply's time could not be stored: the stored bound stays, so a restart waits a little longer. */
+  /** The time of a reply could not be stored. The stored bound stays, so a restart waits a little longer. */
   onUnsaved(error: unknown): void;
 }
 
 const URGENT: ReadonlySet<Lane> = new Set(["write", "on-demand"]);
-/** While the record is missing, this share of the pace. */
+/** Share of the rate that is used while the record is missing. */
 const CAREFUL_SHARE = 0.8;
 
-export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
+export type RateLimiter = ReturnType<typeof createRateLimiter>;
+
+/** One request count of the service: the waiting requests by lane, and the spent slots that say when the next may leave. */
+export function createRateLimiter(options: RateLimiterOptions) {
   const { clock, record, occupiedMs } = options;
   const lanes = createLanes();
-  const queue = new PQueue<InstanceType<typeof lanes.Queue>, LaneOptions>({
-    concurrency: options.concurrency,
-    queueClass: lanes.Queue,
-  });
   const spent = createSpentSlots(occupiedMs, options.inherited);
-  const pace = createRate(clock.monotonic());
-  const foreign = createOtherClientWatch(occupiedMs, (use) => options.onForeign(use));
-  const inFlight = new Set<Slot>();
-  let { perMinute: granted, polite, reserve } = options;
+  const foreign = createOtherClientWatch(occupiedMs, options.onForeign);
   const stated = createStatedLimit();
+  const inFlight = new Set<Slot>();
+  let { perMinute: granted, polite, reserve, refusedUntilMs, closedUntilMs, throttled } = options;
   let limit = granted;
   let caution = createCaution(limit);
-  /** Until when a refusal, and until when the service as a whole, keeps requests back. */
-  let refusedUntil = options.refusedUntilMs;
-  let closedUntil = options.closedUntilMs;
-  const heldUntil = () => Math.max(refusedUntil, closedUntil);
+  /** Spreads paced requests evenly, so that an urgent one never finds the complete window spent. */
+  let nextPacedMs = clock.monotonic();
   let isTrialPermitted = false;
-  let throttled = options.throttled;
-  let entries = 0;
-  let wakeAt = Number.POSITIVE_INFINITY;
+  /** Requests that hold a slot and have not ended. */
+  let running = 0;
+  let wakeAtMs = Number.POSITIVE_INFINITY;
   let wakeUp: AbortController | undefined;
   let isRetired = false;
-  /** Ends the waiting of each request that has no slot yet. */
-  const queued = new Map<QuotaRequest, WorkSignal>();
+  const pausedUntilMs = () => Math.max(refusedUntilMs, closedUntilMs);
 
-  /** Uses the lower of the configured and the stated limit; a changed limit starts with its own caution. */
-  const settleLimit = (now: number) => {
-    const next = Math.min(granted, stated.most(now));
+  /** Uses the lower of the configured and the stated limit. A changed limit starts with a new caution. */
+  function updateLimit(now: number): void {
+    const next = Math.min(granted, stated.limitAt(now));
     if (next === limit) return;
     limit = next;
     caution = createCaution(limit);
-  };
+  }
 
-  /** Returns the current limits: slots in the window, time between paced requests, and the paced lanes. */
-  const terms = (now: number) => {
-    settleLimit(now);
+  /** Returns the slots in the window, the time between paced requests, and whether all lanes are paced. */
+  function termsAt(now: number) {
+    updateLimit(now);
     const { marginMs, perWindow, throttled, spaced } = caution.terms(now);
-    const careful = now < options.carefulUntilMs;
+    const isCareful = now < options.carefulUntilMs;
     const allowed = Math.max(1, perWindow - foreign.occupied(now));
-    const meant = Math.max(1, limit * polite);
-    const paced = Math.max(1, Math.min(allowed, meant) - reserve);
+    const politeLimit = Math.max(1, limit * polite);
+    const paced = Math.max(1, Math.min(allowed, politeLimit) - reserve);
     const lastingPerMinute = (paced * occupiedMs) / (occupiedMs + marginMs);
-    const share = careful ? CAREFUL_SHARE : 1;
+    const share = isCareful ? CAREFUL_SHARE : 1;
     return {
-      // A window has no parts of a slot: the pace keeps to the exact share.
-      slots: Math.min(Math.floor(allowed), Math.ceil(meant)),
+      // A window has only whole slots; the pace keeps the exact share.
+      slots: Math.min(Math.floor(allowed), Math.ceil(politeLimit)),
       periodMs: (occupiedMs + marginMs) / paced / share,
       perMinute: lastingPerMinute * share,
       lastingPerMinute,
-      catchUp: !throttled && !careful,
-      everyLanePaced: spaced || careful,
+      mayCatchUp: !throttled && !isCareful,
+      isEveryLanePaced: spaced || isCareful,
     };
-  };
+  }
 
-  /** When a request of this lane may leave. One that is overdue may use the reserve. */
-  const readyAt = (lane: Lane, now: number, { slots, everyLanePaced } = terms(now), overdue = false) => {
-    const reserved = lane === "write" || overdue ? 0 : reserve;
-    const free = spent.freeAt(now, Math.max(1, slots - reserved));
-    const paced = everyLanePaced || !URGENT.has(lane) ? pace.readyAt() : now;
+  /** When a request of this lane may leave. An overdue lane may use the reserve. */
+  function readyAt(lane: Lane, now: number, { slots, isEveryLanePaced } = termsAt(now), isOverdue = false): number {
+    const reserved = lane === "write" || isOverdue ? 0 : reserve;
+    const freeMs = spent.freeAt(now, Math.max(1, slots - reserved));
+    const pacedMs = isEveryLanePaced || !URGENT.has(lane) ? nextPacedMs : now;
     const isTrial = isTrialPermitted && lane !== "write";
-    return Math.max(now, isTrial ? closedUntil : heldUntil(), free, paced);
-  };
+    return Math.max(now, isTrial ? closedUntilMs : pausedUntilMs(), freeMs, pacedMs);
+  }
 
-  /** Lets out what may leave now and sleeps until the next may. */
-  const release = () => {
-    while (!isRetired && queue.pending < options.concurrency) {
+  /** Starts all requests that may leave now, and sleeps until the next may. */
+  function startReady(): void {
+    while (!isRetired && running < options.concurrency) {
       const now = clock.monotonic();
-      const allowed = terms(now);
-      const { isOut, lookAtMs } = lanes.letOut(now, (lane, overdue) => readyAt(lane, now, allowed, overdue));
-      if (!isOut) {
-        void wake(lookAtMs);
+      const terms = termsAt(now);
+      const { request, lookAtMs } = lanes.take(now, (lane, isOverdue) => readyAt(lane, now, terms, isOverdue));
+      if (request === null) {
+        void wakeAt(lookAtMs);
         return;
       }
-      // p-queue looks at its queue when something is added, ends, or when it is started.
-      queue.pause();
-      queue.start();
+      running += 1;
+      request.resolve(send(takeSlot(request), request));
     }
-  };
+  }
 
-  const wake = async (at: number) => {
-    if (at >= wakeAt || !Number.isFinite(at)) return;
+  async function wakeAt(ms: number): Promise<void> {
+    if (ms >= wakeAtMs || !Number.isFinite(ms)) return;
     wakeUp?.abort(WOKEN);
     const controller = new AbortController();
     wakeUp = controller;
-    wakeAt = at;
+    wakeAtMs = ms;
     try {
-      await clock.sleep(at - clock.monotonic(), controller.signal);
+      await clock.sleep(ms - clock.monotonic(), controller.signal);
     } catch {
-      // An earlier moment has taken its place.
+      // An earlier time replaced this one.
       return;
     }
-    wakeAt = Number.POSITIVE_INFINITY;
-    release();
-  };
+    wakeAtMs = Number.POSITIVE_INFINITY;
+    startReady();
+  }
 
-  const lookNow = () => {
+  function lookAgain(): void {
     wakeUp?.abort(WOKEN);
-    wakeAt = Number.POSITIVE_INFINITY;
-    release();
-  };
+    wakeAtMs = Number.POSITIVE_INFINITY;
+    startReady();
+  }
 
-  const takeSlot = (request: QuotaRequest): Slot => {
+  function takeSlot(request: QuotaRequest): Slot {
+    const { lane, endpoint } = request;
     const now = clock.monotonic();
-    request.started = true;
-    if (request.lane !== "write") isTrialPermitted = false;
-    queued.delete(request);
-    lanes.served(request.lane);
-    const { periodMs, catchUp, everyLanePaced } = terms(now);
-    if (everyLanePaced || !URGENT.has(request.lane)) pace.left(now, periodMs, catchUp);
-    const slot: Slot = {
-      id: record.idFor(request.endpoint),
-      endpoint: request.endpoint,
-      sentAt: now,
-      countedBy: Number.POSITIVE_INFINITY,
-    };
+    if (lane !== "write") isTrialPermitted = false;
+    lanes.noteTaken(lane);
+    const { periodMs, mayCatchUp, isEveryLanePaced } = termsAt(now);
+    if (isEveryLanePaced || !URGENT.has(lane)) {
+      // With catch-up, the next request makes good up to one missed period.
+      nextPacedMs = mayCatchUp ? Math.max(nextPacedMs + periodMs, now) : now + periodMs;
+    }
+    const slot = { id: record.idFor(endpoint), endpoint, sentAt: now, countedBy: Number.POSITIVE_INFINITY };
     spent.add(slot);
     options.onSlot(request);
     return slot;
-  };
+  }
 
-  const send = async (slot: Slot, request: QuotaRequest): Promise<unknown> => {
-    let since: Moment;
+  async function send(slot: Slot, request: QuotaRequest): Promise<unknown> {
+    let isSent = false;
+    let isAnswered = false;
     try {
-      since = await record.beforeSend(slot);
+      const slotTaken = await record.beforeSend(slot);
       request.signal.throwIfAborted();
-    } catch (error) {
-      spent.drop(slot);
-      release();
-      throw error;
-    }
-    inFlight.add(slot);
-    release();
-    let answered = false;
-    try {
-      const result = await request.task(since);
-      answered = true;
+      isSent = true;
+      inFlight.add(slot);
+      startReady();
+      const result = await request.task(slotTaken);
+      isAnswered = true;
       return result;
     } catch (error) {
-      answered = isReply(error);
+      isAnswered = isSent && isReply(error);
       throw error;
     } finally {
+      running -= 1;
       inFlight.delete(slot);
-      if (answered) {
+      if (!isSent) spent.drop(slot);
+      if (isAnswered) {
         slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
-        stated.answered();
+        stated.noteReply();
       }
-      release();
-      // It is durable with what the reply is turned into, which must not wait for it.
-      void record.afterReply(slot).catch((error) => options.onUnsaved(error));
+      startReady();
+      // The transaction that stores the reply also stores this, and must not wait for it.
+      if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
     }
-  };
+  }
 
   return {
-    async run(request) {
-      entries += 1;
-      const cut = firstOf(request.signal);
-      queued.set(request, cut);
-      const { waiting, fault } = guarded(request);
-      const leave = () => fault() ?? send(takeSlot(request), request);
-      const done = queue.add(leave, { id: `request ${entries}`, request: waiting, signal: cut.signal });
-      release();
-      try {
-        return await done;
-      } finally {
-        cut.end();
-        queued.delete(request);
-        // A request that ends gives back a place in the concurrency; the queue has noticed it by then.
-        queueMicrotask(release);
-      }
+    enqueue(request: QuotaRequest): void {
+      lanes.add(request);
+      startReady();
     },
-    hold(untilMs, refused) {
+    remove: lanes.remove,
+    /** No request leaves before a monotonic time. A refusal also teaches caution. */
+    pause(untilMs: number, isRefusal: boolean): void {
       const now = clock.monotonic();
-      // Requests that were under way together are refused together: that is one lesson.
-      if (refused && now >= heldUntil()) {
-        const known = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
-        caution.refused(now, spent.used(now) - 1, known);
+      if (!isRefusal) {
+        closedUntilMs = Math.max(closedUntilMs, untilMs);
+        return;
+      }
+      // Requests that were under way together are refused together: only the first refusal counts.
+      if (now >= pausedUntilMs()) {
+        const isComplete = now >= options.carefulUntilMs && foreign.occupied(now) === 0;
+        caution.refused(now, spent.used(now) - 1, isComplete);
         if (caution.terms(now).stranger) foreign.refusals(now, clock.now());
       }
-      if (refused) throttled += 1;
-      if (refused) refusedUntil = Math.max(refusedUntil, untilMs);
-      else closedUntil = Math.max(closedUntil, untilMs);
+      throttled += 1;
+      refusedUntilMs = Math.max(refusedUntilMs, untilMs);
     },
-    release(refused) {
-      if (refused) refusedUntil = Number.NEGATIVE_INFINITY;
-      else closedUntil = Number.NEGATIVE_INFINITY;
-      lookNow();
+    /** Ends the pause after a refusal, or the pause of every lane. */
+    release(isRefusal: boolean): void {
+      if (isRefusal) refusedUntilMs = Number.NEGATIVE_INFINITY;
+      else closedUntilMs = Number.NEGATIVE_INFINITY;
+      lookAgain();
     },
-    permitTrial(isPermitted) {
+    permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
-      if (isPermitted) lookNow();
+      if (isPermitted) lookAgain();
     },
-    observe(endpoint, taken, says) {
+    /** The service states that it has counted `taken` requests and allows `statedLimit`. */
+    observe(endpoint: QuotaEndpoint, taken: number, statedLimit: number): void {
       const now = clock.monotonic();
-      stated.says(says, now);
-      settleLimit(now);
-      let since = now;
-      for (const slot of inFlight) if (slot.endpoint === endpoint) since = Math.min(since, slot.sentAt);
-      foreign.excess(now, clock.now(), spent.unexplained(taken, since));
+      stated.noteLimit(statedLimit, now);
+      updateLimit(now);
+      let sinceMs = now;
+      for (const slot of inFlight) if (slot.endpoint === endpoint) sinceMs = Math.min(sinceMs, slot.sentAt);
+      foreign.excess(now, clock.now(), spent.unexplained(taken, sinceMs));
     },
-    status() {
+    status(): RateLimitStatus {
       const now = clock.monotonic();
-      const { perMinute: pacedPerMinute, lastingPerMinute } = terms(now);
+      const { perMinute: pacedPerMinute, lastingPerMinute } = termsAt(now);
       return {
         name: options.name,
         perMinute: limit,
@@ -284,118 +232,65 @@ export function createRateLimiter(options: RateLimiterOptions): RateLimiter {
         lastingPerMinute,
         used: spent.used(now),
         waiting: lanes.counts(),
-        heldUntilMs: heldUntil() > now ? clock.now() + heldUntil() - now : null,
+        heldUntilMs: pausedUntilMs() > now ? clock.now() + pausedUntilMs() - now : null,
         nextSlotInMs: readyAt("live", now) - now,
         throttled,
         foreign: foreign.use(now),
       };
     },
-    foreign: () => foreign.use(clock.monotonic()),
-    slots: () => spent.slots(),
-    refusedUntil: () => refusedUntil,
-    closedUntil: () => closedUntil,
-    retire() {
+    slots: spent.slots,
+    refusedUntilMs: () => refusedUntilMs,
+    closedUntilMs: () => closedUntilMs,
+    /** Ends this limiter and returns its waiting requests. Requests under way end here. */
+    retire(): readonly QuotaRequest[] {
       isRetired = true;
       wakeUp?.abort(WOKEN);
-      for (const cut of queued.values()) cut.abort(new Error("The quota is counted anew."));
+      return lanes.all();
     },
-    retired: () => isRetired,
-    change(share) {
+    change(share: QuotaShare): void {
       ({ perMinute: granted, polite, reserve } = share);
-      settleLimit(clock.monotonic());
-      lookNow();
+      updateLimit(clock.monotonic());
+      lookAgain();
     },
   };
 }
 
-/** Lets a request whose choice throws leave the queue without a slot, so that it blocks no other; it then rejects. */
-function guarded({ lane, signal, choose }: QuotaRequest): {
-  readonly waiting: Waiting;
-  readonly fault: () => Promise<never> | null;
-} {
-  if (choose === undefined) return { waiting: { lane, signal }, fault: () => null };
-  let failed: { readonly error: unknown } | undefined;
-  return {
-    waiting: {
-      lane,
-      signal,
-      choose(offer) {
-        try {
-          return choose(offer);
-        } catch (error) {
-          failed = { error };
-          return null;
-        }
-      },
-    },
-    fault: () => (failed === undefined ? null : Promise.reject(failed.error)),
-  };
-}
-
-/** True when the task ended because a reply had come, so that the service has certainly counted the request by now. */
+/** True if a reply came, so the service has counted the request. */
 function isReply(error: unknown): boolean {
   const kind = error instanceof Error && "kind" in error ? error.kind : undefined;
   return kind === "throttled" || kind === "config" || kind === "rejected" || kind === "no-log" || kind === "malformed";
 }
 
 /**
- * Spreads requests evenly over the window, so that an urgent one never finds the whole window just spent: the
- * next slot comes free within one period instead of within one window.
+ * The limit that the service states with its replies (`X-RateLimit-Limit`). A lower limit than ours counts at once. It
+ * ends when neither ten replies nor ten minutes have repeated it: a 2 that a proxy stated once would otherwise cost nine
+ * tenths of the quota until the next start.
  */
-export interface Rate {
-  /** When the next paced request may leave. */
-  readyAt(): number;
-  /** One left at `now`. With catch-up, up to one period that was missed is made good by the next request. */
-  left(now: number, periodMs: number, catchUp: boolean): void;
-}
+function createStatedLimit() {
+  let stated = Number.POSITIVE_INFINITY;
+  let statedMs = Number.NEGATIVE_INFINITY;
+  let repliesSince = 0;
 
-function createRate(now: number): Rate {
-  let next = now;
+  /** The limit at `now`; infinite without one. */
+  function limitAt(now: number): number {
+    const isOld = now - statedMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES;
+    if (isOld) stated = Number.POSITIVE_INFINITY;
+    return stated;
+  }
+
   return {
-    readyAt: () => next,
-    left(now, periodMs, catchUp) {
-      next = catchUp ? Math.max(next + periodMs, now) : now + periodMs;
+    limitAt,
+    noteLimit(perMinute: number, now: number): void {
+      if (perMinute > limitAt(now)) return;
+      stated = perMinute;
+      statedMs = now;
+      repliesSince = 0;
+    },
+    noteReply(): void {
+      repliesSince += 1;
     },
   };
-}
-
-/**
- * The limit that the service states with its replies (`X-RateLimit-Limit`), for as long as it does. A lower one than ours
- * counts at once. It is given up when ten replies and ten minutes have not repeated it: a 2 that a proxy, or one server of
- * several, stated once would else cost nine tenths of the quota until the next start.
- */
-interface StatedLimit {
-  /** A reply states this limit, requests per minute, at `now` (monotonic milliseconds). */
-  says(perMinute: number, now: number): void;
-  /** A reply has come, whatever it states. */
-  answered(): void;
-  /** The limit that counts at `now`; infinite while none does. */
-  most(now: number): number;
 }
 
 const REPEATED_WITHIN_MS = 600_000;
 const REPEATED_WITHIN_REPLIES = 10;
-
-function createStatedLimit(): StatedLimit {
-  let stated = Number.POSITIVE_INFINITY;
-  let atMs = Number.NEGATIVE_INFINITY;
-  let repliesSince = 0;
-
-  const most = (now: number) => {
-    if (now - atMs >= REPEATED_WITHIN_MS && repliesSince >= REPEATED_WITHIN_REPLIES) stated = Number.POSITIVE_INFINITY;
-    return stated;
-  };
-
-  return {
-    says(perMinute, now) {
-      if (perMinute > most(now)) return;
-      stated = perMinute;
-      atMs = now;
-      repliesSince = 0;
-    },
-    answered() {
-      repliesSince += 1;
-    },
-    most,
-  };
-}

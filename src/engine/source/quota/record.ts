@@ -2,38 +2,9 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Mark, Moment } from "../../../core/runtime/moment.ts";
 import { insertSorted } from "../../../core/runtime/sorted-insert.ts";
 import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
-import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./limiter.ts";
+import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 
-/**
- * Keeps the spent slots over restarts. A slot is durable before its request leaves, with the latest moment at which
- * the service can count it, so that a kill at any moment leaves a record that says at least as much as the service
- * knows. Stored stamps are wall time, the only time that survives a process; where the wall clock has jumped they
- * are put right before anybody reads them.
- */
-export interface QuotaRecord {
-  /** Slots of the time before this process, and whether there was any record at all. */
-  load(): Promise<{ readonly slots: readonly Slot[]; readonly found: boolean }>;
-  /** The id of the next slot; where one was recorded ahead, of that one. */
-  idFor(endpoint: QuotaEndpoint): number;
-  /**
-   * Durable once it returns; sets the slot's times as if the request left at that moment. Answers since when the record
-   * says so: a request that leaves much later than that may be counted after the record's bound.
-   */
-  beforeSend(slot: Slot): Promise<Moment>;
-  /**
-   * Notes what the reply taught about the slot's time, with the transaction that follows anyway: until then its row says
-   * more than the service knows. Where requests follow each other, the next slot is recorded ahead in the same
-   * transaction, as if its request had left within 10 s; so that what is asked every 3 s takes one transaction and not
-   * two. A kill before it was used has the next start wait for it in vain, for a minute and one slot of the 20.
-   * Resolves once it is durable, up to seconds later.
-   */
-  afterReply(slot: Slot): Promise<void>;
-  /** Pauses of the time before this process that are not over: of each endpoint and of `everything`, monotonic time. */
-  loadHolds(): Promise<ReadonlyMap<HoldScope, number>>;
-  saveHold(scope: HoldScope, untilMs: number): Promise<void>;
-}
-
-export type HoldScope = QuotaEndpoint | "everything";
+export type PauseScope = QuotaEndpoint | "everything";
 
 interface QuotaRecordOptions {
   readonly store: QuotaStore;
@@ -56,7 +27,14 @@ const FORGET_EVERY_REPLIES = 500;
 /** A slot that was recorded ahead may be used for so long, in milliseconds. */
 const AHEAD_MS = 10_000;
 
-export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
+export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
+
+/**
+ * Stores the spent slots for the next process. A slot is durable before its request leaves, with the latest time at which
+ * the service can count it. So after a kill at any moment the record contains at least what the service counts. Stored
+ * times are wall times; where the wall clock was set, they are corrected first.
+ */
+export function createQuotaRecord(options: QuotaRecordOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
   const keyOf = (endpoint: QuotaEndpoint) => `${source}/${endpoint}`;
   let live: Slot[] = [];
@@ -135,8 +113,9 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
   }
 
   return {
-    async loadHolds() {
-      const holds = new Map<HoldScope, number>();
+    /** Stored pauses that are not over, as monotonic times. */
+    async loadPauses() {
+      const holds = new Map<PauseScope, number>();
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
         const hold = await store.loadHold(`${source}/${scope}`);
         if (hold === undefined) continue;
@@ -146,11 +125,12 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       }
       return holds;
     },
-    async saveHold(scope, untilMs) {
+    async savePause(scope: PauseScope, untilMs: number): Promise<void> {
       const saidAtMs = Math.floor(clock.now());
       const leftMs = untilMs - clock.monotonic();
       await store.saveHold(`${source}/${scope}`, { saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
     },
+    /** Spent slots of earlier processes, and whether there is a record at all. */
     async load() {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;
@@ -174,14 +154,19 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
       else if (byMs === null) await markClock();
       return { slots: [...live], found };
     },
-    idFor(endpoint) {
+    /** Id of the next slot; of the one recorded ahead if there is one. */
+    idFor(endpoint: QuotaEndpoint): number {
       const id = ahead.get(endpoint);
       ahead.delete(endpoint);
       if (id !== undefined && usableUntilMs.has(id)) return id;
       lastId += 1;
       return lastId;
     },
-    async beforeSend(slot) {
+    /**
+     * Makes a slot durable and sets its times as if the request left now. Returns the time of the record: a request that
+     * leaves much later may be counted after the recorded bound.
+     */
+    async beforeSend(slot: Slot): Promise<Moment> {
       await followWallClock();
       live = live.filter((each) => each.countedBy + occupiedMs > clock.monotonic());
       live.push(slot);
@@ -207,7 +192,12 @@ export function createQuotaRecord(options: QuotaRecordOptions): QuotaRecord {
         if (slot.countedBy <= bound) return since;
       }
     },
-    async afterReply(slot) {
+    /**
+     * Stores the time of the reply in the next transaction, up to seconds later. Where requests follow each other, the
+     * same transaction records the next slot ahead: a request every 3 s takes one transaction instead of two. After a
+     * kill the next start then waits for one unused slot of the 20, for a minute.
+     */
+    async afterReply(slot: Slot): Promise<void> {
       await followWallClock();
       const noted = store.saveDeferred(keyOf(slot.endpoint), stored(slot));
       if (isFollowed(slot) && !ahead.has(slot.endpoint)) await recordAhead(slot.endpoint);
@@ -239,45 +229,34 @@ export interface Slot {
   countedBy: number;
 }
 
-interface SpentSlots {
-  add(slot: Slot): void;
-  /** Takes back a slot whose request never left. */
-  drop(slot: Slot): void;
-  used(now: number): number;
-  /** When fewer than `allowed` slots are occupied: `now` if that is so already, infinite if it is not known. */
-  freeAt(now: number, allowed: number): number;
-  /**
-   * By how much a count that the service has made since then exceeds what our own requests can explain, by any of
-   * the usual ways of counting. The two-window counter is the widest: the last window counts for the share of it
-   * that lies within the last minute, so that requests older than a minute may still weigh something.
-   */
-  unexplained(count: number, since: number): number;
-  /** Returns all slots, to hand them to another limiter. */
-  slots(): readonly Slot[];
-}
-
 /** Freed slots are remembered for another window, to judge what the service says it has counted. */
 const REMEMBER_MS = 60_000;
 
-export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []): SpentSlots {
+export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []) {
   let slots = [...inherited];
   /** Room for the ends in their order: it is asked for them some ten times for each request. */
   let ends = new Float64Array(64);
   return {
-    add(slot) {
+    add(slot: Slot): void {
       const oldest = slot.sentAt - REMEMBER_MS - occupiedMs;
       slots = slots.filter((each) => each.countedBy > oldest);
       slots.push(slot);
     },
-    drop(slot) {
+    /** Removes a slot whose request never left. */
+    drop(slot: Slot): void {
       slots = slots.filter((each) => each !== slot);
     },
-    used: (now) => count(slots, now - occupiedMs),
-    unexplained(counted, since) {
+    used: (now: number) => count(slots, now - occupiedMs),
+    /**
+     * By how much a count of the service, made after `since`, exceeds our own requests, by any usual way of counting. The
+     * widest is the two-window counter: of the last window it counts the share that lies within the last minute.
+     */
+    unexplained(counted: number, since: number): number {
       if (counted <= count(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING));
     },
-    freeAt(now, allowed) {
+    /** When fewer than `allowed` slots are occupied: `now`, a later time, or infinity if that is unknown. */
+    freeAt(now: number, allowed: number): number {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
       if (ends.length < slots.length) ends = new Float64Array(2 * slots.length);
       let occupied = 0;
@@ -290,7 +269,7 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       // 21 ends and 20 allowed: with the second the 20 youngest are left, with it gone one is free.
       return ends[occupied - allowed] ?? now;
     },
-    slots: () => slots,
+    slots: (): readonly Slot[] => slots,
   };
 }
 
