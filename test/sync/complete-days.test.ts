@@ -58,13 +58,23 @@ function stage(startMs: number, zone: string) {
       value: (at: number) => number | null | undefined,
     ) {
       const points = service.truth.get(`${id} ${resolution}`) ?? [];
-      for (let at = bucketStart(fromMs, resolution, zone); at < toMs; at = bucketEnd(at, resolution, zone)) {
+      for (
+        let at = bucketStart(fromMs, { resolution, timeZone: zone });
+        at < toMs;
+        at = bucketEnd(at, { resolution, timeZone: zone })
+      ) {
         const known = value(at);
-        if (known !== undefined) points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, resolution, zone) });
+        if (known !== undefined)
+          points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, { resolution, timeZone: zone }) });
       }
       service.truth.set(`${id} ${resolution}`, points);
       const months = service.truth.get(`${id} 1mo`) ?? [];
-      if (months.length === 0) months.push({ atMs: bucketStart(fromMs, "1mo", zone), value: 1, knownFromMs: fromMs });
+      if (months.length === 0)
+        months.push({
+          atMs: bucketStart(fromMs, { resolution: "1mo", timeZone: zone }),
+          value: 1,
+          knownFromMs: fromMs,
+        });
       service.truth.set(`${id} 1mo`, months);
     },
     /** A worker that runs for half a minute, and rests for a while, again and again; another one each time where it is killed. */

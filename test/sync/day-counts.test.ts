@@ -104,15 +104,17 @@ describe("buckets of a UTC day", () => {
           ? [dayOfDate("2026-03-20"), dayOfDate("2026-04-10")]
           : [dayOfDate("2026-01-01"), dayOfDate("2027-01-01")];
       const starts = new Map<number, number>();
-      const finder = bucketFinder(resolution, zone);
-      let at = bucketStart(from * DAY_MS, resolution, zone);
-      for (; at < until * DAY_MS; at = bucketEnd(at, resolution, zone)) {
+      const finder = bucketFinder({ resolution, timeZone: zone });
+      let at = bucketStart(from * DAY_MS, { resolution, timeZone: zone });
+      for (; at < until * DAY_MS; at = bucketEnd(at, { resolution, timeZone: zone })) {
         starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
-        const lastMs = bucketEnd(at, resolution, zone) - 1;
+        const lastMs = bucketEnd(at, { resolution, timeZone: zone }) - 1;
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(bucketsIn(day, resolution, zone), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
+        expect(bucketsIn(day, { resolution, timeZone: zone }), `${zone} ${resolution} ${dateOf(day)}`).toBe(
+          starts.get(day) ?? 0,
+        );
     }
   });
 });
@@ -121,10 +123,10 @@ test("the bucket of a time is found in any order of times", () => {
   const zone = "Europe/Stockholm";
   const noon = Date.parse("2026-11-02T12:00:00Z");
   for (const resolution of ["1h", "1d"] as const) {
-    const finder = bucketFinder(resolution, zone);
+    const finder = bucketFinder({ resolution, timeZone: zone });
     for (const hours of [0, 11, -12, 11.9, 0.5, -11.5, 40, 3, 11.99, -3]) {
       const at = noon + hours * 3_600_000;
-      expect(finder(at), `${resolution} ${hours}`).toBe(bucketStart(at, resolution, zone));
+      expect(finder(at), `${resolution} ${hours}`).toBe(bucketStart(at, { resolution, timeZone: zone }));
     }
   }
 });

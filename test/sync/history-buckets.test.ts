@@ -25,7 +25,7 @@ const ZONES = [
 const HOUR_MS = 3_600_000;
 const DAYS_AROUND = { "5m": 0.1, "1h": 0.5, "1d": 3, "1w": 15, "1mo": 40 } as const;
 const at = (time: string) => Date.parse(time);
-const day = (time: string, zone: string) => rangeTime(bucketStart(at(time), "1d", zone));
+const day = (time: string, zone: string) => rangeTime(bucketStart(at(time), { resolution: "1d", timeZone: zone }));
 
 /** Every moment between two years at which a zone changes its clocks. */
 function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
@@ -58,38 +58,48 @@ describe("calendar days", () => {
 describe("days by the rules of the zone", () => {
   test("supports days of 23 and 25 hours in Stockholm", () => {
     expect(day("2027-03-28T12:00:00Z", "Europe/Stockholm")).toBe("2027-03-27T23:00:00Z");
-    expect(rangeTime(bucketEnd(at("2027-03-27T23:00:00Z"), "1d", "Europe/Stockholm"))).toBe("2027-03-28T22:00:00Z");
-    expect(rangeTime(bucketEnd(at("2027-10-30T22:00:00Z"), "1d", "Europe/Stockholm"))).toBe("2027-10-31T23:00:00Z");
+    expect(rangeTime(bucketEnd(at("2027-03-27T23:00:00Z"), { resolution: "1d", timeZone: "Europe/Stockholm" }))).toBe(
+      "2027-03-28T22:00:00Z",
+    );
+    expect(rangeTime(bucketEnd(at("2027-10-30T22:00:00Z"), { resolution: "1d", timeZone: "Europe/Stockholm" }))).toBe(
+      "2027-10-31T23:00:00Z",
+    );
   });
 
   test("Apia skipped 30 December 2011: the 29th ends where the 31st begins", () => {
     expect(day("2011-12-30T09:59:00Z", "Pacific/Apia")).toBe("2011-12-29T10:00:00Z");
-    expect(rangeTime(bucketEnd(at("2011-12-29T10:00:00Z"), "1d", "Pacific/Apia"))).toBe("2011-12-30T10:00:00Z");
+    expect(rangeTime(bucketEnd(at("2011-12-29T10:00:00Z"), { resolution: "1d", timeZone: "Pacific/Apia" }))).toBe(
+      "2011-12-30T10:00:00Z",
+    );
     expect(day("2011-12-30T10:00:00Z", "Pacific/Apia")).toBe("2011-12-30T10:00:00Z");
   });
 
   test("a day without midnight begins after it", () => {
     // Brazil moved the clocks from 00:00 to 01:00 on 4 November 2018.
     expect(day("2018-11-04T12:00:00Z", "America/Sao_Paulo")).toBe("2018-11-04T03:00:00Z");
-    expect(rangeTime(bucketEnd(at("2018-11-03T03:00:00Z"), "1d", "America/Sao_Paulo"))).toBe("2018-11-04T03:00:00Z");
+    expect(rangeTime(bucketEnd(at("2018-11-03T03:00:00Z"), { resolution: "1d", timeZone: "America/Sao_Paulo" }))).toBe(
+      "2018-11-04T03:00:00Z",
+    );
   });
 
   test("returns the same result after the cache has dropped it", () => {
     const zone = "America/Sao_Paulo";
     const days = Array.from({ length: 500 }, (_, n) => at("2018-01-01T12:00:00Z") + n * 24 * 3_600_000);
-    const asked = days.map((ms) => bucketStart(ms, "1h", zone));
+    const asked = days.map((ms) => bucketStart(ms, { resolution: "1h", timeZone: zone }));
     const before = day("2018-11-04T12:00:00Z", zone);
-    for (let hour = 0; hour < 11_000; hour++) bucketStart(hour * 3_600_000, "1h", zone);
+    for (let hour = 0; hour < 11_000; hour++) bucketStart(hour * 3_600_000, { resolution: "1h", timeZone: zone });
     expect(day("2018-11-04T12:00:00Z", zone)).toBe(before);
-    expect(days.map((ms) => bucketStart(ms, "1h", zone))).toEqual(asked);
+    expect(days.map((ms) => bucketStart(ms, { resolution: "1h", timeZone: zone }))).toEqual(asked);
   });
 
   test("cuts the hour in which Lord Howe moves its clocks by 30 minutes", () => {
     // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
-    expect(rangeTime(bucketStart(at("2027-04-03T15:10:00Z"), "1h", "Australia/Lord_Howe"))).toBe(
-      "2027-04-03T15:00:00Z",
-    );
-    expect(rangeTime(bucketEnd(at("2027-04-03T15:00:00Z"), "1h", "Australia/Lord_Howe"))).toBe("2027-04-03T15:30:00Z");
+    expect(
+      rangeTime(bucketStart(at("2027-04-03T15:10:00Z"), { resolution: "1h", timeZone: "Australia/Lord_Howe" })),
+    ).toBe("2027-04-03T15:00:00Z");
+    expect(
+      rangeTime(bucketEnd(at("2027-04-03T15:00:00Z"), { resolution: "1h", timeZone: "Australia/Lord_Howe" })),
+    ).toBe("2027-04-03T15:30:00Z");
   });
 
   test("shifts the end of a bucket whose start differs from the zone's", () => {
@@ -101,13 +111,19 @@ describe("days by the rules of the zone", () => {
       ["2026-11-01T00:00:00Z", "1w", "Europe/Stockholm", "2026-11-08T00:00:00Z"],
       ["2026-11-01T00:00:00Z", "1mo", "Asia/Kathmandu", "2026-12-01T00:00:00Z"],
     ] as const)
-      expect(rangeTime(bucketEnd(at(begin), resolution, zone)), `${begin} ${resolution}`).toBe(end);
+      expect(rangeTime(bucketEnd(at(begin), { resolution, timeZone: zone })), `${begin} ${resolution}`).toBe(end);
   });
 
   test("weeks begin on Monday, months on the first, in local time", () => {
-    expect(rangeTime(bucketStart(at("2026-11-01T12:00:00Z"), "1w", "Europe/Stockholm"))).toBe("2026-10-25T23:00:00Z");
-    expect(rangeTime(bucketStart(at("2026-11-15T12:00:00Z"), "1mo", "Europe/Stockholm"))).toBe("2026-10-31T23:00:00Z");
-    expect(rangeTime(bucketEnd(at("2026-10-31T23:00:00Z"), "1mo", "Europe/Stockholm"))).toBe("2026-11-30T23:00:00Z");
+    expect(rangeTime(bucketStart(at("2026-11-01T12:00:00Z"), { resolution: "1w", timeZone: "Europe/Stockholm" }))).toBe(
+      "2026-10-25T23:00:00Z",
+    );
+    expect(
+      rangeTime(bucketStart(at("2026-11-15T12:00:00Z"), { resolution: "1mo", timeZone: "Europe/Stockholm" })),
+    ).toBe("2026-10-31T23:00:00Z");
+    expect(rangeTime(bucketEnd(at("2026-10-31T23:00:00Z"), { resolution: "1mo", timeZone: "Europe/Stockholm" }))).toBe(
+      "2026-11-30T23:00:00Z",
+    );
   });
 });
 
@@ -119,14 +135,14 @@ describe.each(ZONES)("in %s, around every change of the clocks from 2000 to 2040
   test.each(RESOLUTIONS)("buckets of %s follow each other without gap or overlap", (resolution) => {
     const around = DAYS_AROUND[resolution] * 24 * HOUR_MS;
     for (const change of moments) {
-      let start = bucketStart(change - around, resolution, zone);
+      let start = bucketStart(change - around, { resolution, timeZone: zone });
       while (start < change + 24 * HOUR_MS + around) {
-        const end = bucketEnd(start, resolution, zone);
+        const end = bucketEnd(start, { resolution, timeZone: zone });
         const found = [
           end > start,
-          bucketStart(end, resolution, zone),
-          bucketStart(end - 60_000, resolution, zone),
-          bucketBefore(end, resolution, zone),
+          bucketStart(end, { resolution, timeZone: zone }),
+          bucketStart(end - 60_000, { resolution, timeZone: zone }),
+          bucketBefore(end, { resolution, timeZone: zone }),
         ];
         if (found.join() !== [true, end, start, start].join()) {
           expect.fail(`${rangeTime(start)} to ${rangeTime(end)}: ${found.join(" ")}`);

@@ -7,6 +7,7 @@ import {
   bucketBefore,
   bucketStart,
   mergeRanges,
+  parseTime,
   type Range,
   subtract,
   totalLength,
@@ -18,7 +19,6 @@ import {
   isBackingOff,
   newLedger,
   openParts,
-  parseTime,
   recordNoLog,
   recordPastRefusal,
   recordRefusal,
@@ -252,7 +252,7 @@ describe("complete buckets", () => {
           notBeforeMs: 0,
           isSuspect: false,
         };
-        const ask = nextFollowing([series], at(49), { size: 20, values, singleFirst: false });
+        const ask = nextFollowing([series], at(49), { values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
       }),
@@ -292,7 +292,7 @@ test("requests only closed buckets after a clock was ahead", () => {
     notBeforeMs: 0,
     isSuspect: false,
   };
-  const limit = { size: 20, values: 100, singleFirst: false };
+  const limit = { values: 100, singleFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
@@ -325,20 +325,19 @@ describe("reasons of ranges", () => {
     const hourly = answeredRanges(
       points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
       range,
-      "5m",
-      "UTC",
+      RULES,
     );
     expect(hourly).toEqual([
       { ...range, toMs: at(-1) + FIVE_MS, why: "points" },
       { fromMs: at(-1) + FIVE_MS, toMs: at(0), why: "null" },
     ]);
     const silent = points(range, (atMs) => (atMs >= at(-12) && atMs < at(-6) ? null : 1));
-    expect(answeredRanges(silent, range, "5m", "UTC")).toEqual([
+    expect(answeredRanges(silent, range, RULES)).toEqual([
       { fromMs: at(-24), toMs: at(-12), why: "points" },
       { fromMs: at(-12), toMs: at(-6), why: "null" },
       { fromMs: at(-6), toMs: at(0), why: "points" },
     ]);
-    expect(answeredRanges(NOTHING, range, "5m", "UTC")).toEqual([{ ...range, why: "null" }]);
+    expect(answeredRanges(NOTHING, range, RULES)).toEqual([{ ...range, why: "null" }]);
   });
 
   test("a refusal removes no fetched range, and a response removes the refusal", () => {
@@ -528,14 +527,14 @@ test.each([
       }
     };
     const asked = (range: Range) => {
-      const fromMs = bucketBefore(range.fromMs, resolution, timeZone);
+      const fromMs = bucketBefore(range.fromMs, { resolution, timeZone });
       return cutElsewhere({ ...range, fromMs }, lengthMs, shiftMs);
     };
 
     // The past in three pieces, the newest first, as it is fetched; then some rounds of following.
     const [fromMs, toMs] = [parseTime(held.wished), parseTime(held.since)];
-    const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, resolution, timeZone)];
-    cuts.push(bucketStart(toMs - 25 * lengthMs, resolution, timeZone), fromMs);
+    const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, { resolution, timeZone })];
+    cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
       const settled = settlePast(held, asked(range), range);

@@ -2,19 +2,17 @@ import { describe, expect, test } from "vitest";
 import { Points } from "#src/core/codec/points.ts";
 import type { Measurement } from "#src/core/model/building.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { bucketEnd, bucketStart, rangeTime } from "#src/engine/sync/history/buckets.ts";
+import { bucketEnd, bucketStart, parseTime, rangeTime } from "#src/engine/sync/history/buckets.ts";
 import {
   adaptLedger,
+  addRanges,
   closedUntil,
   fetchedSince,
   followingRange,
   newLedger,
-  parseTime,
-  recordEmpty,
   type SeriesRules,
   settleFollowing,
   settlePast,
-  settleTotal,
   unfetched,
 } from "#src/engine/sync/history/ledger.ts";
 import {
@@ -22,7 +20,6 @@ import {
   fetchedIn,
   type LedgerRange,
   RANGES_MAX,
-  rangesWithout,
   storedRanges,
   withRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
@@ -110,12 +107,6 @@ describe("new statements about a known range", () => {
     ]);
   });
 
-  test("a retracted range becomes a gap", () => {
-    const spans = storedRanges([span(0, 1, "points"), span(1, 2, "no-log")]);
-    expect(rangesWithout(spans, () => false)).toBe(spans);
-    expect(told(rangesWithout(spans, ({ why }) => why === "no-log"))).toEqual([[0, 1, "points"]]);
-  });
-
   test("joins values across a short silence only if all three ranges touch", () => {
     const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
     expect(told(short)).toEqual([[0, 4, "points"]]);
@@ -137,7 +128,7 @@ describe("a response", () => {
     const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
     const why = (silence: number) => {
       const points = Points.of([point(0), point(bucket + silence)]);
-      const all = answeredRanges(points, range(0, 2 * bucket + silence), resolution, "UTC");
+      const all = answeredRanges(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
       return all.map((each) => each.why);
     };
     // Monday 2 November, so weeks begin there, too.
@@ -147,7 +138,7 @@ describe("a response", () => {
 
   test("states silences before, between and after its values, and ignores nulls and points outside", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
-    const spans = answeredRanges(points, range(0, 12), "5m", "UTC").map(({ fromMs, toMs, why }) => [
+    const spans = answeredRanges(points, range(0, 12), RULES).map(({ fromMs, toMs, why }) => [
       (fromMs - START) / MINUTE_MS,
       (toMs - START) / MINUTE_MS,
       why,
@@ -159,12 +150,12 @@ describe("a response", () => {
       [540, 545, "points"],
       [545, 720, "null"],
     ]);
-    expect(answeredRanges(new Points(), range(0, 1), "5m", "UTC")).toEqual([span(0, 1, "null")]);
+    expect(answeredRanges(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
 
   test("ends with its range", () => {
     const late = Points.of([point(0), point(5.5 / 60)]);
-    const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, "5m", "UTC");
+    const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, RULES);
     expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
       [5, "points"],
       [5.5, "null"],
@@ -397,16 +388,14 @@ describe("the past", () => {
   });
 
   test("moves the watermark with a total or an empty range that touches it", () => {
-    expect(settleTotal(held, range(9, 12), 4).watermark).toBe(isoUtc(at(12)));
-    expect(settleTotal(held, range(11, 12), 4).watermark).toBe(held.watermark);
-    expect(settleTotal(held, range(10, 12), null).spans.map(({ why }) => why)).toEqual(["null"]);
-    expect(settleTotal(held, range(10, 12), 0).spans.map(({ why }) => why)).toEqual(["points"]);
-    const word = { why: "no-log", said: "none", at: isoUtc(START) } as const;
-    expect(recordEmpty(held, range(8, 11), word)).toMatchObject({
+    expect(addRanges(held, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
+    expect(addRanges(held, [span(11, 12, "points")]).watermark).toBe(held.watermark);
+    const word = { said: "none", at: isoUtc(START) };
+    expect(addRanges(held, [span(8, 11, "no-log", word)])).toMatchObject({
       watermark: isoUtc(at(11)),
       spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
     });
-    expect(recordEmpty(held, range(8, 10), word).watermark).toBe(held.watermark);
+    expect(addRanges(held, [span(8, 10, "no-log", word)]).watermark).toBe(held.watermark);
   });
 });
 
@@ -419,8 +408,8 @@ describe("buckets begin and end by the clock of the zone", () => {
     ["1d", "Asia/Kathmandu", "12:00:00", "2026-11-01T18:15:00", "2026-11-02T18:15:00"],
   ] as const)("%s in %s at %s", (resolution, zone, time, start, end) => {
     const stamp = (text: string) => `${text.includes("T") ? text : `2026-11-02T${text}`}Z`;
-    const startMs = bucketStart(Date.parse(stamp(time)), resolution, zone);
+    const startMs = bucketStart(Date.parse(stamp(time)), { resolution, timeZone: zone });
     expect(rangeTime(startMs)).toBe(stamp(start));
-    expect(rangeTime(bucketEnd(startMs, resolution, zone))).toBe(stamp(end));
+    expect(rangeTime(bucketEnd(startMs, { resolution, timeZone: zone }))).toBe(stamp(end));
   });
 });

@@ -10,7 +10,7 @@ import { isBehind } from "../../engine/delivery/back-pressure.ts";
 import type { StateConfig } from "../../engine/store/config.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { factsFromState, type PlanSettings, pastFromState } from "../../engine/sync/facts-for-plan.ts";
-import { hasEnded } from "../../engine/sync/history/backfills.ts";
+import { hasEnded } from "../../engine/sync/history/series.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type StoredBackfill, type StoredPause, syncSet } from "../../engine/sync/snapshot.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";

@@ -13,9 +13,14 @@ import { documentSet, type QuotaStore, type Store } from "../../engine/store/sto
 import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
 import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { ledgersOfRequest } from "../../engine/sync/facts-for-plan.ts";
-import { type BackfillRequest, backfillOf, backfillRange } from "../../engine/sync/history/backfills.ts";
-import { gapsIn, type HistoryGap, type HistoryGapReason, type LedgerOf } from "../../engine/sync/history/progress.ts";
-import { historyKey } from "../../engine/sync/history/series.ts";
+import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
+import {
+  type BackfillRequest,
+  backfillOf,
+  backfillRange,
+  historyKey,
+  type LedgerOf,
+} from "../../engine/sync/history/series.ts";
 import { Selection } from "../../engine/sync/select.ts";
 import { type Listed, type StoredBackfill, type StoredPoll, syncSet } from "../../engine/sync/snapshot.ts";
 import { requestReport } from "../../ui/operator/remote.ts";

@@ -7,9 +7,9 @@ import { RESOLUTIONS, type Resolution } from "../../core/model/building.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { openStore } from "../../engine/store/open.ts";
-import { backfillRules } from "../../engine/sync/history/backfills.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
+import { backfillRules } from "../../engine/sync/history/series.ts";
 import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
@@ -93,7 +93,7 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
   if (from.at >= to.at) throw new InvalidArgumentError("--from has to be before --to.");
   const nowMs = systemClock.now();
   const closed = isoUtc(closedUntil(backfillRules(resolution, timeZone), nowMs));
-  const first = isoUtc(bucketStart(Date.parse(from.at), resolution, timeZone));
+  const first = isoUtc(bucketStart(Date.parse(from.at), { resolution, timeZone }));
   const end = closed < to.at ? closed : to.at;
   if (first >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);

@@ -1,11 +1,18 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Source, TAGS_PER_REQUEST } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import { type BackfillRequest, type BackfillRequests, loadBackfills } from "./history/backfills.ts";
 import type { HistoryConfig } from "./history/config.ts";
-import { type HistoryProgress, type LedgerOf, progressOf } from "./history/progress.ts";
+import { type HistoryProgress, progressOf } from "./history/progress.ts";
 import { INITIAL_WINDOW, valuesBelow, windowValues } from "./history/request-size.ts";
-import { type LegacyLedger, ledgerFor, wantedSeries } from "./history/series.ts";
+import {
+  type BackfillRequest,
+  type BackfillRequests,
+  type LedgerOf,
+  type LegacyLedger,
+  ledgerFor,
+  loadBackfills,
+  wantedSeries,
+} from "./history/series.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
 import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";

@@ -70,7 +70,7 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
 export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger } = series;
   const { resolution, timeZone } = ledger;
-  const buckets = (range?: Range) => bucketsIn(day, resolution, timeZone, range);
+  const buckets = (range?: Range) => bucketsIn(day, ledger, range);
   const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
   const opened = (range: Range): Range => ({ ...range, fromMs: Math.max(range.fromMs, opensAt) });
   let [answered, withoutLog, refused, coveredOpened] = [0, 0, 0, 0];
@@ -98,7 +98,7 @@ export function accountOf(series: AccountedSeries, day: number, count: DayCount 
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
-    const closedMs = Math.min(theDay.toMs, bucketStart(nowMs - series.rules.graceMs, resolution, timeZone));
+    const closedMs = Math.min(theDay.toMs, bucketStart(nowMs - series.rules.graceMs, { resolution, timeZone }));
     const front = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
     const most = buckets(opened({ fromMs: front, toMs: closedMs }));
     const ofFront = Math.min(pending, most);
@@ -139,7 +139,7 @@ function reasonOf(
   if (ledger.state === "unproven") return "unproven";
   const endMs = (day + 1) * DAY_MS;
   if (watermarkMs >= endMs) return "backfill";
-  const closedMs = bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
+  const closedMs = bucketStart(nowMs - rules.graceMs, rules);
   return closedMs > watermarkMs ? "behind" : watermarkMs < day * DAY_MS || closedMs < endMs ? "open" : "backfill";
 }
 

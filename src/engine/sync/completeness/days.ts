@@ -52,8 +52,8 @@ function lastBefore(atMs: number, resolution: Resolution, zone: string): number 
   if (cached !== undefined) return cached;
   if (lastCache.size >= KNOWN_MAX) lastCache.clear();
   // A time within a bucket: that one is the last.
-  const start = bucketStart(atMs, resolution, zone);
-  const last = start < atMs ? start : bucketBefore(atMs, resolution, zone);
+  const start = bucketStart(atMs, { resolution, timeZone: zone });
+  const last = start < atMs ? start : bucketBefore(atMs, { resolution, timeZone: zone });
   lastCache.set(key, last);
   return last;
 }
@@ -143,7 +143,7 @@ export function countEmitted(
   zone: string,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
   const counts = new Map<number, DayCount & { readonly points: number }>();
-  const bucketOf = bucketFinder(resolution, zone);
+  const bucketOf = bucketFinder({ resolution, timeZone: zone });
   let bucketMs = Number.NaN;
   let day = Number.NaN;
   let [had, nulls, points] = [0, 0, 0];
@@ -322,7 +322,7 @@ function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules
   const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
   const read = earlierTime(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
   const until = rereadFrom === null ? read : Math.min(read, Date.parse(rereadFrom));
-  return dayOf(bucketStart(until, resolution, timeZone));
+  return dayOf(bucketStart(until, { resolution, timeZone }));
 }
 
 /** Returns the first day with counted points. */

@@ -1,20 +1,18 @@
 import { BUCKET_MS } from "../../../core/model/building.ts";
-import type { HistoryQuery } from "../../source/source.ts";
-import { type BackfillRequest, followedRange } from "./backfills.ts";
-import { bucketBefore, bucketEnd, bucketStart, type Range, rangeTime } from "./buckets.ts";
+import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
+import { bucketBefore, bucketEnd, bucketStart, cached, clip, parseTime, type Range, rangeTime } from "./buckets.ts";
 import {
   closedUntil,
   followingRange,
   isBackingOff,
   type OpenPart,
   openParts,
-  parseTime,
   type SeriesRules,
   targetPast,
 } from "./ledger.ts";
-import type { Series } from "./series.ts";
+import { type BackfillRequest, concerns, followedRange, type Series } from "./series.ts";
 
-/** A request for up to 20 tags with similar ranges. These functions choose the next request, and are pure. */
+/** A request for up to 20 tags with similar ranges. The functions here choose the next request, and are pure. */
 export interface HistoryRequest {
   /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: a request of `plenum backfill`. */
   readonly kind: "following" | "backfill" | "ordered" | "total";
@@ -34,13 +32,13 @@ export interface HistoryRequest {
 export interface Candidate {
   readonly series: Series;
   readonly range: Range;
-  /** It was refused before and is requested singly. */
+  /** The series was refused before and is requested singly. */
   readonly isSingle: boolean;
 }
 
-export interface Limit {
-  /** Tags in one request. */
-  readonly size: number;
+export type Candidates = readonly [Candidate, ...Candidate[]];
+
+export interface RequestLimits {
   /** Values in one reply. */
   readonly values: number;
   /** Single series go first now; they take turns with groups. */
@@ -49,42 +47,33 @@ export interface Limit {
   readonly bucketsEach?: (tags: number) => number;
 }
 
-export function nextFollowing(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const closedFor = closingTimes(nowMs);
-  const wanted = all.flatMap((series): readonly Candidate[] => {
+export function nextFollowing(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+  const closedFor = cached((rules: SeriesRules) => closedUntil(rules, nowMs));
+  const due = all.flatMap((series): readonly Candidate[] => {
     if (series.total || isBackingOff(series.ledger, nowMs)) return [];
-    const range = followingRange(series.ledger, series.rules, nowMs, closedFor(series));
-    return range === null ? [] : [{ series, range, isSingle: isAlone(series) }];
+    const range = followingRange(series.ledger, series.rules, nowMs, closedFor(series.rules));
+    return range === null ? [] : [{ series, range, isSingle: needsSingleRequest(series) }];
   });
-  const first = similarSeries(wanted, (a, b) => a.range.fromMs - b.range.fromMs, limit);
-  if (first === undefined) return null;
-  const { fromMs } = first[0].range;
-  const toMs = Math.max(...first.map(({ range }) => range.toMs));
-  return chooseRequest("following", first, { fromMs, toMs: cut(fromMs, toMs, first, limit) });
-}
-
-/** Caches the closing time: many series share few rules, and zone rules cost microseconds. */
-function closingTimes(nowMs: number): (series: Series) => number {
-  const ends = new Map<SeriesRules, number>();
-  return ({ rules }) => {
-    const known = ends.get(rules) ?? closedUntil(rules, nowMs);
-    ends.set(rules, known);
-    return known;
-  };
+  const group = similarSeries(due, (a, b) => a.range.fromMs - b.range.fromMs, limits);
+  if (group === null) return null;
+  const { rules } = group[0].series;
+  const { fromMs } = group[0].range;
+  // The longest part of complete buckets that the limits allow, at least one bucket.
+  const mostMs = bucketStart(fromMs + mostLengthMs(group, limits), rules);
+  const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), mostMs));
+  return requestFor("following", group, { fromMs, toMs });
 }
 
 /** Returns the next request for the configured past, newest first. */
-export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const closedFor = closingTimes(nowMs);
-  const wanted = all.flatMap((series) => {
-    const { ledger, total } = series;
-    if (total) return [];
-    const { fromMs, toMs } = targetPast(ledger);
+export function nextBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+  const closedFor = cached((rules: SeriesRules) => closedUntil(rules, nowMs));
+  const gaps = all.flatMap((series) => {
+    if (series.total) return [];
+    const { fromMs, toMs } = targetPast(series.ledger);
     // If the clock was ahead when the series was first seen, its front is in the future.
-    const closedMs = Math.min(toMs, closedFor(series));
-    return fromMs < closedMs ? latest(series, openParts(ledger, { fromMs, toMs: closedMs }, nowMs)) : [];
+    return latestGap(series, { fromMs, toMs: Math.min(toMs, closedFor(series.rules)) }, nowMs);
   });
-  return askForPast("backfill", wanted, limit);
+  return requestForPast("backfill", gaps, limits);
 }
 
 /**
@@ -93,42 +82,40 @@ export function nextBackfill(all: readonly Series[], nowMs: number, limit: Limit
  */
 export function nextOrdered(
   all: readonly Series[],
-  orders: readonly BackfillRequest[],
+  backfills: readonly BackfillRequest[],
   nowMs: number,
-  limit: Limit,
+  limits: RequestLimits,
 ): HistoryRequest | null {
-  for (const order of orders) {
-    const wanted = all.flatMap((series) => {
-      const { rules, ledger, total, located } = series;
-      if (total || rules.resolution !== order.resolution || !order.matches(located)) return [];
-      return latest(series, openParts(ledger, followedRange(order, ledger, rules, nowMs), nowMs));
-    });
-    const ask = askForPast("ordered", wanted, limit);
-    if (ask !== null) return ask;
+  for (const backfill of backfills) {
+    const gaps = all.flatMap((series) =>
+      concerns(backfill, series) ? latestGap(series, followedRange(backfill, series, nowMs), nowMs) : [],
+    );
+    const request = requestForPast("ordered", gaps, limits);
+    if (request !== null) return request;
   }
   return null;
 }
 
 /** Returns the next request for totals: one period, because a reply has one number per tag. */
-export function nextTotal(all: readonly Series[], nowMs: number, limit: Limit): HistoryRequest | null {
-  const wanted = all.flatMap((series): readonly Candidate[] => {
-    if (!series.total || isBackingOff(series.ledger, nowMs)) return [];
-    const { resolution, timeZone, graceMs } = series.rules;
-    const fromMs = parseTime(series.ledger.watermark);
-    if (fromMs + BUCKET_MS[resolution] / 2 > nowMs) return [];
-    const toMs = bucketEnd(fromMs, resolution, timeZone);
-    const isSingle = isAlone(series);
-    return toMs + graceMs <= nowMs ? [{ series, range: { fromMs, toMs }, isSingle }] : [];
+export function nextTotal(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
+  const due = all.flatMap((series): readonly Candidate[] => {
+    const { ledger, rules } = series;
+    if (!series.total || isBackingOff(ledger, nowMs)) return [];
+    const fromMs = parseTime(ledger.watermark);
+    // Zone rules are slow: a period of which not even half has passed has not closed.
+    if (fromMs + BUCKET_MS[rules.resolution] / 2 > nowMs) return [];
+    const toMs = bucketEnd(fromMs, rules);
+    if (toMs + rules.graceMs > nowMs) return [];
+    return [{ series, range: { fromMs, toMs }, isSingle: needsSingleRequest(series) }];
   });
-  const first = similarSeries(wanted, (a, b) => b.range.fromMs - a.range.fromMs, limit);
-  if (first === undefined) return null;
-  const { range } = first[0];
-  return chooseRequest("total", first, range);
+  const group = similarSeries(due, (a, b) => b.range.fromMs - a.range.fromMs, limits);
+  if (group === null) return null;
+  const [first, ...others] = group;
+  const samePeriod = others.filter(({ range }) => range.fromMs === first.range.fromMs);
+  return requestFor("total", [first, ...samePeriod], first.range);
 }
 
-type Group = readonly [Candidate, ...Candidate[]];
-
-function isAlone({ ledger, isSuspect }: Series): boolean {
+function needsSingleRequest({ ledger, isSuspect }: Series): boolean {
   return isSuspect || ledger.refusal !== null;
 }
 
@@ -136,153 +123,84 @@ function isAlone({ ledger, isSuspect }: Series): boolean {
  * Picks the latest part that was not refused, then the latest refused one. All unreadable parts of a series are
  * requested together: 100 requests for one bucket each would take five minutes of the quota.
  */
-function latest(series: Series, parts: readonly OpenPart[]): readonly Candidate[] {
+function latestGap(series: Series, range: Range, nowMs: number): readonly Candidate[] {
+  const parts: readonly OpenPart[] = openParts(series.ledger, range, nowMs);
   const part = parts.findLast(({ isSingle }) => !isSingle) ?? parts.at(-1);
   if (part === undefined) return [];
-  const first = part.unreadable === true ? parts.find(({ unreadable }) => unreadable === true) : part;
-  const range = { fromMs: first?.fromMs ?? part.fromMs, toMs: part.toMs };
-  return [{ series, range, isSingle: part.isSingle || series.isSuspect }];
+  const first = (part.unreadable && parts.find(({ unreadable }) => unreadable)) ?? part;
+  return [{ series, range: { fromMs: first.fromMs, toMs: part.toMs }, isSingle: part.isSingle || series.isSuspect }];
 }
 
-/** Returns the first group of series with the same resolution and zone, in the given order. */
+/** Returns the first 20 series with the same resolution and zone in the given order, or one that goes singly. */
 function similarSeries(
-  wanted: readonly Candidate[],
+  candidates: readonly Candidate[],
   order: (a: Candidate, b: Candidate) => number,
-  limit: Limit,
-): Group | undefined {
-  const [ordinary, isSingle] = [wanted.filter((each) => !each.isSingle), wanted.filter((each) => each.isSingle)];
-  if (isSingle.length > 0 && (limit.singleFirst || ordinary.length === 0)) {
-    return isSingle.toSorted(order).slice(0, 1) as [Candidate];
-  }
-  const [first, ...others] = ordinary.toSorted(order);
-  if (first === undefined) return undefined;
-  const { resolution, timeZone } = first.series.rules;
-  const alike = others.filter(
-    ({ series: { rules } }) => rules.resolution === resolution && rules.timeZone === timeZone,
-  );
-  return [first, ...alike.slice(0, limit.size - 1)];
+  { singleFirst }: RequestLimits,
+): Candidates | null {
+  const sorted = candidates.toSorted(order);
+  const single = sorted.find(({ isSingle }) => isSingle);
+  const [first, ...others] = sorted.filter(({ isSingle }) => !isSingle);
+  if (single !== undefined && (singleFirst || first === undefined)) return [single];
+  if (first === undefined) return null;
+  return [first, ...others.filter((other) => hasSameBuckets(first, other)).slice(0, TAGS_PER_REQUEST - 1)];
 }
 
-function askForPast(kind: "backfill" | "ordered", wanted: readonly Candidate[], limit: Limit): HistoryRequest | null {
-  const first = similarSeries(wanted, (a, b) => b.range.toMs - a.range.toMs, limit);
-  return first === undefined ? null : chooseRequest(kind, first, backFrom(first, limit));
+export function hasSameBuckets({ series: { rules } }: Candidate, { series }: Candidate): boolean {
+  return series.rules.resolution === rules.resolution && series.rules.timeZone === rules.timeZone;
 }
 
-function lengthOf(group: Group, limit: Limit): number {
-  const each = Math.floor(limit.values / group.length);
-  const perTag = Math.max(1, Math.min(each, limit.bucketsEach?.(group.length) ?? each));
+function mostLengthMs(group: Candidates, { values, bucketsEach }: RequestLimits): number {
+  const each = Math.floor(values / group.length);
+  const perTag = Math.max(1, Math.min(each, bucketsEach?.(group.length) ?? each));
   return perTag * BUCKET_MS[group[0].series.rules.resolution];
 }
 
 /**
- * Returns the latest part of a group's range that the limit allows, at least one bucket. Series without a gap in it
+ * Requests the latest part of a group's gaps that the limits allow, at least one bucket. Series without a gap in that part
  * are left out, because a reply has the complete range for every tag.
  */
-function backFrom(group: Group, limit: Limit): Range {
+function requestForPast(
+  kind: "backfill" | "ordered",
+  gaps: readonly Candidate[],
+  limits: RequestLimits,
+): HistoryRequest | null {
+  const group = similarSeries(gaps, (a, b) => b.range.toMs - a.range.toMs, limits);
+  if (group === null) return null;
+  const { rules } = group[0].series;
   const { toMs } = group[0].range;
-  const { resolution, timeZone } = group[0].series.rules;
-  const start = bucketStart(toMs - lengthOf(group, limit), resolution, timeZone);
-  const least = Math.min(...group.map(({ range }) => range.fromMs));
+  const startMs = bucketStart(toMs - mostLengthMs(group, limits), rules);
+  const leastMs = Math.min(...group.map(({ range }) => range.fromMs));
+  const fromMs = Math.max(leastMs, startMs < toMs ? startMs : bucketBefore(toMs - 1, rules));
+  return requestFor(kind, group, { fromMs, toMs });
+}
+
+export function requestFor(kind: HistoryRequest["kind"], group: Candidates, range: Range): HistoryRequest {
+  const parts = group.flatMap(({ series, range: own }) => clip(own, range).map((part) => ({ series, part })));
+  const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[group[0].series.rules.resolution]));
   return {
-    fromMs: Math.max(least, start < toMs ? start : bucketBefore(toMs - 1, resolution, timeZone)),
-    toMs,
+    kind,
+    series: parts.map(({ series }) => series),
+    range,
+    ranges: new Map(parts.map(({ series, part }) => [series.key, part])),
+    isSingle: group[0].isSingle,
+    values: kind === "total" ? parts.length : buckets * parts.length,
   };
 }
 
-/** Returns the end of the longest part of complete buckets that the limit allows, at least one bucket. */
-function cut(fromMs: number, toMs: number, group: Group, limit: Limit): number {
-  const { resolution, timeZone } = group[0].series.rules;
-  const least = bucketEnd(fromMs, resolution, timeZone);
-  const most = bucketStart(fromMs + lengthOf(group, limit), resolution, timeZone);
-  return Math.min(toMs, Math.max(least, most));
-}
-
-export function chooseRequest(kind: HistoryRequest["kind"], group: Group, range: Range): HistoryRequest {
-  const ranges = new Map<string, Range>();
-  const series: Series[] = [];
-  for (const wanted of group) {
-    // A total is for one complete period.
-    if (kind === "total" && wanted.range.fromMs !== range.fromMs) continue;
-    const own = {
-      fromMs: Math.max(range.fromMs, wanted.range.fromMs),
-      toMs: Math.min(range.toMs, wanted.range.toMs),
-    };
-    if (own.fromMs >= own.toMs) continue;
-    series.push(wanted.series);
-    ranges.set(wanted.series.key, own);
-  }
-  const { resolution } = group[0].series.rules;
-  const buckets = Math.max(1, Math.round((range.toMs - range.fromMs) / BUCKET_MS[resolution]));
-  const values = kind === "total" ? series.length : buckets * series.length;
-  return { kind, series, range, ranges, isSingle: group[0].isSingle, values };
-}
-
-export function describeQuery(ask: HistoryRequest, part: readonly Series[]): string {
-  const { tagIds, from, to, resolution, timeZone } = queryFor(ask, part);
-  return `${ask.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
-}
-
 /**
- * Returns the query of a request. It starts one bucket early, because the interface does not say whether the start is
- * included.
+ * Returns the query of a request for some of its series. It starts one bucket early, because the interface does not say
+ * whether the start is included.
  */
-export function isOneRange({ range, ranges }: HistoryRequest): boolean {
-  return [...ranges.values()].every((own) => own.fromMs === range.fromMs && own.toMs === range.toMs);
-}
-
-export function queryFor(ask: HistoryRequest, series: readonly Series[]): HistoryQuery {
+export function queryFor({ kind, range }: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [first] = series;
   if (first === undefined) throw new Error("A history request is for at least one series.");
   const { resolution, timeZone } = first.rules;
-  const { fromMs, toMs } = ask.range;
-  const from = ask.kind === "total" ? fromMs : bucketBefore(fromMs, resolution, timeZone);
+  const fromMs = kind === "total" ? range.fromMs : bucketBefore(range.fromMs, first.rules);
   const tagIds = series.map(({ located }) => located.tag.id);
-  return { tagIds, from: rangeTime(from), to: rangeTime(toMs), resolution, timeZone };
+  return { tagIds, from: rangeTime(fromMs), to: rangeTime(range.toMs), resolution, timeZone };
 }
 
-export interface RefusedSingly<T, R> {
-  readonly member: T;
-  readonly refusal: R;
-}
-
-/**
- * Serves a group that is refused because of some of its members: requests halves, and halves of refused halves, until each
- * refused member was refused singly. One bad member of 20 costs at most nine requests. `attempt` returns null when it
- * served a part, or the refusal, or `stop`: then the group gets no verdict (null). A last refusal ends the search early.
- */
-export async function divide<T, R extends { readonly isLast: boolean }>(
-  group: readonly T[],
-  attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
-): Promise<readonly RefusedSingly<T, R>[] | null> {
-  const refused: RefusedSingly<T, R>[] = [];
-  let isOver = false;
-
-  /** Returns true for a served part, and null when the search ends. */
-  const serve = async (part: readonly T[]): Promise<boolean | null> => {
-    const refusal = await attempt(part);
-    if (refusal === null) return true;
-    if (refusal === "stop") return null;
-    const [member] = part;
-    if (part.length === 1 && member !== undefined) refused.push({ member, refusal });
-    isOver = refusal.isLast;
-    return isOver ? null : false;
-  };
-
-  /** Searches the halves of a refused part. Returns false when the search ends. */
-  const search = async (part: readonly T[]): Promise<boolean> => {
-    if (part.length <= 1) return true;
-    const middle = Math.floor(part.length / 2);
-    const [first, second] = [part.slice(0, middle), part.slice(middle)];
-    const isServed = await serve(first);
-    if (isServed === null || (!isServed && !(await search(first)))) return false;
-    // The first half is good, so the second is bad: divide it without a request for all of it.
-    if (isServed && second.length > 1) return search(second);
-    const isOtherServed = await serve(second);
-    return isOtherServed !== null && (isOtherServed || search(second));
-  };
-
-  const isServed = await serve(group);
-  if (isServed === true) return [];
-  const isDone = isServed !== null && (await search(group));
-  return isDone || isOver ? refused : null;
+export function describeQuery(request: HistoryRequest, series: readonly Series[]): string {
+  const { tagIds, from, to, resolution, timeZone } = queryFor(request, series);
+  return `${request.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }

@@ -1,22 +1,23 @@
 import { Points } from "../../../core/codec/points.ts";
 import { BUCKET_MS, type Resolution, type TagLog, type TagTotal } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory, StoredRange } from "../snapshot.ts";
-import { bucketEnd, bucketFinder, mergeRanges, type Range, subtract } from "./buckets.ts";
+import type { StoredHistory, StoredRange, StoredRefusal } from "../snapshot.ts";
+import {
+  type BucketRules,
+  bucketEnd,
+  bucketStart,
+  clip,
+  DAY_MS,
+  mergeRanges,
+  type Range,
+  subtract,
+} from "./buckets.ts";
 
 /**
  * The ranges of one series: fetched or refused, and why. Pure. A fetched range stays fetched, and never grows over a time
  * that was not requested. A gap is a time without a range, or a refused range.
  */
-export interface LedgerRange extends Range {
-  readonly why: StoredRange["why"];
-  readonly said?: string;
-  readonly at?: string;
-  readonly times?: number;
-  readonly againAt?: string;
-  readonly reason?: "unreadable";
-  readonly emitted?: true;
-}
+export interface LedgerRange extends Range, Omit<StoredRange, "from" | "to"> {}
 
 /**
  * A shorter silence between two values counts as part of them, in milliseconds: many devices log every hour, and
@@ -43,54 +44,33 @@ export function isUnreadable({ reason }: Pick<LedgerRange, "reason">): boolean {
 }
 
 /** Caches by stored ranges: thousands of ledgers are read several times a second, and few of them change. */
-const parsedCache = new WeakMap<readonly StoredRange[], readonly LedgerRange[]>();
-const fetchedCache = new WeakMap<readonly StoredRange[], readonly Range[]>();
-const answeredCache = new WeakMap<readonly StoredRange[], readonly Range[]>();
-
-export function rangesIn(stored: readonly StoredRange[]): readonly LedgerRange[] {
-  const known = parsedCache.get(stored);
-  if (known !== undefined) return known;
-  const ranges = stored.map(({ from, to, ...rest }) => ({
-    fromMs: Date.parse(from),
-    toMs: Date.parse(to),
-    ...rest,
-  }));
-  parsedCache.set(stored, ranges);
-  return ranges;
+function cachedBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
+  const results = new WeakMap<readonly StoredRange[], T>();
+  return (stored) => {
+    const result = results.get(stored) ?? compute(stored);
+    results.set(stored, result);
+    return result;
+  };
 }
+
+export const rangesIn = cachedBySpans((stored): readonly LedgerRange[] =>
+  stored.map(({ from, to, ...rest }) => ({ fromMs: Date.parse(from), toMs: Date.parse(to), ...rest })),
+);
 
 /** Returns the fetched times in as few ranges as possible, ascending. */
-export function fetchedIn(stored: readonly StoredRange[]): readonly Range[] {
-  const known = fetchedCache.get(stored);
-  if (known !== undefined) return known;
-  const ranges: { fromMs: number; toMs: number }[] = [];
-  for (const range of rangesIn(stored).filter(isFetched)) {
-    const last = ranges.at(-1);
-    if (last !== undefined && last.toMs === range.fromMs) last.toMs = range.toMs;
-    else ranges.push({ fromMs: range.fromMs, toMs: range.toMs });
-  }
-  fetchedCache.set(stored, ranges);
-  return ranges;
-}
+export const fetchedIn = cachedBySpans((stored) => mergeRanges(rangesIn(stored).filter(isFetched).map(timesOf)));
 
 /** Returns the times with a response, readable or not, in as few ranges as possible, ascending. */
-export function answeredWithin(stored: readonly StoredRange[]): readonly Range[] {
-  const known = answeredCache.get(stored);
-  if (known !== undefined) return known;
-  const unreadable = rangesIn(stored).filter(isUnreadable);
-  const ranges = unreadable.length === 0 ? fetchedIn(stored) : mergeRanges([...fetchedIn(stored), ...unreadable]);
-  answeredCache.set(stored, ranges);
-  return ranges;
+export const answeredWithin = cachedBySpans((stored) =>
+  mergeRanges([...fetchedIn(stored), ...rangesIn(stored).filter(isUnreadable).map(timesOf)]),
+);
+
+function timesOf({ fromMs, toMs }: Range): Range {
+  return { fromMs, toMs };
 }
 
 export function storedRanges(ranges: readonly LedgerRange[]): readonly StoredRange[] {
-  const stored = ranges.map(({ fromMs, toMs, ...rest }) => ({
-    from: isoUtc(fromMs),
-    to: isoUtc(toMs),
-    ...rest,
-  }));
-  parsedCache.set(stored, ranges);
-  return stored;
+  return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
 /**
@@ -102,100 +82,68 @@ export function withRanges(
   learned: readonly LedgerRange[],
   resolution: Resolution,
 ): readonly StoredRange[] {
-  let ranges = [...rangesIn(stored)];
+  let ranges = rangesIn(stored);
   for (const range of learned) {
-    if (range.fromMs >= range.toMs) continue;
-    const stands = (other: LedgerRange) => other.why !== "refused" && weight(other) >= weight(range);
-    const kept = ranges.filter(stands);
-    const parts = subtract(range, kept).map((part) => ({ ...range, ...part }));
-    const others = ranges.filter((other) => !stands(other)).flatMap((other) => cutOut(other, range));
-    ranges = [...kept, ...others, ...parts].sort((a, b) => a.fromMs - b.fromMs);
+    const isStronger = (other: LedgerRange) => isFetched(other) && strength(other) >= strength(range);
+    const stronger = ranges.filter(isStronger);
+    const weaker = ranges.filter((other) => !isStronger(other));
+    ranges = [
+      ...stronger,
+      ...weaker.flatMap((other) => partsOutside(other, [range])),
+      ...partsOutside(range, stronger),
+    ];
+    ranges = ranges.toSorted((a, b) => a.fromMs - b.fromMs);
   }
-  return storedRanges(limitRanges(joinRanges(ranges, resolution)));
+  return storedRanges(limitRanges(joinRanges(ranges, resolution), resolution));
 }
 
-function weight({ why, said }: LedgerRange): number {
+function strength({ why, said }: LedgerRange): number {
   if (why === "points") return 3;
-  if (why === "null" && said === undefined) return 2;
-  return isFetched({ why }) ? 1 : 0;
+  return why === "null" && said === undefined ? 2 : 1;
 }
 
-/** Removes ranges that are no longer trusted; they become gaps. */
-export function rangesWithout(
-  stored: readonly StoredRange[],
-  isDoubted: (range: LedgerRange) => boolean,
-): readonly StoredRange[] {
-  const left = rangesIn(stored).filter((range) => !isDoubted(range));
-  return left.length === stored.length ? stored : storedRanges(left);
+function partsOutside(range: LedgerRange, taken: readonly Range[]): readonly LedgerRange[] {
+  return subtract(range, taken).map((part) => ({ ...range, ...part }));
 }
 
 /** Returns what the response for a range states: values, and the silences before, between and after them. */
-export function answeredRanges(
-  points: Points,
-  range: Range,
-  resolution: Resolution,
-  timeZone: string,
-): readonly LedgerRange[] {
-  const ranges: { fromMs: number; toMs: number; why: "points" | "null" }[] = [];
-  let atMs = range.fromMs;
-  const until = (toMs: number, why: "points" | "null") => {
-    const last = ranges.at(-1);
-    if (toMs > atMs && last?.why === why) last.toMs = toMs;
-    else if (toMs > atMs) ranges.push({ fromMs: atMs, toMs, why });
-    atMs = Math.max(atMs, toMs);
+export function answeredRanges(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
+  const ranges: LedgerRange[] = [];
+  let fromMs = range.fromMs;
+  const addUntil = (toMs: number, why: "points" | "null") => {
+    if (toMs > fromMs) ranges.push({ fromMs, toMs, why });
+    fromMs = Math.max(fromMs, toMs);
   };
   // If a time has two points and one of them is a value, the value counts.
-  const known = points.isAscending() ? points : points.withValue().ascending();
-  const inside = known.between(range.fromMs, range.toMs);
-  const { length } = inside;
-  const steadyMs = 1.2 * BUCKET_MS[resolution];
-  const nextValue = (from: number) => {
-    let i = from;
-    while (i < length && Number.isNaN(inside.code(i))) i++;
-    return i;
-  };
-  for (let i = nextValue(0); i < length; i = nextValue(i + 1)) {
-    let time = inside.timeMs(i);
-    if (time > atMs) until(time, "null");
+  const values = points.withValue().ascending().between(range.fromMs, range.toMs);
+  const steadyMs = 1.2 * BUCKET_MS[rules.resolution];
+  for (let i = 0; i < values.length; i++) {
+    addUntil(values.timeMs(i), "null");
     // Zone rules are slow: look up the end of a bucket only if no other value follows at once.
-    for (let next = nextValue(i + 1); next < length; next = nextValue(i + 1)) {
-      const nextMs = inside.timeMs(next);
-      if (nextMs - time >= steadyMs) break;
-      time = nextMs;
-      i = next;
-    }
-    until(time, "points");
-    until(Math.min(range.toMs, bucketEnd(time, resolution, timeZone)), "points");
+    while (i + 1 < values.length && values.timeMs(i + 1) - values.timeMs(i) < steadyMs) i++;
+    addUntil(Math.min(range.toMs, bucketEnd(values.timeMs(i), rules)), "points");
   }
-  until(range.toMs, "null");
-  return joinRanges(ranges, resolution);
-}
-
-function cutOut(range: LedgerRange, taken: Range): readonly LedgerRange[] {
-  return subtract(range, [taken]).map((part) => ({ ...range, ...part }));
+  addUntil(range.toMs, "null");
+  return joinRanges(ranges, rules.resolution);
 }
 
 /** Joins neighbours with the same statement, and short silences with the values around them. */
 function joinRanges(ranges: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
+  const isShortSilence = ({ why, fromMs, toMs }: LedgerRange) =>
+    why === "null" && toMs - fromMs < SILENCE_MS[resolution];
   const result: LedgerRange[] = [];
   for (const range of ranges) {
-    const last = result.at(-1);
-    if (last === undefined || last.toMs !== range.fromMs) {
-      result.push(range);
-      continue;
-    }
-    const before = result.at(-2);
-    const isShortSilence =
-      last.why === "null" && last.toMs - last.fromMs < SILENCE_MS[resolution] && before?.why === "points";
-    if (sameReason(last, range)) result[result.length - 1] = joinPair(last, range);
-    else if (isShortSilence && range.why === "points" && before.toMs === last.fromMs)
+    const [before, last] = [result.at(-2), result.at(-1)];
+    if (last?.toMs !== range.fromMs) result.push(range);
+    else if (hasSameReason(last, range)) result.splice(-1, 1, joinPair(last, range));
+    else if (isShortSilence(last) && before?.why === "points" && before.toMs === last.fromMs && range.why === "points")
       result.splice(-2, 2, joinPair(before, range));
     else result.push(range);
   }
   return result;
 }
 
-function sameReason(a: LedgerRange, b: LedgerRange): boolean {
+function hasSameReason(a: LedgerRange, b: LedgerRange): boolean {
   // The later statement counts for both, because it may be retracted.
   const isSame = a.why === b.why && a.said === b.said && a.times === b.times && a.emitted === b.emitted;
   return isSame && (isFetched(a) || (a.againAt === b.againAt && a.reason === b.reason));
@@ -211,86 +159,67 @@ function joinPair(a: LedgerRange, b: LedgerRange): LedgerRange {
  * dropped, which makes them gaps. Unreadable ranges are not dropped, because they would be requested at once: the two
  * nearest ones become one.
  */
-function limitRanges(all: readonly LedgerRange[]): readonly LedgerRange[] {
+function limitRanges(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = all;
   while (ranges.length > RANGES_MAX) {
-    const touches = (a: LedgerRange | undefined, b: LedgerRange | undefined) =>
-      a !== undefined && b !== undefined && a.toMs === b.fromMs;
-    const silences = ranges.flatMap((range, i) => {
-      const [before, after] = [ranges[i - 1], ranges[i + 1]];
-      const isNextToValues =
-        (before?.why === "points" && touches(before, range)) || (after?.why === "points" && touches(range, after));
-      return range.why === "null" && isNextToValues ? [range] : [];
-    });
-    const isForgettable = (range: LedgerRange) => range.why === "refused" && !isUnreadable(range);
-    const least = shortest(silences) ?? shortest(ranges.filter(isForgettable));
-    if (least === undefined) {
-      const fewer = withNearestJoined(ranges);
-      if (fewer === ranges) return ranges;
-      ranges = fewer;
-      continue;
-    }
-    ranges =
-      least.why === "refused"
-        ? ranges.filter((range) => range !== least)
-        : joinNeighbours(ranges.map((range) => (range === least ? { ...pointsOf(range) } : range)));
+    const current = ranges;
+    const isNextToPoints = ({ fromMs, toMs }: LedgerRange, i: number) =>
+      (current[i - 1]?.why === "points" && current[i - 1]?.toMs === fromMs) ||
+      (current[i + 1]?.why === "points" && current[i + 1]?.fromMs === toMs);
+    const silence = shortest(current.filter((range, i) => range.why === "null" && isNextToPoints(range, i)));
+    const refusal = shortest(current.filter((range) => !isFetched(range) && !isUnreadable(range)));
+    if (silence !== undefined) {
+      const points: LedgerRange = { ...timesOf(silence), why: "points" };
+      ranges = joinRanges(
+        current.map((range) => (range === silence ? points : range)),
+        resolution,
+      );
+    } else if (refusal !== undefined) ranges = current.filter((range) => range !== refusal);
+    else ranges = withNearestUnreadableJoined(current);
+    if (ranges.length === current.length) return ranges;
   }
   return ranges;
 }
 
 /** Joins the two nearest unreadable ranges and the emitted points between them. */
-function withNearestJoined(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
-  const pairs: {
-    readonly first: LedgerRange;
-    readonly from: number;
-    readonly last: LedgerRange;
-    readonly to: number;
-  }[] = [];
-  let before: { readonly range: LedgerRange; readonly at: number } | null = null;
+function withNearestUnreadableJoined(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
+  const pairs: { readonly from: number; readonly to: number; readonly joined: LedgerRange; readonly gapMs: number }[] =
+    [];
+  let before: number | null = null;
   for (const [at, range] of ranges.entries()) {
-    // The points of a gap between them were not emitted.
+    // The points of a gap between two unreadable ranges were not emitted.
     if (ranges[at - 1]?.toMs !== range.fromMs) before = null;
     if (!isUnreadable(range)) continue;
-    if (before !== null) pairs.push({ first: before.range, from: before.at, last: range, to: at });
-    before = { range, at };
+    const first = before === null ? undefined : ranges[before];
+    if (first !== undefined && before !== null) {
+      const joined: LedgerRange = { ...first, toMs: range.toMs, emitted: true };
+      pairs.push({ from: before, to: at, joined, gapMs: range.fromMs - first.toMs });
+    }
+    before = at;
   }
-  const gapMs = ({ first, last }: (typeof pairs)[number]) => last.fromMs - first.toMs;
-  const [nearest] = pairs.sort((a, b) => gapMs(a) - gapMs(b));
+  const [nearest] = pairs.sort((a, b) => a.gapMs - b.gapMs);
   if (nearest === undefined) return ranges;
-  const { first, from, last, to } = nearest;
-  return [...ranges.slice(0, from), { ...first, toMs: last.toMs, emitted: true }, ...ranges.slice(to + 1)];
-}
-
-function pointsOf({ fromMs, toMs }: LedgerRange): LedgerRange {
-  return { fromMs, toMs, why: "points" };
-}
-
-function joinNeighbours(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
-  const result: LedgerRange[] = [];
-  for (const range of ranges) {
-    const last = result.at(-1);
-    if (last?.why === "points" && range.why === "points" && last.toMs === range.fromMs) {
-      result[result.length - 1] = joinPair(last, range);
-    } else result.push(range);
-  }
-  return result;
+  return ranges.toSpliced(nearest.from, nearest.to - nearest.from + 1, nearest.joined);
 }
 
 function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
-  return ranges.reduce<LedgerRange | undefined>(
-    (least, range) => (least === undefined || range.toMs - range.fromMs < least.toMs - least.fromMs ? range : least),
-    undefined,
-  );
+  return ranges.toSorted((a, b) => a.toMs - a.fromMs - (b.toMs - b.fromMs))[0];
 }
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
 /** Back-off after the first, second, third and any later refusal in a row, in milliseconds. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
+
 /** Returns the back-off after a number of refusals in a row, in milliseconds. */
-export function waitMs(times: number): number {
-  return REFUSAL_WAITS_MS[Math.min(times, REFUSAL_WAITS_MS.length) - 1] ?? DAY_MS;
+export function refusalWaitMs(times: number): number {
+  return REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
+}
+
+/** Returns a refusal that follows so many others in a row. */
+export function refusalAfter(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
+  const times = timesBefore + 1;
+  return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + waitMs(times)) };
 }
 
 /**
@@ -330,42 +259,24 @@ export function unreadableIn(
   isRetry: boolean,
 ): Unreadable | null {
   if (unreadable === undefined) return null;
-  const said = unreadableMessage(unreadable.said);
-  const buckets = unreadable.timesMs === null ? [range] : bucketsOf(unreadable.timesMs, range, ledger);
-  // The readable points of such a range are emitted: it waits until all of it is readable.
-  const waiting = isRetry
-    ? rangesIn(ledger.spans).filter(
-        ({ emitted, ...span }) => emitted === true && buckets.some((each) => overlaps(each, span)),
-      )
-    : [];
-  const ranges = mergeRanges([...buckets, ...waiting.flatMap((span) => clipped(span, range))]);
-  return ranges.length === 0 ? null : { ranges, said };
-}
-
-function bucketsOf(timesMs: readonly number[], range: Range, ledger: StoredHistory): readonly Range[] {
-  const { resolution, timeZone } = ledger;
-  const bucketOf = bucketFinder(resolution, timeZone);
-  // Zone rules are slow: look up the end of a bucket only if no other bucket follows at once.
-  const steadyMs = 1.2 * BUCKET_MS[resolution];
-  const starts = timesMs.toSorted((a, b) => a - b).map(bucketOf);
-  const buckets = starts.map((startMs, at) => {
-    const next = starts[at + 1];
-    const endMs = next !== undefined && next - startMs < steadyMs ? next : bucketEnd(startMs, resolution, timeZone);
-    return { fromMs: startMs, toMs: endMs };
+  const buckets = (unreadable.timesMs ?? []).flatMap((atMs) => {
+    const fromMs = bucketStart(atMs, ledger);
+    return clip({ fromMs, toMs: bucketEnd(fromMs, ledger) }, range);
   });
-  return mergeRanges(buckets.flatMap((bucket) => clipped(bucket, range)));
+  const found = unreadable.timesMs === null ? [range] : mergeRanges(buckets);
+  // The readable points of an emitted range are sent already: the range waits until all of it is readable.
+  const emitted = rangesIn(ledger.spans).filter(
+    (span) => isRetry && span.emitted === true && found.some((each) => overlaps(each, span)),
+  );
+  const ranges = mergeRanges([...found, ...emitted.flatMap((span) => clip(span, range))]);
+  return ranges.length === 0 ? null : { ranges, said: unreadableMessage(unreadable.said) };
 }
 
 /** Returns ascending points without those of unreadable buckets, which are emitted when the complete bucket is readable. */
 export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
   if (unreadable === null) return points;
-  const parts: Points[] = [];
-  let from = 0;
-  for (const { fromMs, toMs } of unreadable.ranges) {
-    parts.push(points.part(from, points.placeOf(fromMs)));
-    from = points.placeOf(toMs);
-  }
-  return Points.joined([...parts, points.part(from, points.length)]);
+  const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
+  return Points.joined(subtract(always, unreadable.ranges).map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
 /** Returns every answered point of a log, unreadable ones as null, to be counted; null for a completely unreadable log. */
@@ -392,37 +303,30 @@ export function withUnreadable(
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
   // Open buckets are not settled.
-  const untilMs = learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY;
-  const ranges = unreadable.ranges.flatMap((range) => clipped(range, { fromMs: range.fromMs, toMs: untilMs }));
+  const settled = { fromMs: Number.NEGATIVE_INFINITY, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
+  const ranges = unreadable.ranges.flatMap((range) => clip(range, settled));
   const before = rangesIn(ledger.spans).filter(isUnreadable);
   const nearMs = SILENCE_MS[ledger.resolution];
   const refusals = ranges.map((range): LedgerRange => {
     const around = { fromMs: range.fromMs - nearMs, toMs: range.toMs + nearMs };
     const same = before.filter((span) => overlaps(span, range));
     const near = same.at(-1) ?? before.findLast((span) => overlaps(span, around));
-    if (near !== undefined && !(isRetry && same.length > 0)) return { ...sharedRefusal(near, same), ...range };
-    const times = same.reduce((most, span) => Math.max(most, span.times ?? 0), 0) + 1;
+    if (near !== undefined && !(isRetry && same.length > 0)) {
+      const { emitted: _emitted, ...refusal } = near;
+      // Only a range that overlaps the earlier one had its readable points emitted with it.
+      return { ...(same.includes(near) ? near : refusal), ...range };
+    }
+    const times = Math.max(0, ...same.map((span) => span.times ?? 0));
+    const emitted = same.some((span) => span.emitted === true) ? { emitted: true as const } : {};
     return {
       ...range,
-      ...{ why: "refused", reason: "unreadable", said: unreadable.said, at: isoUtc(nowMs), times },
-      againAt: isoUtc(nowMs + waitMs(times)),
-      ...(same.some(({ emitted }) => emitted === true) ? { emitted: true } : {}),
+      why: "refused",
+      reason: "unreadable",
+      ...refusalAfter(times, unreadable.said, nowMs),
+      ...emitted,
     };
   });
-  const answered = learned.flatMap((span) => subtract(span, ranges).map((part) => ({ ...span, ...part })));
-  return [...answered, ...refusals];
-}
-
-/** Returns the refusal to share: only a range that overlaps the stretch had its points emitted with it. */
-function sharedRefusal(near: LedgerRange, same: readonly LedgerRange[]): LedgerRange {
-  const { emitted, ...refusal } = near;
-  return emitted === true && same.includes(near) ? near : refusal;
-}
-
-function clipped(range: Range, within: Range): readonly Range[] {
-  const fromMs = Math.max(range.fromMs, within.fromMs);
-  const toMs = Math.min(range.toMs, within.toMs);
-  return fromMs < toMs ? [{ fromMs, toMs }] : [];
+  return [...learned.flatMap((span) => partsOutside(span, ranges)), ...refusals];
 }
 
 function overlaps(a: Range, b: Range): boolean {

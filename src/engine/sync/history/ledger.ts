@@ -1,8 +1,20 @@
 import { Points } from "../../../core/codec/points.ts";
-import type { Resolution, TagValue } from "../../../core/model/building.ts";
+import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { StoredHistory, StoredRefusal } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, bucketStart, localDay, type Range, subtract, timeBefore } from "./buckets.ts";
+import type { StoredHistory } from "../snapshot.ts";
+import {
+  type BucketRules,
+  bucketBefore,
+  bucketEnd,
+  bucketStart,
+  clip,
+  DAY_MS,
+  localDay,
+  parseTime,
+  type Range,
+  subtract,
+  timeBefore,
+} from "./buckets.ts";
 import {
   answeredRanges,
   answeredWithin,
@@ -12,82 +24,66 @@ import {
   type LedgerRange,
   REFUSAL_WAITS_MS,
   rangesIn,
-  rangesWithout,
-  waitMs,
+  refusalAfter,
+  refusalWaitMs,
+  storedRanges,
   withRanges,
 } from "./ledger-ranges.ts";
-
-/** Emitted values by the bucket's timestamp, milliseconds since 1970. */
-export type EmittedValues = Map<number, TagValue>;
-
-/** Rules for one series, from the configuration. */
-export interface SeriesRules {
-  readonly resolution: Resolution;
-  readonly timeZone: string;
-  readonly everyMs: number;
-  readonly backfillMs: number;
-  readonly graceMs: number;
-  readonly lookBackMs: number;
-}
 
 /**
  * The ledger of one series: which range to fetch next, and how responses and refusals change it. Pure. `StoredHistory` has
  * a diagram. A refused range is a gap and is requested again; only "no log" from the service counts as a response.
  */
 
-const DAY_MS = 86_400_000;
+/** Emitted values by the bucket's timestamp, milliseconds since 1970. */
+export type EmittedValues = Map<number, TagValue>;
 
-/** Cache of parsed times: thousands of ledgers share few times and are read several times a second. */
-const parsed = new Map<string, number>();
-const PARSED_MAX = 10_000;
-
-export function parseTime(time: string): number {
-  const known = parsed.get(time);
-  if (known !== undefined) return known;
-  if (parsed.size >= PARSED_MAX) parsed.clear();
-  const value = Date.parse(time);
-  parsed.set(time, value);
-  return value;
+/** Rules for one series, from the configuration. */
+export interface SeriesRules extends BucketRules {
+  /** Infinite for a series that only backfill requests need. */
+  readonly everyMs: number;
+  readonly backfillMs: number;
+  readonly graceMs: number;
+  readonly lookBackMs: number;
 }
 
 export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   const { resolution, timeZone } = rules;
-  const since = isoUtc(bucketStart(nowMs - rules.graceMs, resolution, timeZone));
+  const sinceMs = closedUntil(rules, nowMs);
   return {
     version: 2,
     resolution,
     timeZone,
-    since,
-    watermark: since,
-    wished: isoUtc(targetStart(parseTime(since), rules)),
+    since: isoUtc(sinceMs),
+    watermark: isoUtc(sinceMs),
+    wished: isoUtc(targetStart(sinceMs, rules)),
     spans: [],
     days: "",
     rereadFrom: null,
     dailyAt: isoUtc(nowMs),
     weeklyAt: isoUtc(nowMs),
-    rememberedFrom: isoUtc(parseTime(since) - rules.lookBackMs),
+    rememberedFrom: isoUtc(sinceMs - rules.lookBackMs),
     state: "unproven",
     refusal: null,
   };
 }
 
 /** The depth counts from the start of following; counted from now, it would move with each look. */
-function targetStart(sinceMs: number, { backfillMs, resolution, timeZone }: SeriesRules): number {
-  return bucketStart(sinceMs - backfillMs, resolution, timeZone);
+function targetStart(sinceMs: number, rules: SeriesRules): number {
+  return bucketStart(sinceMs - rules.backfillMs, rules);
 }
 
 /** Adapts a ledger to changed rules. Another zone has other buckets, so following starts again. */
 export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
-  if (ledger.timeZone !== rules.timeZone) {
-    return { ...newLedger(rules, nowMs), state: ledger.state, refusal: ledger.refusal };
-  }
-  const wished = isoUtc(targetStart(parseTime(ledger.since), rules));
-  return parseTime(wished) < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished } : ledger;
+  const { state, refusal } = ledger;
+  if (ledger.timeZone !== rules.timeZone) return { ...newLedger(rules, nowMs), state, refusal };
+  const targetMs = targetStart(parseTime(ledger.since), rules);
+  return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
 /** Returns the time before which all buckets have closed, the grace period included. */
 export function closedUntil(rules: SeriesRules, nowMs: number): number {
-  return bucketStart(nowMs - rules.graceMs, rules.resolution, rules.timeZone);
+  return bucketStart(nowMs - rules.graceMs, rules);
 }
 
 /** Returns the next range of following: new closed buckets, and the latest ones again; null if none is due. */
@@ -105,8 +101,8 @@ export function followingRange(
 
 /** Returns the time from which everything up to the watermark has a response. */
 export function fetchedSince(ledger: StoredHistory): number {
-  const watermark = parseTime(ledger.watermark);
-  return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermark)?.fromMs ?? watermark;
+  const watermarkMs = parseTime(ledger.watermark);
+  return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
 /**
@@ -114,7 +110,7 @@ export function fetchedSince(ledger: StoredHistory): number {
  * day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
-  return (everyMs >= DAY_MS && everyMs < Number.POSITIVE_INFINITY) || (resolution !== "5m" && resolution !== "1h");
+  return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
 
 /** Returns the time that is a length earlier, by the day rule of the series. */
@@ -124,9 +120,8 @@ export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules):
 
 /** Returns true if so many days have passed since the last reread. */
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
-  const { timeZone } = rules;
   if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
-  return localDay(nowMs, timeZone) - localDay(parseTime(at), timeZone) >= days;
+  return localDay(nowMs, rules.timeZone) - localDay(parseTime(at), rules.timeZone) >= days;
 }
 
 /**
@@ -134,23 +129,17 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
  * look-back once a week. A reread overlaps the one before by the full look-back, so that no late data falls between.
  */
 function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
-  const { resolution, timeZone, lookBackMs } = rules;
-  const twoBack = bucketBefore(bucketBefore(parseTime(ledger.watermark), resolution, timeZone), resolution, timeZone);
-  const starts = [twoBack];
-  if (isRereadDue(ledger.dailyAt, 1, rules, nowMs))
-    starts.push(earlierTime(parseTime(ledger.dailyAt), Math.min(lookBackMs, DAY_MS), rules));
-  if (isRereadDue(ledger.weeklyAt, 7, rules, nowMs))
-    starts.push(earlierTime(parseTime(ledger.weeklyAt), lookBackMs, rules));
+  const { dailyAt, weeklyAt } = ledger;
+  const watermarkMs = parseTime(ledger.watermark);
+  let fromMs = bucketBefore(bucketBefore(watermarkMs, rules), rules);
+  if (isRereadDue(dailyAt, 1, rules, nowMs))
+    fromMs = Math.min(fromMs, earlierTime(parseTime(dailyAt), Math.min(rules.lookBackMs, DAY_MS), rules));
+  if (isRereadDue(weeklyAt, 7, rules, nowMs))
+    fromMs = Math.min(fromMs, earlierTime(parseTime(weeklyAt), rules.lookBackMs, rules));
   // The backfill emits earlier points that are not fetched.
-  const floor = Math.max(Math.min(fetchedSince(ledger), parseTime(ledger.watermark)), parseTime(ledger.rememberedFrom));
-  const least = firstBucketFrom(Math.min(floor, parseTime(ledger.watermark)), resolution, timeZone);
-  return Math.max(bucketStart(Math.min(...starts), resolution, timeZone), least);
-}
-
-/** Returns the start of the first bucket at or after a time. */
-function firstBucketFrom(atMs: number, resolution: Resolution, zone: string): number {
-  const startMs = bucketStart(atMs, resolution, zone);
-  return startMs === atMs ? atMs : bucketEnd(startMs, resolution, zone);
+  const leastMs = Math.min(watermarkMs, Math.max(fetchedSince(ledger), parseTime(ledger.rememberedFrom)));
+  const firstCompleteBucket = bucketEnd(bucketStart(leastMs - 1, rules), rules);
+  return Math.max(bucketStart(fromMs, rules), firstCompleteBucket);
 }
 
 export interface Settled {
@@ -171,39 +160,34 @@ export function settleFollowing(
   nowMs: number,
   learn: (answered: readonly LedgerRange[]) => readonly LedgerRange[] = (answered) => answered,
 ): Settled {
-  const { resolution, timeZone } = rules;
+  const { fromMs } = range;
   const fresh = new Points();
   const revised = new Points();
   // If the clock was ahead at the request, the range counts only as far as it has closed.
-  let toMs = Math.min(range.toMs, Math.max(range.fromMs, closedUntil(rules, nowMs)));
+  let toMs = Math.min(range.toMs, Math.max(fromMs, closedUntil(rules, nowMs)));
   const all = points.ascending();
   // Emitted points of earlier times are not stored.
-  const first = Math.max(indexByEnd(all, range.fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
-  const inside = all.part(Math.min(first, all.placeOf(range.fromMs)), all.placeOf(range.toMs));
+  const first = Math.max(indexByEnd(all, fromMs, ledger), all.placeOf(parseTime(ledger.rememberedFrom)));
+  const inside = all.part(Math.min(first, all.placeOf(fromMs)), all.placeOf(range.toMs));
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
-    const endMs = bucketEnd(atMs, resolution, timeZone);
+    const endMs = bucketEnd(atMs, rules);
     // The bucket is still open by its own timestamp, or the range ends within it and its value is that of a part: the
     // service cuts its buckets differently. A bucket at the start of the range is accepted, so that the range advances.
-    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > range.fromMs)) {
-      toMs = Math.min(toMs, atMs);
-    } else if (!emitted.has(atMs)) {
-      fresh.copy(inside, at);
-    } else if (emitted.get(atMs) !== inside.value(at)) {
-      revised.copy(inside, at);
-    }
+    if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
+    else if (!emitted.has(atMs)) fresh.copy(inside, at);
+    else if (emitted.get(atMs) !== inside.value(at)) revised.copy(inside, at);
   }
   const isDone = range.toMs >= parseTime(ledger.watermark);
-  const isBegun = ledger.rereadFrom === null;
   // A request sent before midnight and answered after it did not reach back for the new day.
-  const reachesBack = isBegun && range.fromMs <= lookBackStart(ledger, rules, nowMs);
-  const rereads = (at: string, days: number) =>
+  const reachesBack = ledger.rereadFrom === null && fromMs <= lookBackStart(ledger, rules, nowMs);
+  const rereadAt = (at: string, days: number) =>
     reachesBack && isRereadDue(at, days, rules, nowMs) ? isoUtc(nowMs) : at;
   const next: StoredHistory = {
-    ...addRanges(ledger, learn(answeredRanges(points, { fromMs: range.fromMs, toMs }, resolution, timeZone))),
+    ...addRanges(ledger, learn(answeredRanges(points, { fromMs, toMs }, rules))),
     rereadFrom: isDone ? null : isoUtc(toMs),
-    dailyAt: rereads(ledger.dailyAt, 1),
-    weeklyAt: rereads(ledger.weeklyAt, 7),
+    dailyAt: rereadAt(ledger.dailyAt, 1),
+    weeklyAt: rereadAt(ledger.weeklyAt, 7),
     state: "following",
     refusal: null,
   };
@@ -218,7 +202,7 @@ export function settlePast(
   ledger: StoredHistory,
   points: Points,
   range: Range,
-  learned = answeredRanges(points, range, ledger.resolution, ledger.timeZone),
+  learned = answeredRanges(points, range, ledger),
 ): Settled {
   const all = points.ascending();
   const index = (atMs: number) => indexByEnd(all, atMs, ledger);
@@ -230,39 +214,20 @@ export function settlePast(
  * Returns the index of the first point whose bucket ends after a time. If the service cuts its buckets differently, a
  * bucket across the border of two ranges belongs to the later range, whose query starts a bucket early.
  */
-function indexByEnd(all: Points, atMs: number, { resolution, timeZone }: StoredHistory): number {
+function indexByEnd(all: Points, atMs: number, rules: BucketRules): number {
   let index = all.placeOf(atMs);
-  while (index > 0 && bucketEnd(all.timeMs(index - 1), resolution, timeZone) > atMs) index -= 1;
+  while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
 }
 
-/** Settles the total of a period. */
-export function settleTotal(ledger: StoredHistory, range: Range, total: number | null): StoredHistory {
-  const span = { ...range, why: total === null ? ("null" as const) : ("points" as const) };
-  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, [span], ledger.resolution) });
-}
-
-function addRanges(ledger: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
-  return advanceWatermark({ ...ledger, spans: withRanges(ledger.spans, learned, ledger.resolution) });
-}
-
-/** Moves the watermark to the end of the range with responses. */
-function advanceWatermark(ledger: StoredHistory): StoredHistory {
-  const watermark = parseTime(ledger.watermark);
-  const run = answeredWithin(ledger.spans).find(({ fromMs, toMs }) => fromMs <= watermark && toMs > watermark);
-  return run === undefined ? ledger : { ...ledger, watermark: isoUtc(run.toMs) };
-}
-
-/** Records that a range has no values by a statement other than a response for it. */
-export function recordEmpty(
-  ledger: StoredHistory,
-  range: Range,
-  word: { readonly why: "null" | "no-log"; readonly said: string; readonly at: string },
-): StoredHistory {
-  return advanceWatermark({
-    ...ledger,
-    spans: withRanges(ledger.spans, [{ ...range, ...word }], ledger.resolution),
-  });
+/** Adds what was learned, and moves the watermark to the end of the range with responses. */
+export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
+  const ledger = { ...before, spans: withRanges(before.spans, learned, before.resolution) };
+  const watermarkMs = parseTime(ledger.watermark);
+  const answered = answeredWithin(ledger.spans).find(
+    (range) => range.fromMs <= watermarkMs && range.toMs > watermarkMs,
+  );
+  return answered === undefined ? ledger : { ...ledger, watermark: isoUtc(answered.toMs) };
 }
 
 /** Returns the parts of a range that are not fetched, ascending. */
@@ -279,18 +244,15 @@ export interface OpenPart extends Range {
 
 /** Returns the parts of a range that may be requested now, ascending. Recently refused parts wait. */
 export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
-  const holes = unfetched(ledger, range);
+  const gaps = unfetched(ledger, range);
   const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
-  if (refused.length === 0) return holes.map((hole) => ({ ...hole, isSingle: false }));
   const due = refused.filter(({ againAt }) => againAt === undefined || parseTime(againAt) <= nowMs);
-  return holes
-    .flatMap((hole): readonly OpenPart[] => [
-      ...subtract(hole, refused).map((part) => ({ ...part, isSingle: false })),
+  return gaps
+    .flatMap((gap): readonly OpenPart[] => [
+      ...subtract(gap, refused).map((part) => ({ ...part, isSingle: false })),
       ...due.flatMap((span) => {
-        const fromMs = Math.max(span.fromMs, hole.fromMs);
-        const toMs = Math.min(span.toMs, hole.toMs);
-        const part = { fromMs, toMs, isSingle: true };
-        return fromMs >= toMs ? [] : [isUnreadable(span) ? { ...part, unreadable: true as const } : part];
+        const unreadable = isUnreadable(span) ? { unreadable: true as const } : {};
+        return clip(span, gap).map((part) => ({ ...part, isSingle: true, ...unreadable }));
       }),
     ])
     .toSorted((a, b) => a.fromMs - b.fromMs);
@@ -298,20 +260,20 @@ export function openParts(ledger: StoredHistory, range: Range, nowMs: number): r
 
 /** Returns the past to fetch: from the depth of the backfill to the front of following. */
 export function targetPast(ledger: StoredHistory): Range {
-  return {
-    fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)),
-    toMs: parseTime(ledger.watermark),
-  };
+  return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
 /** Returns the time from which emitted points are stored for comparison. It never goes back. */
 function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
-  const { resolution, timeZone } = rules;
-  let buckets = parseTime(ledger.watermark);
-  for (let i = 0; i < 3; i++) buckets = bucketBefore(buckets, resolution, timeZone);
-  const deep = earlierTime(Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)), rules.lookBackMs, rules);
-  const underWay = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
-  return Math.max(parseTime(ledger.rememberedFrom), Math.min(buckets, deep, underWay));
+  let threeBack = parseTime(ledger.watermark);
+  for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
+  const lookBack = earlierTime(
+    Math.min(parseTime(ledger.weeklyAt), parseTime(ledger.dailyAt)),
+    rules.lookBackMs,
+    rules,
+  );
+  const reread = ledger.rereadFrom === null ? Number.POSITIVE_INFINITY : parseTime(ledger.rereadFrom);
+  return Math.max(parseTime(ledger.rememberedFrom), Math.min(threeBack, lookBack, reread));
 }
 
 /** A tag that never had a log waits a day, then twice as long each time, up to 32 days. */
@@ -320,19 +282,14 @@ const NEVER_DOUBLINGS = 5;
 function noLogWaitMs(times: number, wasAnswered: boolean): number {
   // A tag that had a log may have it again soon: its long waits follow the short ones.
   const never = wasAnswered ? times - REFUSAL_WAITS_MS.length : times;
-  return never < 1 ? waitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
-}
-
-function nextRefusal(before: StoredRefusal | null, said: string, nowMs: number, wait: (times: number) => number) {
-  const times = (before?.times ?? 0) + 1;
-  return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + wait(times)) };
+  return never < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
 }
 
 /** Records that the service has no log of the tag. */
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
-  const before = ledger.state === "no-log" ? ledger.refusal : null;
-  const refusal = nextRefusal(before, said, nowMs, (times) => noLogWaitMs(times, wasAnswered(ledger)));
-  return { ...ledger, state: "no-log", refusal };
+  const timesBefore = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
+  const waitMs = (times: number) => noLogWaitMs(times, wasAnswered(ledger));
+  return { ...ledger, state: "no-log", refusal: refusalAfter(timesBefore, said, nowMs, waitMs) };
 }
 
 /** Records a refusal of following or log discovery for another reason, or an unreadable total. */
@@ -342,30 +299,20 @@ export function recordRefusal(
   nowMs: number,
   reason?: "unreadable",
 ): StoredHistory {
-  if (ledger.state === "no-log") {
-    // "No log" remains valid; only the retry failed.
-    const againAt = isoUtc(nowMs + waitMs(1));
-    return ledger.refusal === null ? ledger : { ...ledger, refusal: { ...ledger.refusal, againAt } };
-  }
-  const refusal = nextRefusal(ledger.refusal, said, nowMs, waitMs);
-  return { ...ledger, refusal: reason === undefined ? refusal : { ...refusal, reason } };
+  const { state, refusal } = ledger;
+  // "No log" remains valid; only the retry failed.
+  if (state === "no-log")
+    return { ...ledger, refusal: refusal && { ...refusal, againAt: isoUtc(nowMs + refusalWaitMs(1)) } };
+  const next = refusalAfter(refusal?.times ?? 0, said, nowMs);
+  return { ...ledger, refusal: reason === undefined ? next : { ...next, reason } };
 }
 
 /** Records a refusal of a past range for another reason than a missing log. */
 export function recordPastRefusal(ledger: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
-  const before = rangesIn(ledger.spans)
-    .filter(({ why, fromMs, toMs }) => why === "refused" && fromMs < range.toMs && toMs > range.fromMs)
-    .reduce((most, { times = 0 }) => Math.max(most, times), 0);
-  const times = before + 1;
-  const refusal: LedgerRange = {
-    ...range,
-    why: "refused",
-    said,
-    at: isoUtc(nowMs),
-    times,
-    againAt: isoUtc(nowMs + waitMs(times)),
-  };
-  return { ...ledger, spans: withRanges(ledger.spans, [refusal], ledger.resolution) };
+  const before = rangesIn(ledger.spans).filter((span) => span.why === "refused" && clip(span, range).length > 0);
+  const times = Math.max(0, ...before.map((span) => span.times ?? 0));
+  const refused: LedgerRange = { ...range, why: "refused", ...refusalAfter(times, said, nowMs) };
+  return { ...ledger, spans: withRanges(ledger.spans, [refused], ledger.resolution) };
 }
 
 /** Returns true while a refused series waits for its retry. */
@@ -387,16 +334,17 @@ function wasAnswered({ spans }: StoredHistory): boolean {
 
 /**
  * Retracts statements of "no log" since a time: the site may have been out of scope, and the service also answers "no
- * log" for tags that the token does not see.
+ * log" for tags that the token does not see. Retracted ranges become gaps.
  */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;
-  const first = rangesIn(ledger.spans).find(isDoubted);
+  const ranges = rangesIn(ledger.spans);
+  const first = ranges.find(isDoubted);
   let back = ledger;
   if (first !== undefined) {
     // Totals only go forward, so they restart there.
     const watermark = total ? isoUtc(Math.min(parseTime(ledger.watermark), first.fromMs)) : ledger.watermark;
-    back = { ...ledger, watermark, spans: rangesWithout(ledger.spans, isDoubted) };
+    back = { ...ledger, watermark, spans: storedRanges(ranges.filter((range) => !isDoubted(range))) };
   }
   if (back.refusal === null || back.refusal.at < after) return back;
   return { ...back, refusal: null, state: back.state === "no-log" ? "unproven" : back.state };

@@ -1,9 +1,9 @@
 import type { TagLog } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { HistoryQuery } from "../../source/source.ts";
+import { type HistoryQuery, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { bucketBefore, bucketStart, rangeTime } from "./buckets.ts";
-import { isBackingOff, parseTime, recordEmpty, recordNoLog, recordRefusal } from "./ledger.ts";
+import { bucketBefore, bucketStart, DAY_MS, parseTime, rangeTime } from "./buckets.ts";
+import { addRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts";
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { HistorySeries, Series } from "./series.ts";
 
@@ -12,7 +12,7 @@ import type { HistorySeries, Series } from "./series.ts";
  * tag without a log does not spoil a large request, and the first listed month limits the backfill.
  */
 export interface LogDiscovery {
-  /** Adds tags of which it is not known yet whether they have a log. */
+  /** Adds visible tags whose log is neither confirmed nor refused. */
   refresh(): void;
   /** Returns the next request, the same one until it is settled; null when every tag is known. */
   next(nowMs: number): DiscoveryRequest | null;
@@ -29,9 +29,9 @@ export interface LogDiscovery {
   ): ReadonlyMap<Series, StoredHistory>;
   /** Returns the query for other tags; null when all of them have left the building. */
   queryFor(tagIds: readonly string[], nowMs: number): HistoryQuery | null;
-  /** Removes tags. The next refresh adds those of which nothing is known then. */
+  /** Removes tags. The next refresh adds those that are still unknown. */
   forget(tagIds: readonly string[]): void;
-  /** Number of tags of which nothing is known. */
+  /** Number of tags that are still to be tested. */
   waiting(): number;
 }
 
@@ -45,118 +45,79 @@ const FROM_OVERVIEW = "the monthly overview lists nothing so early";
 
 export function createLogDiscovery(
   book: Pick<HistorySeries, "all" | "ofTag" | "neededFrom">,
-  size: number,
-  isInSight: (series: Series) => boolean,
+  isVisible: (series: Series) => boolean,
 ): LogDiscovery {
-  const testing = createGroupTesting<string>(size);
-  const waiting = new Set<string>();
+  const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
 
-  const queryFor = (tagIds: readonly string[], nowMs: number): HistoryQuery | null => {
+  function queryFor(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
     const series = tagIds.flatMap((id) => book.ofTag(id));
     const [first] = series;
     if (first === undefined) return null;
     const { timeZone } = first.rules;
-    const fromMs = Math.min(...series.map(book.neededFrom), nowMs - 24 * 3_600_000);
+    const fromMs = Math.min(...series.map(book.neededFrom), nowMs - DAY_MS);
     // The query starts a month early, because the interface does not say whether the start is included.
-    const from = rangeTime(bucketBefore(fromMs, "1mo", timeZone));
+    const from = rangeTime(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
     return { tagIds, from, to: rangeTime(nowMs), resolution: "1mo", timeZone };
-  };
-
-  const isTagInSight = (tagId: string) => {
-    const [series] = book.ofTag(tagId);
-    return series === undefined || isInSight(series);
-  };
+  }
 
   /** A followed series learns about its log by following, perhaps right now. */
   const undecided = (tagId: string) => book.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
-  const forget = (tagIds: readonly string[]) => {
-    testing.leave(new Set(tagIds));
-    for (const id of tagIds) waiting.delete(id);
-  };
-
-  const provenLedger = (series: Series, log: TagLog | undefined, nowMs: number): StoredHistory => {
+  function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
     const proven: StoredHistory = { ...series.ledger, state: "following", refusal: null };
     const listed = log === undefined ? null : answeredPoints(log);
     const firstMs = Math.min(...Array.from(listed ?? [], ({ time }) => Date.parse(time)));
-    const { resolution, timeZone, since, wished } = proven;
     if (series.total || !Number.isFinite(firstMs)) return proven;
     // If a month is a sample, the first listed month may be the one after the first value.
-    const monthMs = bucketBefore(firstMs, "1mo", timeZone);
-    const toMs = Math.min(bucketStart(monthMs, resolution, timeZone), parseTime(since));
-    if (toMs <= parseTime(wished)) return proven;
-    const empty = { why: "null" as const, said: FROM_OVERVIEW, at: isoUtc(nowMs) };
-    return recordEmpty(proven, { fromMs: parseTime(wished), toMs }, empty);
-  };
+    const monthMs = bucketBefore(firstMs, { resolution: "1mo", timeZone: proven.timeZone });
+    const fromMs = parseTime(proven.wished);
+    const toMs = Math.min(bucketStart(monthMs, proven), parseTime(proven.since));
+    if (toMs <= fromMs) return proven;
+    return addRanges(proven, [{ fromMs, toMs, why: "null", said: FROM_OVERVIEW, at: isoUtc(nowMs) }]);
+  }
 
   return {
     queryFor,
-    forget,
     refresh() {
+      const waiting = new Set(testing.waiting());
       const unknown = book
         .all()
-        .filter(
-          (series) =>
-            series.ledger.state === "unproven" &&
-            series.ledger.refusal === null &&
-            isInSight(series) &&
-            !waiting.has(series.located.tag.id),
-        );
-      const fresh = [...new Set(unknown.map(({ located }) => located.tag.id))];
-      for (const id of fresh) waiting.add(id);
-      testing.add(fresh);
+        .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
+        .map(({ located }) => located.tag.id);
+      testing.add([...new Set(unknown)].filter((id) => !waiting.has(id)));
     },
     next(nowMs) {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
-        const unseen = group.filter((id) => !isTagInSight(id));
-        if (unseen.length > 0) {
-          forget(unseen);
-          continue;
-        }
-        const query = queryFor(group, nowMs);
+        const hidden = group.filter((id) => !book.ofTag(id).some(isVisible));
+        const query = hidden.length > 0 ? null : queryFor(group, nowMs);
         if (query !== null) return { query, isRetry: false };
-        // All of them have left the building in the meantime.
-        for (const id of group) waiting.delete(id);
-        testing.settle(true);
+        testing.leave(new Set(hidden));
       }
-      const due = book
-        .all()
-        .find(
-          (series) =>
-            series.ledger.state !== "following" &&
-            series.ledger.refusal !== null &&
-            !isBackingOff(series.ledger, nowMs) &&
-            isInSight(series),
-        );
+      const due = book.all().find((series) => {
+        const { state, refusal } = series.ledger;
+        return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
+      });
       const query = due === undefined ? null : queryFor([due.located.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
     settle({ query, isRetry }, listed) {
       if (isRetry) return listed === null ? query.tagIds : [];
+      if (listed === null || query.tagIds.every((id) => listed.has(id))) return testing.settle(listed !== null).bad;
       // A response that leaves out a tag does not clear it: another tag would be found guilty in its place.
-      if (listed !== null && query.tagIds.some((id) => !listed.has(id))) {
-        forget(query.tagIds);
-        return [];
-      }
-      const { good, bad } = testing.settle(listed !== null);
-      for (const id of [...good, ...bad]) waiting.delete(id);
-      return bad;
+      testing.leave(new Set(query.tagIds));
+      return [];
     },
     proven(tagIds, logs, nowMs) {
       const byId = new Map(logs.map((log) => [log.id, log]));
-      return new Map(
-        tagIds.flatMap((id) =>
-          undecided(id).map((series) => [series, provenLedger(series, byId.get(id), nowMs)] as const),
-        ),
-      );
+      const known = tagIds.flatMap(undecided);
+      return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
     },
     refused(tagIds, isNoLog, message, nowMs) {
       const record = isNoLog ? recordNoLog : recordRefusal;
-      return new Map(
-        tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)] as const),
-      );
+      return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
-    waiting: () => testing.waiting(),
+    forget: (tagIds) => testing.leave(new Set(tagIds)),
+    waiting: () => testing.waiting().length,
   };
 }
 
@@ -177,20 +138,22 @@ export interface GroupTesting<T> {
   /** Returns the next group to test, the same one until it is settled; empty when every member is known. */
   next(): readonly T[];
   /** Returns the members whose verdict follows from the test of the last group. */
-  settle(answered: boolean): Verdicts<T>;
-  waiting(): number;
+  settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] };
+  /** Returns the members without a verdict. */
+  waiting(): readonly T[];
   /** Removes members. The test of a group with one of them no longer counts. */
   leave(members: ReadonlySet<T>): void;
 }
 
-export interface Verdicts<T> {
-  readonly good: readonly T[];
-  readonly bad: readonly T[];
+type Verdict = "good" | "bad";
+
+interface Spot<T> {
+  readonly member: T;
+  verdict: Verdict | null;
 }
 
-/** Prior of both shares: counts as so many members seen. */
-const AFTER_GOOD = { share: 0.02, seen: 20 };
-const AFTER_BAD = { share: 0.5, seen: 1 };
+/** Share of bad members right after a good or a bad one, before any verdict; it counts as so many members seen. */
+const PRIOR = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 /** A neighbour of a bad member is tested singly if it is good with less than this probability. */
 const DOUBTFUL = 0.65;
 /** Worth of a bad member found and of a member cleared, in bits of information; found by simulation. */
@@ -199,70 +162,48 @@ const WORTH_OF_CLEARED = 0.01;
 /** Known members behind the candidates that the probabilities use. */
 const LOOK_AHEAD = 60;
 
-interface Spot<T> {
-  readonly member: T;
-  verdict: Verdict | null;
-}
-
 export function createGroupTesting<T>(size: number): GroupTesting<T> {
   /** Unknown members, and known ones among and right before them. */
   let line: Spot<T>[] = [];
-  /** Places with at least one bad member among them, and places under test; ascending. */
-  let suspects: readonly number[] = [];
-  let tested: readonly number[] = [];
+  /** A refused group without its cleared members: at least one is bad. */
+  let suspects: readonly Spot<T>[] = [];
+  let tested: readonly Spot<T>[] = [];
+  /** Members after a good or a bad one. */
   const seen = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
 
-  const shares = (): Shares => ({
-    afterGood: learnedShare(seen.good, AFTER_GOOD),
-    afterBad: learnedShare(seen.bad, AFTER_BAD),
-  });
-  const verdictAt = (place: number) => line[place]?.verdict ?? null;
+  function classify(spot: Spot<T>, verdict: Verdict): void {
+    spot.verdict = verdict;
+    const at = line.indexOf(spot);
+    const [left, right] = [line[at - 1]?.verdict, line[at + 1]?.verdict];
+    if (left != null) seen[left][verdict]++;
+    if (right != null) seen[verdict][right]++;
+  }
 
-  const classify = (place: number, verdict: Verdict) => {
-    const own = line[place];
-    if (own === undefined) return;
-    own.verdict = verdict;
-    const left = verdictAt(place - 1);
-    const right = verdictAt(place + 1);
-    if (left !== null) seen[left][verdict]++;
-    if (right !== null) seen[verdict][right]++;
+  const badShareAfter = (left: Verdict) => {
+    const share =
+      (seen[left].bad + PRIOR[left].share * PRIOR[left].seen) / (seen[left].good + seen[left].bad + PRIOR[left].seen);
+    return Math.min(0.999, Math.max(0.0001, share));
   };
 
-  /** The first unknown places. */
-  const candidates = (): readonly number[] => {
-    const places: number[] = [];
-    for (let place = 0; place < line.length && places.length < size; place++) {
-      if (verdictAt(place) === null) places.push(place);
-    }
-    return places;
-  };
-
-  const chainUpTo = (last: number): Chain =>
-    createChain(
-      line.slice(0, last + LOOK_AHEAD).map(({ verdict }) => verdict),
-      shares(),
-    );
-
-  const choose = (): readonly number[] => {
-    const places = suspects.length > 0 ? suspects : candidates();
-    const last = places.at(-1);
+  function choose(): readonly Spot<T>[] {
+    const unknown = suspects.length > 0 ? suspects : line.filter(({ verdict }) => verdict === null).slice(0, size);
+    const last = unknown.at(-1);
     if (last === undefined) return [];
-    const chain = chainUpTo(last);
-    if (suspects.length > 0) return mostInformative(suspects, chain);
-    const doubtful = places.find(
-      (place) =>
-        (verdictAt(place - 1) === "bad" || verdictAt(place + 1) === "bad") && chain.allGood([place]) < DOUBTFUL,
-    );
-    return doubtful === undefined ? evenOdds(places, chain) : [doubtful];
-  };
+    const lastAt = line.indexOf(last);
+    const knownAt = line.slice(0, lastAt + LOOK_AHEAD).findLastIndex(({ verdict }) => verdict !== null);
+    const context = line.slice(0, Math.max(lastAt, knownAt) + 1);
+    const shares = { good: badShareAfter("good"), bad: badShareAfter("bad") };
+    const allGood = (spots: readonly Spot<T>[]) => probabilityOfAllGood(context, new Set(spots), shares);
+    if (suspects.length > 0) return mostInformative(suspects, allGood);
+    const doubtful = unknown.find((spot) => {
+      const at = line.indexOf(spot);
+      const isNextToBad = line[at - 1]?.verdict === "bad" || line[at + 1]?.verdict === "bad";
+      return isNextToBad && allGood([spot]) < DOUBTFUL;
+    });
+    return doubtful === undefined ? evenOdds(unknown, allGood) : [doubtful];
+  }
 
-  /** Drops known members up to the one right before the first unknown member. */
-  const forget = () => {
-    const unknown = line.findIndex(({ verdict }) => verdict === null);
-    const keepFrom = Math.max(0, unknown === -1 ? line.length - 1 : unknown - 1);
-    line = line.slice(keepFrom);
-    suspects = suspects.map((place) => place - keepFrom);
-  };
+  const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
 
   return {
     add(members) {
@@ -270,58 +211,46 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
     },
     next() {
       if (tested.length === 0) tested = choose();
-      return membersAt(line, tested);
+      return membersOf(tested);
     },
     settle(answered) {
-      if (tested.length === 0) return { good: [], bad: [] };
       const good = answered ? tested : [];
-      for (const place of good) classify(place, "good");
-      const left = answered ? suspects.filter((place) => verdictAt(place) === null) : tested;
+      const left = answered ? suspects.filter((spot) => !tested.includes(spot)) : tested;
       const bad = left.length === 1 ? left : [];
-      for (const place of bad) classify(place, "bad");
-      const verdicts = { good: membersAt(line, good), bad: membersAt(line, bad) };
+      for (const spot of good) classify(spot, "good");
+      for (const spot of bad) classify(spot, "bad");
       suspects = bad.length > 0 ? [] : left;
       tested = [];
-      forget();
-      return verdicts;
+      // Keep the last known member before the first unknown one.
+      const unknownAt = line.findIndex(({ verdict }) => verdict === null);
+      line = line.slice(Math.max(0, (unknownAt === -1 ? line.length : unknownAt) - 1));
+      return { good: membersOf(good), bad: membersOf(bad) };
     },
-    waiting: () => line.filter(({ verdict }) => verdict === null).length,
+    waiting: () => membersOf(line.filter(({ verdict }) => verdict === null)),
     leave(members) {
-      if (!line.some(({ member }) => members.has(member))) return;
-      const [suspected, asked] = [membersAt(line, suspects), membersAt(line, tested)];
-      const isTouched = [...suspected, ...asked].some((member) => members.has(member));
       line = line.filter(({ member }) => !members.has(member));
-      const placesOf = (of: readonly T[]) => line.flatMap(({ member }, place) => (of.includes(member) ? [place] : []));
-      suspects = isTouched ? [] : placesOf(suspected);
-      tested = isTouched ? [] : placesOf(asked);
+      if (![...suspects, ...tested].some(({ member }) => members.has(member))) return;
+      suspects = [];
+      tested = [];
     },
   };
 }
 
-function membersAt<T>(line: readonly Spot<T>[], places: readonly number[]): readonly T[] {
-  return places.flatMap((place) => line[place]?.member ?? []);
-}
-
-function learnedShare(seen: Readonly<Record<Verdict, number>>, prior: { share: number; seen: number }): number {
-  const share = (seen.bad + prior.share * prior.seen) / (seen.good + seen.bad + prior.seen);
-  return Math.min(0.999, Math.max(0.0001, share));
-}
-
 /** Returns the longest prefix that is good with a probability of about one half (Golomb's rule for run lengths). */
-function evenOdds(places: readonly number[], chain: Chain): readonly number[] {
+function evenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   let count = 1;
-  let before = chain.allGood(places.slice(0, 1));
-  for (; count < places.length; count++) {
-    const withNext = chain.allGood(places.slice(0, count + 1));
+  let before = allGood(spots.slice(0, 1));
+  for (; count < spots.length; count++) {
+    const withNext = allGood(spots.slice(0, count + 1));
     if (before + withNext <= 1) break;
     before = withNext;
   }
-  return places.slice(0, count);
+  return spots.slice(0, count);
 }
 
 /** Returns the part of a bad group whose test gives most information, with a preference for single members. */
-function mostInformative(suspects: readonly number[], chain: Chain): readonly number[] {
-  const noCulprit = chain.allGood(suspects);
+function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
+  const noCulprit = allGood(suspects);
   let best = suspects.slice(0, 1);
   let bestWorth = Number.NEGATIVE_INFINITY;
   for (let from = 0; from < suspects.length; from++) {
@@ -329,7 +258,7 @@ function mostInformative(suspects: readonly number[], chain: Chain): readonly nu
       const count = to - from;
       if (count === suspects.length) continue;
       const part = suspects.slice(from, to);
-      const clears = Math.min(1, Math.max(0, (chain.allGood(part) - noCulprit) / (1 - noCulprit)));
+      const clears = Math.min(1, Math.max(0, (allGood(part) - noCulprit) / (1 - noCulprit)));
       const settles = (count === 1 ? 1 - clears : 0) + (count === suspects.length - 1 ? clears : 0);
       const worth = informationOf(clears) + WORTH_OF_CULPRIT * settles + WORTH_OF_CLEARED * count * clears;
       // Ignore rounding differences, so that every machine chooses the same.
@@ -347,75 +276,28 @@ function informationOf(share: number): number {
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
-/** Verdicts of members in a row follow a Markov chain with two states, because bad members come in runs. Pure. */
-export type Verdict = "good" | "bad";
-
-export interface Shares {
-  /** Share of bad members right after a good member, and right after a bad one. */
-  readonly afterGood: number;
-  readonly afterBad: number;
-}
-
-export interface Chain {
-  /** Returns the probability that these places, ascending, are all good. */
-  allGood(places: readonly number[]): number;
-}
-
-/** Probabilities of one place, from the verdicts on one side of it. */
-interface Belief {
-  readonly good: number;
-  readonly bad: number;
-}
-
-const NO_EVIDENCE: Belief = { good: 1, bad: 1 };
-const scaled = ({ good, bad }: Belief, by: number): Belief => ({ good: good / by, bad: bad / by });
-
-/** `known`: verdict of each place in a row, null if unknown. The place before the first is good. */
-function createChain(known: readonly (Verdict | null)[], { afterGood, afterBad }: Shares): Chain {
-  const possible = (place: number, { good, bad }: Belief): Belief => {
-    const verdict = known[place] ?? null;
-    return { good: verdict === "bad" ? 0 : good, bad: verdict === "good" ? 0 : bad };
-  };
-  const forward = ({ good, bad }: Belief): Belief => ({
-    good: good * (1 - afterGood) + bad * (1 - afterBad),
-    bad: good * afterGood + bad * afterBad,
-  });
-  const back = ({ good, bad }: Belief): Belief => ({
-    good: (1 - afterGood) * good + afterGood * bad,
-    bad: (1 - afterBad) * good + afterBad * bad,
-  });
-
-  /** Forward and backward pass by place, in the same scale. */
-  const before: Belief[] = [];
-  const scale: number[] = [];
-  let belief: Belief = { good: 1, bad: 0 };
-  for (let place = 0; place < known.length; place++) {
-    const unscaled = possible(place, forward(belief));
-    const sum = unscaled.good + unscaled.bad;
-    belief = scaled(unscaled, sum);
-    before.push(belief);
-    scale.push(sum);
+/**
+ * Returns the probability that some spots are all good, given the verdicts of the line: that of the verdicts with these
+ * spots good, divided by that of the verdicts. Verdicts in a row follow a Markov chain, because bad members come in runs.
+ * The spot before the first is good. `badAfter`: share of bad members after a good or a bad one.
+ */
+function probabilityOfAllGood<T>(
+  line: readonly Spot<T>[],
+  spots: ReadonlySet<Spot<T>>,
+  badAfter: Readonly<Record<Verdict, number>>,
+): number {
+  /** Probability that the last spot is good or bad, scaled so that both add up to 1; and the same with `spots` good. */
+  let [good, bad] = [1, 0];
+  let [goodIf, badIf] = [1, 0];
+  for (const spot of line) {
+    const [canBeGood, canBeBad] = [Number(spot.verdict !== "bad"), Number(spot.verdict !== "good")];
+    const canBeBadIf = spots.has(spot) ? 0 : canBeBad;
+    const nextGood = canBeGood * (good * (1 - badAfter.good) + bad * (1 - badAfter.bad));
+    const nextBad = canBeBad * (good * badAfter.good + bad * badAfter.bad);
+    const nextGoodIf = canBeGood * (goodIf * (1 - badAfter.good) + badIf * (1 - badAfter.bad));
+    const nextBadIf = canBeBadIf * (goodIf * badAfter.good + badIf * badAfter.bad);
+    const sum = nextGood + nextBad;
+    [good, bad, goodIf, badIf] = [nextGood / sum, nextBad / sum, nextGoodIf / sum, nextBadIf / sum];
   }
-  const after: Belief[] = known.map(() => NO_EVIDENCE);
-  for (let place = known.length - 2; place >= 0; place--) {
-    const next = possible(place + 1, after[place + 1] ?? NO_EVIDENCE);
-    after[place] = scaled(back(next), scale[place + 1] ?? 1);
-  }
-
-  return {
-    allGood(places) {
-      const [first] = places;
-      if (first === undefined) return 1;
-      let at = first;
-      let good: Belief = { good: before[first]?.good ?? 0, bad: 0 };
-      for (const place of places.slice(1)) {
-        while (at < place) {
-          at++;
-          good = scaled(possible(at, forward(good)), scale[at] ?? 1);
-        }
-        good = { good: good.good, bad: 0 };
-      }
-      return good.good * (after[at]?.good ?? 1);
-    },
-  };
+  return goodIf + badIf;
 }

@@ -2,12 +2,18 @@ import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
-import { isComplete } from "../snapshot.ts";
-import { type BackfillRequest, type BackfillRequests, backfillRange, pendingOf } from "./backfills.ts";
-import { mergeRanges, type Range, subtract, totalLength } from "./buckets.ts";
-import { closedUntil, hasNoLog, parseTime, targetPast, unfetched } from "./ledger.ts";
+import { isComplete, type StoredHistory } from "../snapshot.ts";
+import { clip, mergeRanges, parseTime, type Range, subtract, totalLength } from "./buckets.ts";
+import { closedUntil, hasNoLog, targetPast, unfetched } from "./ledger.ts";
 import { fetchedIn, type LedgerRange, rangesIn } from "./ledger-ranges.ts";
-import type { Series } from "./series.ts";
+import {
+  type BackfillRequest,
+  type BackfillRequests,
+  backfillRange,
+  concerns,
+  type LedgerOf,
+  pendingOf,
+} from "./series.ts";
 
 /** Progress of the history of one source, for the status page, `plenum plan` and a progress bar. */
 export interface HistoryProgress {
@@ -61,9 +67,6 @@ export interface ResolutionProgress {
   readonly done: number;
 }
 
-/** The part of a series that its ledger describes. */
-export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
-
 export function progressOf(
   series: readonly LedgerOf[],
   { open, paused }: BackfillRequests,
@@ -72,14 +75,9 @@ export function progressOf(
   nowMs: number,
 ): HistoryProgress {
   const groups = Map.groupBy(series, ({ rules, total }) => `${rules.resolution} ${total}`);
-  const resolutions = [...groups.values()].flatMap(
-    (members) => progressOfGroup(members, valuesPerRequest, nowMs) ?? [],
-  );
-  const orders = open.map((order) => progressOfOrder(order, series, valuesPerRequest, nowMs));
-  const requestsLeft = [
-    ...resolutions.map((each) => each.requestsLeft),
-    ...orders.map((order) => order.requestsLeft),
-  ].reduce((sum, each) => sum + each, 0);
+  const resolutions = [...groups.values()].flatMap((members) => progressOfGroup(members, valuesPerRequest, nowMs));
+  const orders = open.map((request) => progressOfBackfill(request, series, valuesPerRequest, nowMs));
+  const requestsLeft = [...resolutions, ...orders].reduce((sum, each) => sum + each.requestsLeft, 0);
   return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
 }
 
@@ -88,38 +86,27 @@ function requestsFor(values: number, ranges: number, valuesPerRequest: number): 
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
 
-function progressOfOrder(
-  order: BackfillRequest,
+function fetchedShare(pendingMs: number, targetMs: number): number {
+  return targetMs === 0 ? 1 : 1 - pendingMs / targetMs;
+}
+
+function progressOfBackfill(
+  request: BackfillRequest,
   series: readonly LedgerOf[],
   valuesPerRequest: number,
   nowMs: number,
 ): BackfillProgress {
-  let wishedMs = 0;
-  let pendingMs = 0;
-  let pendingRanges = 0;
-  let tags = 0;
-  let unproven = 0;
-  for (const { ledger, rules, total, located } of series) {
-    if (total || rules.resolution !== order.resolution || !order.matches(located)) continue;
-    tags++;
-    if (ledger.state === "unproven") unproven++;
-    if (hasNoLog(ledger)) continue;
-    const range = backfillRange(order, rules, nowMs);
-    const pending = pendingOf(order, ledger, rules, nowMs);
-    wishedMs += Math.max(0, range.toMs - range.fromMs);
-    pendingMs += totalLength(pending);
-    pendingRanges += pending.length;
-  }
-  const { from, to } = order.stored;
+  const { id, resolution, stored } = request;
+  const members = series.filter((each) => concerns(request, each));
+  const logged = members.filter(({ ledger }) => !hasNoLog(ledger));
+  const pending = logged.flatMap((each) => pendingOf(request, each, nowMs));
+  const targets = logged.map(({ rules }) => backfillRange(request, rules, nowMs));
   return {
-    id: order.id,
-    from,
-    to,
-    resolution: order.resolution,
-    tags,
-    unproven,
-    requestsLeft: requestsFor(pendingMs / BUCKET_MS[order.resolution], pendingRanges, valuesPerRequest),
-    done: wishedMs === 0 ? 1 : 1 - pendingMs / wishedMs,
+    ...{ id, from: stored.from, to: stored.to, resolution },
+    tags: members.length,
+    unproven: members.filter(({ ledger }) => ledger.state === "unproven").length,
+    requestsLeft: requestsFor(totalLength(pending) / BUCKET_MS[resolution], pending.length, valuesPerRequest),
+    done: fetchedShare(totalLength(pending), totalLength(targets.filter(({ fromMs, toMs }) => fromMs < toMs))),
   };
 }
 
@@ -127,48 +114,42 @@ function progressOfGroup(
   members: readonly LedgerOf[],
   valuesPerRequest: number,
   nowMs: number,
-): ResolutionProgress | null {
+): readonly ResolutionProgress[] {
   const [first] = members;
-  if (first === undefined) return null;
+  if (first === undefined) return [];
+  const { total } = first;
   const { resolution } = first.rules;
-  const followed = members.filter(({ ledger }) => ledger.state !== "no-log");
-  let wishedMs = 0;
-  let pendingMs = 0;
-  let pendingRanges = 0;
-  let complete = 0;
-  for (const { ledger, rules, total } of followed) {
-    // Totals go forward from the depth of the backfill, other series go back from the start of following.
-    const left = total
-      ? closedUntil(rules, nowMs) - parseTime(ledger.watermark)
-      : totalLength(unfetched(ledger, targetPast(ledger)));
-    wishedMs += Math.max(0, nowMs - parseTime(ledger.wished));
-    pendingMs += Math.max(0, left);
-    if (left > 0) pendingRanges++;
-    else if (ledger.state === "following" && ledger.refusal === null) complete++;
-  }
-  const watermarks = followed
-    .filter(({ ledger }) => ledger.state === "following")
-    .map(({ ledger }) => ledger.watermark);
+  const logged = members.filter(({ ledger }) => ledger.state !== "no-log");
+  // Totals go forward from the depth of the backfill, other series go back from the start of following.
+  const pendingOfEach = logged.map(({ ledger, rules }) =>
+    total
+      ? Math.max(0, closedUntil(rules, nowMs) - parseTime(ledger.watermark))
+      : totalLength(unfetched(ledger, targetPast(ledger))),
+  );
+  const pendingMs = pendingOfEach.reduce((sum, each) => sum + each, 0);
+  const targetMs = logged.reduce((sum, { ledger }) => sum + Math.max(0, nowMs - parseTime(ledger.wished)), 0);
+  const following = logged.filter(({ ledger }) => ledger.state === "following");
+  const pendingRanges = pendingOfEach.filter((each) => each > 0).length;
   const pendingValues = Math.round(pendingMs / BUCKET_MS[resolution]);
-  return {
-    resolution,
-    total: first.total,
-    tags: members.length,
-    withoutLog: members.length - followed.length,
-    refused: members.filter(({ ledger }) => isRefused(ledger)).length,
-    complete,
-    oldestWatermark: watermarks.toSorted()[0] ?? null,
-    pendingRanges,
-    pendingValues,
-    // A total is one value per tag and request.
-    requestsLeft: first.total
-      ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
-      : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
-    done: wishedMs === 0 ? 1 : 1 - pendingMs / wishedMs,
-  };
+  return [
+    {
+      ...{ resolution, total, tags: members.length, withoutLog: members.length - logged.length },
+      refused: members.filter(({ ledger }) => isRefused(ledger)).length,
+      complete: logged.filter(
+        ({ ledger }, i) => pendingOfEach[i] === 0 && ledger.state === "following" && ledger.refusal === null,
+      ).length,
+      oldestWatermark: following.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
+      ...{ pendingRanges, pendingValues },
+      // A total is one value per tag and request.
+      requestsLeft: total
+        ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
+        : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
+      done: fetchedShare(pendingMs, targetMs),
+    },
+  ];
 }
 
-function isRefused({ state, refusal, spans }: LedgerOf["ledger"]): boolean {
+function isRefused({ state, refusal, spans }: StoredHistory): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
@@ -182,8 +163,7 @@ export function setSeriesGauge(
   for (const { ledger } of all) {
     if (ledger.state !== "no-log" && isRefused(ledger)) counts.refused++;
     else if (ledger.state !== "following") counts[ledger.state]++;
-    else if (isComplete(ledger)) counts.whole++;
-    else counts.holes++;
+    else counts[isComplete(ledger) ? "whole" : "holes"]++;
   }
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
 }
@@ -224,7 +204,7 @@ export type HistoryGapReason =
   | "no-log"
   | "null";
 
-type Words = Pick<LedgerRange, "said" | "at" | "againAt">;
+type Statement = Pick<LedgerRange, "said" | "at" | "againAt">;
 
 /**
  * Returns every gap that the ledgers know, by tag, oldest first; with `silences`, also responses without a value.
@@ -232,88 +212,69 @@ type Words = Pick<LedgerRange, "said" | "at" | "againAt">;
  */
 export function gapsIn(
   ledgers: readonly LedgerOf[],
-  orders: BackfillRequests,
+  { open }: BackfillRequests,
   nowMs: number,
   { silences = false }: { readonly silences?: boolean } = {},
 ): readonly HistoryGap[] {
-  return ledgers.flatMap((series) => {
-    const { located, rules, total, ledger } = series;
-    const found: HistoryGap[] = [];
-    const add = (why: HistoryGapReason, range: Range | null, { said, at, againAt }: Words = {}) =>
-      found.push({
-        tagId: located.tag.id,
-        tagName: located.tag.displayName,
-        resolution: rules.resolution,
-        total,
-        from: range === null ? null : isoUtc(range.fromMs),
-        to: range === null ? null : isoUtc(range.toMs),
-        why,
-        said: said ?? null,
-        at: at ?? null,
-        againAt: againAt ?? null,
-      });
+  return ledgers.flatMap((series) => gapsOf(series, open, silences, nowMs));
+}
 
-    const ordered = orderedOf(series, orders, nowMs);
-    const front = frontOf(series, nowMs);
-    let left = missing(series, [...ordered, front]);
-    /** Assigns a reason to the parts of some ranges that have none yet. */
-    const give = (why: HistoryGapReason, ranges: readonly Range[], words?: Words) => {
-      for (const range of ranges) {
-        for (const part of left.flatMap((hole) => intersection(hole, range))) add(why, part, words);
-        left = left.flatMap((hole) => subtract(hole, [range]));
-      }
-    };
-    for (const span of rangesIn(ledger.spans)) if (span.why === "refused") give(span.reason ?? "refused", [span], span);
-    if (located.outOfSight !== undefined) give(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
-    const words = ledger.refusal ?? {};
-    if (ledger.state !== "following") {
-      const why = ledger.state === "unproven" && ledger.refusal !== null ? "refused" : ledger.state;
-      if (left.length === 0 && found.length === 0) add(why, null, words);
-      give(why, left, words);
+function gapsOf(
+  series: LedgerOf,
+  backfills: readonly BackfillRequest[],
+  silences: boolean,
+  nowMs: number,
+): readonly HistoryGap[] {
+  const { located, rules, total, ledger } = series;
+  const { state, refusal } = ledger;
+  const gaps: HistoryGap[] = [];
+  const add = (why: HistoryGapReason, range: Range | null, statement: Statement = {}) =>
+    gaps.push({
+      ...{ tagId: located.tag.id, tagName: located.tag.displayName, resolution: rules.resolution, total, why },
+      from: range && isoUtc(range.fromMs),
+      to: range && isoUtc(range.toMs),
+      ...{ said: statement.said ?? null, at: statement.at ?? null, againAt: statement.againAt ?? null },
+    });
+
+  const requested = mergeRanges(
+    backfills.filter((each) => concerns(each, series)).flatMap((each) => pendingOf(each, series, nowMs)),
+  );
+  const front = overdueFront(series, nowMs);
+  const past = total ? [] : [targetPast(ledger)];
+  // Everything that is not fetched between the first and the last emitted or needed time.
+  const all = mergeRanges([...fetchedIn(ledger.spans), ...requested, front, ...past]);
+  let left = unfetched(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
+  /** Assigns a reason to the parts of some ranges that have none yet. */
+  const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: Statement) => {
+    for (const range of ranges) {
+      for (const part of left.flatMap((gap) => clip(gap, range))) add(why, part, statement);
+      left = left.flatMap((gap) => subtract(gap, [range]));
     }
-    give(ledger.refusal === null ? "behind" : (ledger.refusal.reason ?? "refused"), [front], words);
-    give("ordered", ordered);
-    give("backfill", total ? [] : [targetPast(ledger)]);
-    give("between", left);
-    for (const span of rangesIn(ledger.spans)) {
-      if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
-    }
-    return found.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
-  });
+  };
+  for (const span of rangesIn(ledger.spans)) if (span.why === "refused") assign(span.reason ?? "refused", [span], span);
+  if (located.outOfSight !== undefined) assign(located.outOfSight === "site" ? "out-of-scope" : "not-listed", left);
+  if (state !== "following") {
+    const why = state === "unproven" && refusal !== null ? "refused" : state;
+    if (left.length === 0 && gaps.length === 0) add(why, null, refusal ?? {});
+    assign(why, left, refusal ?? {});
+  }
+  assign(refusal === null ? "behind" : (refusal.reason ?? "refused"), [front], refusal ?? {});
+  assign("ordered", requested);
+  assign("backfill", past);
+  assign("between", left);
+  for (const span of rangesIn(ledger.spans))
+    if (span.why === "no-log" || (silences && span.why === "null")) add(span.why, span, span);
+  return gaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
 /**
  * Returns the closed range that following should have fetched by now: overdue by more than one fetch, or not followed
- * at all.
+ * at all. A series that only backfill requests need has an empty one.
  */
-function frontOf({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
-  const range = { fromMs: parseTime(ledger.watermark), toMs: closedUntil(rules, nowMs) };
+function overdueFront({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
+  const fromMs = parseTime(ledger.watermark);
+  const toMs = closedUntil(rules, nowMs);
   const everyMs = total ? 0 : rules.everyMs;
-  // A series that only backfill requests need has no front.
-  if (!Number.isFinite(everyMs)) return { ...range, toMs: range.fromMs };
-  const isOverdue = range.toMs - range.fromMs > 2 * Math.max(everyMs, 60_000);
-  return isOverdue || ledger.state !== "following" ? range : { ...range, toMs: range.fromMs };
-}
-
-function orderedOf({ ledger, rules, total, located }: LedgerOf, orders: BackfillRequests, nowMs: number) {
-  if (total) return [];
-  return mergeRanges(
-    orders.open
-      .filter((order) => order.resolution === rules.resolution && order.matches(located))
-      .flatMap((order) => pendingOf(order, ledger, rules, nowMs)),
-  );
-}
-
-/** Returns the parts that are not fetched between the first and the last emitted or needed time. */
-function missing({ ledger, total }: LedgerOf, wanted: readonly Range[]): readonly Range[] {
-  const past = total ? [] : [targetPast(ledger)];
-  const all = mergeRanges([...fetchedIn(ledger.spans), ...wanted, ...past]);
-  const [first] = all;
-  const last = all.at(-1);
-  return first === undefined || last === undefined ? [] : unfetched(ledger, { fromMs: first.fromMs, toMs: last.toMs });
-}
-
-function intersection(a: Range, b: Range): readonly Range[] {
-  const both = { fromMs: Math.max(a.fromMs, b.fromMs), toMs: Math.min(a.toMs, b.toMs) };
-  return both.fromMs < both.toMs ? [both] : [];
+  const isOverdue = ledger.state !== "following" || toMs - fromMs > 2 * Math.max(everyMs, 60_000);
+  return { fromMs, toMs: isOverdue && Number.isFinite(everyMs) ? toMs : fromMs };
 }

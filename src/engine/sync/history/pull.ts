@@ -7,16 +7,16 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
-import type { Follower } from "../follower.ts";
+import type { Follower, RunContext } from "../follower.ts";
 import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
 import { standInLine } from "../standing.ts";
-import { nextBackfill, nextFollowing, nextOrdered, nextTotal } from "./choose-request.ts";
+import { nextBackfill, nextFollowing, nextOrdered, nextTotal, type RequestLimits } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
 import { type HistoryProgress, progressOf, setSeriesGauge } from "./progress.ts";
 import { createHistoryRequests, type Task } from "./request.ts";
 import { createLearnedWindow, createShortResponses } from "./request-size.ts";
-import { createHistorySeries, followedSeries, type HistoryScope, isFollowed, type Series } from "./series.ts";
+import { createHistorySeries, followedSeries, type HistoryScope, type Series } from "./series.ts";
 import { createHistorySettle, type OnLogged } from "./settle.ts";
 
 /**
@@ -75,101 +75,54 @@ const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const LONG_AGO = Number.NEGATIVE_INFINITY;
 
-/** State of the pull. Times are monotonic, in milliseconds. */
+/** Times are monotonic, in milliseconds. */
 interface PullState {
-  readonly refreshedAtMs: number;
+  refreshedAtMs: number;
   /** Wake-ups of the token's scope at the last refresh. */
-  readonly scopeChanges: number;
+  scopeChanges: number;
   /** Start of the time in which a request was due and none was sent; null when none is due. */
-  readonly dueSinceMs: number | null;
-  readonly notedDueMs: number;
-  readonly isDiscovering: boolean;
-  readonly discoveredAtMs: number;
+  dueSinceMs: number | null;
+  notedDueMs: number;
+  isDiscovering: boolean;
+  discoveredAtMs: number;
   /** The last request was for a single series that had been refused; others go first now. */
-  readonly wasSingle: boolean;
+  wasSingle: boolean;
   /** Failures in a row. */
-  readonly failures: number;
-  readonly isPastPaused: boolean;
-}
-
-type Change =
-  | { readonly type: "begun" | "answered" | "failed" | "outdated" }
-  | { readonly type: "refreshed"; readonly atMs: number; readonly scopeChanges: number }
-  | { readonly type: "looked"; readonly mayFetchPast: boolean }
-  | { readonly type: "noted"; readonly atMs: number }
-  | { readonly type: "due" | "nothing-due"; readonly atMs: number }
-  | { readonly type: "sent"; readonly task: Task; readonly atMs: number }
-  | { readonly type: "settled"; readonly task: Task | null };
-
-const INITIAL: PullState = {
-  refreshedAtMs: LONG_AGO,
-  scopeChanges: 0,
-  dueSinceMs: null,
-  notedDueMs: LONG_AGO,
-  isDiscovering: false,
-  discoveredAtMs: LONG_AGO,
-  wasSingle: false,
-  failures: 0,
-  isPastPaused: false,
-};
-
-function transition(state: PullState, change: Change): PullState {
-  switch (change.type) {
-    case "begun":
-    case "answered":
-      return { ...state, failures: 0 };
-    case "failed":
-      return { ...state, failures: state.failures + 1, refreshedAtMs: LONG_AGO };
-    case "outdated":
-      return { ...state, refreshedAtMs: LONG_AGO };
-    case "refreshed":
-      return { ...state, refreshedAtMs: change.atMs, scopeChanges: change.scopeChanges };
-    case "looked":
-      return { ...state, isPastPaused: !change.mayFetchPast };
-    case "noted":
-      return { ...state, notedDueMs: change.atMs };
-    case "due":
-      return { ...state, dueSinceMs: state.dueSinceMs ?? change.atMs };
-    case "nothing-due":
-      return { ...state, dueSinceMs: null };
-    case "sent":
-      return "discovery" in change.task
-        ? { ...state, isDiscovering: true, discoveredAtMs: change.atMs }
-        : { ...state, wasSingle: change.task.request.isSingle };
-    case "settled": {
-      const wasDiscovery = change.task !== null && "discovery" in change.task;
-      return { ...state, dueSinceMs: null, isDiscovering: state.isDiscovering && !wasDiscovery };
-    }
-  }
+  failures: number;
+  isPastPaused: boolean;
 }
 
 export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
-  const { source, store, clock, log, metrics, timeZone, scope = seesEverything() } = options;
+  const { source, store, clock, log, metrics, timeZone, scope = allVisible() } = options;
   let { classes } = options;
   const limits = { most: options.valuesMax };
   const window = createLearnedWindow(store, source.name, limits, clock);
   const book = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
-  const isInSight = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
-  const discovery = createLogDiscovery(book, TAGS_PER_REQUEST, isInSight);
-  const days = createFinalizedDays({
-    ...{ store, clock, source: source.name, series: book.all },
-    knowsTagsOf: options.knowsTagsOf ?? (() => true),
-  });
-  const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged: options.onLogged });
-  const short = createShortResponses({ clock, window, log });
-  const requests = createHistoryRequests({
-    ...{ source, clock, log, scope, book, window, discovery, settle, short, lookMs },
-    ...(metrics === undefined ? {} : { metrics }),
+  const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
+  const discovery = createLogDiscovery(book, isVisible);
+  const { knowsTagsOf = () => true, onLogged } = options;
+  const days = createFinalizedDays({ store, clock, source: source.name, series: book.all, knowsTagsOf });
+  const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged });
+  const short = createShortResponses(clock, window, log);
+  const perform = createHistoryRequests({
+    ...{ source, clock, log, metrics, scope, book, window, discovery, settle, short, lookMs },
   });
   /** Wakes the lines when there are series to fetch; without any, no line waits for a slot. */
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
-  let state = INITIAL;
   let isLoaded = false;
-
-  const apply = (change: Change) => {
-    state = transition(state, change);
+  const state: PullState = {
+    refreshedAtMs: LONG_AGO,
+    scopeChanges: 0,
+    dueSinceMs: null,
+    notedDueMs: LONG_AGO,
+    isDiscovering: false,
+    discoveredAtMs: LONG_AGO,
+    wasSingle: false,
+    failures: 0,
+    isPastPaused: false,
   };
+
   const isIdle = () => classes.length === 0 && book.all().length === 0;
 
   function lookMs(): number {
@@ -184,69 +137,77 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     discovery.forget(retracted.map(({ located }) => located.tag.id));
     discovery.refresh();
     if (metrics !== undefined) setSeriesGauge(metrics, source.name, book.all());
-    apply({ type: "refreshed", atMs: clock.monotonic(), scopeChanges });
-    options.demand?.setFollowing(followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST));
+    state.refreshedAtMs = clock.monotonic();
+    state.scopeChanges = scopeChanges;
+    options.demand?.setFollowing(plannedPerMinute());
     await book.endBackfills();
   }
 
-  const isStale = async (): Promise<boolean> =>
-    clock.monotonic() - state.refreshedAtMs >= REFRESH_MS ||
-    scope.changes.wakeups() !== state.scopeChanges ||
-    (await book.haveBackfillsChanged());
-
   /** Refreshes what may have changed: tags, backfill requests, whether the sinks keep up. */
   async function look(): Promise<void> {
-    const isWanted = classes.length > 0 || book.backfills().open.length > 0;
-    const mayBegin = isWanted && book.all().length === 0;
-    if (mayBegin || (await isStale())) await refresh();
-    else if (book.backfills().open.length > 0) await book.endBackfills();
+    const hasOpenBackfills = book.backfills().open.length > 0;
+    const mayBegin = book.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
+    const isStale =
+      mayBegin ||
+      clock.monotonic() - state.refreshedAtMs >= REFRESH_MS ||
+      scope.changes.wakeups() !== state.scopeChanges ||
+      (await book.haveBackfillsChanged());
+    if (isStale) await refresh();
+    else if (hasOpenBackfills) await book.endBackfills();
     if (book.all().length === 0) return;
     seriesFound.wakeUp();
-    apply({ type: "looked", mayFetchPast: (await options.mayFetchPast?.()) ?? true });
+    state.isPastPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - state.notedDueMs < NOTE_DUE_MS) return;
-    apply({ type: "noted", atMs: clock.monotonic() });
+    state.notedDueMs = clock.monotonic();
     // Without a slot offer, this call notes since when a request is due.
-    nextTask("series", { past: false, discover: false });
+    chooseTask({ past: false, discover: false });
     await days.look();
   }
 
-  /** Order: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
-  function nextTask(
-    kind: "series" | "totals",
-    { past, discover }: { readonly past: boolean; readonly discover: boolean },
-  ): Task | null {
-    const nowMs = clock.now();
-    const atMs = clock.monotonic();
-    const free = book
-      .all()
-      .filter((series) => isFollowed(series) && !series.isBusy && series.notBeforeMs <= atMs && isInSight(series));
-    const limit = {
-      size: TAGS_PER_REQUEST,
-      values: window.values(),
-      singleFirst: !state.wasSingle,
-      bucketsEach: window.bucketsEach,
-    };
-    if (kind === "totals") {
-      const total = nextTotal(free, nowMs, limit);
-      return total === null ? null : { request: total };
-    }
-    const { isDiscovering } = state;
-    const { open, paused } = book.backfills();
-    const liveDone = free.filter((series) => !short.has(series, true));
-    const first = short.next(free, limit, past && !paused) ?? nextFollowing(liveDone, nowMs, limit);
-    const toDiscover = isDiscovering || !discover ? null : discovery.next(nowMs);
-    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) apply({ type: "due", atMs });
-    else if (!isDiscovering && !book.all().some(({ isBusy }) => isBusy)) apply({ type: "nothing-due", atMs });
-    if (first !== null) return { request: first };
-    if (toDiscover !== null) return { discovery: toDiscover };
-    if (!past || paused) return null;
-    const verified = free.filter((series) => !short.has(series));
-    const ask = nextOrdered(verified, open, nowMs, limit) ?? nextBackfill(verified, nowMs, limit);
-    // A request with 20 tags costs one slot, too: during discovery, a smaller one waits for more tags.
-    const isFull = ask === null || ask.isSingle || ask.series.length === TAGS_PER_REQUEST;
-    return ask === null || (isDiscovering && !isFull) ? null : { request: ask };
+  /** Series with a log that may be requested now. */
+  function freeSeries(): readonly Series[] {
+    return book.all().filter((series) => {
+      const { isBusy, notBeforeMs, ledger } = series;
+      return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isVisible(series);
+    });
   }
 
+  const requestLimits = (): RequestLimits => ({
+    values: window.values(),
+    singleFirst: !state.wasSingle,
+    bucketsEach: window.bucketsEach,
+  });
+
+  function chooseTotals(): Task | null {
+    const request = nextTotal(freeSeries(), clock.now(), requestLimits());
+    return request && { request };
+  }
+
+  /** Order: short responses again, following, log discovery, `plenum backfill`, configured backfill. */
+  function chooseTask({ past, discover }: { readonly past: boolean; readonly discover: boolean }): Task | null {
+    const nowMs = clock.now();
+    const { isDiscovering } = state;
+    const { open, paused } = book.backfills();
+    const free = freeSeries();
+    const withoutLiveEnd = free.filter((series) => !short.has(series, true));
+    const first =
+      short.next(free, requestLimits(), past && !paused) ?? nextFollowing(withoutLiveEnd, nowMs, requestLimits());
+    const nextDiscovery = isDiscovering || !discover ? null : discovery.next(nowMs);
+    if (first !== null || (!isDiscovering && discovery.waiting() > 0)) state.dueSinceMs ??= clock.monotonic();
+    else if (!isDiscovering && !book.all().some(({ isBusy }) => isBusy)) state.dueSinceMs = null;
+    if (first !== null) return { request: first };
+    if (nextDiscovery !== null) return { discovery: nextDiscovery };
+    if (!past || paused) return null;
+    const verified = free.filter((series) => !short.has(series));
+    const request =
+      nextOrdered(verified, open, nowMs, requestLimits()) ?? nextBackfill(verified, nowMs, requestLimits());
+    if (request === null) return null;
+    // A request with 20 tags costs one slot, too: during discovery, a smaller one waits for more tags.
+    const isFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
+    return isDiscovering && !isFull ? null : { request };
+  }
+
+  const plannedPerMinute = () => followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST);
   const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   /** Discovery gets its planned rate even if the live reads let no slot pass. */
@@ -254,8 +215,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
 
   function starving(): HistoryProgress["starving"] {
     if (state.dueSinceMs === null) return null;
-    const rate = followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST) + discoveryRate();
-    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, rate));
+    const perMinute = plannedPerMinute() + discoveryRate();
+    const allowedMs = Math.max(STARVING_MIN_MS, (3 * 60_000) / Math.max(0.01, perMinute));
     const forMs = clock.monotonic() - state.dueSinceMs;
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
@@ -269,72 +230,82 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   ): Promise<void> {
     while (isIdle() && !signal.aborted) await seriesFound.nextWakeup(signal);
     signal.throwIfAborted();
-    let sent: Task | null = null;
+    let series: readonly Series[] = [];
+    let isDiscovery = false;
     const decide = ({ own }: SlotOffer): Task | null => {
       // A slot that the live reads need is not for the past.
-      const { isPastPaused } = state;
-      const discover = !isPastPaused && (!own || isDiscoveryDue());
-      const task = nextTask(kind, { past: !own && !isPastPaused, discover });
-      sent = task;
+      const past = !own && !state.isPastPaused;
+      const discover = !state.isPastPaused && (!own || isDiscoveryDue());
+      const task = kind === "totals" ? chooseTotals() : chooseTask({ past, discover });
       if (task === null) return null;
-      for (const each of seriesIn(task)) each.isBusy = true;
-      apply({ type: "sent", task, atMs: clock.monotonic() });
+      isDiscovery = "discovery" in task;
+      if ("request" in task) {
+        series = task.request.series;
+        state.wasSingle = task.request.isSingle;
+      } else {
+        state.isDiscovering = true;
+        state.discoveredAtMs = clock.monotonic();
+      }
+      for (const each of series) each.isBusy = true;
       begun();
       return task;
     };
     try {
-      await requests.perform(kind, decide, signal);
-      apply({ type: "answered" });
+      await perform(kind, decide, signal);
+      state.failures = 0;
       well();
     } catch (error) {
       signal.throwIfAborted();
-      for (const each of seriesIn(sent)) each.isUnsure = true;
-      apply({ type: "failed" });
+      for (const each of series) each.isUnsure = true;
+      state.failures += 1;
+      state.refreshedAtMs = LONG_AGO;
       const failure = meaningOf(error);
       const concernsAll =
         failure instanceof ConfigError || failure instanceof Throttled || failure instanceof LocalFailure;
       if (concernsAll || state.failures >= FAILURES_MAX) throw failure;
       log.warn({ err: failure }, "a history request failed");
     } finally {
-      for (const each of seriesIn(sent)) each.isBusy = false;
-      apply({ type: "settled", task: sent });
+      for (const each of series) each.isBusy = false;
+      if (isDiscovery) state.isDiscovering = false;
+      state.dueSinceMs = null;
+    }
+  }
+
+  async function follow({ draining, forced, well }: RunContext): Promise<void> {
+    state.failures = 0;
+    await look();
+    const over = new AbortController();
+    const looking = loop({
+      clock,
+      signal: AbortSignal.any([draining, forced, over.signal]),
+      bell: classesChanged,
+      looks: true,
+      async turn() {
+        await look();
+        return lookMs();
+      },
+      fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
+    });
+    try {
+      const lines = (["series", "totals"] as const).map(
+        (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
+      );
+      await standInLine(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
+    } finally {
+      over.abort(WOKEN);
+      await looking;
     }
   }
 
   return {
     name: "history",
     ability: "read:tags",
-
-    async follow({ draining, forced, well }) {
-      apply({ type: "begun" });
-      await look();
-      const over = new AbortController();
-      const looking = loop({
-        clock,
-        signal: AbortSignal.any([draining, forced, over.signal]),
-        bell: classesChanged,
-        looks: true,
-        async turn() {
-          await look();
-          return lookMs();
-        },
-        fault: (error) => log.warn({ err: error }, "what is to be fetched could not be looked up"),
-      });
-      try {
-        const lines = (["series", "totals"] as const).map(
-          (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
-        );
-        await standInLine(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
-      } finally {
-        over.abort(WOKEN);
-        await looking;
-      }
-    },
+    follow,
     change(next) {
       classes = next.classes;
       limits.most = next.valuesMax;
       book.change(classes);
-      apply({ type: "outdated" });
+      state.refreshedAtMs = LONG_AGO;
       classesChanged.wakeUp();
     },
     progress: () => ({
@@ -344,10 +315,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   };
 }
 
-function seriesIn(task: Task | null): readonly Series[] {
-  return task !== null && "request" in task ? task.request.series : [];
-}
-
-function seesEverything(): HistoryScope {
+function allVisible(): HistoryScope {
   return { sees: () => true, explain: async () => "unexplained", changes: createWakeup() };
 }

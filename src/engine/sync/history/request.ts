@@ -6,33 +6,17 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
-import { type Range, totalLength } from "./buckets.ts";
-import { describeQuery, divide, type HistoryRequest, queryFor, type RefusedSingly } from "./choose-request.ts";
-import { parseTime, recordEmpty, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
+import { parseTime, type Range, totalLength } from "./buckets.ts";
+import { describeQuery, type HistoryRequest, queryFor } from "./choose-request.ts";
+import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedIn, unreadableById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
 import type { LearnedWindow, ShortResponses } from "./request-size.ts";
 import type { HistoryScope, HistorySeries, Series } from "./series.ts";
 import type { HistorySettle } from "./settle.ts";
 
-/**
- * One request of history from the free slot to the settled reply.
- *
- *   slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
- *                                         └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
- *
- * A refusal is no data. The service's 404 about a log (`NoLog`) is the only one that says something about a log. `GET me`
- * explains a 403: the token lost an ability, or does not see the site. A 422 is our mistake.
- */
+/** What a free slot is used for. */
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
-
-export interface HistoryRequests {
-  /**
-   * Waits for a slot, calls `decide` for the task (null passes the slot on), and settles the reply. If one tag spoils a
-   * request, the other tags are requested in smaller ones. Throws failures that do not concern single tags.
-   */
-  perform(kind: "series" | "totals", decide: (offer: SlotOffer) => Task | null, signal: AbortSignal): Promise<void>;
-}
 
 /** Pause of a series whose response added nothing, in milliseconds. */
 const STUCK_MS = 300_000;
@@ -64,26 +48,29 @@ type Reply =
   | { readonly totals: readonly TagTotal[] }
   | { readonly error: unknown };
 
-interface Divided {
-  readonly refused: readonly RefusedSingly<Series, Refusal>[];
-  /** The refusal that ended the division early; null when every series was requested. */
-  readonly last: Refusal | null;
-}
-
+/**
+ * One request of history from the free slot to the settled reply.
+ *
+ *   slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
+ *                                         └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
+ *
+ * A refusal is no data. The service's 404 about a log (`NoLog`) is the only one that says something about a log. `GET me`
+ * explains a 403: the token lost an ability, or does not see the site. A 422 is our mistake.
+ */
 export function createHistoryRequests(options: {
   readonly source: Source;
   readonly clock: Clock;
   readonly log: Pick<Log, "error" | "info" | "warn">;
-  readonly metrics?: Pick<Metrics, "historyRefusals">;
+  readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
-  readonly book: Pick<HistorySeries, "ofTag">;
+  readonly book: HistorySeries;
   readonly window: LearnedWindow;
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
   readonly short: ShortResponses;
   /** How long a slot stays unused after `decide` returned null, in milliseconds. */
   readonly lookMs: () => number;
-}): HistoryRequests {
+}) {
   const { source, clock, log, metrics, scope, book, window, discovery, settle, short } = options;
   /** Keys of series that the last response left out. */
   const leftOut = new Set<string>();
@@ -92,6 +79,32 @@ export function createHistoryRequests(options: {
   const loggedMistakes = new Set<string>();
   /** Refusals in a row, without any response in between. */
   let refusalsInRow = 0;
+
+  const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+
+  /**
+   * Waits for a slot, calls `decide` for the task (null passes the slot on), and settles the reply. If one tag spoils a
+   * request, the other tags are requested in smaller ones. Throws failures that do not concern single tags.
+   */
+  async function perform(
+    kind: "series" | "totals",
+    decide: (offer: SlotOffer) => Task | null,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const decided: Task[] = [];
+    const choose: Choose<HistoryQuery> = (offer) => {
+      const task = decide(offer);
+      if (task === null) return { passMs: options.lookMs() };
+      decided.push(task);
+      return { ask: "request" in task ? queryFor(task.request, task.request.series) : task.discovery.query };
+    };
+    const reply = await send(choose, kind === "totals", signal);
+    const [task] = decided;
+    if (task === undefined)
+      throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
+    if ("request" in task) await serve(task.request, reply, signal);
+    else await discover(task.discovery, reply, signal);
+  }
 
   async function send(
     query: HistoryQuery | Choose<HistoryQuery>,
@@ -108,28 +121,40 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** Fetches and settles some of the series of a request. Throws the error of the reply. */
-  async function settlePart(
-    request: HistoryRequest,
-    series: readonly Series[],
-    replyTo: (query: HistoryQuery) => Promise<Reply>,
-  ): Promise<void> {
-    const part = {
-      ...request,
-      series,
-      values: Math.round((request.values * series.length) / request.series.length),
+  /** Serves a request whose first reply is here; the parts of a division take slots of their own. */
+  async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
+    let given: Reply | null = first;
+    const fetch = async (part: readonly Series[]) => {
+      const reply = given ?? (await send(queryFor(request, part), request.kind === "total", signal));
+      given = null;
+      await settlePart(request, part, reply);
     };
+    const describe = (part: readonly Series[]) => describeQuery(request, part);
+    try {
+      const record = (refused: readonly RefusedSingly[]) => recordRefused(request, refused, signal);
+      await divideAndSettle(request.series, fetch, describe, record, signal);
+    } catch (error) {
+      // If only these series are affected, the others must not wait for them.
+      if (error instanceof Unclear)
+        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
+      throw error;
+    }
+  }
+
+  /** Settles the reply for some of the series of a request. Throws the error of the reply. */
+  async function settlePart(request: HistoryRequest, series: readonly Series[], reply: Reply): Promise<void> {
+    const values = Math.round((request.values * series.length) / request.series.length);
+    const part = { ...request, series, values };
     const before = new Map(series.map((each) => [each, each.ledger]));
-    const reply = await replyTo(queryFor(request, series));
     if ("error" in reply) {
-      if (request.kind !== "total") await learnSize(reply.error, part.values);
+      if (request.kind !== "total") await learnSize(reply.error, values);
       throw reply.error;
     }
     const records = "totals" in reply ? reply.totals : reply.logs;
     const settled =
       "totals" in reply
         ? await settle.totals(part, reply.totals)
-        : await settle.logs(await short.believed(part, reply.logs), reply.logs, window.answered(part.values));
+        : await settle.logs(await short.verifiedPart(part, reply.logs), reply.logs, window.answered(values));
     refusalsInRow = 0;
     reportUnreadable(series, unreadableById(records));
     const moved = new Set(settled.filter((each) => hasMoved(before.get(each), each.ledger)));
@@ -147,9 +172,9 @@ export function createHistoryRequests(options: {
       leftOut.delete(series.key);
       return short.has(series);
     }
-    if (leftOut.has(series.key)) return false;
+    const isFirst = !leftOut.has(series.key);
     leftOut.add(series.key);
-    return true;
+    return isFirst;
   }
 
   /** Shrinks the next request after a failure that its size may have caused, a 422 included. */
@@ -165,9 +190,8 @@ export function createHistoryRequests(options: {
     const now = series.filter(({ located }) => messages.has(located.tag.id));
     if (now.length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
     const fresh = now.filter(({ key }) => !unreadable.has(key));
-    const readable = series.filter(({ key, located }) => !messages.has(located.tag.id) && unreadable.has(key));
+    const readable = series.filter((each) => !now.includes(each) && unreadable.delete(each.key));
     for (const { key } of fresh) unreadable.add(key);
-    for (const { key } of readable) unreadable.delete(key);
     if (fresh.length > 0) {
       const named = Object.fromEntries(fresh.map(({ key, located }) => [key, messages.get(located.tag.id)]));
       log.warn({ series: named }, "history of these was answered and is unreadable; it is requested again singly");
@@ -183,9 +207,9 @@ export function createHistoryRequests(options: {
   async function explain(
     error: unknown,
     series: readonly Series[],
-    what: string,
+    query: string,
     signal: AbortSignal,
-    first: Refusal | null = null,
+    first?: Refusal,
   ): Promise<Refusal> {
     signal.throwIfAborted();
     const atMs = first?.atMs ?? clock.monotonic();
@@ -199,20 +223,21 @@ export function createHistoryRequests(options: {
       refusalsInRow = 0;
       return refusal("no-log");
     }
-    const isMistake = failure instanceof ConfigError && failure.reason === "validation";
-    const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
-    if (isMistake) {
+    if (failure instanceof ConfigError && failure.reason === "validation") {
       if (!loggedMistakes.has(message))
-        log.error({ err: failure, asked: what }, "the service calls a request for history wrong");
+        log.error({ err: failure, asked: query }, "the service calls a request for history wrong");
       loggedMistakes.add(message);
-    } else if (isForbidden || failure instanceof Rejected) {
-      const why = await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs }, signal);
-      if (why === "ability") throw failure;
-      if (why === "unknown") throw new Unclear(`${failure.message} Why is not known yet.`, { cause: failure });
-      if (why === "site") return refusal("out-of-sight");
-    } else throw failure;
+      refusalsInRow++;
+      return refusal("mistake");
+    }
+    const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
+    if (!isForbidden && !(failure instanceof Rejected)) throw failure;
+    const why = await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs }, signal);
+    if (why === "ability") throw failure;
+    if (why === "unknown") throw new Unclear(`${failure.message} Why is not known yet.`, { cause: failure });
+    if (why === "site") return refusal("out-of-sight");
     refusalsInRow++;
-    return refusal(isMistake ? "mistake" : "refused");
+    return refusal("refused");
   }
 
   /** Asks the service which of the series without a log have a site that the token still sees. */
@@ -222,118 +247,58 @@ export function createHistoryRequests(options: {
     return series.filter(({ located }) => scope.sees(located.siteId));
   }
 
-  /** Requests halves of a refused group until each series is settled or was refused singly. */
+  /** Requests halves of a refused group until each series is settled or was refused singly. `known`: its refusal. */
   async function divideAndSettle(
     series: readonly Series[],
     fetch: (part: readonly Series[]) => Promise<void>,
     describe: (part: readonly Series[]) => string,
+    record: (refused: readonly RefusedSingly[]) => Promise<void>,
     signal: AbortSignal,
     known: Refusal | null = null,
-  ): Promise<Divided> {
-    let last: Refusal | null = null;
-    let first = known;
-    let given = known;
+  ): Promise<void> {
+    const refusals: Refusal[] = [];
     const attempt = async (part: readonly Series[]): Promise<Refusal | null> => {
       try {
         await fetch(part);
         return null;
       } catch (error) {
-        return await explain(error, part, describe(part), signal, first);
+        return await explain(error, part, describe(part), signal, refusals[0]);
       }
     };
     const refused = await divide(series, async (part) => {
-      const refusal = given ?? (await attempt(part));
-      given = null;
+      const refusal = (refusals.length === 0 ? known : null) ?? (await attempt(part));
       if (refusal === null) return null;
-      first ??= refusal;
-      if (refusal.isLast) last = refusal;
+      refusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
     });
-    return { refused: refused ?? [], last };
+    await record(refused ?? []);
+    const last = refusals.at(-1);
+    if (last?.isLast === true) throw new Unclear(`Nothing of the history is answered: ${last.message}`);
   }
 
   /** Writes the refusals of single series into their ledgers. */
   async function recordRefused(
     request: HistoryRequest,
-    refused: readonly RefusedSingly<Series, Refusal>[],
+    refused: readonly RefusedSingly[],
     signal: AbortSignal,
   ): Promise<void> {
+    if (refused.length === 0) return;
     const noLog = refused.filter(({ refusal }) => refusal.reason === "no-log").map(({ member }) => member);
-    const inSight = new Set(await visible(noLog, signal));
+    const visibleNoLog = new Set(await visible(noLog, signal));
     const changed = new Map<Series, StoredHistory>();
     short.forget(refused.map(({ member }) => member));
     for (const { member: series, refusal } of refused) {
       series.isSuspect = true;
       // The service also answers "no log" for tags that the token does not see.
-      if (refusal.reason === "no-log" && !inSight.has(series)) continue;
+      if (refusal.reason === "no-log" && !visibleNoLog.has(series)) continue;
       const range = request.ranges.get(series.key);
       if (range !== undefined) changed.set(series, afterRefusal(request, series, range, refusal, clock.now()));
     }
     await settle.ledgers(changed);
+    if (changed.size === 0) return;
+    const keys = [...changed.keys()].map(({ key }) => key);
     const said = refused[0]?.refusal.message;
-    if (changed.size > 0) {
-      const keys = [...changed.keys()].map(({ key }) => key);
-      log.info({ series: keys, kind: request.kind, said }, "history was refused of these, asked alone");
-    }
-  }
-
-  /** Serves a request whose first reply is here; the parts of a division take slots of their own. */
-  async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
-    let given: Reply | null = first;
-    const replyTo = async (query: HistoryQuery): Promise<Reply> => {
-      const reply = given ?? (await send(query, request.kind === "total", signal));
-      given = null;
-      return reply;
-    };
-    const fetch = (series: readonly Series[]) => settlePart(request, series, replyTo);
-    try {
-      const describe = (part: readonly Series[]) => describeQuery(request, part);
-      const { refused, last } = await divideAndSettle(request.series, fetch, describe, signal);
-      if (refused.length > 0) await recordRefused(request, refused, signal);
-      if (last !== null) throw hopeless(last);
-    } catch (error) {
-      // If only these series are affected, the others must not wait for them.
-      if (error instanceof Unclear)
-        for (const each of request.series) each.notBeforeMs = clock.monotonic() + UNCLEAR_MS;
-      throw error;
-    }
-  }
-
-  const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
-  const tagIdsOf = (series: readonly Series[]) => series.map(({ located }) => located.tag.id);
-  /** Logs whose first month is trustworthy: a response that may be cut proves a log, but not its beginning. */
-  const overviewOf = (logs: readonly TagLog[]) => (short.isComplete(logs) ? logs : []);
-
-  /** Divides a discovery group that was refused for another reason than a log. */
-  async function discoverSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
-    discovery.forget(tagIds);
-    const fetch = async (part: readonly Series[]) => {
-      const query = discovery.queryFor(tagIdsOf(part), clock.now());
-      if (query === null) return;
-      const logs = await source.history(query, "history", signal);
-      refusalsInRow = 0;
-      await settle.ledgers(discovery.proven(query.tagIds, overviewOf(logs), clock.now()));
-    };
-    const describe = (part: readonly Series[]) => `whether ${tagIdsOf(part)} have a log`;
-    const { refused, last } = await divideAndSettle(firstSeriesOf(tagIds), fetch, describe, signal, refusal);
-    for (const { member, refusal: own } of refused)
-      await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
-    if (last !== null) throw hopeless(last);
-  }
-
-  async function recordUndiscovered(
-    tagIds: readonly string[],
-    isNoLog: boolean,
-    message: string,
-    signal: AbortSignal,
-  ): Promise<void> {
-    if (tagIds.length === 0) return;
-    let recorded = tagIds;
-    if (isNoLog) {
-      recorded = tagIdsOf(await visible(firstSeriesOf(tagIds), signal));
-      discovery.forget(tagIds.filter((id) => !recorded.includes(id)));
-    }
-    await settle.ledgers(discovery.refused(recorded, isNoLog, message, clock.now()));
+    log.info({ series: keys, kind: request.kind, said }, "history was refused of these, asked alone");
   }
 
   async function discover(task: DiscoveryRequest, reply: Reply, signal: AbortSignal): Promise<void> {
@@ -350,7 +315,7 @@ export function createHistoryRequests(options: {
         return;
       }
       const withoutLog = discovery.settle(task, logs && new Set(logs.map(({ id }) => id)));
-      if (logs !== null) await settle.ledgers(discovery.proven(tagIds, overviewOf(logs), clock.now()));
+      if (logs !== null) await settleProven(tagIds, logs);
       await recordUndiscovered(withoutLog, true, refusal?.message ?? LEFT_OVER, signal);
     } catch (error) {
       discovery.forget(tagIds);
@@ -358,33 +323,49 @@ export function createHistoryRequests(options: {
     }
   }
 
-  return {
-    async perform(kind, decide, signal) {
-      let task: Task | null = null;
-      const choose: Choose<HistoryQuery> = (offer) => {
-        task = decide(offer);
-        return task === null ? { passMs: options.lookMs() } : { ask: queryOf(task) };
-      };
-      const reply = await send(choose, kind === "totals", signal);
-      const decided = task as Task | null;
-      if (decided === null)
-        throw "error" in reply ? reply.error : new Error("A history request was sent without a task.");
-      if ("request" in decided) await serve(decided.request, reply, signal);
-      else await discover(decided.discovery, reply, signal);
-    },
-  };
+  /** Divides a discovery group that was refused for another reason than a log. */
+  async function discoverSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
+    discovery.forget(tagIds);
+    const fetch = async (part: readonly Series[]) => {
+      const query = discovery.queryFor(tagIdsOf(part), clock.now());
+      if (query === null) return;
+      const logs = await source.history(query, "history", signal);
+      refusalsInRow = 0;
+      await settleProven(query.tagIds, logs);
+    };
+    const describe = (part: readonly Series[]) => `whether ${tagIdsOf(part)} have a log`;
+    const record = async (refused: readonly RefusedSingly[]) => {
+      for (const { member, refusal: own } of refused)
+        await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
+    };
+    await divideAndSettle(firstSeriesOf(tagIds), fetch, describe, record, signal, refusal);
+  }
+
+  /** A response that may be cut proves a log, but not its first month. */
+  async function settleProven(tagIds: readonly string[], logs: readonly TagLog[]): Promise<void> {
+    await settle.ledgers(discovery.proven(tagIds, short.isComplete(logs) ? logs : [], clock.now()));
+  }
+
+  async function recordUndiscovered(
+    tagIds: readonly string[],
+    isNoLog: boolean,
+    message: string,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const recorded = isNoLog ? tagIdsOf(await visible(firstSeriesOf(tagIds), signal)) : tagIds;
+    discovery.forget(tagIds.filter((id) => !recorded.includes(id)));
+    await settle.ledgers(discovery.refused(recorded, isNoLog, message, clock.now()));
+  }
+
+  return perform;
+}
+
+function tagIdsOf(series: readonly Series[]): readonly string[] {
+  return series.map(({ located }) => located.tag.id);
 }
 
 function siteIdsOf(series: readonly Series[]): ReadonlySet<number> {
   return new Set(series.map(({ located }) => located.siteId));
-}
-
-function queryOf(task: Task): HistoryQuery {
-  return "request" in task ? queryFor(task.request, task.request.series) : task.discovery.query;
-}
-
-function hopeless({ message }: Refusal): Unclear {
-  return new Unclear(`Nothing of the history is answered: ${message}`);
 }
 
 /** A 404 about a log means no log of this range in the past, and no log of the tag at the front of following. */
@@ -396,13 +377,12 @@ function afterRefusal(
   nowMs: number,
 ): StoredHistory {
   const isPastKind = request.kind === "backfill" || request.kind === "ordered";
-  // Totals start at the depth of the backfill and go forward.
-  const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
   if (reason !== "no-log")
     return isPastKind ? recordPastRefusal(ledger, range, message, nowMs) : recordRefusal(ledger, message, nowMs);
-  return isPast
-    ? recordEmpty(ledger, range, { why: "no-log", said: message, at: isoUtc(nowMs) })
-    : recordNoLog(ledger, message, nowMs);
+  // Totals start at the depth of the backfill and go forward.
+  const isPast = isPastKind || (request.kind === "total" && range.toMs <= parseTime(ledger.since));
+  if (!isPast) return recordNoLog(ledger, message, nowMs);
+  return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
 /** Returns true if a response added something to a ledger, so that the next request can follow at once. */
@@ -413,4 +393,47 @@ function hasMoved(before: StoredHistory | undefined, after: StoredHistory): bool
     totalLength(fetchedIn(after.spans)) > totalLength(fetchedIn(before.spans)) ||
     (after.rereadFrom !== null && after.rereadFrom !== before.rereadFrom)
   );
+}
+
+interface RefusedSingly<T = Series, R = Refusal> {
+  readonly member: T;
+  readonly refusal: R;
+}
+
+/**
+ * Serves a group that is refused because of some of its members: requests halves, and halves of refused halves, until each
+ * refused member was refused singly. One bad member of 20 costs at most nine requests. `attempt` returns null when it
+ * served a part, or the refusal, or `stop`: then the group gets no verdict (null). A last refusal ends the search early.
+ */
+export async function divide<T, R extends { readonly isLast: boolean }>(
+  group: readonly T[],
+  attempt: (part: readonly T[]) => Promise<R | "stop" | null>,
+): Promise<readonly RefusedSingly<T, R>[] | null> {
+  interface Part {
+    readonly members: readonly T[];
+    readonly sibling?: Part;
+    isKnownBad: boolean;
+  }
+  const refused: RefusedSingly<T, R>[] = [];
+  const waiting: Part[] = [{ members: group, isKnownBad: false }];
+  for (let part = waiting.pop(); part !== undefined; part = waiting.pop()) {
+    const { members, sibling } = part;
+    const [member] = members;
+    if (!part.isKnownBad) {
+      const refusal = await attempt(members);
+      if (refusal === "stop") return null;
+      if (refusal === null) {
+        // The first half is good, so the second is bad: divide it without a request for all of it.
+        if (sibling !== undefined) sibling.isKnownBad = sibling.members.length > 1;
+        continue;
+      }
+      if (members.length === 1 && member !== undefined) refused.push({ member, refusal });
+      if (refusal.isLast) return refused;
+    }
+    if (members.length <= 1) continue;
+    const middle = Math.floor(members.length / 2);
+    const second: Part = { members: members.slice(middle), isKnownBad: false };
+    waiting.push(second, { members: members.slice(0, middle), sibling: second, isKnownBad: false });
+  }
+  return refused;
 }

@@ -1,4 +1,4 @@
-import { RESOLUTIONS } from "../../../core/model/building.ts";
+import { BUCKET_MS, RESOLUTIONS, type Resolution } from "../../../core/model/building.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
@@ -6,23 +6,12 @@ import { documentSet, type Store } from "../../store/store.ts";
 import { expectedTags, type LocatedTag } from "../inventory/held.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
-import { firstMatch } from "../select.ts";
-import { type StoredBackfill, type StoredHistory, type StoredToken, syncSet } from "../snapshot.ts";
-import {
-  type BackfillRequest,
-  type BackfillRequests,
-  backfillRules,
-  type EndedBackfill,
-  isDone,
-  loadBackfills,
-  markDone,
-  removeOldBackfills,
-  sameBackfills,
-  withoutLogOf,
-} from "./backfills.ts";
+import { firstMatch, type SelectableTag, Selection, selects } from "../select.ts";
+import { type StoredBackfill, type StoredHistory, type StoredPause, type StoredToken, syncSet } from "../snapshot.ts";
+import { bucketEnd, bucketStart, clip, parseTime, type Range, totalLength } from "./buckets.ts";
 import type { HistoryClass, HistoryConfig } from "./config.ts";
-import { adaptLedger, newLedger, parseTime, retractNoLog, type SeriesRules } from "./ledger.ts";
-import { storedRanges } from "./ledger-ranges.ts";
+import { adaptLedger, closedUntil, hasNoLog, newLedger, retractNoLog, type SeriesRules, unfetched } from "./ledger.ts";
+import { rangesIn } from "./ledger-ranges.ts";
 
 /** One series that is followed, with its ledger in memory. */
 export interface Series {
@@ -43,29 +32,12 @@ export interface Series {
   isSuspect: boolean;
 }
 
+/** The part of a series that its ledger describes. */
+export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
+
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> & Partial<Pick<TokenScope, "askedAtMs">>;
 
-/**
- * All series of one source: those of the configured classes and of open backfill requests, for every known tag. Each
- * refresh reads tags, backfill requests and missing ledgers from the store.
- */
-export interface HistorySeries {
-  /** Returns the series whose "no log" was retracted because the token no longer sees their site. */
-  refresh(): Promise<readonly Series[]>;
-  /** Sorted by tag id, which is roughly the order of their hosts. */
-  all(): readonly Series[];
-  ofTag(tagId: string): readonly Series[];
-  /** Uses other classes from the next refresh on. */
-  change(classes: HistoryConfig): void;
-  /** Unfinished requests of `plenum backfill`. */
-  backfills(): BackfillRequests;
-  /** Reports added, paused and removed backfill requests. Reads the store at most every 4.5 s. */
-  haveBackfillsChanged(): Promise<boolean>;
-  /** Marks backfill requests as done when no range of theirs is missing. */
-  endBackfills(): Promise<void>;
-  /** Earliest time for which a class or a backfill request needs a series, milliseconds since 1970. */
-  neededFrom(series: Series): number;
-}
+export type HistorySeries = ReturnType<typeof createHistorySeries>;
 
 /** Slightly less than the 5 s between two looks, so that an early timer does not skip one. */
 const BACKFILL_LOOK_MS = 4_500;
@@ -74,6 +46,10 @@ export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution"
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
+/**
+ * All series of one source: those of the configured classes and of open backfill requests, for every known tag. Each
+ * refresh reads tags, backfill requests and missing ledgers from the store.
+ */
 export function createHistorySeries(options: {
   readonly store: Store;
   readonly source: string;
@@ -82,10 +58,12 @@ export function createHistorySeries(options: {
   readonly scope: HistoryScope;
   readonly classes: HistoryConfig;
   readonly timeZone: string;
-}): HistorySeries {
+}) {
   const { store, source, clock, log, scope } = options;
-  const set = documentSet("history", source);
+  const ledgerSet = documentSet("history", source);
+  const backfillSet = syncSet("backfill", source);
   let seriesOf = wantedSeries(options.classes, options.timeZone);
+  /** Sorted by tag id, which is roughly the order of their hosts. */
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
@@ -95,7 +73,8 @@ export function createHistorySeries(options: {
   const unseenSites = new Set<number>();
 
   async function refreshBackfills(): Promise<void> {
-    await removeOldBackfills(store, source, clock.now());
+    const remove = oldBackfills(await store.documents<StoredBackfill>(backfillSet), clock.now());
+    if (remove.length > 0) await store.commit({ documents: [{ set: backfillSet, remove }] });
     backfills = await loadBackfills(store, source);
     backfillsLoadedAtMs = clock.monotonic();
   }
@@ -103,14 +82,14 @@ export function createHistorySeries(options: {
   async function refreshLedgers(nowMs: number): Promise<void> {
     const [tags, ledgers] = await Promise.all([
       expectedTags(store, source),
-      store.documents<StoredHistory | LegacyLedger>(set),
+      store.documents<StoredHistory | LegacyLedger>(ledgerSet),
     ]);
-    const known = new Map(all.map((series) => [series.key, series]));
+    const oldByKey = new Map(all.map((series) => [series.key, series]));
     const next: Series[] = [];
     const changed: (readonly [string, StoredHistory])[] = [];
     for (const located of tags) {
       for (const { key, rules, total } of seriesOf(located, backfills.open)) {
-        const old = known.get(key);
+        const old = oldByKey.get(key);
         const before = old?.isUnsure === false ? old.ledger : (ledgers.get(key) ?? old?.ledger);
         const ledger = ledgerFor(before, rules, total, nowMs);
         if (ledger !== before) changed.push([key, ledger]);
@@ -125,12 +104,7 @@ export function createHistorySeries(options: {
     all = next;
     byTag = Map.groupBy(next, (series) => series.located.tag.id);
     // Stored at once, so that a restart does not move the start of following.
-    if (changed.length > 0) await store.commit({ documents: [{ set, put: changed }] });
-  }
-
-  async function loadSeenSites(): Promise<Map<number, string>> {
-    const token = await store.document<StoredToken>(documentSet("token", source), "token");
-    return new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
+    if (changed.length > 0) await store.commit({ documents: [{ set: ledgerSet, put: changed }] });
   }
 
   /**
@@ -139,7 +113,10 @@ export function createHistorySeries(options: {
    * requests that ended on such a response.
    */
   async function retractUnseen(): Promise<readonly Series[]> {
-    seenAt ??= await loadSeenSites();
+    if (seenAt === null) {
+      const token = await store.document<StoredToken>(documentSet("token", source), "token");
+      seenAt = new Map((token?.info.sites ?? []).map(({ id }) => [id, token?.checkedAt ?? ""]));
+    }
     const confirmedAtMs = scope.askedAtMs?.() ?? null;
     const retracted: Series[] = [];
     let earliest: string | null = null;
@@ -150,6 +127,7 @@ export function createHistorySeries(options: {
         continue;
       }
       if (unseenSites.has(siteId)) continue;
+      unseenSites.add(siteId);
       const after = seenAt.get(siteId) ?? "";
       if (earliest === null || after < earliest) earliest = after;
       for (const series of members) {
@@ -159,72 +137,72 @@ export function createHistorySeries(options: {
         series.ledger = ledger;
         retracted.push(series);
       }
-      unseenSites.add(siteId);
     }
     if (earliest === null) return [];
-    const reopened = await reopenedBackfills(earliest);
+    const inQuestion = earliest;
+    const reopened = [...(await store.documents<StoredBackfill>(backfillSet))]
+      .filter(([, { doneAt, withoutLog }]) => (doneAt ?? "") >= inQuestion && (withoutLog?.buckets ?? 0) > 0)
+      .map(([id, { withoutLog: _retracted, ...request }]) => [id, { ...request, doneAt: null }] as const);
     await store.commit({
       documents: [
-        { set, put: retracted.map(({ key, ledger }) => [key, ledger] as const) },
-        { set: syncSet("backfill", source), put: reopened },
+        { set: ledgerSet, put: retracted.map(({ key, ledger }) => [key, ledger] as const) },
+        { set: backfillSet, put: reopened },
       ],
     });
     return retracted;
   }
 
-  async function reopenedBackfills(after: string): Promise<(readonly [string, StoredBackfill])[]> {
-    const stored = await store.documents<StoredBackfill>(syncSet("backfill", source));
-    return [...stored].flatMap(([id, { withoutLog, ...request }]) => {
-      const isInQuestion = (request.doneAt ?? "") >= after && (withoutLog?.buckets ?? 0) > 0;
-      return isInQuestion ? [[id, { ...request, doneAt: null }] as const] : [];
-    });
-  }
-
-  /** Returns null while a bucket of the request is neither fetched nor without a log. */
-  function endOf(request: BackfillRequest, nowMs: number): EndedBackfill | null {
-    const members = all.filter(
-      ({ located, rules, total }) => !total && rules.resolution === request.resolution && request.matches(located),
-    );
+  /** Returns the buckets without a log of a finished request; null while a bucket is neither fetched nor without a log. */
+  function withoutLogOf(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
+    const members = all.filter((series) => concerns(request, series));
     // Before the first listing of tags there are no members, and the request is not done.
-    const isEnded = members.length > 0 && members.every(({ ledger, rules }) => isDone(request, ledger, rules, nowMs));
-    if (!isEnded) return null;
-    const counts = members
-      .map(({ ledger, rules }) => withoutLogOf(request, ledger, rules, nowMs))
-      .filter((buckets) => buckets > 0);
-    const buckets = counts.reduce((sum, each) => sum + each, 0);
-    return { order: request, withoutLog: { buckets, tags: counts.length } };
+    if (members.length === 0 || !members.every((series) => isDone(request, series, nowMs))) return null;
+    const counts = members.map((series) => bucketsWithoutLog(request, series, nowMs)).filter((buckets) => buckets > 0);
+    return { buckets: counts.reduce((sum, each) => sum + each, 0), tags: counts.length };
   }
 
   return {
-    async refresh() {
+    all: () => all,
+    ofTag: (tagId: string): readonly Series[] => byTag.get(tagId) ?? [],
+    /** Unfinished requests of `plenum backfill`. */
+    backfills: () => backfills,
+    /** Uses other classes from the next refresh on. */
+    change(classes: HistoryConfig): void {
+      seriesOf = wantedSeries(classes, options.timeZone);
+    },
+    /** Returns the series whose "no log" was retracted because the token no longer sees their site. */
+    async refresh(): Promise<readonly Series[]> {
       await refreshBackfills();
       await refreshLedgers(clock.now());
       const retracted = await retractUnseen();
       if (retracted.length > 0) await refreshBackfills();
       return retracted;
     },
-    all: () => all,
-    ofTag: (tagId) => byTag.get(tagId) ?? [],
-    change(classes) {
-      seriesOf = wantedSeries(classes, options.timeZone);
-    },
-    backfills: () => backfills,
-    async haveBackfillsChanged() {
+    /** Reports added, paused and removed backfill requests. Reads the store at most every 4.5 s. */
+    async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOK_MS) return false;
       backfillsLoadedAtMs = nowMs;
-      return !sameBackfills(await loadBackfills(store, source), backfills);
+      const idsOf = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
+      return idsOf(await loadBackfills(store, source)) !== idsOf(backfills);
     },
-    async endBackfills() {
+    /** Marks backfill requests as done when no range of theirs is missing. */
+    async endBackfills(): Promise<void> {
       const nowMs = clock.now();
-      const done = backfills.open.flatMap((request) => endOf(request, nowMs) ?? []);
-      if (done.length === 0) return;
-      await markDone(store, source, done, isoUtc(nowMs));
-      for (const { order, withoutLog } of done) log.info({ order: order.id, withoutLog }, "a backfill is done");
-      const ids = new Set(done.map(({ order }) => order.id));
-      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !ids.has(id)) };
+      const done = new Map<string, StoredBackfill>();
+      for (const request of backfills.open) {
+        const withoutLog = withoutLogOf(request, nowMs);
+        if (withoutLog != null) done.set(request.id, { ...request.stored, doneAt: isoUtc(nowMs), withoutLog });
+      }
+      if (done.size === 0) return;
+      const stored = await store.documents<StoredBackfill>(backfillSet);
+      // A request that was deleted in the meantime stays deleted.
+      await store.commit({ documents: [{ set: backfillSet, put: [...done].filter(([id]) => stored.has(id)) }] });
+      for (const [order, { withoutLog }] of done) log.info({ order, withoutLog }, "a backfill is done");
+      backfills = { ...backfills, open: backfills.open.filter(({ id }) => !done.has(id)) };
     },
-    neededFrom: ({ ledger, located }) =>
+    /** Earliest time for which a class or a backfill request needs a series, milliseconds since 1970. */
+    neededFrom: ({ ledger, located }: Series): number =>
       Math.min(
         parseTime(ledger.wished),
         ...backfills.open.filter((request) => request.matches(located)).map(({ stored }) => parseTime(stored.from)),
@@ -233,10 +211,7 @@ export function createHistorySeries(options: {
 }
 
 /** A series that the configuration or a backfill request needs. */
-export interface WantedSeries {
-  readonly key: string;
-  readonly rules: SeriesRules;
-  readonly total: boolean;
+export interface WantedSeries extends Pick<Series, "key" | "rules" | "total"> {
   /** The class that follows it; null if only a backfill request needs it. */
   readonly className: string | null;
 }
@@ -245,55 +220,27 @@ export interface WantedSeries {
 export function wantedSeries(
   classes: HistoryConfig,
   timeZone: string,
-): (located: LocatedTag, orders: readonly BackfillRequest[]) => readonly WantedSeries[] {
+): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly WantedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
   // Series that follow the same rules share them.
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
-  const rulesByOrder = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
-  return (located, orders) => {
-    // Called for each of 50,000 tags every minute, also without any history.
-    if (lists.length === 0 && orders.length === 0) return NONE;
+  const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
+  return (located, backfills) => {
     const wanted: WantedSeries[] = [];
-    for (const entryOf of lists) {
-      const entry = entryOf(located);
-      if (entry === undefined) continue;
-      const rules = rulesByClass.get(entry) ?? rulesOf(entry, timeZone);
-      const { total, name } = entry;
-      wanted.push({ key: historyKey(located.tag.id, entry), rules, total, className: name });
+    for (const classOf of lists) {
+      const entry = classOf(located);
+      const rules = entry && rulesByClass.get(entry);
+      if (entry === undefined || rules === undefined) continue;
+      wanted.push({ key: historyKey(located.tag.id, entry), rules, total: entry.total, className: entry.name });
     }
-    for (const order of orders) {
-      const rules = rulesByOrder.get(order.resolution);
-      if (rules === undefined) continue;
-      const key = historyKey(located.tag.id, { resolution: order.resolution, total: false });
-      if (wanted.some((series) => series.key === key) || !order.matches(located)) continue;
+    for (const request of backfills) {
+      const rules = rulesByResolution.get(request.resolution);
+      const key = historyKey(located.tag.id, { resolution: request.resolution, total: false });
+      if (rules === undefined || wanted.some((series) => series.key === key) || !request.matches(located)) continue;
       wanted.push({ key, rules, total: false, className: null });
     }
     return wanted;
   };
-}
-
-const NONE: readonly WantedSeries[] = [];
-
-/** Returns the stored ledger adapted to the rules, or a new one. */
-export function ledgerFor(
-  before: StoredHistory | LegacyLedger | undefined,
-  rules: SeriesRules,
-  total: boolean,
-  nowMs: number,
-): StoredHistory {
-  const first = () => (total ? firstTotal(rules, nowMs) : newLedger(rules, nowMs));
-  if (before === undefined) return first();
-  const ledger = upgradeLedger(before, total);
-  if (isYetToCome(ledger, nowMs)) return { ...first(), state: ledger.state, refusal: ledger.refusal };
-  return adaptLedger(ledger, rules, nowMs);
-}
-
-/**
- * Returns true for a ledger that a clock ahead of time created, without points. Example: a worker starts at 12:00
- * with its clock at 16:00; without this check, four hours of a new series would never be fetched.
- */
-function isYetToCome({ since, spans, watermark }: StoredHistory, nowMs: number): boolean {
-  return spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
 }
 
 function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
@@ -307,10 +254,28 @@ function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
   };
 }
 
-/** Totals go forward from the depth of the backfill, period by period. */
-function firstTotal(rules: SeriesRules, nowMs: number): StoredHistory {
+/** Rules of a series that only backfill requests need: no following, no reread. */
+export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
+  return { resolution, timeZone, everyMs: Number.POSITIVE_INFINITY, backfillMs: 0, graceMs: 120_000, lookBackMs: 0 };
+}
+
+/** Returns the stored ledger adapted to the rules, or a new one. */
+export function ledgerFor(
+  before: StoredHistory | LegacyLedger | undefined,
+  rules: SeriesRules,
+  total: boolean,
+  nowMs: number,
+): StoredHistory {
   const first = newLedger(rules, nowMs);
-  return { ...first, watermark: first.wished < first.since ? first.wished : first.since };
+  // Totals go forward from the depth of the backfill, period by period.
+  const fresh = total && first.wished < first.since ? { ...first, watermark: first.wished } : first;
+  if (before === undefined) return fresh;
+  const ledger = upgradeLedger(before, total);
+  const { since, spans, watermark, state, refusal } = ledger;
+  // A clock ahead of time created the ledger: a worker starts at 12:00 with its clock at 16:00. Without a new ledger,
+  // four hours of a new series would never be fetched.
+  const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
+  return isYetToCome ? { ...fresh, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
 /** Counts series by resolution, kind and interval, for the plan. Series that may have a log count, too. */
@@ -319,17 +284,12 @@ export function followedSeries(all: readonly Series[]): readonly FollowedHistory
     all.filter(({ ledger }) => ledger.state !== "no-log"),
     ({ rules, total }) => `${rules.resolution} ${total} ${rules.everyMs}`,
   );
-  return [...groups.values()].flatMap((members) => {
-    const [first] = members;
-    if (first === undefined) return [];
-    const { resolution, everyMs } = first.rules;
-    return [{ resolution, everyMs, total: first.total, tags: members.length }];
-  });
-}
-
-/** Returns true if the series has a log. */
-export function isFollowed(series: Series): boolean {
-  return series.ledger.state === "following";
+  return [...groups.values()].flatMap((members) =>
+    members.slice(0, 1).map(({ rules: { resolution, everyMs }, total }) => ({
+      ...{ resolution, everyMs, total },
+      tags: members.length,
+    })),
+  );
 }
 
 /** A ledger in the format before ranges had a reason. */
@@ -344,25 +304,111 @@ export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | 
  */
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
-  const { reached, ...kept } = stored;
-  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = kept;
+  const { since, watermark, rememberedFrom, dailyAt, weeklyAt, wished, resolution, timeZone } = stored;
+  const rest = { since, wished, resolution, timeZone, dailyAt, weeklyAt, rememberedFrom };
   // Totals start at the depth of the backfill, and only responses moved them forward.
-  const from = total ? parseTime(reached) : parseTime(since);
-  const spans = [{ fromMs: Math.min(from, parseTime(watermark)), toMs: parseTime(watermark), why: "points" as const }];
-  const wasFollowed = kept.state === "following" && parseTime(watermark) > from;
+  const from = total ? stored.reached : since;
+  const isFollowed = stored.state === "following" && parseTime(watermark) > parseTime(from);
   return {
-    version: 2,
-    resolution,
-    timeZone,
-    since,
-    watermark: wasFollowed ? watermark : isoUtc(Math.min(from, parseTime(watermark))),
-    wished,
-    spans: wasFollowed ? storedRanges(spans) : [],
-    rereadFrom: wasFollowed ? kept.rereadFrom : null,
-    dailyAt,
-    weeklyAt,
-    rememberedFrom,
-    state: kept.state === "no-log" ? "unproven" : kept.state,
-    refusal: null,
+    ...{ version: 2, ...rest, refusal: null },
+    state: stored.state === "no-log" ? "unproven" : stored.state,
+    watermark: isFollowed || watermark < from ? watermark : from,
+    spans: isFollowed ? [{ from, to: watermark, why: "points" }] : [],
+    rereadFrom: isFollowed ? stored.rereadFrom : null,
   };
+}
+
+/** A request of `plenum backfill`: a past range of some tags, in addition to what the classes follow. */
+export interface BackfillRequest {
+  readonly id: string;
+  readonly stored: StoredBackfill;
+  readonly resolution: Resolution;
+  matches(candidate: SelectableTag): boolean;
+}
+
+export interface BackfillRequests {
+  /** Unfinished requests, oldest first. */
+  readonly open: readonly BackfillRequest[];
+  /** Fetching of the past is paused; following continues. */
+  readonly paused: boolean;
+}
+
+/** Done requests that stay listed, and for how long, in milliseconds. */
+const DONE_RETAINED = 20;
+const DONE_RETAINED_MS = 30 * 86_400_000;
+
+/** Reads the unfinished requests. The command line writes them, and the worker completes them. */
+export async function loadBackfills(store: Store, source: string): Promise<BackfillRequests> {
+  const [requests, pause] = await Promise.all([
+    store.documents<StoredBackfill>(syncSet("backfill", source)),
+    store.document<StoredPause>(syncSet("backfill-pause", source), "pause"),
+  ]);
+  const open = [...requests].flatMap(([id, stored]) => (hasEnded(stored) ? [] : (backfillOf(id, stored) ?? [])));
+  return {
+    open: open.toSorted((a, b) => (a.stored.askedAt < b.stored.askedAt ? -1 : 1)),
+    paused: pause?.pausedAt != null,
+  };
+}
+
+/** Returns null for an unreadable request. */
+export function backfillOf(id: string, stored: StoredBackfill): BackfillRequest | null {
+  const select = Selection.safeParse(stored.select);
+  if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
+  return { id, stored, resolution: stored.resolution, matches: selects(select.data) };
+}
+
+/** Requests that ended before `withoutLog` was recorded may have ended on refusals, so they count as open. */
+export function hasEnded({ doneAt, withoutLog }: StoredBackfill): boolean {
+  return doneAt !== null && withoutLog !== undefined;
+}
+
+/** Returns the ids of requests that were done long ago, so that their list stays readable. */
+function oldBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
+  const done = [...requests].filter(([, stored]) => hasEnded(stored));
+  const doneMs = ({ doneAt }: StoredBackfill) => parseTime(doneAt ?? "");
+  return done
+    .toSorted(([, a], [, b]) => doneMs(b) - doneMs(a))
+    .filter(([, stored], index) => index >= DONE_RETAINED || nowMs - doneMs(stored) > DONE_RETAINED_MS)
+    .map(([id]) => id);
+}
+
+/** Returns true if a backfill request is for a series. */
+export function concerns(request: BackfillRequest, { total, rules, located }: LedgerOf): boolean {
+  return !total && rules.resolution === request.resolution && request.matches(located);
+}
+
+/** Returns the complete buckets of a request, as far as they have closed. */
+export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
+  const fromMs = parseTime(stored.from);
+  const lastMs = bucketStart(Math.max(fromMs, parseTime(stored.to) - 1), rules);
+  return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntil(rules, nowMs)) };
+}
+
+/** Returns the range of a request without the recent buckets that following fetches. */
+export function followedRange(request: BackfillRequest, { ledger, rules }: LedgerOf, nowMs: number): Range {
+  const { fromMs, toMs } = backfillRange(request, rules, nowMs);
+  return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };
+}
+
+/** Returns the ranges of a request that are not fetched for one series. */
+export function pendingOf(request: BackfillRequest, series: LedgerOf, nowMs: number): readonly Range[] {
+  return unfetched(series.ledger, followedRange(request, series, nowMs));
+}
+
+/** Returns true if every bucket of a request is fetched for one series, or has no log. */
+function isDone(request: BackfillRequest, series: LedgerOf, nowMs: number): boolean {
+  const { ledger, rules } = series;
+  const isClosed = closedUntil(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
+  if (!isClosed || ledger.state === "unproven") return false;
+  return hasNoLog(ledger) || pendingOf(request, series, nowMs).length === 0;
+}
+
+/** Returns the number of buckets of a done request that have no log according to the service. */
+function bucketsWithoutLog(request: BackfillRequest, series: LedgerOf, nowMs: number): number {
+  const range = followedRange(request, series, nowMs);
+  const noLog = rangesIn(series.ledger.spans).filter(({ why }) => why === "no-log");
+  const pending = hasNoLog(series.ledger) ? unfetched(series.ledger, range) : [];
+  return Math.round(
+    totalLength([...noLog.flatMap((each) => clip(each, range)), ...pending]) / BUCKET_MS[request.resolution],
+  );
 }

@@ -9,17 +9,9 @@ import { type DocumentChange, documentSet, type Store } from "../../store/store.
 import type { EmittedCounts } from "../completeness/days.ts";
 import type { DayNotes, FinalizedDays } from "../completeness/finalized-days.ts";
 import { type EmittedPoints, type StoredHistory, syncSet } from "../snapshot.ts";
-import { bucketBefore, bucketEnd, type Range, rangeTime } from "./buckets.ts";
+import { bucketBefore, bucketEnd, clip, DAY_MS, parseTime, type Range, rangeTime } from "./buckets.ts";
 import type { HistoryRequest } from "./choose-request.ts";
-import {
-  type EmittedValues,
-  parseTime,
-  recordRefusal,
-  type Settled,
-  settleFollowing,
-  settlePast,
-  settleTotal,
-} from "./ledger.ts";
+import { addRanges, type EmittedValues, recordRefusal, type Settled, settleFollowing, settlePast } from "./ledger.ts";
 import {
   answeredRanges,
   type LedgerRange,
@@ -30,19 +22,6 @@ import {
 } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
-/**
- * Settles replies: one transaction changes the ledgers and the emitted points, and emits the events. A large reply takes
- * one transaction for about 8,000 points, at a boundary between series or ranges. After a crash, what is not committed is
- * requested again.
- */
-export interface HistorySettle {
-  /** Returns the series that the reply lists. */
-  logs(ask: HistoryRequest, logs: readonly TagLog[], also: readonly DocumentChange[]): Promise<readonly Series[]>;
-  totals(ask: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]>;
-  /** Stores ledgers that changed without points. */
-  ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void>;
-}
-
 /** Most points of one event. A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
 /** Points of one transaction where a range can be cut: half a megabyte of events. */
@@ -50,12 +29,12 @@ const POINTS_PER_COMMIT = 8_000;
 /** With so many points the next part starts a new transaction. */
 const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
 /** Points emitted later than this after the end of their bucket are backfill, in milliseconds. */
-const LIVE_MS = 24 * 3_600_000;
+const LIVE_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
 export type OnLogged = (id: string, resolution: Resolution, points: Points, nowMs: number) => void;
 
-const NOTHING_EMITTED = { fresh: new Points(), revised: new Points(), before: new Map() };
+const NOTHING_EMITTED: EmittedCounts = { fresh: new Points(), revised: new Points(), before: new Map() };
 
 /** Content of one transaction. */
 interface Batch {
@@ -64,31 +43,35 @@ interface Batch {
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
   readonly days: DayNotes;
+  /** Documents of other sets. */
+  readonly also: readonly DocumentChange[];
   points: number;
 }
 
+export type HistorySettle = ReturnType<typeof createHistorySettle>;
+
+/**
+ * Settles replies: one transaction changes the ledgers and the emitted points, and emits the events. A large reply takes
+ * one transaction for about 8,000 points, at a boundary between series or ranges. After a crash, what is not committed is
+ * requested again.
+ */
 export function createHistorySettle(options: {
   readonly store: Store;
   readonly clock: Clock;
   readonly source: string;
   readonly days: Pick<FinalizedDays, "notes">;
   readonly onLogged?: OnLogged | undefined;
-}): HistorySettle {
+}) {
   const { store, clock, source, onLogged } = options;
   const ledgerSet = documentSet("history", source);
   const emittedSet = syncSet("history-told", source);
 
-  const emptyBatch = (nowMs: number): Batch => ({
-    ledgers: new Map(),
-    putEmitted: [],
-    removeEmitted: [],
-    events: [],
-    days: options.days.notes(nowMs),
-    points: 0,
-  });
+  function newBatch(nowMs: number, also: readonly DocumentChange[] = []): Batch {
+    const days = options.days.notes(nowMs);
+    return { ledgers: new Map(), putEmitted: [], removeEmitted: [], events: [], days, also, points: 0 };
+  }
 
-  async function commit(batch: Batch, also: readonly DocumentChange[] = []): Promise<void> {
-    const { ledgers, putEmitted, removeEmitted, events, days } = batch;
+  async function commit({ ledgers, putEmitted, removeEmitted, events, days, also }: Batch): Promise<void> {
     await store.commit({
       documents: [
         { set: ledgerSet, put: [...ledgers].map(([series, ledger]) => [series.key, ledger] as const) },
@@ -103,145 +86,60 @@ export function createHistorySettle(options: {
     days.committed();
   }
 
-  async function loadEmitted(series: Series, chunks: readonly number[]): Promise<EmittedValues> {
-    const emitted: EmittedValues = new Map();
-    for (const chunk of chunks) {
-      const stored = await store.document<EmittedPoints>(emittedSet, `${series.key} ${chunk}`);
-      if (stored !== undefined) unpackEmitted(chunk, series.rules.resolution, stored, emitted);
-    }
-    return emitted;
+  async function changeLedger(batch: Batch, series: Series, ledger: StoredHistory, emitted: EmittedCounts) {
+    const before = batch.ledgers.get(series) ?? series.ledger;
+    batch.ledgers.set(series, await batch.days.count(series, before, ledger, emitted));
   }
 
   /** Adds the response for a range of a series to a batch. */
-  async function add(
+  async function addPoints(
     batch: Batch,
     series: Series,
     range: Range,
     nowMs: number,
     settle: (ledger: StoredHistory, emitted: EmittedValues) => Settled,
   ): Promise<void> {
-    const { resolution, timeZone } = series.rules;
+    const { key, rules } = series;
+    const { resolution } = rules;
     const before = batch.ledgers.get(series) ?? series.ledger;
+    const oldestMs = parseTime(before.rememberedFrom);
+    const emitted: EmittedValues = new Map();
     // A bucket across the start of the range began before it.
-    const beganMs = bucketBefore(range.fromMs, resolution, timeZone);
-    const fromMs = Math.max(beganMs, parseTime(before.rememberedFrom));
-    const emitted = await loadEmitted(series, chunksOf(fromMs, range.toMs, resolution));
-    const { ledger: after, fresh, revised } = settle(before, emitted);
-    batch.ledgers.set(series, await batch.days.count(series, before, after, { fresh, revised, before: emitted }));
-    const retainedMs = parseTime(after.rememberedFrom);
-    const touched = new Set<number>();
+    for (const chunk of chunksOf(Math.max(bucketBefore(range.fromMs, rules), oldestMs), range.toMs, resolution)) {
+      const stored = await store.document<EmittedPoints>(emittedSet, `${key} ${chunk}`);
+      for (const [i, at] of (stored?.at ?? []).entries())
+        emitted.set(chunkStart(chunk, resolution) + at * 1_000, stored?.values[i] ?? null);
+    }
+    const { ledger, fresh, revised } = settle(before, emitted);
+    await changeLedger(batch, series, ledger, { fresh, revised, before: emitted });
+    const retainedMs = parseTime(ledger.rememberedFrom);
+    const changedChunks = new Set<number>();
     for (const points of [fresh, revised]) {
       for (let at = points.placeOf(retainedMs); at < points.length; at++) {
         emitted.set(points.timeMs(at), points.value(at));
-        touched.add(chunkOf(points.timeMs(at), resolution));
+        changedChunks.add(chunkOf(points.timeMs(at), resolution));
       }
     }
-    for (const chunk of touched)
-      batch.putEmitted.push([`${series.key} ${chunk}`, packEmitted(chunk, resolution, emitted)]);
-    const oldChunk = chunkOf(parseTime(before.rememberedFrom), resolution);
-    for (let chunk = oldChunk; chunk < chunkOf(retainedMs, resolution); chunk++)
-      batch.removeEmitted.push(`${series.key} ${chunk}`);
+    for (const chunk of changedChunks)
+      batch.putEmitted.push([`${key} ${chunk}`, packEmitted(chunk, resolution, emitted)]);
+    for (let chunk = chunkOf(oldestMs, resolution); chunk < chunkOf(retainedMs, resolution); chunk++)
+      batch.removeEmitted.push(`${key} ${chunk}`);
     batch.events.push(...eventsOf(series, fresh, false, nowMs), ...eventsOf(series, revised, true, nowMs));
     batch.points += fresh.length + revised.length;
   }
 
-  return {
-    async logs(ask, logs, also) {
-      const nowMs = clock.now();
-      const byId = new Map(logs.map((log) => [log.id, log]));
-      const listed: Series[] = [];
-      let batch = emptyBatch(nowMs);
-      let more = also;
-      const commitBatch = async () => {
-        const full = batch;
-        batch = emptyBatch(nowMs);
-        await commit(full, more);
-        more = [];
-      };
-      const commitIfFull = async () => {
-        if (batch.points < ENOUGH_FOR_COMMIT) return;
-        await commitBatch();
-        await yieldToEventLoop();
-      };
-      for (const series of ask.series) {
-        const log = byId.get(series.located.tag.id);
-        const range = ask.ranges.get(series.key);
-        if (log === undefined || range === undefined) continue;
-        listed.push(series);
-        const { ledger: before } = series;
-        const isRetry = ask.isSingle && ask.kind !== "following";
-        const unreadable = unreadableIn(log, range, before, isRetry);
-        const points = readablePoints(Points.of(log.measurements).ascending(), unreadable);
-        const learn = (answered: readonly LedgerRange[]) =>
-          withUnreadable(before, answered, unreadable, isRetry, nowMs);
-        if (ask.kind === "following") {
-          if (unreadable === null) onLogged?.(log.id, series.rules.resolution, points, nowMs);
-          await add(batch, series, range, nowMs, (ledger, emitted) =>
-            settleFollowing(ledger, series.rules, points, range, emitted, nowMs, learn),
-          );
-          await commitIfFull();
-          continue;
-        }
-        const { resolution, timeZone } = before;
-        const read = unreadable === null ? Points.of(log.measurements) : points;
-        const learned = learn(answeredRanges(read, range, resolution, timeZone));
-        for (const part of partsOf(points, range, series.rules.resolution)) {
-          const learnedOfPart = clipRanges(learned, part);
-          await add(batch, series, part, nowMs, (ledger) => settlePast(ledger, points, part, learnedOfPart));
-          await commitIfFull();
-        }
-      }
-      if (batch.ledgers.size > 0 || more.length > 0) await commitBatch();
-      return listed;
-    },
-
-    async totals(ask, totals) {
-      const byId = new Map(totals.map((total) => [total.id, total]));
-      const nowMs = clock.now();
-      const batch = emptyBatch(nowMs);
-      for (const series of ask.series) {
-        const total = byId.get(series.located.tag.id);
-        const range = ask.ranges.get(series.key);
-        if (total === undefined || range === undefined) continue;
-        const { ledger: before } = series;
-        let after: StoredHistory;
-        let emitted: EmittedCounts = NOTHING_EMITTED;
-        if (total.unreadable !== undefined) {
-          after = recordRefusal(before, unreadableMessage(total.unreadable), nowMs, "unreadable");
-        } else {
-          const fresh = new Points();
-          fresh.push(range.fromMs, codeOf(total.total));
-          emitted = { fresh, revised: new Points(), before: new Map() };
-          after = { ...settleTotal(before, range, total.total), state: "following", refusal: null };
-          batch.events.push(totalEvent(series, total, range.fromMs, range.toMs));
-        }
-        batch.ledgers.set(series, await batch.days.count(series, before, after, emitted));
-      }
-      await commit(batch);
-      return [...batch.ledgers.keys()];
-    },
-
-    async ledgers(changed) {
-      if (changed.size === 0) return;
-      const batch = emptyBatch(clock.now());
-      for (const [series, ledger] of changed)
-        batch.ledgers.set(series, await batch.days.count(series, series.ledger, ledger, NOTHING_EMITTED));
-      await commit(batch);
-    },
-  };
-
   /** Returns events of one chunk each, with live points and late points in separate events. */
   function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
-    const { located, rules, ledger } = series;
+    const { located, rules } = series;
     const { resolution, timeZone } = rules;
     const liveMs = Math.max(LIVE_MS, 2 * rules.everyMs);
-    const sinceMs = parseTime(ledger.since);
-    const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, resolution, timeZone) <= liveMs;
+    const sinceMs = parseTime(series.ledger.since);
+    const isLive = (atMs: number) => atMs >= sinceMs && nowMs - bucketEnd(atMs, rules) <= liveMs;
     const events: Event<"tag-history">[] = [];
     for (let from = 0; from < points.length; ) {
-      const span = chunkOf(points.timeMs(from), resolution);
       const live = isLive(points.timeMs(from));
-      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(chunkStart(span + 1, resolution)));
+      const nextChunk = chunkStart(chunkOf(points.timeMs(from), resolution) + 1, resolution);
+      let to = Math.min(from + POINTS_PER_EVENT, points.placeOf(nextChunk));
       // Points are ascending, so live ones follow late ones, never the reverse.
       while (isLive(points.timeMs(to - 1)) !== live) to--;
       events.push(
@@ -264,7 +162,7 @@ export function createHistorySettle(options: {
     return events;
   }
 
-  function totalEvent({ located, rules }: Series, { total }: TagTotal, fromMs: number, toMs: number) {
+  function totalEvent({ located, rules }: Series, total: TagTotal["total"], { fromMs, toMs }: Range) {
     const { resolution, timeZone } = rules;
     const range = { from: rangeTime(fromMs), to: rangeTime(toMs) };
     return makeEvent({
@@ -277,11 +175,86 @@ export function createHistorySettle(options: {
       facts: [resolution, timeZone, range.from, range.to],
     });
   }
+
+  return {
+    /** Returns the series that the reply lists. */
+    async logs(
+      request: HistoryRequest,
+      logs: readonly TagLog[],
+      also: readonly DocumentChange[],
+    ): Promise<readonly Series[]> {
+      const nowMs = clock.now();
+      const isFollowing = request.kind === "following";
+      const isRetry = request.isSingle && !isFollowing;
+      const listed: Series[] = [];
+      let batch = newBatch(nowMs, also);
+      for (const { series, record, range } of recordsOf(request, logs)) {
+        listed.push(series);
+        const { ledger: before, rules } = series;
+        const unreadable = unreadableIn(record, range, before, isRetry);
+        const all = Points.of(record.measurements);
+        const points = readablePoints(all.ascending(), unreadable);
+        const learn = (answered: readonly LedgerRange[]) =>
+          withUnreadable(before, answered, unreadable, isRetry, nowMs);
+        if (isFollowing && unreadable === null) onLogged?.(record.id, rules.resolution, points, nowMs);
+        const answered = unreadable === null ? all : points;
+        const learned = isFollowing ? [] : learn(answeredRanges(answered, range, before));
+        for (const part of isFollowing ? [range] : partsOf(points, range, rules.resolution)) {
+          await addPoints(batch, series, part, nowMs, (ledger, emitted) =>
+            isFollowing
+              ? settleFollowing(ledger, rules, points, range, emitted, nowMs, learn)
+              : settlePast(ledger, points, part, clipRanges(learned, part)),
+          );
+          if (batch.points < ENOUGH_FOR_COMMIT) continue;
+          await commit(batch);
+          batch = newBatch(nowMs);
+          await yieldToEventLoop();
+        }
+      }
+      if (batch.ledgers.size > 0 || batch.also.length > 0) await commit(batch);
+      return listed;
+    },
+
+    async totals(request: HistoryRequest, totals: readonly TagTotal[]): Promise<readonly Series[]> {
+      const nowMs = clock.now();
+      const batch = newBatch(nowMs);
+      for (const { series, record, range } of recordsOf(request, totals)) {
+        const { total, unreadable } = record;
+        const { ledger } = series;
+        if (unreadable !== undefined) {
+          const refused = recordRefusal(ledger, unreadableMessage(unreadable), nowMs, "unreadable");
+          await changeLedger(batch, series, refused, NOTHING_EMITTED);
+          continue;
+        }
+        const next = addRanges(ledger, [{ ...range, why: total === null ? "null" : "points" }]);
+        const fresh = new Points();
+        fresh.push(range.fromMs, codeOf(total));
+        const settled: StoredHistory = { ...next, state: "following", refusal: null };
+        await changeLedger(batch, series, settled, { ...NOTHING_EMITTED, fresh });
+        batch.events.push(totalEvent(series, total, range));
+      }
+      await commit(batch);
+      return [...batch.ledgers.keys()];
+    },
+
+    /** Stores ledgers that changed without points. */
+    async ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void> {
+      if (changed.size === 0) return;
+      const batch = newBatch(clock.now());
+      for (const [series, ledger] of changed) await changeLedger(batch, series, ledger, NOTHING_EMITTED);
+      await commit(batch);
+    },
+  };
 }
 
-function chunksOf(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
-  const [first, last] = [chunkOf(fromMs, resolution), chunkOf(toMs - 1, resolution)];
-  return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
+/** Returns the requested series that a reply lists, with their records and ranges. */
+function recordsOf<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
+  const byId = new Map(reply.map((record) => [record.id, record]));
+  return series.flatMap((each) => {
+    const record = byId.get(each.located.tag.id);
+    const range = ranges.get(each.key);
+    return record === undefined || range === undefined ? [] : [{ series: each, record, range }];
+  });
 }
 
 /** Cuts a range into ascending parts of about one transaction each, at boundaries of chunks. */
@@ -302,19 +275,14 @@ function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution
   return [...parts, { fromMs: beginMs, toMs }];
 }
 
-/** Returns the parts of ledger ranges inside a range. */
-function clipRanges(spans: readonly LedgerRange[], { fromMs, toMs }: Range): readonly LedgerRange[] {
-  return spans.flatMap((span) => {
-    const part = { ...span, fromMs: Math.max(fromMs, span.fromMs), toMs: Math.min(toMs, span.toMs) };
-    return part.fromMs < part.toMs ? [part] : [];
-  });
+function clipRanges(ranges: readonly LedgerRange[], within: Range): readonly LedgerRange[] {
+  return ranges.flatMap((range) => clip(range, within).map((part) => ({ ...range, ...part })));
 }
 
 /**
  * A series is cut into chunks of fixed UTC length. One document stores the emitted points of a chunk, and an event has
  * points of one chunk: so the same points make the same events even after the state was lost.
  */
-const DAY_MS = 86_400_000;
 const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,
   "1h": 14 * DAY_MS,
@@ -331,9 +299,9 @@ function chunkStart(chunk: number, resolution: Resolution): number {
   return chunk * CHUNK_MS[resolution];
 }
 
-function unpackEmitted(chunk: number, resolution: Resolution, stored: EmittedPoints, into: EmittedValues): void {
-  const start = chunkStart(chunk, resolution);
-  for (const [i, at] of stored.at.entries()) into.set(start + at * 1_000, stored.values[i] ?? null);
+function chunksOf(fromMs: number, toMs: number, resolution: Resolution): readonly number[] {
+  const [first, last] = [chunkOf(fromMs, resolution), chunkOf(toMs - 1, resolution)];
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
 /** Returns the document of one chunk. */
