@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { createNotifier } from "#connectors/shared/receiver/notifier.ts";
+import { digestOfMessage } from "#connectors/shared/receiver/notifier.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
 import { Throttled } from "#src/core/errors/errors.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
@@ -74,13 +74,8 @@ describe("how the value of an alarm went", () => {
     const [held] = (await trial.memory.all<StoredIncident>()).values();
     const [note] = trial.board.notes;
     if (held === undefined || note === undefined) throw new Error("Nothing was told.");
-    const digest = (curves: readonly string[]) => {
-      const messageOf = () => ({ ...note.told, text: { ...note.told.text, curves } });
-      const store = async () => undefined;
-      const nowMs = () => START;
-      const around = { receiver: trial.board, wallMs: nowMs, monotonicMs: nowMs, store };
-      return createNotifier({ ...around, messageOf }).digestOf(held);
-    };
+    const digest = (curves: readonly string[]) =>
+      digestOfMessage({ ...note.told, text: { ...note.told.text, curves } });
     expect(digest(["a"])).toBe(held.told?.digest);
     // As it was computed before there were curves.
     const { curves: _, ...text } = note.told.text;

@@ -1,10 +1,12 @@
 import { createHash } from "node:crypto";
-import type { SinkStateChange } from "../../../src/core/connector.ts";
 import { ConfigError, meaningOf, Rejected, Throttled } from "../../../src/core/errors/errors.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import type { Incident, IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
-import { isOver, type StoredIncident } from "./stored-incident.ts";
+import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
+import type { Calls } from "./retries.ts";
+import { isOver, newIncident, type StoredIncident } from "./stored-incident.ts";
+
+export type Notifier = ReturnType<typeof createNotifier>;
 
 /**
  * Brings the receiver up to date with one incident. It stores each intent before the request and each result after it,
@@ -13,71 +15,48 @@ import { isOver, type StoredIncident } from "./stored-incident.ts";
  *     store "opening" → open → store the reference        after a crash: search for it
  *     store "in doubt" → close → store "closed"           after a crash: send again
  */
-export interface Notifier {
-  /**
-   * Sends the pending messages and returns the stored incident. Throws the error of the receiver. `again`: send
-   * although nothing changed.
-   */
-  send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<StoredIncident>;
-  /** True when the receiver is not up to date. */
-  needsSending(stored: StoredIncident): boolean;
-  /** Digest of the message that would be sent. */
-  digestOf(stored: StoredIncident): string;
-}
-
 export function createNotifier(options: {
-  readonly receiver: Omit<Receiver, "probe" | "dispose">;
+  readonly receiver: Receiver;
+  readonly call: Calls["call"];
   readonly messageOf: (stored: StoredIncident) => IncidentMessage;
-  /** Wall clock, which the search of the receiver uses, and monotonic clock. */
+  /** Wall clock, for the search of the receiver. */
   readonly wallMs: () => number;
   readonly monotonicMs: () => number;
   readonly store: (stored: StoredIncident) => Promise<void>;
-}): Notifier {
-  const { receiver, wallMs, monotonicMs, store } = options;
+}) {
+  const { receiver, call, messageOf, wallMs, monotonicMs } = options;
+  const digestOf = (stored: StoredIncident) => digestOfMessage(messageOf(stored));
 
-  async function keep(stored: StoredIncident): Promise<StoredIncident> {
-    await store(stored);
+  async function store(stored: StoredIncident): Promise<StoredIncident> {
+    await options.store(stored);
     return stored;
   }
 
-  const withSentState = (
-    stored: StoredIncident,
-    place: IncidentReference,
-    isClosed: boolean,
-    digest = digestOf(stored),
-  ): StoredIncident => {
+  function storeSent(stored: StoredIncident, place: IncidentReference, isClosed: boolean, digest = digestOf(stored)) {
     const { lookAtMs: _, openingAs: __, refused: ___, ...rest } = stored;
     const { retriggers, status } = stored;
-    return {
-      ...rest,
-      openingMs: null,
-      told: { place, status, retriggers, digest, isClosed, atMs: monotonicMs() },
-    };
-  };
-
-  const digestOf = (stored: StoredIncident) => digestOfMessage(options.messageOf(stored));
+    const told = { place, status, retriggers, digest, isClosed, atMs: monotonicMs() };
+    return store({ ...rest, openingMs: null, told });
+  }
 
   async function open(before: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
-    let isInDoubt = before.openingMs !== null;
-    if (before.openingMs !== null && receiver.find !== undefined) {
-      const found = await receiver.find(options.messageOf(before), before.openingMs, signal);
-      if (found !== null && "againInMs" in found) {
-        return keep({ ...before, lookAtMs: monotonicMs() + found.againInMs });
-      }
-      if (found !== null) {
-        // Its content is unknown and may be outdated, so the digest stays empty.
-        return keep(withSentState(before, found, false, ""));
-      }
-      isInDoubt = false;
+    const { openingMs } = before;
+    let mayExist = openingMs !== null;
+    if (openingMs !== null && receiver.find !== undefined) {
+      const found = await call("find", signal, async () => receiver.find?.(messageOf(before), openingMs, signal));
+      if (found && "againInMs" in found) return store({ ...before, lookAtMs: monotonicMs() + found.againInMs });
+      // The content of a found incident may be outdated, so the digest stays empty.
+      if (found) return storeSent(before, found, false, "");
+      mayExist = false;
     }
     // Store a new start even after a search found nothing: a later search begins there.
-    const stored = await keep({ ...before, ...identityOf(before), openingMs: wallMs() });
+    const stored = await store({ ...before, ...identityOf(before), openingMs: wallMs() });
     try {
-      const place = await receiver.open(options.messageOf(stored), signal, stored.openingAs);
-      return await keep(withSentState(stored, place, false));
+      const place = await call("open", signal, () => receiver.open(messageOf(stored), signal, stored.openingAs));
+      return await storeSent(stored, place, false);
     } catch (error) {
       const { openingAs: _, ...rest } = stored;
-      if (!isInDoubt && wasNotDone(error)) await keep({ ...rest, openingMs: null });
+      if (!mayExist && wasNotDone(error)) await store({ ...rest, openingMs: null });
       throw error;
     }
   }
@@ -85,9 +64,7 @@ export function createNotifier(options: {
   /** Reuses the identity of the earlier opening. */
   function identityOf(stored: StoredIncident): Pick<StoredIncident, "openingAs"> {
     if (receiver.identify === undefined) return {};
-    return {
-      openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(options.messageOf(stored)),
-    };
+    return { openingAs: stored.openingAs ?? stored.told?.place.ref ?? receiver.identify(messageOf(stored)) };
   }
 
   async function sendStep(stored: StoredIncident, signal: AbortSignal): Promise<StoredIncident> {
@@ -96,15 +73,16 @@ export function createNotifier(options: {
     const over = isOver(stored);
     const mayBeClosed = told.isClosed || told.isInDoubt === true;
     if (mayBeClosed && !over && receiver.opensAgain !== "findable") return open(stored, signal);
-    const text = options.messageOf(stored);
-    if (told.isClosed !== over) await keep({ ...stored, told: { ...told, isInDoubt: true } });
-    const place = await (over ? receiver.close(text, told.place, signal) : receiver.update(text, told.place, signal));
-    if (place !== "gone") return keep(withSentState(stored, place, over));
+    const message = messageOf(stored);
+    if (told.isClosed !== over) await store({ ...stored, told: { ...told, isInDoubt: true } });
+    const kind = over ? "close" : "update";
+    const place = await call(kind, signal, () => receiver[kind](message, told.place, signal));
+    if (place !== "gone") return storeSent(stored, place, over);
     // The incident was removed there. Open a new one only if the alarm is not over.
-    if (over) return keep(withSentState(stored, told.place, true));
-    return open({ ...stored, told: null, openingMs: null }, signal);
+    return over ? storeSent(stored, told.place, true) : open({ ...stored, told: null, openingMs: null }, signal);
   }
 
+  /** True when the receiver is not up to date. */
   function needsSending(stored: StoredIncident): boolean {
     const { openingMs, told } = stored;
     if (told === null || told.isInDoubt === true) return true;
@@ -120,14 +98,13 @@ export function createNotifier(options: {
     digestOf,
     needsSending,
 
-    async send(stored, again, signal) {
-      if (again && stored.told !== null) return sendStep(stored, signal);
+    /** Sends and stores the pending messages. Throws the error of the receiver. `again`: send although nothing changed. */
+    async send(stored: StoredIncident, again: boolean, signal: AbortSignal): Promise<void> {
+      if (again && stored.told !== null) return void (await sendStep(stored, signal));
       let now = stored;
       // Opening and closing are two messages even when both are late.
-      for (let steps = 0; steps < 3 && needsSending(now) && !waitsForSearch(now); steps += 1) {
+      for (let steps = 0; steps < 3 && needsSending(now) && !waitsForSearch(now); steps += 1)
         now = await sendStep(now, signal);
-      }
-      return now;
     },
   };
 }
@@ -139,17 +116,11 @@ function wasNotDone(error: unknown): boolean {
   return failure instanceof ConfigError || failure instanceof Rejected;
 }
 
-/** Digest of the visible content. Event id, change name and time series alone do not count as news. */
-function digestOfMessage({ text, status, priority, link }: Incident & Pick<IncidentMessage, "text">): string {
-  const { curves: _, ...news } = text;
-  return createHash("sha256")
-    .update(JSON.stringify([news, status, priority, link]))
-    .digest("base64url");
-}
-
-/** One change of the sink state. */
-export function entry(key: string, stored: StoredIncident | null): SinkStateChange {
-  return new Map([[key, stored]]);
+/** Digest of the visible content. Event id, change name and time series alone do not need a message. */
+export function digestOfMessage({ text, status, priority, link }: IncidentMessage): string {
+  const { curves: _, ...visible } = text;
+  const content = JSON.stringify([visible, status, priority, link]);
+  return createHash("sha256").update(content).digest("base64url");
 }
 
 /** Opens, changes and closes a test alarm at a receiver and reports each step. */
@@ -163,7 +134,11 @@ export async function runTestAlarm(
   signal: AbortSignal,
 ): Promise<void> {
   const { receiver, clock, report } = options;
-  const incident = testIncident(clock.now());
+  const nowMs = clock.now();
+  const incident = newIncident("test", "plenum", String(nowMs), {
+    ...{ priority: "C", change: "raised", changeId: `test.${nowMs}`, startedAt: isoUtc(nowMs) },
+    ...{ metMs: nowMs, holdFromMs: nowMs, changedMs: nowMs, through: 0 },
+  });
   const messageOf = (step: string, state: Partial<StoredIncident>) =>
     options.messageOf({ ...incident, ...state, changeId: `${incident.changeId}.${step}` });
   const reportStep = (done: string, { ticket, link }: IncidentReference) =>
@@ -179,30 +154,4 @@ export async function runTestAlarm(
   const closed = await receiver.close(over, changed, signal);
   if (closed === "gone") return report("closed: it is not there any more");
   reportStep("closed", closed);
-}
-
-/** A test incident, not in the ledger. */
-function testIncident(nowMs: number): StoredIncident {
-  return {
-    kind: "test",
-    source: "plenum",
-    episode: String(nowMs),
-    site: null,
-    alarm: null,
-    gateway: null,
-    priority: "C",
-    status: "active",
-    change: "raised",
-    changeId: `test.${nowMs}`,
-    startedAt: isoUtc(nowMs),
-    endedAt: null,
-    retriggers: 0,
-    into: null,
-    metMs: nowMs,
-    holdFromMs: nowMs,
-    changedMs: nowMs,
-    through: 0,
-    openingMs: null,
-    told: null,
-  };
 }

@@ -1,7 +1,6 @@
 import type { output, ZodType } from "zod";
 import {
   ACCEPTED,
-  type BuildingView,
   type ConnectorContext,
   type Failing,
   type Offered,
@@ -16,16 +15,24 @@ import {
   Retryable,
   sentence,
 } from "../../../src/core/errors/errors.ts";
-import type { AlarmFact, Event } from "../../../src/core/model/event.ts";
+import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import { createAgenda, createPlanner } from "./agenda.ts";
-import { alarmsIn, applyEvent, concernsIncidents, createFolding, mayJoinGateway } from "./apply-event.ts";
+import {
+  alarmsIn,
+  applyEvent,
+  concernsIncidents,
+  gatewayReturned,
+  type LedgerUpdate,
+  mayJoinGateway,
+  settleGateways,
+} from "./apply-event.ts";
 import { INCIDENT_KINDS, type ReceiverConfig } from "./config.ts";
-import { createNotifier, entry, runTestAlarm } from "./notifier.ts";
+import { createNotifier, runTestAlarm } from "./notifier.ts";
 import { vocabulary } from "./phrases.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
-import { createRateLimiter, createRetries, limitReceiver } from "./retries.ts";
+import { createCalls, createRetries } from "./retries.ts";
 import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type StoredIncident } from "./stored-incident.ts";
 import { cachedTextOf } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
@@ -76,8 +83,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   const words = vocabulary(config.language, config.words);
   const agenda = createAgenda();
   const retries = createRetries(monotonicMs, context.random);
-  const rates = createRateLimiter(receiver.rates ?? [], clock);
-  const calls = limitReceiver(receiver, rates, () => {
+  const calls = createCalls(receiver.rates ?? [], clock, () => {
     for (const key of retries.delivered()) agenda.change(key);
   });
   let ledger: IncidentLedger | null = null;
@@ -93,7 +99,15 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   let wallAheadMs = clock.now() - clock.monotonic();
   /** Earliest next call by the rate limit, on the monotonic clock. */
   let nextCallMs = Number.NEGATIVE_INFINITY;
-  const folding = createFolding(config.fold, (source, id) => gatewayNames.get(`${source} ${id}`) ?? id);
+  const updateOf = (ledger: IncidentLedger, overrides: Partial<LedgerUpdate> = {}): LedgerUpdate => ({
+    ledger,
+    fold: config.fold,
+    initial: config.initial,
+    gatewayName: (source, id) => gatewayNames.get(`${source} ${id}`) ?? id,
+    isActive: () => true,
+    isAway: () => true,
+    ...overrides,
+  });
 
   const messageOf = (stored: StoredIncident): IncidentMessage => {
     const incident = incidentOf(keyOf(stored), stored, ledger ?? new Map(), config.status_url);
@@ -102,20 +116,19 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
   };
   const withTimeSeries = createTimeSeriesText(config, words, context);
   const notifier = createNotifier({
-    receiver: calls.receiver,
-    messageOf,
-    wallMs: clock.now,
-    monotonicMs,
-    async store(stored) {
-      await memory.put(entry(keyOf(stored), stored));
-      ledger?.set(keyOf(stored), stored);
-    },
+    ...{ receiver, messageOf, monotonicMs, call: calls.call, wallMs: clock.now },
+    store: (stored) => store(keyOf(stored), stored),
   });
 
   const planOf = createPlanner({
     ...{ receiver, timing, notifier, retries, resendRequested, monotonicMs },
     ledger: () => ledger ?? new Map(),
   });
+
+  async function store(key: string, stored: StoredIncident): Promise<void> {
+    await memory.put(new Map([[key, stored]]));
+    ledger?.set(key, stored);
+  }
 
   async function open(): Promise<IncidentLedger> {
     if (ledger !== null) return ledger;
@@ -202,7 +215,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
       const key = agenda.first() ?? (retries.isDown() ? retries.earliest() : undefined);
       const stored = key === undefined ? undefined : ledger?.get(key);
       if (key === undefined || stored === undefined || tried.has(key)) break;
-      const waitMs = rates.waitMs(callFor(stored));
+      const waitMs = calls.waitMs(callFor(stored));
       nextCallMs = clock.monotonic() + waitMs;
       if (waitMs > 0) break;
       signal.throwIfAborted();
@@ -242,10 +255,8 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     resendRequested.delete(key);
     retries.forget(key);
     const now = ledger?.get(key) ?? stored;
-    const known = { ...now, refused: notifier.digestOf(now) };
-    await memory.put(entry(key, known));
-    ledger?.set(key, known);
-    refusals.push({ key, position: known.through, reason: sentence(failure) });
+    await store(key, { ...now, refused: notifier.digestOf(now) });
+    refusals.push({ key, position: now.through, reason: sentence(failure) });
   }
 
   /** Returns the time of the next tick and the present failure. */
@@ -265,24 +276,15 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     // Work on a copy: a failed store must leave the ledger unchanged.
     const next = new Map(await open());
     const before = new Map(next);
-    const isActive = again ? await lookUp(picture, batch) : () => true;
-    const away = again ? await gatewaysAway() : null;
-    const isAway = (source: string, id: string) => away === null || away.has(`${source} ${id}`);
+    const update = updateOf(next, again ? await presentState(batch) : {});
     if (batch.some((event) => mayJoinGateway(event))) await nameGateways();
     await updateSilences();
     const nowMs = monotonicMs();
     /** First event of this batch for each incident. */
     const concerned = new Map<string, number>();
     for (const [index, event] of batch.entries()) {
-      const at = {
-        position: positions[index] ?? 0,
-        committedAt: offer?.committedAt[index] ?? "",
-        nowMs,
-        again,
-      };
-      for (const key of applyEvent(next, event, at, { folding, initial: config.initial, isActive, isAway })) {
-        if (!concerned.has(key)) concerned.set(key, index);
-      }
+      const at = { position: positions[index] ?? 0, committedAt: offer?.committedAt[index] ?? "", nowMs, again };
+      for (const key of applyEvent(update, event, at)) if (!concerned.has(key)) concerned.set(key, index);
     }
     // Store first, so that nothing is sent that a crash would lose.
     await take(next, before);
@@ -324,6 +326,20 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     }
   }
 
+  /** Returns the rules for redelivered events: only alarms and gateways in their present state count. */
+  async function presentState(batch: readonly Event[]): Promise<Pick<LedgerUpdate, "isActive" | "isAway">> {
+    const active = new Set<string>();
+    for (const { source, id } of alarmsIn(batch)) {
+      const now = await picture.alarm(source, id);
+      if (now?.state === "active") active.add(`${source} ${now.episode}`);
+    }
+    const away = await gatewaysAway();
+    return {
+      isActive: (source, { episode }) => active.has(`${source} ${episode}`),
+      isAway: (source, id) => away.has(`${source} ${id}`),
+    };
+  }
+
   /** Returns offline gateways by source and id. */
   async function gatewaysAway(): Promise<ReadonlySet<string>> {
     const gateways = await picture.inventory("gateway");
@@ -339,22 +355,19 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     const isBack = ({ source, gateway }: StoredIncident) => gateway !== null && !offline.has(`${source} ${gateway.id}`);
     const back = [...openGateways].flatMap((key) => all.get(key) ?? []).filter(isBack);
     if (back.length === 0) return;
-    const next = new Map(all);
-    for (const { source, gateway, changeId } of back) {
-      const time = isoUtc(clock.now());
-      const at = { position: Number.POSITIVE_INFINITY, time, changeId, nowMs: monotonicMs() };
-      folding.gatewayReturned(next, source, gateway?.id ?? "", at);
-    }
-    await take(next, all);
+    const update = updateOf(new Map(all));
+    const at = { position: Number.POSITIVE_INFINITY, time: isoUtc(clock.now()), nowMs: monotonicMs() };
+    for (const { source, gateway, changeId } of back)
+      gatewayReturned(update, source, gateway?.id ?? "", { ...at, changeId });
+    await take(update.ledger, all);
   }
 
-  /** Closes groups whose gateway has been online long enough, or whose alarms have all ended. */
-  async function settleGateways(all: IncidentLedger): Promise<void> {
+  async function settleReturnedGateways(all: IncidentLedger): Promise<void> {
     const settling = [...openGateways].filter((key) => all.get(key)?.settling !== undefined);
     if (settling.length === 0) return;
-    const next = new Map(all);
-    folding.settle(next, settling, monotonicMs());
-    await take(next, all);
+    const update = updateOf(new Map(all));
+    settleGateways(update, settling, monotonicMs());
+    await take(update.ledger, all);
   }
 
   /** Evaluates unsent incidents again when a silence changed or the clock was set. */
@@ -386,7 +399,7 @@ export function createReceiverSink(receiver: Receiver, config: ReceiverConfig, c
     async tick(signal) {
       await updateSilences();
       await lookAtGateways(await open());
-      await settleGateways(await open());
+      await settleReturnedGateways(await open());
       await send(signal);
       // An event outside the log cannot be a dead letter; the log has a line about it.
       const refused = refusals.filter(({ position }) => position > 0);
@@ -421,14 +434,4 @@ export function receiverConnector<S extends ZodType<ReceiverConfig>>(
 /** True when the deadline of the engine ended the call, not a stop. */
 function isTooLate({ aborted, reason }: AbortSignal): boolean {
   return aborted && reason instanceof Retryable;
-}
-
-/** Looks up the present state of the alarms of a redelivered batch. */
-async function lookUp(picture: BuildingView, batch: readonly Event[]) {
-  const active = new Set<string>();
-  for (const { source, id } of alarmsIn(batch)) {
-    const now = await picture.alarm(source, id);
-    if (now?.state === "active") active.add(`${source} ${now.episode}`);
-  }
-  return (source: string, { episode }: AlarmFact) => active.has(`${source} ${episode}`);
 }

@@ -90,6 +90,24 @@ export function clampTimes(stored: StoredIncident, nowMs: number): StoredInciden
   };
 }
 
+/** Returns an unsent incident. */
+export function newIncident(
+  kind: Incident["kind"],
+  source: string,
+  episode: string,
+  facts: Pick<
+    StoredIncident,
+    "priority" | "change" | "changeId" | "startedAt" | "metMs" | "holdFromMs" | "changedMs" | "through"
+  > &
+    Partial<StoredIncident>,
+): StoredIncident {
+  return {
+    ...{ kind, source, episode, site: null, alarm: null, gateway: null, status: "active", endedAt: null },
+    ...{ retriggers: 0, into: null, openingMs: null, told: null },
+    ...facts,
+  };
+}
+
 /** All incidents of a sink by key. */
 export type IncidentLedger = Map<string, StoredIncident>;
 
@@ -98,7 +116,7 @@ export const keyOf = ({ source, kind, episode }: Pick<StoredIncident, "source" |
 
 export const isOver = ({ status }: Pick<StoredIncident, "status">) => status === "resolved";
 
-const SHOWN_MEMBERS = 20;
+const LISTED_MEMBERS = 20;
 
 export function membersOf(ledger: IncidentLedger, key: string): readonly StoredIncident[] {
   return [...ledger.values()].filter(({ into }) => into === key);
@@ -117,7 +135,7 @@ export function incidentOf(
     ...{ key, kind, source, site, alarm, gateway, status, changeId, startedAt, endedAt },
     priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,
     change: changeSince(stored),
-    members: shown(folded),
+    members: listMembers(folded),
     link: statusUrl === undefined ? null : linkTo(statusUrl, stored),
   };
 }
@@ -131,11 +149,10 @@ function changeSince({ told, status, retriggers, change }: StoredIncident): Chan
   return told.status === "acknowledged" ? "unacknowledged" : "changed";
 }
 
-function shown(folded: readonly StoredIncident[]): Members {
-  const rank = (member: StoredIncident) => (isOver(member) ? 1 : 0);
-  const sorted = [...folded].sort(
+function listMembers(folded: readonly StoredIncident[]): Members {
+  const sorted = folded.toSorted(
     (a, b) =>
-      rank(a) - rank(b) ||
+      Number(isOver(a)) - Number(isOver(b)) ||
       (isOver(a) ? 0 : a.priority.localeCompare(b.priority)) ||
       b.startedAt.localeCompare(a.startedAt) ||
       a.episode.localeCompare(b.episode),
@@ -143,7 +160,7 @@ function shown(folded: readonly StoredIncident[]): Members {
   return {
     total: folded.length,
     active: folded.filter((member) => !isOver(member)).length,
-    shown: sorted.slice(0, SHOWN_MEMBERS).map(memberOf),
+    shown: sorted.slice(0, LISTED_MEMBERS).map(memberOf),
   };
 }
 

@@ -5,24 +5,14 @@ import type { Clock } from "../../../src/core/runtime/clock.ts";
 import type { QuietHours, ReceiverConfig } from "./config.ts";
 import { isOver, type StoredIncident } from "./stored-incident.ts";
 
-/** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
-export interface Timing {
-  /**
-   * Sets the present and future silences. Returns true when one was added, removed, started or ended since the last
-   * call.
-   */
-  updateSilences(silences: readonly SilenceView[]): boolean;
-  /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
-  delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number;
-  /** Earliest time to send an incident that began at `beganMs` and is still active. Ignores silences. */
-  notifyFromMs(priority: Priority, beganMs: number, zone: string): number;
-}
+export type Timing = ReturnType<typeof createTiming>;
 
 const MINUTE_MS = 60_000;
 /** Most cached results of quiet hours, one for each minute, priority and time zone. */
 const MOST_MINUTES = 1_000;
 const DAYS = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"] as const;
 
+/** Decides when an incident is sent: after `hold`, outside quiet hours and silences. */
 export function createTiming(
   { hold, quiet }: Pick<ReceiverConfig, "hold" | "quiet">,
   {
@@ -35,9 +25,9 @@ export function createTiming(
     readonly monotonicMs: () => number;
     readonly zoneOf: (source: string) => string;
   },
-): Timing {
+) {
   let silences: readonly SilenceView[] = [];
-  let agreed = "[]";
+  let silencesDigest = "[]";
   const quietByMinute = new Map<string, number>();
 
   /** True when silences cover all these alarms at a time. */
@@ -48,16 +38,25 @@ export function createTiming(
     return then.length > 0 && alarms.length > 0 && alarms.every(isCovered);
   }
 
-  const timing: Timing = {
-    updateSilences(next) {
+  /** Earliest time to send an incident that began at `beganMs` and is still active. Ignores silences. */
+  function notifyFromMs(priority: Priority, beganMs: number, zone: string): number {
+    return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
+  }
+
+  return {
+    notifyFromMs,
+
+    /** Sets the silences. Returns true when one was added, removed, started or ended since the last call. */
+    updateSilences(next: readonly SilenceView[]): boolean {
       silences = next;
       const now = clock.now();
-      const before = agreed;
-      agreed = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
-      return agreed !== before;
+      const before = silencesDigest;
+      silencesDigest = JSON.stringify(next.map(({ fromMs, toMs }) => [fromMs, toMs, fromMs <= now, toMs <= now]));
+      return silencesDigest !== before;
     },
 
-    delayMs(stored, members) {
+    /** Milliseconds until an unsent incident may be sent: 0 for now, infinite for never or during a silence. */
+    delayMs(stored: StoredIncident, members: () => readonly StoredIncident[]): number {
       const { endedAt, metMs, holdFromMs, priority, source, startedAt } = stored;
       const now = clock.now();
       const alarms = silences.length === 0 ? [] : stored.alarm === null ? members() : [stored];
@@ -67,18 +66,14 @@ export function createTiming(
         const endedMs = parseTimeOr(endedAt, now);
         const startedMs = parseTimeOr(startedAt, metMs);
         const beganMs = startedMs <= endedMs ? startedMs : Math.min(metMs, endedMs);
-        const fromMs = timing.notifyFromMs(priority, beganMs, zoneOf(source));
+        const fromMs = notifyFromMs(priority, beganMs, zoneOf(source));
         const isNever = endedMs < fromMs || (isSilent(alarms, beganMs) && isSilent(alarms, endedMs));
         return isNever ? Number.POSITIVE_INFINITY : 0;
       }
       // Quiet hours may have begun while the alarm waited for its `hold`.
-      const quietMs = timing.notifyFromMs(priority, now - hold, zoneOf(source)) - now;
+      const quietMs = notifyFromMs(priority, now - hold, zoneOf(source)) - now;
       const waitMs = Math.max(0, quietMs, holdFromMs + hold - monotonicMs());
       return waitMs === 0 && isSilent(alarms, now) ? Number.POSITIVE_INFINITY : waitMs;
-    },
-
-    notifyFromMs(priority, beganMs, zone) {
-      return Math.max(beganMs + hold, quietUntilMs(priority, beganMs + hold, zone));
     },
   };
 
@@ -88,8 +83,8 @@ export function createTiming(
     if (hours.length === 0) return Number.NEGATIVE_INFINITY;
     // Quiet hours begin and end with a minute, so one result holds for the whole minute.
     const key = `${priority} ${zone} ${Math.floor(atMs / MINUTE_MS)}`;
-    const known = quietByMinute.get(key);
-    if (known !== undefined) return known;
+    const cached = quietByMinute.get(key);
+    if (cached !== undefined) return cached;
     if (quietByMinute.size >= MOST_MINUTES) quietByMinute.clear();
     let untilMs = Number.NEGATIVE_INFINITY;
     // Quiet hours may overlap: 22:00 to 06:00, and on Sundays until 10:00.
@@ -102,16 +97,15 @@ export function createTiming(
     quietByMinute.set(key, untilMs);
     return untilMs;
   }
-  return timing;
 }
 
-/** A time in milliseconds since 1970, or something else where it is none. */
+/** Returns a time in milliseconds since 1970; `otherMs` for an invalid one. */
 export function parseTimeOr(time: string | null, otherMs: number): number {
   const ms = time === null ? Number.NaN : Date.parse(time);
   return Number.isNaN(ms) ? otherMs : ms;
 }
 
-/** When the quiet hours end in which a moment lies; null where it lies in none. */
+/** Returns the end of the quiet hours that contain a time; null outside them. */
 function endOfQuiet({ days, from, to }: QuietHours, atMs: number, zone: string): number | null {
   const at = DateTime.fromMillis(atMs, { zone });
   if (!at.isValid) return null;
