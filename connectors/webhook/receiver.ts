@@ -13,6 +13,8 @@ import { FORMATS, requirementsOf } from "./formats/by-name.ts";
 import { type Format, type Message, NO_REFERENCE, type Operation, type RequestContext } from "./formats/format.ts";
 import { templateFormat } from "./formats/template.ts";
 
+type Headers = Readonly<Record<string, string>>;
+
 /** Receives alarms with one request for each message; the format builds it. */
 export function createWebhookReceiver(config: WebhookConfig, context: ConnectorContext): Receiver {
   const { clock, name } = context;
@@ -36,20 +38,20 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     await open?.close();
   }
 
-  function circumstances(place: IncidentReference | null): RequestContext {
+  function contextFor(place: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is no part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
     return { url: address(), key, name, place, nowMs: clock.now() };
   }
 
-  async function send(
-    message: Message,
-    at: RequestContext,
-    headers: Readonly<Record<string, string>>,
-    signal: AbortSignal,
-  ): Promise<ReceiverResponse> {
-    const question = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
-    return await sendRequest(await endAt(at.url), question, clock, signal);
+  async function exchange(message: Message, { url }: RequestContext, headers: Headers, signal: AbortSignal) {
+    const request = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
+    return sendRequest(await endAt(url), request, clock, signal);
+  }
+
+  function throwFailureIn(response: ReceiverResponse, { url }: RequestContext): void {
+    const failure = format.failureIn(response, url.origin);
+    if (failure !== null) throw failure;
   }
 
   /** The address may be a secret, so store only its hash. If it cannot be read, use its configuration. */
@@ -61,26 +63,29 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     }
   }
 
-  function judge(said: ReceiverResponse, at: RequestContext): void {
-    const failure = format.judge(said, at.url.origin);
-    if (failure !== null) throw failure;
+  /** Returns the response; null when the format has no request for this. */
+  async function send(
+    incident: IncidentMessage,
+    operation: Operation,
+    place: IncidentReference | null,
+    signal: AbortSignal,
+  ): Promise<ReceiverResponse | "gone" | null> {
+    signal.throwIfAborted();
+    const at = contextFor(place);
+    const message = format.requestFor(incident, operation, at);
+    if (message === null) return null;
+    const response = await exchange(message, at, operationHeaders[operation](), signal);
+    if (place !== null && format.isGone?.(response) === true) return "gone";
+    throwFailureIn(response, at);
+    return response;
   }
 
-  async function change(
-    incident: IncidentMessage,
-    place: IncidentReference,
-    operation: "update" | "close",
-    signal: AbortSignal,
-  ): Promise<IncidentReference | "gone"> {
-    signal.throwIfAborted();
-    const at = circumstances(place);
-    const message = format.say(incident, operation, at);
-    if (message === null) return place;
-    const said = await send(message, at, operationHeaders[operation](), signal);
-    if (format.isGone?.(said) === true) return "gone";
-    judge(said, at);
-    return place;
-  }
+  const change = (operation: "update" | "close"): Receiver["update"] => {
+    return async (incident, place, signal) => {
+      const response = await send(incident, operation, place, signal);
+      return response === "gone" ? "gone" : place;
+    };
+  };
 
   return {
     opensAgain: format.opensAgain,
@@ -93,25 +98,18 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     lastStepMs: () => end?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
 
     async open(incident, signal) {
-      signal.throwIfAborted();
-      const at = circumstances(null);
-      const message = format.say(incident, "open", at);
-      if (message === null) return NO_REFERENCE;
-      const said = await send(message, at, operationHeaders.open(), signal);
-      judge(said, at);
-      return format.placeOf?.(said) ?? NO_REFERENCE;
+      const response = await send(incident, "open", null, signal);
+      return (response === null || response === "gone" ? null : format.referenceIn?.(response)) ?? NO_REFERENCE;
     },
 
-    update: (incident, place, signal) => change(incident, place, "update", signal),
-
-    close: (incident, place, signal) => change(incident, place, "close", signal),
+    update: change("update"),
+    close: change("close"),
 
     async probe(signal) {
-      const at = circumstances(null);
-      const headers = extraHeaders();
+      const at = contextFor(null);
       const message = format.probe?.(at);
       if (message === undefined) await (await endAt(at.url)).knock(signal);
-      else judge(await send(message, at, headers, signal), at);
+      else throwFailureIn(await exchange(message, at, {}, signal), at);
     },
 
     dispose,

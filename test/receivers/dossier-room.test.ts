@@ -137,7 +137,7 @@ describe("webhook", () => {
     nowMs: 0,
   });
   const said = (name: FormatName, incident: IncidentMessage) =>
-    JSON.stringify(FORMATS[name].format.say(incident, "open", at(name))?.json);
+    JSON.stringify(FORMATS[name].format.requestFor(incident, "open", at(name))?.json);
 
   test.each(FORMAT_NAMES)("%s: an alarm is told with its curves", (name) => {
     const incident = withCurves(toldOf(), [HEADING, curve(1)]);

@@ -34,7 +34,7 @@ function at(name: FormatName): RequestContext {
 
 // biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
 function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): any {
-  return JSON.parse(JSON.stringify(FORMATS[name].format.say(told, deed, at(name))));
+  return JSON.parse(JSON.stringify(FORMATS[name].format.requestFor(told, deed, at(name))));
 }
 
 const HOSTILE = [
@@ -271,7 +271,7 @@ test("ntfy: the topic of the address, the key as sequence id, and never a file",
     expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(8_192);
   }
   const root = { ...at("ntfy"), url: new URL("https://ntfy.example.com/") };
-  expect(() => FORMATS.ntfy.format.say(toldOf(), "open", root)).toThrow("has to end with the topic");
+  expect(() => FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
 });
 
 test("alertmanager: version 4 with one alert, whose labels are the same at its end", () => {
@@ -471,5 +471,5 @@ test("discord: one embed within its sizes; edits go to the message, and nobody i
   }
   const { ref: _, ...elsewhere } = at("discord").place ?? { ref: null, ticket: null, link: null };
   const evil = { ...at("discord"), place: { ...elsewhere, ref: { id: "../../x" } } };
-  expect(FORMATS.discord.format.say(toldOf(), "update", evil)).toBeNull();
+  expect(FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();
 });

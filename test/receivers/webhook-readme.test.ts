@@ -54,7 +54,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
       name === "template" && template !== undefined
         ? templateFormat(template)
         : FORMATS[name as keyof typeof FORMATS].format;
-    const message = format.say(toldOf({ link: "https://plenum.example.com/" }), "open", {
+    const message = format.requestFor(toldOf({ link: "https://plenum.example.com/" }), "open", {
       url: new URL("https://receiver.example.com/heating"),
       key: "k",
       name: "pager",

@@ -27,21 +27,16 @@ export interface Format {
   readonly opensAgain: Exclude<Receiver["opensAgain"], "findable">;
   /** The documented limits of the receiver. */
   readonly rates?: Receiver["rates"];
-  /**
-   * Returns the request; null to send nothing, because the receiver has no update or would reopen what a person
-   * closed.
-   */
-  say(incident: IncidentMessage, operation: Operation, at: RequestContext): Message | null;
-  /**
-   * Returns the failure in a response of 2xx or of an allowed status; null for success. `who` names the receiver.
-   */
-  judge(said: ReceiverResponse, who: string): Failure | null;
+  /** Returns the request; null when the receiver has no update, or would reopen what a person closed. */
+  requestFor(incident: IncidentMessage, operation: Operation, context: RequestContext): Message | null;
+  /** Returns the failure in a response of 2xx or of an allowed status; null for success. `who` names the receiver. */
+  failureIn(response: ReceiverResponse, who: string): Failure | null;
   /** Returns the reference from the response to the opening; without it there is no id. */
-  placeOf?(said: ReceiverResponse): IncidentReference;
+  referenceIn?(response: ReceiverResponse): IncidentReference;
   /** True when the response to an update or close means that the record is gone. */
-  isGone?(said: ReceiverResponse): boolean;
+  isGone?(response: ReceiverResponse): boolean;
   /** Returns a harmless request that proves access; without it only the connection is tested. */
-  probe?(at: RequestContext): Message;
+  probe?(context: RequestContext): Message;
 }
 
 /** Reference of an incident without an id. */
@@ -61,16 +56,12 @@ export function actionOf(
   return incident.change === "acknowledged" ? "acknowledge" : null;
 }
 
-/**
- * True for changes that need a message where nothing can be edited: the opening, the end, and an unknown state.
- */
+/** True for changes that need a message where nothing can be edited: the opening, the end, and an unknown state. */
 export function needsMessage(incident: IncidentMessage, operation: Operation): boolean {
   return operation !== "update" || incident.change === "vanished" || incident.change === "out-of-scope";
 }
 
-/**
- * Returns the path of the address with a subpath: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`.
- */
+/** Returns the path of the address with a subpath: `/v2/alerts` and `/KEY/close` is `/v2/alerts/KEY/close`. */
 export function pathOf(url: URL, under = "", query: Readonly<Record<string, string>> = {}): string {
   const search = new URLSearchParams(url.search);
   for (const [name, value] of Object.entries(query)) search.set(name, value);
@@ -84,18 +75,24 @@ export function pathOf(url: URL, under = "", query: Readonly<Record<string, stri
  * Failure for a response that does not confirm. A page comes from something in between or from a receiver in
  * maintenance, so it is retryable; anything else is a rejection.
  */
-export function refusal(said: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
-  const text = printable(said.body).trim();
-  if (said.status < 300 && isPage(text)) {
-    return new Retryable(`${who} answered ${said.status} with a page, and does not say that it took it.`, {
+export function refusal(response: ReceiverResponse, who: string, hint?: string): Rejected | Retryable {
+  const { status } = response;
+  const text = printable(response.body).trim();
+  if (status < 300 && isPage(text)) {
+    return new Retryable(`${who} answered ${status} with a page, and does not say that it took it.`, {
       hint: hint ?? "If that stays so, check whether url leads to the receiver, and not to a page for signing in.",
     });
   }
   const words = text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 200)}`;
   return new Rejected(
-    `${who} answered ${said.status}, but does not say that it took it.${words}`,
+    `${who} answered ${status}, but does not say that it took it.${words}`,
     hint === undefined ? {} : { hint },
   );
+}
+
+/** Returns the `failureIn` of a receiver that confirms each request. */
+export function confirmedBy(confirms: (response: ReceiverResponse) => boolean): Format["failureIn"] {
+  return (response, who) => (confirms(response) ? null : refusal(response, who));
 }
 
 /** A member of a JSON object; undefined without one. */

@@ -5,14 +5,51 @@ import { cut } from "../../shared/receiver/text.ts";
 import {
   actionOf,
   byPriority,
+  confirmedBy,
   type Format,
+  type Message,
   memberOf,
-  type Operation,
   pathOf,
+  type RequestContext,
   refusal,
   timeWithOffset,
 } from "./format.ts";
 import { bodyOf, detailsOf, headingOf, markdown, nameOf } from "./text.ts";
+
+type Action = ReturnType<typeof actionOf>;
+
+/** A receiver that keeps one alert per key: every request is a POST to the same address, null for none. */
+function alertPerKey(
+  failureIn: Format["failureIn"],
+  messageFor: (
+    incident: IncidentMessage,
+    action: Action,
+    context: RequestContext,
+  ) => Pick<Message, "json" | "headers" | "allow"> | null,
+): Format {
+  return {
+    opensAgain: "same",
+    failureIn,
+    requestFor(incident, operation, context) {
+      const message = messageFor(incident, actionOf(incident, operation), context);
+      return message === null ? null : { method: "POST", path: pathOf(context.url), ...message };
+    },
+  };
+}
+
+/** Texts of the service that describe an alarm, in full. */
+function fullText({ text }: IncidentMessage): string {
+  return `${headingOf(text)}\n${bodyOf(text)}`;
+}
+
+function siteName({ site, source }: IncidentMessage, most: number): string {
+  return nameOf(site?.displayName, source, most);
+}
+
+/** Identifiers as texts; absent ones are left out of the JSON. */
+function idsOf({ alarm, site }: IncidentMessage): { readonly [name: string]: string | undefined } {
+  return { site_id: site?.id.toString(), alarm_id: alarm?.id };
+}
 
 /** Longest `payload.summary` (Events API v2). */
 const PAGERDUTY_MAX_SUMMARY = 1_024;
@@ -21,51 +58,44 @@ const PAGERDUTY_MAX_DETAIL = 4_000;
 const PAGERDUTY_MAX_LINE = 500;
 
 /** PagerDuty, Events API v2: one alert for each `dedup_key`. */
-export const pagerduty: Format = {
-  opensAgain: "same",
-
-  say(incident, operation, { url, key }) {
-    const action = actionOf(incident, operation);
-    if (action === null) return null;
-    return {
-      method: "POST",
-      path: pathOf(url),
-      json: {
-        routing_key: key,
-        event_action: action,
-        dedup_key: incident.key,
-        ...(action === "trigger" ? triggerOf(incident) : {}),
-      },
-      allow: [400],
-    };
-  },
-
-  judge(said, who) {
-    if (said.status === 400) {
-      const isTheKey = /routing[ _]key/i.test(said.body);
-      if (!isTheKey) return refusal(said, who);
+export const pagerduty = alertPerKey(
+  (response, who) => {
+    if (response.status === 400 && /routing[ _]key/i.test(response.body)) {
       return new ConfigError(`${who} answered 400: it does not know the routing key.`, {
         reason: "unauthenticated",
         field: "key",
         hint: "Use the integration key of an integration of the kind Events API v2.",
       });
     }
-    return memberOf(said.json, "status") === "success" ? null : refusal(said, who);
+    const isAccepted = response.status !== 400 && memberOf(response.json, "status") === "success";
+    return isAccepted ? null : refusal(response, who);
   },
-};
+  (incident, action, { key }) =>
+    action === null
+      ? null
+      : {
+          json: {
+            routing_key: key,
+            event_action: action,
+            dedup_key: incident.key,
+            ...(action === "trigger" ? triggerOf(incident) : {}),
+          },
+          allow: [400],
+        },
+);
 
 function triggerOf(incident: IncidentMessage): Record<string, unknown> {
-  const { text } = incident;
+  const { kind, link, priority, source, startedAt, text } = incident;
   const linesOf = (lines: readonly string[]) =>
     lines.length === 0 ? undefined : lines.map((line) => cut(line, PAGERDUTY_MAX_LINE));
   return {
     payload: {
       summary: cut(text.title, PAGERDUTY_MAX_SUMMARY),
-      source: nameOf(incident.site?.displayName, incident.source, PAGERDUTY_MAX_LINE),
-      severity: severityOf(incident.priority),
-      timestamp: timeWithOffset(incident.startedAt),
-      class: incident.kind,
-      group: incident.source,
+      source: siteName(incident, PAGERDUTY_MAX_LINE),
+      severity: byPriority(priority, ["critical", "error", "warning"]),
+      timestamp: timeWithOffset(startedAt),
+      class: kind,
+      group: source,
       custom_details: {
         ...detailsOf(text, PAGERDUTY_MAX_DETAIL),
         alarms: linesOf(text.list),
@@ -73,13 +103,9 @@ function triggerOf(incident: IncidentMessage): Record<string, unknown> {
       },
     },
     client: "Plenum",
-    client_url: incident.link ?? undefined,
-    links: incident.link?.startsWith("https://") ? [{ href: incident.link, text: text.linkText }] : undefined,
+    client_url: link ?? undefined,
+    links: link?.startsWith("https://") ? [{ href: link, text: text.linkText }] : undefined,
   };
-}
-
-function severityOf(priority: string): string {
-  return byPriority(priority, ["critical", "error", "warning"]);
 }
 
 /** Sizes of the Alert API of Opsgenie, which Jira Service Management took over, in characters. */
@@ -89,89 +115,55 @@ const JSM_MAX_TAG = 50;
 const JSM_MAX_ENTITY = 512;
 const JSM_MAX_DETAIL = 1_000;
 
-const SOURCE = "Plenum";
-
 /** Alerts of Jira Service Management, and of Opsgenie: one alert for each `alias`. */
 export const jsm: Format = {
   opensAgain: "same",
 
-  say(incident, operation, { url, key }) {
-    const request = requestOf(incident, operation);
-    if (request === null) return null;
-    const { method, under, json } = request;
-    return {
-      method,
-      path: under === "" ? pathOf(url) : pathOf(url, `/${incident.key}/${under}`, { identifierType: "alias" }),
-      headers: { authorization: `GenieKey ${inHeader(key, "Authorization")}` },
-      json,
-      allow: [422],
-    };
+  requestFor(incident, operation, { url, key }) {
+    const action = actionOf(incident, operation);
+    const text = cut(fullText(incident), JSM_MAX_DESCRIPTION);
+    const headers = { authorization: `GenieKey ${inHeader(key, "Authorization")}` };
+    const below = (name: string) => pathOf(url, `/${incident.key}/${name}`, { identifierType: "alias" });
+    if (action === "trigger")
+      return { method: "POST", path: pathOf(url), headers, json: jsmAlert(incident), allow: [422] };
+    if (action !== null) {
+      const path = below(action === "resolve" ? "close" : "acknowledge");
+      return { method: "POST", path, headers, json: { source: "Plenum", note: text }, allow: [422] };
+    }
+    // A new description neither reopens the alert nor pages.
+    if (!["members", "vanished", "out-of-scope"].includes(incident.change)) return null;
+    return { method: "PUT", path: below("description"), headers, json: { description: text }, allow: [422] };
   },
 
-  judge(said, who) {
-    if (said.status === 422 && /key format/i.test(said.body)) {
+  failureIn(response, who) {
+    if (response.status === 422 && /key format/i.test(response.body)) {
       return new ConfigError(`${who} answered 422: the key is not one of its keys.`, {
         reason: "unauthenticated",
         field: "key",
         hint: "Use the key of an integration of the kind API.",
       });
     }
-    return typeof memberOf(said.json, "requestId") === "string" && said.status < 300 ? null : refusal(said, who);
+    const isAccepted = response.status < 300 && typeof memberOf(response.json, "requestId") === "string";
+    return isAccepted ? null : refusal(response, who);
   },
 };
 
-interface Request {
-  readonly method: "POST" | "PUT";
-  /** Path below the alert; empty for the list of alerts. */
-  readonly under: string;
-  readonly json: unknown;
-}
-
-function requestOf(incident: IncidentMessage, operation: Operation): Request | null {
-  const { text } = incident;
-  const description = cut(bodyOf(text), JSM_MAX_DESCRIPTION);
-  switch (actionOf(incident, operation)) {
-    case "trigger":
-      return { method: "POST", under: "", json: alertOf(incident, description) };
-    case "acknowledge":
-      return { method: "POST", under: "acknowledge", json: { source: SOURCE, note: noteOf(incident) } };
-    case "resolve":
-      return { method: "POST", under: "close", json: { source: SOURCE, note: noteOf(incident) } };
-    case null: {
-      // A new description neither reopens the alert nor pages.
-      const isNews = ["members", "vanished", "out-of-scope"].includes(incident.change);
-      return isNews
-        ? {
-            method: "PUT",
-            under: "description",
-            json: { description: cut(noteOf(incident), JSM_MAX_DESCRIPTION) },
-          }
-        : null;
-    }
-  }
-}
-
-function noteOf(incident: IncidentMessage): string {
-  const { text } = incident;
-  return cut(`${headingOf(text)}\n${bodyOf(text)}`, JSM_MAX_DESCRIPTION);
-}
-
-function alertOf(incident: IncidentMessage, description: string): Record<string, unknown> {
+function jsmAlert(incident: IncidentMessage): Record<string, unknown> {
+  const { key, link, priority, site, source, startedAt, text } = incident;
   return {
-    message: cut(incident.text.title, JSM_MAX_MESSAGE),
-    alias: incident.key,
-    description,
-    priority: byPriority(incident.priority, ["P1", "P2", "P3"]),
-    source: SOURCE,
-    entity: nameOf(incident.site?.displayName, incident.source, JSM_MAX_ENTITY),
-    tags: [cut(`priority-${incident.priority}`, JSM_MAX_TAG), cut(`source-${incident.source}`, JSM_MAX_TAG)],
+    message: cut(text.title, JSM_MAX_MESSAGE),
+    alias: key,
+    description: cut(bodyOf(text), JSM_MAX_DESCRIPTION),
+    priority: byPriority(priority, ["P1", "P2", "P3"]),
+    source: "Plenum",
+    entity: siteName(incident, JSM_MAX_ENTITY),
+    tags: [cut(`priority-${priority}`, JSM_MAX_TAG), cut(`source-${source}`, JSM_MAX_TAG)],
     details: {
-      source: incident.source,
-      started_at: incident.startedAt,
-      site_id: incident.site?.id.toString(),
-      site: incident.site === null ? undefined : nameOf(incident.site.displayName, incident.source, JSM_MAX_DETAIL),
-      alarm_id: incident.alarm?.id,
-      link: incident.link === null ? undefined : cut(incident.link, JSM_MAX_DETAIL),
+      source,
+      started_at: startedAt,
+      ...idsOf(incident),
+      site: site === null ? undefined : siteName(incident, JSM_MAX_DETAIL),
+      link: link === null ? undefined : cut(link, JSM_MAX_DETAIL),
     },
   };
 }
@@ -181,46 +173,32 @@ const SPLUNK_MAX_MESSAGE = 20_480;
 const SPLUNK_MAX_NAME = 500;
 
 /** Splunk On-Call (VictorOps), REST endpoint: one incident for each `entity_id`. The key is in the address. */
-export const splunkOncall: Format = {
-  opensAgain: "same",
-
-  say(incident, operation, { url }) {
-    const type = typeOf(incident, operation);
+export const splunkOncall = alertPerKey(
+  confirmedBy(({ json }) => memberOf(json, "result") === "success"),
+  (incident, action) => {
+    const type = splunkType(incident, action);
     if (type === null) return null;
-    const { text } = incident;
     const started = timeWithOffset(incident.startedAt);
     return {
-      method: "POST",
-      path: pathOf(url),
       json: {
         message_type: type,
         entity_id: incident.key,
-        entity_display_name: cut(text.title, SPLUNK_MAX_NAME),
-        state_message: cut(`${headingOf(text)}\n${bodyOf(text)}`, SPLUNK_MAX_MESSAGE),
+        entity_display_name: cut(incident.text.title, SPLUNK_MAX_NAME),
+        state_message: cut(fullText(incident), SPLUNK_MAX_MESSAGE),
         state_start_time: started === undefined ? undefined : Math.floor(Date.parse(started) / 1_000),
         monitoring_tool: "Plenum",
         alert_url: incident.link ?? undefined,
       },
     };
   },
+);
 
-  judge(said, who) {
-    return memberOf(said.json, "result") === "success" ? null : refusal(said, who);
-  },
-};
-
-function typeOf(incident: IncidentMessage, operation: Operation): string | null {
-  switch (actionOf(incident, operation)) {
-    case "trigger":
-      return byPriority(incident.priority, ["CRITICAL", "WARNING", "WARNING"]);
-    case "acknowledge":
-      return "ACKNOWLEDGEMENT";
-    case "resolve":
-      return "RECOVERY";
-    case null:
-      // A line in the timeline that neither opens nor pages.
-      return incident.change === "vanished" || incident.change === "out-of-scope" ? "INFO" : null;
-  }
+function splunkType({ change, priority }: IncidentMessage, action: Action): string | null {
+  if (action === "trigger") return byPriority(priority, ["CRITICAL", "WARNING", "WARNING"]);
+  if (action === "acknowledge") return "ACKNOWLEDGEMENT";
+  if (action === "resolve") return "RECOVERY";
+  // A line in the timeline that neither opens nor pages.
+  return change === "vanished" || change === "out-of-scope" ? "INFO" : null;
 }
 
 /** Columns of the table of events (em_event), in characters. */
@@ -228,99 +206,68 @@ const SERVICENOW_MAX_NAME = 100;
 const SERVICENOW_MAX_DESCRIPTION = 4_000;
 
 /** ServiceNow Event Management: one alert for each `message_key`. */
-export const servicenowEvent: Format = {
-  opensAgain: "same",
-
-  say(incident, operation, { url }) {
-    const action = actionOf(incident, operation);
-    if (action === null || action === "acknowledge") return null;
-    return {
-      method: "POST",
-      path: pathOf(url),
-      json: { records: [recordOf(incident, action === "resolve")] },
-    };
-  },
-
-  judge(said, who) {
-    if (said.body.trim() === "") return null;
-    const isYes = said.json !== undefined && memberOf(said.json, "error") === undefined;
+export const servicenowEvent = alertPerKey(
+  (response, who) => {
+    const isAccepted = response.json !== undefined && memberOf(response.json, "error") === undefined;
+    if (isAccepted || response.body.trim() === "") return null;
     // A hibernating instance answers 200 with a page.
-    return isYes
-      ? null
-      : refusal(said, who, "If it is an instance of a developer, it may be asleep; wake it up in a browser.");
+    return refusal(response, who, "If it is an instance of a developer, it may be asleep; wake it up in a browser.");
   },
-};
+  (incident, action) =>
+    action === "trigger" || action === "resolve"
+      ? { json: { records: [servicenowRecord(incident, action === "resolve")] } }
+      : null,
+);
 
-function recordOf(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
-  const { text } = incident;
-  const name = (words: string | undefined) => nameOf(words, incident.source, SERVICENOW_MAX_NAME);
+function servicenowRecord(incident: IncidentMessage, isOver: boolean): Record<string, unknown> {
+  const { alarm, endedAt, gateway, key, kind, link, priority, source, startedAt } = incident;
+  const name = (words: string | undefined) => nameOf(words, source, SERVICENOW_MAX_NAME);
+  const time = timeWithOffset(isOver ? endedAt : startedAt);
   return {
     source: "Plenum",
-    event_class: cut(incident.source, SERVICENOW_MAX_NAME),
-    message_key: incident.key,
-    node: name(incident.site?.displayName),
-    resource: name(incident.alarm?.source ?? incident.gateway?.displayName),
-    metric_name: name(incident.alarm?.trigger.displayName),
-    type: incident.kind,
-    // "1" is critical, "2" major, "3" minor, "0" says that it is over.
-    severity: isOver ? "0" : byPriority(incident.priority, ["1", "2", "3"]),
+    event_class: cut(source, SERVICENOW_MAX_NAME),
+    message_key: key,
+    node: siteName(incident, SERVICENOW_MAX_NAME),
+    resource: name(alarm?.source ?? gateway?.displayName),
+    metric_name: name(alarm?.trigger.displayName),
+    type: kind,
+    // "1" is critical, "2" major, "3" minor, "0" resolved.
+    severity: isOver ? "0" : byPriority(priority, ["1", "2", "3"]),
     resolution_state: isOver ? "Closing" : "New",
-    description: cut(`${headingOf(text)}\n${bodyOf(text)}`, SERVICENOW_MAX_DESCRIPTION),
+    description: cut(fullText(incident), SERVICENOW_MAX_DESCRIPTION),
     // GMT as `2026-11-02 06:15:00`.
-    time_of_event: timeWithOffset(isOver ? incident.endedAt : incident.startedAt)
-      ?.slice(0, 19)
-      .replace("T", " "),
-    additional_info: JSON.stringify({
-      priority: incident.priority,
-      site_id: incident.site?.id.toString(),
-      alarm_id: incident.alarm?.id,
-      link: incident.link ?? undefined,
-    }),
+    time_of_event: time?.slice(0, 19).replace("T", " "),
+    additional_info: JSON.stringify({ priority, ...idsOf(incident), link: link ?? undefined }),
   };
 }
 
 /** incident.io rejects bodies above 512 kB with 429 each time. In characters. */
 const INCIDENTIO_MAX_TITLE = 500;
-const INCIDENTIO_MAX_DESCRIPTION = 20_000;
+const INCIDENTIO_MAX_TEXT = 1_000;
 
 /** incident.io, HTTP alert source: one alert for each `deduplication_key`. The description is Markdown. */
-export const incidentio: Format = {
-  opensAgain: "same",
-
-  say(incident, operation, { url, key }) {
-    const action = actionOf(incident, operation);
+export const incidentio = alertPerKey(
+  confirmedBy(({ json }) => typeof memberOf(json, "deduplication_key") === "string"),
+  (incident, action, context) => {
     if (action === null || action === "acknowledge") return null;
-    const { text } = incident;
+    const { key, kind, link, priority, site, source, startedAt, text } = incident;
     return {
-      method: "POST",
-      path: pathOf(url),
-      headers: { authorization: `Bearer ${inHeader(key, "Authorization")}` },
+      headers: { authorization: `Bearer ${inHeader(context.key, "Authorization")}` },
       json: {
         title: cut(text.title, INCIDENTIO_MAX_TITLE),
-        description: bodyOf(text, (each) => markdown(cut(each, INCIDENTIO_MAX_DESCRIPTION / 20))),
-        deduplication_key: incident.key,
+        description: bodyOf(text, (each) => markdown(cut(each, INCIDENTIO_MAX_TEXT))),
+        deduplication_key: key,
         status: action === "resolve" ? "resolved" : "firing",
         metadata: {
-          kind: incident.kind,
-          source: incident.source,
-          priority: incident.priority,
-          started_at: incident.startedAt,
-          site_id: incident.site?.id.toString(),
-          site:
-            incident.site === null
-              ? undefined
-              : nameOf(incident.site.displayName, incident.source, INCIDENTIO_MAX_TITLE),
-          alarm_id: incident.alarm?.id,
+          ...{ kind, source, priority, started_at: startedAt },
+          ...idsOf(incident),
+          site: site === null ? undefined : siteName(incident, INCIDENTIO_MAX_TITLE),
         },
-        source_url: incident.link ?? undefined,
+        source_url: link ?? undefined,
       },
     };
   },
-
-  judge(said, who) {
-    return typeof memberOf(said.json, "deduplication_key") === "string" ? null : refusal(said, who);
-  },
-};
+);
 
 /** End of an active alert in the JSON of Alertmanager. */
 const NO_END = "0001-01-01T00:00:00Z";
@@ -328,28 +275,28 @@ const ALERTMANAGER_MAX_LABEL = 500;
 const ALERTMANAGER_MAX_DESCRIPTION = 20_000;
 
 /** The JSON that Alertmanager posts to its webhooks, version 4, with one alert. */
-export const alertmanager: Format = {
-  opensAgain: "same",
-
-  say(incident, operation, { url, name, nowMs }) {
-    const action = actionOf(incident, operation);
+export const alertmanager = alertPerKey(
+  // Many bridges accept this JSON with any response body; only the status counts.
+  () => null,
+  (incident, action, { name, nowMs }) => {
     if (action === null || action === "acknowledge") return null;
-    const { text } = incident;
+    const { endedAt, key, startedAt, text } = incident;
     const isOver = action === "resolve";
     const now = new Date(nowMs).toISOString();
     const status = isOver ? "resolved" : "firing";
-    const labels = labelsOf(incident);
+    const labels = alertmanagerLabels(incident);
     const annotations = {
       summary: cut(text.title, ALERTMANAGER_MAX_LABEL),
       description: cut(bodyOf(text), ALERTMANAGER_MAX_DESCRIPTION),
     };
     const link = incident.link ?? "";
+    // A time without an offset is not allowed here; the description contains it.
+    const startsAt = timeWithOffset(startedAt) ?? now;
+    const endsAt = isOver ? (timeWithOffset(endedAt) ?? now) : NO_END;
     return {
-      method: "POST",
-      path: pathOf(url),
       json: {
         version: "4",
-        groupKey: incident.key,
+        groupKey: key,
         truncatedAlerts: 0,
         status,
         receiver: name,
@@ -357,49 +304,26 @@ export const alertmanager: Format = {
         commonLabels: labels,
         commonAnnotations: annotations,
         externalURL: link,
-        alerts: [
-          {
-            status,
-            labels,
-            annotations,
-            // A time without an offset is not allowed here; the description contains it.
-            startsAt: timeWithOffset(incident.startedAt) ?? now,
-            endsAt: isOver ? (timeWithOffset(incident.endedAt) ?? now) : NO_END,
-            generatorURL: link,
-            fingerprint: incident.key,
-          },
-        ],
+        alerts: [{ status, labels, annotations, startsAt, endsAt, generatorURL: link, fingerprint: key }],
       },
     };
   },
+);
 
-  // Many bridges accept this JSON with any response body; only the status counts.
-  judge: () => null,
-};
+const ALERT_NAMES = { gateway: "Gateway offline", storm: "Alarm storm", test: "Test", alarm: "Alarm" } as const;
 
-const ALERT_NAMES = {
-  gateway: "Gateway offline",
-  storm: "Alarm storm",
-  test: "Test",
-  alarm: "Alarm",
-} as const;
-
-/**
- * Labels identify the alert; texts are annotations, because some receivers treat another label as another alert.
- */
-function labelsOf(incident: IncidentMessage): Record<string, string> {
-  const { alarm, site } = incident;
-  const label = (name: string) => nameOf(name, incident.source, ALERTMANAGER_MAX_LABEL);
+/** Labels identify the alert; texts are annotations, because some receivers treat another label as another alert. */
+function alertmanagerLabels(incident: IncidentMessage): Readonly<Record<string, string | undefined>> {
+  const { alarm, gateway, key, kind, priority, site, source } = incident;
+  const label = (name: string) => nameOf(name, source, ALERTMANAGER_MAX_LABEL);
   return {
-    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[incident.kind]),
-    severity: byPriority(incident.priority, ["critical", "error", "warning"]),
-    priority: incident.priority,
-    source: incident.source,
-    key: incident.key,
-    ...(site === null ? {} : { site: label(site.displayName), site_id: String(site.id) }),
-    ...(alarm === null ? {} : { alarm_id: alarm.id }),
-    ...(incident.kind === "gateway" && incident.gateway !== null
-      ? { gateway: label(incident.gateway.displayName) }
-      : {}),
+    alertname: label(alarm?.trigger.displayName || ALERT_NAMES[kind]),
+    severity: byPriority(priority, ["critical", "error", "warning"]),
+    priority,
+    source,
+    key,
+    site: site === null ? undefined : label(site.displayName),
+    ...idsOf(incident),
+    gateway: kind === "gateway" && gateway !== null ? label(gateway.displayName) : undefined,
   };
 }

@@ -1,24 +1,24 @@
 import { z } from "zod";
-import { ConfigError, type Failure, Rejected } from "../../../src/core/errors/errors.ts";
+import { ConfigError, Rejected } from "../../../src/core/errors/errors.ts";
 import { Headers } from "../../../src/core/http/outbound/config.ts";
-import type { ReceiverResponse } from "../../../src/core/http/outbound/request.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
 import { type Format, memberOf, type Operation, pathOf, refusal } from "./format.ts";
 import { bodyOf, headingOf } from "./text.ts";
 
+const FIELD = /\{\{([^{}]*)\}\}/g;
+
 /** Returns the names of the fields in a text. */
 function fieldsIn(text: string): readonly string[] {
-  return [...text.matchAll(/\{\{([^{}]*)\}\}/g)].map(([, name = ""]) => name.trim());
+  return [...text.matchAll(FIELD)].map(([, name = ""]) => name.trim());
 }
 
-/** Returns the text without its fields. */
 function withoutFields(text: string): string {
-  return text.replaceAll(/\{\{[^{}]*\}\}/g, "");
+  return text.replaceAll(FIELD, "");
 }
 
 /** Replaces each field once; a value is never read as a field. */
 function filledIn(text: string, value: (name: string) => string): string {
-  return text.replaceAll(/\{\{([^{}]*)\}\}/g, (_, name: string) => value(name.trim()));
+  return text.replaceAll(FIELD, (_, name: string) => value(name.trim()));
 }
 
 /** Returns the field name when the text is exactly one field, such as `{{site.id}}`. */
@@ -75,18 +75,9 @@ export function fieldsOf(incident: IncidentMessage, place: IncidentReference | n
     statusText: text.status,
     list: text.list,
     curves: text.curves,
-    place: place === null ? null : { id: idOf(place), ticket: place.ticket, link: place.link },
+    place: place === null ? null : { id: memberOf(place.ref, "id"), ticket: place.ticket, link: place.link },
   };
-  return (name) => {
-    let value: unknown = root;
-    for (const step of name.split(".")) value = memberOf(value, step);
-    return value ?? null;
-  };
-}
-
-/** Id in the response to the opening; null without one. */
-function idOf(place: IncidentReference): unknown {
-  return memberOf(place.ref, "id");
+  return (name) => name.split(".").reduce<unknown>(memberOf, root) ?? null;
 }
 
 /** One request. Its texts may contain fields such as `{{title}}`. */
@@ -150,12 +141,11 @@ export const TemplateConfig = z
     for (const operation of ["open", "update", "close"] as const) {
       const request = template[operation];
       if (request === undefined) continue;
-      const known = knownIn(operation, template);
       for (const { path, text } of textsOf(request)) {
-        const message = errorIn(text, known);
+        const message = errorIn(text, operation, template);
         if (message !== null) context.addIssue({ code: "custom", path: [operation, ...path], message });
       }
-      if (!/^[\x21-\x7e]*$/.test(withoutFields(request.path)) || withoutFields(request.path).includes("#")) {
+      if (!/^[\x21\x22\x24-\x7e]*$/.test(withoutFields(request.path))) {
         const message = "Write it as it stands in an address: no spaces, no #, others percent-encoded.";
         context.addIssue({ code: "custom", path: [operation, "path"], message });
       }
@@ -164,33 +154,21 @@ export const TemplateConfig = z
 export type TemplateConfig = z.infer<typeof TemplateConfig>;
 type TemplateRequest = z.infer<typeof Request>;
 
-interface Known {
-  readonly fields: readonly string[];
-  /** Reason why fields of the reference are missing. */
-  readonly withoutPlace: string;
-}
-
-function knownIn(operation: "open" | "update" | "close", template: Readonly<Record<string, unknown>>): Known {
-  const options = PLACE_FIELDS.filter((field) => template[field.slice("place.".length)] !== undefined);
-  const isOpened = operation !== "open";
-  return {
-    fields: FIELDS.filter((name) => !name.startsWith("place.") || (isOpened && options.some((each) => each === name))),
-    withoutPlace: isOpened ? "says where the answer to `open` holds it" : "",
-  };
-}
-
-function errorIn(text: string, { fields, withoutPlace }: Known): string | null {
+/** Returns what is wrong with a text of a request; null for nothing. */
+function errorIn(text: string, operation: Operation, template: Readonly<Record<string, unknown>>): string | null {
   const rest = withoutFields(text);
   if (rest.includes("{{") || rest.includes("}}")) return "A field is written as {{title}}, with both pairs of braces.";
-  const unknown = fieldsIn(text).find((name) => !fields.includes(name));
+  const optionOf = (field: string) => field.slice("place.".length);
+  const isKnown = (field: string) =>
+    FIELDS.includes(field) &&
+    (!field.startsWith("place.") || (operation !== "open" && template[optionOf(field)] !== undefined));
+  const unknown = fieldsIn(text).find((name) => !isKnown(name));
   if (unknown === undefined) return null;
-  if (PLACE_FIELDS.some((name) => name === unknown)) {
-    const option = unknown.slice("place.".length);
-    return withoutPlace === ""
-      ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
-      : `{{${unknown}}} is known only where \`${option}\` ${withoutPlace}.`;
-  }
-  return `There is no field {{${unknown}}}; there are ${fields.join(", ")}.`;
+  if (!PLACE_FIELDS.some((name) => name === unknown))
+    return `There is no field {{${unknown}}}; there are ${FIELDS.filter(isKnown).join(", ")}.`;
+  return operation === "open"
+    ? `{{${unknown}}} is known only after the opening, so it cannot stand in \`open\`.`
+    : `{{${unknown}}} is known only where \`${optionOf(unknown)}\` says where the answer to \`open\` holds it.`;
 }
 
 interface Text {
@@ -216,36 +194,35 @@ const GONE: readonly number[] = [404, 409, 410];
 
 /** Returns the format for custom requests. */
 export function templateFormat(template: TemplateConfig): Format {
-  const statuses = template.success.status;
+  const { body: wanted, status: statuses } = template.success;
 
   return {
     opensAgain: "another",
 
-    say(incident, operation, { url, place }) {
+    requestFor(incident, operation, { url, place }) {
       const request = template[operation];
       if (request === undefined) return null;
       const value = fieldsOf(incident, place);
-      const { method, body } = request;
       return {
-        method,
+        method: request.method,
         path: pathBehind(url, filledPath(request, value)),
         headers: filledHeaders(request, value),
-        ...(body === undefined ? {} : { json: filledTree(body, value) }),
+        json: request.body === undefined ? undefined : filledTree(request.body, value),
         allow: [...(statuses ?? []), ...(namesTheRecord(request, operation) ? GONE : [])],
       };
     },
 
-    judge(said, who) {
-      const isYes = statuses?.includes(said.status) ?? (said.status >= 200 && said.status < 300);
-      if (!isYes) return refusal(said, who);
-      return failureOfBody(template, said, who);
+    failureIn(response, who) {
+      const { json, status } = response;
+      if (!(statuses?.includes(status) ?? (status >= 200 && status < 300))) return refusal(response, who);
+      if (wanted === undefined || valueAt(json, wanted.path) === wanted.equals) return null;
+      const hint = `Its answer should have ${JSON.stringify(wanted.equals)} at ${wanted.path}.`;
+      return refusal(response, who, hint);
     },
 
-    placeOf(said) {
-      return referenceIn(template, said);
-    },
+    referenceIn: ({ json }) => referenceIn(template, json),
 
-    isGone: (said) => GONE.includes(said.status) && statuses?.includes(said.status) !== true,
+    isGone: ({ status }) => GONE.includes(status) && statuses?.includes(status) !== true,
   };
 }
 
@@ -258,12 +235,9 @@ function namesTheRecord({ path }: TemplateRequest, operation: Operation): boolea
 
 /** Joins both paths and both queries. */
 function pathBehind(url: URL, requested: string): string {
-  const at = requested.indexOf("?");
-  const under = at < 0 ? requested : requested.slice(0, at);
-  const query = at < 0 ? "" : requested.slice(at + 1);
+  const [, under, query = ""] = /^([^?]*)\??(.*)$/s.exec(requested) ?? [];
   const path = pathOf(url, under);
-  if (query === "") return path;
-  return `${path}${url.search === "" ? "?" : "&"}${query}`;
+  return query === "" ? path : `${path}${url.search === "" ? "?" : "&"}${query}`;
 }
 
 function filledPath({ path }: TemplateRequest, value: FieldValues): string {
@@ -299,19 +273,11 @@ function filledTree(tree: unknown, value: FieldValues): unknown {
   return Object.fromEntries(Object.entries(tree).map(([key, each]) => [key, filledTree(each, value)]));
 }
 
-function failureOfBody({ success }: TemplateConfig, said: ReceiverResponse, who: string): Failure | null {
-  if (success.body === undefined) return null;
-  const { path, equals } = success.body;
-  return valueAt(said.json, path) === equals
-    ? null
-    : refusal(said, who, `Its answer should have ${JSON.stringify(equals)} at ${path}.`);
-}
-
-/** The opening succeeded; a wrong path needs a person. */
-function referenceIn(template: TemplateConfig, said: ReceiverResponse): IncidentReference {
-  const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(said.json, path));
+/** A wrong path needs a person: the opening succeeded, and would be repeated without an id. */
+function referenceIn(template: TemplateConfig, json: unknown): IncidentReference {
+  const at = (path: string | undefined) => (path === undefined ? undefined : valueAt(json, path));
   const id = at(template.id);
-  if (template.id !== undefined && (typeof id === "number" || (typeof id === "string" && id !== "")) === false) {
+  if (template.id !== undefined && typeof id !== "number" && (typeof id !== "string" || id === "")) {
     throw new ConfigError(`The answer to the opening holds no id at ${template.id}.`, {
       field: "template.id",
       hint: "It was opened there. Set the path right; until then it would be opened once more each time.",

@@ -37,10 +37,6 @@ export function detailsOf(text: IncidentText, most: number): Record<string, stri
   return Object.fromEntries([...details].map(([label, each]) => [label, cut(each, most)]));
 }
 
-export function bytesOf(message: unknown): number {
-  return Buffer.byteLength(JSON.stringify(message));
-}
-
 /** Escapes text for HTML. */
 export function html(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
