@@ -7,7 +7,6 @@ import {
   countFor,
   countOn,
   countsIn,
-  DAY_MS,
   dateOf,
   dayOf,
   dayOfDate,
@@ -17,7 +16,7 @@ import {
   splitCounts,
 } from "#src/engine/sync/completeness/days.ts";
 import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-days.ts";
-import { bucketEnd, bucketFinder, bucketStart, bucketsIn } from "#src/engine/sync/history/buckets.ts";
+import { bucketEnd, bucketFinder, bucketStart, bucketsIn, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { Series } from "#src/engine/sync/history/series.ts";
@@ -79,7 +78,7 @@ describe("counts by day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmitted({ fresh, revised, before }, "5m", "UTC").get(dayOf(NOW))).toEqual({
+    expect(countEmitted({ fresh, revised, before }, RULES).get(dayOf(NOW))).toEqual({
       had: 4,
       null: -1,
       points: 6,

@@ -11,8 +11,9 @@ import { sleepFor, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet, type QuotaStore, type Store } from "../../engine/store/store.ts";
 import { createSiteDay, dayFinalized } from "../../engine/sync/completeness/account.ts";
-import { countFor, DAY_MS, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
+import { countFor, dayOf, isCountedOn } from "../../engine/sync/completeness/days.ts";
 import { ledgersOfRequest } from "../../engine/sync/facts-for-plan.ts";
+import { DAY_MS } from "../../engine/sync/history/buckets.ts";
 import { gapsIn, type HistoryGap, type HistoryGapReason } from "../../engine/sync/history/progress.ts";
 import {
   type BackfillRequest,

@@ -8,20 +8,17 @@ import type {
   WaitingSeries,
 } from "../../../core/model/history-facts.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { bucketStart, bucketsIn, type Range } from "../history/buckets.ts";
+import { bucketsIn, DAY_MS, parseTime, type Range } from "../history/buckets.ts";
+import { closedUntil } from "../history/ledger.ts";
 import { type LedgerRange, rangesIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
 import {
   type AccountedSeries,
-  commonReach,
-  DAY_MS,
   type DayCount,
   type DayCounts,
   type Days,
   dateOf,
   isWanted,
-  type Reach,
-  reachOf,
   wantedFrom,
 } from "./days.ts";
 
@@ -29,6 +26,12 @@ import {
 export interface Statement {
   readonly said: string | null;
   readonly at: string | null;
+}
+
+const NO_STATEMENT: Statement = { said: null, at: null };
+
+function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement {
+  return { said: said ?? null, at: at ?? null };
 }
 
 export interface SeriesDay extends DayAccount {
@@ -51,16 +54,9 @@ const EMPTY_ACCOUNT: DayAccount = {
 };
 
 export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
-  return {
-    expected: a.expected + b.expected,
-    had: a.had + b.had,
-    null: a.null + b.null,
-    absent: a.absent + b.absent,
-    withoutLog: a.withoutLog + b.withoutLog,
-    refused: a.refused + b.refused,
-    pending: a.pending + b.pending,
-    notWanted: a.notWanted + b.notWanted,
-  };
+  const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_ACCOUNT };
+  for (const name of Object.keys(sum) as (keyof DayAccount)[]) sum[name] = a[name] + b[name];
+  return sum;
 }
 
 /**
@@ -68,19 +64,19 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
  * Pure.
  */
 export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
-  const { ledger } = series;
-  const { resolution, timeZone } = ledger;
-  const buckets = (range?: Range) => bucketsIn(day, ledger, range);
+  const { ledger, rules } = series;
+  const theDay: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
+  const buckets = (range: Range) => bucketsIn(day, ledger, range);
   const opensAt = isWanted(series) ? wantedFrom(ledger) : Number.POSITIVE_INFINITY;
-  const opened = (range: Range): Range => ({ ...range, fromMs: Math.max(range.fromMs, opensAt) });
-  let [answered, withoutLog, refused, coveredOpened] = [0, 0, 0, 0];
+  const wantedBuckets = ({ fromMs, toMs }: Range) => buckets({ fromMs: Math.max(fromMs, opensAt), toMs });
+  let [answered, withoutLog, refused] = [0, 0, 0];
+  let pending = wantedBuckets(theDay);
   let noLog: Statement | null = null;
   let refusal: Statement | null = null;
   for (const span of rangesIn(ledger.spans)) {
-    if (span.toMs <= day * DAY_MS || span.fromMs >= (day + 1) * DAY_MS) continue;
-    const covered = buckets(span);
+    const covered = span.toMs <= theDay.fromMs || span.fromMs >= theDay.toMs ? 0 : buckets(span);
     if (covered === 0) continue;
-    coveredOpened += buckets(opened(span));
+    pending -= wantedBuckets(span);
     if (span.why === "no-log") {
       withoutLog += covered;
       noLog = statementOf(span);
@@ -89,58 +85,46 @@ export function accountOf(series: AccountedSeries, day: number, count: DayCount 
       refusal = statementOf(span);
     } else answered += covered;
   }
-  const theDay = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
-  const watermarkMs = Date.parse(ledger.watermark);
-  let pending = buckets(opened(theDay)) - coveredOpened;
+  const watermarkMs = parseTime(ledger.watermark);
   if (pending > 0 && ledger.state === "no-log") {
     withoutLog += pending;
-    noLog = ledger.refusal === null ? (noLog ?? { said: null, at: null }) : statementOf(ledger.refusal);
+    noLog = ledger.refusal === null ? (noLog ?? NO_STATEMENT) : statementOf(ledger.refusal);
     pending = 0;
   } else if (pending > 0 && ledger.refusal !== null) {
     // Following or log discovery was refused; the past before it may still be fetched.
-    const closedMs = Math.min(theDay.toMs, bucketStart(nowMs - series.rules.graceMs, { resolution, timeZone }));
-    const front = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
-    const most = buckets(opened({ fromMs: front, toMs: closedMs }));
-    const ofFront = Math.min(pending, most);
-    refused += ofFront;
-    pending -= ofFront;
-    if (ofFront > 0) refusal = statementOf(ledger.refusal);
+    const fromMs = ledger.state === "following" ? Math.max(theDay.fromMs, watermarkMs) : theDay.fromMs;
+    const atFront = Math.min(
+      pending,
+      wantedBuckets({ fromMs, toMs: Math.min(theDay.toMs, closedUntil(rules, nowMs)) }),
+    );
+    refused += atFront;
+    pending -= atFront;
+    if (atFront > 0) refusal = statementOf(ledger.refusal);
   }
   // A service that samples may have more points than there are buckets.
   const had = Math.min(answered, count?.had ?? 0);
   const nulls = Math.min(answered - had, count?.null ?? 0);
   const expected = answered + withoutLog + refused + pending;
   return {
-    expected,
-    had,
-    null: nulls,
-    absent: answered - had - nulls,
-    withoutLog,
-    refused,
-    pending,
-    notWanted: buckets() - expected,
-    why: pending === 0 ? null : reasonOf(series, day, watermarkMs, nowMs),
-    noLog,
-    refusal,
+    ...{ expected, had, null: nulls, absent: answered - had - nulls, withoutLog, refused, pending },
+    notWanted: buckets(theDay) - expected,
+    why: pending === 0 ? null : pendingReason(series, theDay, watermarkMs, nowMs),
+    ...{ noLog, refusal },
   };
 }
 
-function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement {
-  return { said: said ?? null, at: at ?? null };
-}
-
-function reasonOf(
+function pendingReason(
   { ledger, rules, located }: AccountedSeries,
-  day: number,
+  { fromMs, toMs }: Range,
   watermarkMs: number,
   nowMs: number,
 ): WaitingSeries["why"] {
   if (located.outOfSight === "site") return "out-of-scope";
   if (ledger.state === "unproven") return "unproven";
-  const endMs = (day + 1) * DAY_MS;
-  if (watermarkMs >= endMs) return "backfill";
-  const closedMs = bucketStart(nowMs - rules.graceMs, rules);
-  return closedMs > watermarkMs ? "behind" : watermarkMs < day * DAY_MS || closedMs < endMs ? "open" : "backfill";
+  if (watermarkMs >= toMs) return "backfill";
+  const closedMs = closedUntil(rules, nowMs);
+  if (closedMs > watermarkMs) return "behind";
+  return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
 }
 
 /** A series of a site, as input of its account. */
@@ -162,37 +146,32 @@ export interface SiteDay {
 const NAMED_MAX = 200;
 
 /** Adds up the accounts of the series of a site. */
-export interface SiteDayLedger {
-  add(series: SiteSeries, count: DayCount | undefined, nowMs: number): SeriesDay;
-  done(): SiteDay;
-}
-
-export function createSiteDay(day: number): SiteDayLedger {
+export function createSiteDay(day: number) {
   let account = EMPTY_ACCOUNT;
-  let all = 0;
+  let count = 0;
   const groups = new Map<string, SeriesAccount>();
   const withoutLog: SeriesStatement[] = [];
   const refused: SeriesStatement[] = [];
   return {
-    add(series, count, nowMs) {
-      const own = accountOf(series, day, count, nowMs);
-      const { ledger, total, located } = series;
+    add(series: SiteSeries, counted: DayCount | undefined, nowMs: number): SeriesDay {
+      const own = accountOf(series, day, counted, nowMs);
       if (own.expected === 0) return own;
-      account = addAccounts(account, own);
-      all++;
+      const { ledger, total, located } = series;
       const { resolution, timeZone } = ledger;
-      const key = `${resolution} ${timeZone} ${total}`;
-      const group = groups.get(key) ?? { ...EMPTY_ACCOUNT, resolution, timeZone, total, series: 0 };
-      groups.set(key, { ...group, ...addAccounts(group, own), series: group.series + 1 });
-      const named = (buckets: number, word: Statement | null): SeriesStatement => ({
+      account = addAccounts(account, own);
+      count++;
+      const name = groupName(series);
+      const group = groups.get(name) ?? { ...EMPTY_ACCOUNT, resolution, timeZone, total, series: 0 };
+      groups.set(name, { ...group, ...addAccounts(group, own), series: group.series + 1 });
+      const named = (buckets: number, statement: Statement | null): SeriesStatement => ({
         ...{ tagId: located.tag.id, resolution, total, buckets },
-        ...{ said: word?.said ?? null, at: word?.at ?? null },
+        ...(statement ?? NO_STATEMENT),
       });
       if (own.withoutLog > 0) withoutLog.push(named(own.withoutLog, own.noLog));
       if (own.refused > 0) refused.push(named(own.refused, own.refusal));
       return own;
     },
-    done: () => ({ account, series: all, byResolution: [...groups.values()], withoutLog, refused }),
+    done: (): SiteDay => ({ account, series: count, byResolution: [...groups.values()], withoutLog, refused }),
   };
 }
 
@@ -207,9 +186,7 @@ export function dayFinalized(
     site,
     date: dateOf(day),
     timeZones: [...new Set(byResolution.map(({ timeZone }) => timeZone))],
-    revision,
-    revised,
-    series,
+    ...{ revision, revised, series },
     ...account,
     byResolution,
     seriesWithoutLog: withoutLog.slice(0, NAMED_MAX),
@@ -218,6 +195,7 @@ export function dayFinalized(
     seriesRefusedCount: refused.length,
   };
 }
+
 /** Returns null if no bucket begins in these days, as on six of seven days of a weekly series. */
 export function seriesCompleteEvent(
   series: Series,
@@ -244,42 +222,7 @@ export function seriesCompleteEvent(
   });
 }
 
-/** Common reach of the series of a site, and of each group with the same resolution, zone and kind. */
-export interface SiteReach {
-  reach: Reach;
-  lookBackMs: number;
-  readonly groups: Map<string, Group>;
-}
-
-export interface Group {
-  readonly first: Series;
-  reach: Reach;
-  size: number;
-}
-
-export function groupName({ rules, total }: Series): string {
-  return total ? `${rules.resolution} ${rules.timeZone} total` : `${rules.resolution} ${rules.timeZone}`;
-}
-
-/** Returns the reach of each site whose tags are all known. */
-export function reachOfSites(
-  all: readonly Series[],
-  knowsTagsOf: (siteId: number) => boolean,
-): ReadonlyMap<number, SiteReach> {
-  const sites = new Map<number, SiteReach>();
-  for (const series of all) {
-    const { siteId } = series.located;
-    const reach = reachOf(series);
-    const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };
-    const name = groupName(series);
-    const group = site.groups.get(name) ?? { first: series, reach, size: 0 };
-    site.reach = commonReach(site.reach, reach);
-    site.lookBackMs = Math.max(site.lookBackMs, series.rules.lookBackMs);
-    group.reach = commonReach(group.reach, reach);
-    group.size++;
-    if (group.size === 1) site.groups.set(name, group);
-    if (!sites.has(siteId)) sites.set(siteId, site);
-  }
-  for (const siteId of sites.keys()) if (!knowsTagsOf(siteId)) sites.delete(siteId);
-  return sites;
+/** Names the group of a series: the same resolution, zone and kind. */
+export function groupName({ rules, total }: Pick<Series, "rules" | "total">): string {
+  return `${rules.resolution} ${rules.timeZone}${total ? " total" : ""}`;
 }

@@ -1,8 +1,18 @@
 import type { Points } from "../../../core/codec/points.ts";
-import type { Resolution, TagValue } from "../../../core/model/building.ts";
+import type { TagValue } from "../../../core/model/building.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
-import { bucketBefore, bucketFinder, bucketStart, mergeRanges, type Range, subtract } from "../history/buckets.ts";
+import {
+  type BucketRules,
+  bucketFinder,
+  bucketStart,
+  cached,
+  DAY_MS,
+  mergeRanges,
+  parseTime,
+  type Range,
+  subtract,
+} from "../history/buckets.ts";
 import { earlierTime, type SeriesRules } from "../history/ledger.ts";
 import { fetchedIn, rangesIn } from "../history/ledger-ranges.ts";
 import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
@@ -11,8 +21,11 @@ import { type StoredDays, type StoredHistory, syncSet } from "../snapshot.ts";
  * UTC days, as numbers since 1970-01-01 (20759 is 2026-11-02), and the buckets that begin in them. A bucket belongs to
  * the day in which it begins, whatever its zone: the day of Stockholm of 2026-11-02 begins at 2026-11-01T23:00Z. Pure.
  */
-
-export const DAY_MS = 86_400_000;
+export interface Days {
+  /** Day numbers; the end is not included. */
+  readonly from: number;
+  readonly until: number;
+}
 
 export function dayOf(atMs: number): number {
   return Math.floor(atMs / DAY_MS);
@@ -27,54 +40,35 @@ export function dayOfDate(date: string): number {
   return dayOf(Date.parse(`${date}T00:00:00Z`));
 }
 
+/** Returns the start of the last bucket that begins before a time. Zone rules are slow, and thousands of series ask the same. */
+const lastStartBefore = cached((resolution: BucketRules["resolution"]) =>
+  cached((timeZone: string) => cached((atMs: number) => bucketStart(atMs - 1, { resolution, timeZone }))),
+);
+
 /**
  * Returns the days of which every bucket begins within a range. The day of `opensAt`, where the needed time begins,
  * counts from there.
  */
-function completeDays(
-  { fromMs, toMs }: Range,
-  opensAt: number,
-  resolution: Resolution,
-  zone: string,
-): { readonly from: number; readonly until: number } {
-  const from = fromMs <= opensAt ? dayOf(fromMs) : dayOf(lastBefore(fromMs, resolution, zone)) + 1;
+function completeDays({ fromMs, toMs }: Range, opensAt: number, { resolution, timeZone }: BucketRules): Days {
+  const from = fromMs <= opensAt ? dayOf(fromMs) : dayOf(lastStartBefore(resolution)(timeZone)(fromMs)) + 1;
   return { from, until: dayOf(toMs) };
 }
 
-/** The rules of a zone are slow, and thousands of series ask the same. */
-const lastCache = new Map<string, number>();
-const KNOWN_MAX = 5_000;
-
-function lastBefore(atMs: number, resolution: Resolution, zone: string): number {
-  if (resolution === "5m") return atMs - 1;
-  const key = `${atMs} ${resolution} ${zone}`;
-  const cached = lastCache.get(key);
-  if (cached !== undefined) return cached;
-  if (lastCache.size >= KNOWN_MAX) lastCache.clear();
-  // A time within a bucket: that one is the last.
-  const start = bucketStart(atMs, { resolution, timeZone: zone });
-  const last = start < atMs ? start : bucketBefore(atMs, { resolution, timeZone: zone });
-  lastCache.set(key, last);
-  return last;
-}
-
 /**
- * How many points of a series were answered in each UTC day: a span of the ledger says that a time was answered, and not
- * how many buckets the answer had. It is a text, because there is one in every ledger, and days in a row that are alike
- * share an entry, because most are:
+ * Number of values and nulls that the service returned for a series in one UTC day. The ranges of the ledger state that a
+ * time has a response, not how many buckets the response had. Each ledger stores the counts as a text, in which days in a
+ * row with the same counts share an entry:
  *
  * ```
  * 20750+6:288,20757:280.8,20758:288     a week of 288 values a day, a day with 8 nulls, another full one
  * ```
- *
- * Pure.
  */
 export interface DayCount {
   readonly had: number;
   readonly null: number;
 }
 
-/** By day; of what is to be added, the numbers may be negative. */
+/** Counts by day. Numbers to add may be negative. */
 export type DayCounts = ReadonlyMap<number, DayCount>;
 
 interface Entry extends DayCount {
@@ -82,12 +76,22 @@ interface Entry extends DayCount {
   readonly last: number;
 }
 
+function entriesOf(text: string): readonly Entry[] {
+  if (text === "") return [];
+  return text.split(",").map((entry) => {
+    const [days = "", counts = ""] = entry.split(":");
+    const [first, more = 0] = days.split("+").map(Number);
+    const [had, nulls = 0] = counts.split(".").map(Number);
+    return { first: first ?? 0, last: (first ?? 0) + more, had: had ?? 0, null: nulls };
+  });
+}
+
 /** Returns the counts of the days in a range; the end is not included. */
 export function countsIn(text: string, from: number, until: number): DayCounts {
   const counts = new Map<number, DayCount>();
-  for (const { first, last, ...count } of entriesOf(text)) {
-    for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++) counts.set(day, count);
-  }
+  for (const { first, last, had, null: nulls } of entriesOf(text))
+    for (let day = Math.max(first, from); day <= Math.min(last, until - 1); day++)
+      counts.set(day, { had, null: nulls });
   return counts;
 }
 
@@ -98,32 +102,34 @@ export function countOn(text: string, day: number): DayCount | undefined {
 /** Returns the text with counts added to it. */
 export function addCounts(text: string, more: DayCounts): string {
   if (more.size === 0) return text;
-  const entries: Entry[] = [];
-  const left = new Map(more);
-  for (const entry of entriesOf(text)) {
-    let { first } = entry;
-    // Split an entry of many days only at days with an addition.
-    const within = [...more.keys()].filter((day) => day >= entry.first && day <= entry.last);
-    for (const day of within.sort((a, b) => a - b)) {
-      if (first < day) entries.push({ ...entry, first, last: day - 1 });
-      entries.push({ ...sum(entry, more.get(day)), first: day, last: day });
-      left.delete(day);
-      first = day + 1;
-    }
-    if (first <= entry.last) entries.push({ ...entry, first });
+  const counts = new Map(allCounts(text));
+  for (const [day, { had, null: nulls }] of more) {
+    const before = counts.get(day) ?? { had: 0, null: 0 };
+    counts.set(day, { had: Math.max(0, before.had + had), null: Math.max(0, before.null + nulls) });
   }
-  for (const [day, count] of left) entries.push({ ...sum(undefined, count), first: day, last: day });
-  return textOf(entries.sort((a, b) => a.first - b.first));
+  return textOf(counts);
+}
+
+export function allCounts(text: string): DayCounts {
+  return countsIn(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
 }
 
 /** Splits the text at a day. */
 export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
-  const entries = entriesOf(text);
-  const before = entries.flatMap((entry) =>
-    entry.first < day ? [{ ...entry, last: Math.min(entry.last, day - 1) }] : [],
-  );
-  const rest = entries.flatMap((entry) => (entry.last >= day ? [{ ...entry, first: Math.max(entry.first, day) }] : []));
-  return [textOf(before), textOf(rest)];
+  return [textOf(countsIn(text, Number.NEGATIVE_INFINITY, day)), textOf(countsIn(text, day, Number.POSITIVE_INFINITY))];
+}
+
+function textOf(counts: DayCounts): string {
+  const entries: { first: number; last: number; counts: string }[] = [];
+  for (const [day, { had, null: nulls }] of [...counts].sort(([a], [b]) => a - b)) {
+    const own = nulls === 0 ? `${had}` : `${had}.${nulls}`;
+    const before = entries.at(-1);
+    if (before?.last === day - 1 && before.counts === own) before.last = day;
+    else entries.push({ first: day, last: day, counts: own });
+  }
+  return entries
+    .map(({ first, last, counts: own }) => `${first}${last > first ? `+${last - first}` : ""}:${own}`)
+    .join();
 }
 
 /** Emitted points of a series. */
@@ -139,86 +145,33 @@ export interface EmittedCounts {
 /** Returns the change of the counts by emitted points, and the number of points, by day. */
 export function countEmitted(
   { fresh, revised, before }: EmittedCounts,
-  resolution: Resolution,
-  zone: string,
+  rules: BucketRules,
 ): ReadonlyMap<number, DayCount & { readonly points: number }> {
-  const counts = new Map<number, DayCount & { readonly points: number }>();
-  const bucketOf = bucketFinder({ resolution, timeZone: zone });
-  let bucketMs = Number.NaN;
-  let day = Number.NaN;
-  let [had, nulls, points] = [0, 0, 0];
-  const put = (more: number) => {
-    const known = counts.get(day);
-    if (more > 0)
-      counts.set(day, {
-        had: (known?.had ?? 0) + had,
-        null: (known?.null ?? 0) + nulls,
-        points: (known?.points ?? 0) + more,
-      });
-    [had, nulls, points] = [0, 0, 0];
+  const counts = new Map<number, { had: number; null: number; points: number }>();
+  const bucketOf = bucketFinder(rules);
+  const add = (startMs: number, had: number, nulls: number) => {
+    const day = dayOf(startMs);
+    const count = counts.get(day) ?? { had: 0, null: 0, points: 0 };
+    counts.set(day, count);
+    count.had += had;
+    count.null += nulls;
+    count.points++;
   };
+  let bucketMs = Number.NaN;
   for (let at = 0; at < fresh.length; at++) {
     const startMs = bucketOf(fresh.timeMs(at));
     // A service that samples may have several points in one bucket.
     if (startMs === bucketMs) continue;
     bucketMs = startMs;
-    const ofDay = dayOf(startMs);
-    if (ofDay !== day) put(points);
-    day = ofDay;
-    points++;
-    if (Number.isNaN(fresh.code(at))) nulls++;
-    else had++;
+    const isNull = Number.isNaN(fresh.code(at));
+    add(startMs, Number(!isNull), Number(isNull));
   }
-  put(points);
   for (let at = 0; at < revised.length; at++) {
     const atMs = revised.timeMs(at);
-    day = dayOf(bucketOf(atMs));
-    const wasNull = before.get(atMs) == null;
-    const isNull = revised.value(at) === null;
-    had = Number(wasNull) - Number(isNull);
-    nulls = -had;
-    put(1);
+    const more = Number(before.get(atMs) == null) - Number(revised.value(at) === null);
+    add(bucketOf(atMs), more, -more);
   }
   return counts;
-}
-
-function sum(a: DayCount | undefined, b: DayCount | undefined): DayCount {
-  return {
-    had: Math.max(0, (a?.had ?? 0) + (b?.had ?? 0)),
-    null: Math.max(0, (a?.null ?? 0) + (b?.null ?? 0)),
-  };
-}
-
-function entriesOf(text: string): readonly Entry[] {
-  if (text === "") return [];
-  return text.split(",").map((entry) => {
-    const colon = entry.indexOf(":");
-    const plus = entry.indexOf("+");
-    const dot = entry.indexOf(".");
-    const first = Number.parseInt(entry, 10);
-    return {
-      first,
-      last: plus < 0 ? first : first + Number.parseInt(entry.slice(plus + 1), 10),
-      had: Number.parseInt(entry.slice(colon + 1), 10),
-      null: dot < 0 ? 0 : Number.parseInt(entry.slice(dot + 1), 10),
-    };
-  });
-}
-
-/** Ascending; neighbours that are alike become one. */
-function textOf(entries: readonly Entry[]): string {
-  const parts: string[] = [];
-  for (let at = 0; at < entries.length; ) {
-    const { first, last, had, null: nulls } = entries[at] as Entry;
-    let end = last;
-    for (at++; at < entries.length; at++) {
-      const next = entries[at] as Entry;
-      if (next.first !== end + 1 || next.had !== had || next.null !== nulls) break;
-      end = next.last;
-    }
-    parts.push(`${first}${end > first ? `+${end - first}` : ""}:${had}${nulls === 0 ? "" : `.${nulls}`}`);
-  }
-  return parts.join();
 }
 
 /** A series as input of its account. */
@@ -230,7 +183,7 @@ export interface AccountedSeries {
 
 /** Returns the start of the needed time of a series, milliseconds since 1970. */
 export function wantedFrom({ wished, since }: StoredHistory): number {
-  return Math.min(Date.parse(wished), Date.parse(since));
+  return Math.min(parseTime(wished), parseTime(since));
 }
 
 /**
@@ -241,10 +194,7 @@ export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "lo
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
 
-/**
- * First and last UTC day without a gap of a series, as day numbers; the end is not included. If a series holds
- * nothing back, the ends are infinite. Pure.
- */
+/** First and last UTC day without a gap of a series, as day numbers; the end is not included. Infinite if unlimited. */
 export interface Reach {
   /** The first day that is needed. */
   readonly begin: number;
@@ -258,59 +208,49 @@ export interface Reach {
 
 /** Refusals in a row, within 70 minutes, that count as known. The first one may be temporary. */
 const REFUSALS_TO_BELIEVE = 3;
-
-const EVERYTHING = { from: Number.NEGATIVE_INFINITY, until: Number.POSITIVE_INFINITY };
-const ALL_SEALABLE = { sealFrom: Number.NEGATIVE_INFINITY, sealUntil: Number.POSITIVE_INFINITY };
+const NEVER = Number.NEGATIVE_INFINITY;
+const EVER = Number.POSITIVE_INFINITY;
+const UNLIMITED: Reach = { begin: EVER, from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
 
 /** Most ledgers are unchanged since the last comparison. */
 const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
 
 export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
   const { ledger, rules } = series;
-  if (!isWanted(series)) return { begin: Number.POSITIVE_INFINITY, ...EVERYTHING, ...ALL_SEALABLE };
+  if (!isWanted(series)) return UNLIMITED;
   const before = reachCache.get(ledger);
   if (before?.rules === rules) return before.reach;
-  const reach = reached(ledger, rules, series.total);
+  const reach = computeReach(ledger, rules, series.total);
   reachCache.set(ledger, { rules, reach });
   return reach;
 }
 
-function reached(ledger: StoredHistory, rules: SeriesRules, total: boolean): Reach {
-  const { resolution, timeZone } = ledger;
+function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean): Reach {
   const opensAt = wantedFrom(ledger);
   const begin = dayOf(opensAt);
   const counted = countedFrom(ledger);
-  if (ledger.state === "no-log") {
-    return { begin, ...EVERYTHING, ...ALL_SEALABLE, sealFrom: counted };
-  }
-  const watermark = Date.parse(ledger.watermark);
-  const days = (reachCache: readonly Range[]) =>
-    completeDays(around(reachCache, watermark), opensAt, resolution, timeZone);
-  const opened = (from: number) => (from <= begin ? Number.NEGATIVE_INFINITY : from);
+  if (ledger.state === "no-log") return { ...UNLIMITED, begin, sealFrom: counted };
+  const watermarkMs = parseTime(ledger.watermark);
+  /** Complete days of the range that contains the watermark or ends there. */
+  const daysIn = (ranges: readonly Range[]) => {
+    const range = ranges.find(({ fromMs, toMs }) => fromMs <= watermarkMs && toMs >= watermarkMs);
+    const { from, until } = completeDays(range ?? { fromMs: watermarkMs, toMs: watermarkMs }, opensAt, ledger);
+    return { from: from <= begin ? NEVER : from, until };
+  };
   const fetched = fetchedIn(ledger.spans);
-  const strict = days(fetched);
-  const believed = rangesIn(ledger.spans).filter(isBelieved);
-  const seal = believed.length === 0 ? strict : days(mergeRanges([...fetched, ...believed]));
-  const isRefused = ledger.refusal !== null && ledger.refusal.times >= REFUSALS_TO_BELIEVE;
+  const strict = daysIn(fetched);
+  const isBelieved = ({ times = 0 }) => times >= REFUSALS_TO_BELIEVE;
+  const believed = rangesIn(ledger.spans).filter((span) => span.why === "refused" && isBelieved(span));
+  const seal = believed.length === 0 ? strict : daysIn(mergeRanges([...fetched, ...believed]));
+  const isRefused = ledger.refusal !== null && isBelieved(ledger.refusal);
   // Refused series are not read again: the clock alone decides when the look-back has passed.
-  const looked = isRefused || total ? Number.POSITIVE_INFINITY : lookedBackUntil(ledger, rules);
+  const lookedBack = isRefused || total ? EVER : lookedBackUntil(ledger, rules);
   return {
     begin,
-    from: opened(strict.from),
-    until: strict.until,
-    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : opened(seal.from)),
-    sealUntil: Math.min(isRefused ? Number.POSITIVE_INFINITY : seal.until, looked),
+    ...strict,
+    sealFrom: Math.max(counted, isRefused && ledger.state === "unproven" ? begin : seal.from),
+    sealUntil: Math.min(isRefused ? EVER : seal.until, lookedBack),
   };
-}
-
-function isBelieved({ why, times = 0 }: { readonly why: string; readonly times?: number }): boolean {
-  return why === "refused" && times >= REFUSALS_TO_BELIEVE;
-}
-
-/** Returns the range that contains a time or ends there; an empty one otherwise. */
-function around(ranges: readonly Range[], atMs: number): Range {
-  const found = ranges.find(({ fromMs, toMs }) => fromMs <= atMs && toMs >= atMs);
-  return found ?? { fromMs: atMs, toMs: atMs };
 }
 
 /**
@@ -318,18 +258,18 @@ function around(ranges: readonly Range[], atMs: number): Range {
  * after the last bucket of the day had closed.
  */
 function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
-  const { lookBackMs, resolution, timeZone } = rules;
-  const [daily, weekly] = [Date.parse(dailyAt), Date.parse(weeklyAt)];
-  const read = earlierTime(lookBackMs <= DAY_MS ? Math.max(daily, weekly) : weekly, lookBackMs, rules);
-  const until = rereadFrom === null ? read : Math.min(read, Date.parse(rereadFrom));
-  return dayOf(bucketStart(until, { resolution, timeZone }));
+  const { lookBackMs } = rules;
+  const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
+  const readMs = earlierTime(lookBackMs <= DAY_MS ? Math.max(dailyMs, weeklyMs) : weeklyMs, lookBackMs, rules);
+  const untilMs = rereadFrom === null ? readMs : Math.min(readMs, parseTime(rereadFrom));
+  return dayOf(bucketStart(untilMs, rules));
 }
 
 /** Returns the first day with counted points. */
 function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
   // As an earlier version left it: nothing was counted so far.
-  if (from === undefined && days === undefined && spans.length > 0) return Number.POSITIVE_INFINITY;
-  return from === undefined ? Number.NEGATIVE_INFINITY : Math.ceil(Date.parse(from) / DAY_MS);
+  if (from === undefined) return days === undefined && spans.length > 0 ? EVER : NEVER;
+  return Math.ceil(parseTime(from) / DAY_MS);
 }
 
 /** Days with stored counts: three years. */
@@ -342,13 +282,6 @@ export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): 
 
 /** Returns the common reach of two series, and the first day that either needs. */
 export function commonReach(a: Reach, b: Reach): Reach {
-  const isWithin =
-    a.begin <= b.begin &&
-    a.from >= b.from &&
-    a.until <= b.until &&
-    a.sealFrom >= b.sealFrom &&
-    a.sealUntil <= b.sealUntil;
-  if (isWithin) return a;
   return {
     begin: Math.min(a.begin, b.begin),
     from: Math.max(a.from, b.from),
@@ -361,25 +294,18 @@ export function commonReach(a: Reach, b: Reach): Reach {
 /** Returns the days that a change of a ledger completed, in as few ranges as possible; the end is not included. */
 export function newlyComplete(before: StoredHistory, after: StoredHistory): readonly Days[] {
   if (before.spans === after.spans) return [];
-  const fetched = stretchesOf(before);
-  return stretchesOf(after).flatMap((range) =>
-    subtract(range, fetched).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
+  const completeBefore = completeRangesOf(before);
+  return completeRangesOf(after).flatMap((range) =>
+    subtract(range, completeBefore).map(({ fromMs, toMs }) => ({ from: fromMs, until: toMs })),
   );
 }
 
-/** Day numbers, the end not included. */
-export interface Days {
-  readonly from: number;
-  readonly until: number;
-}
-
-/** The stretches of whole days, in days. */
-function stretchesOf(ledger: StoredHistory): readonly Range[] {
-  const first = countedFrom(ledger);
-  const opensAt = wantedFrom(ledger);
-  return fetchedIn(ledger.spans).flatMap((run) => {
-    const { from, until } = completeDays(run, opensAt, ledger.resolution, ledger.timeZone);
-    return Math.max(from, first) < until ? [{ fromMs: Math.max(from, first), toMs: until }] : [];
+/** Returns the ranges of complete days, as ranges of day numbers. */
+function completeRangesOf(ledger: StoredHistory): readonly Range[] {
+  return fetchedIn(ledger.spans).flatMap((fetched) => {
+    const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
+    const fromMs = Math.max(from, countedFrom(ledger));
+    return fromMs < until ? [{ fromMs, toMs: until }] : [];
   });
 }
 

@@ -5,7 +5,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet, type Store } from "../../store/store.ts";
-import { type Range, subtract } from "../history/buckets.ts";
+import { DAY_MS, type Range, subtract } from "../history/buckets.ts";
 import { closedUntil } from "../history/ledger.ts";
 import { fetchedIn } from "../history/ledger-ranges.ts";
 import type { Series } from "../history/series.ts";
@@ -18,24 +18,15 @@ import {
   type StoredHistory,
   syncSet,
 } from "../snapshot.ts";
-import {
-  accountOf,
-  createSiteDay,
-  dayFinalized,
-  type Group,
-  groupName,
-  reachOfSites,
-  type SiteDay,
-  type SiteReach,
-  seriesCompleteEvent,
-} from "./account.ts";
+import { accountOf, createSiteDay, dayFinalized, groupName, type SiteDay, seriesCompleteEvent } from "./account.ts";
 import {
   addCounts,
+  allCounts,
+  commonReach,
   countEmitted,
   countFor,
   countOn,
   countsIn,
-  DAY_MS,
   type Days,
   dateOf,
   dayOf,
@@ -48,21 +39,7 @@ import {
   splitCounts,
 } from "./days.ts";
 
-/**
- * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
- * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
- * `day-sealed` carries the account of the day. Later changes lead to its next revision, once for all of an hour.
- *
- *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
- *     ▲                              │ pending or changed meanwhile                       │ an hour without change
- *     └──────────────────────────────┘                                due ◀───────────────┘
- */
-export interface FinalizedDays {
-  /** Notes for one transaction that changes ledgers. */
-  notes(nowMs: number): DayNotes;
-  /** Emits what is due. Compares ledgers only after one of them has reached another day. */
-  look(): Promise<void>;
-}
+export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
 /** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
 export interface DayNotes {
@@ -72,6 +49,18 @@ export interface DayNotes {
   documents(): readonly DocumentChange[];
   /** Call it after the commit, when the series have their new ledgers. */
   committed(): void;
+}
+
+interface SiteDate {
+  readonly siteId: number;
+  /** UTC day number. */
+  readonly day: number;
+}
+
+/** Series of a site with the same resolution, zone and kind, and their common reach. */
+interface Group {
+  readonly members: readonly Series[];
+  readonly reach: Reach;
 }
 
 /** Longest counts inside a ledger, in characters: a ledger is written with each reply, so longer counts move out. */
@@ -90,8 +79,17 @@ const AT_ONCE = 500;
 const COUNTED_PER_LOOK = 5_000;
 /** Series that an event names as waiting. */
 const WAITING_MAX = 20;
-const NO_DAYS: ReadonlySet<number> = new Set();
+const LONG_AGO = Number.NEGATIVE_INFINITY;
 
+/**
+ * Reports which UTC days of a site are complete. `history-complete` states up to which day the history has no gap, of a
+ * series and of a site. A day is finalized when none of its buckets is pending and late data have been looked for: then
+ * `day-sealed` carries the account of the day. Later changes lead to its next revision, once for all of an hour.
+ *
+ *   open ──reached by all series──▶ due ──counted──▶ finalized ──a reply changes it──▶ changed
+ *     ▲                              │ pending or changed meanwhile                       │ an hour without change
+ *     └──────────────────────────────┘                                due ◀───────────────┘
+ */
 export function createFinalizedDays(options: {
   readonly store: Store;
   readonly clock: Clock;
@@ -99,8 +97,8 @@ export function createFinalizedDays(options: {
   readonly series: () => readonly Series[];
   /** A site of which some tags may be unknown has no complete day. */
   readonly knowsTagsOf: (siteId: number) => boolean;
-}): FinalizedDays {
-  const { store, clock, source, knowsTagsOf } = options;
+}) {
+  const { store, clock, source } = options;
   const completeSet = syncSet("history-complete", source);
   const finalizedSet = syncSet("day-sealed", source);
   const changedSet = syncSet("day-changed", source);
@@ -113,7 +111,7 @@ export function createFinalizedDays(options: {
   let isLoaded = false;
   /** A ledger has reached another day since the last comparison. */
   let hasMoved = true;
-  let comparedAtMs = Number.NEGATIVE_INFINITY;
+  let comparedAtMs = LONG_AGO;
   let due: SiteDate[] = [];
   /** Monotonic time of the last failed attempt to finalize a day. */
   const attempts = new Map<string, number>();
@@ -127,12 +125,12 @@ export function createFinalizedDays(options: {
     ]);
     for (const key of finalized.keys()) {
       const [siteId = "", date = ""] = key.split(" ");
-      addDay(Number(siteId), dayOfDate(date));
+      addDay({ siteId: Number(siteId), day: dayOfDate(date) });
     }
     isLoaded = true;
   }
 
-  function addDay(siteId: number, day: number): void {
+  function addDay({ siteId, day }: SiteDate): void {
     days.set(siteId, (days.get(siteId) ?? new Set()).add(day));
   }
 
@@ -141,6 +139,7 @@ export function createFinalizedDays(options: {
     return stored?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
+  /** Returns notes for one transaction that changes ledgers. */
   function notes(nowMs: number): DayNotes {
     const events: Event<"history-complete">[] = [];
     const moved = new Map<string, StoredDays>();
@@ -157,43 +156,37 @@ export function createFinalizedDays(options: {
     async function moveOut(series: Series, ledger: StoredHistory): Promise<StoredHistory> {
       const [old, left] = splitCounts(ledger.days ?? "", dayOf(Date.parse(ledger.rememberedFrom)));
       if (old === "") return ledger;
-      const all = countsIn(old, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
-      const [, retained] = splitCounts(addCounts(await olderCounts(series, ledger), all), dayOf(nowMs) - RETAINED_DAYS);
+      const all = addCounts(await olderCounts(series, ledger), allCounts(old));
+      const [, retained] = splitCounts(all, dayOf(nowMs) - RETAINED_DAYS);
       moved.set(series.key, { timeZone: ledger.timeZone, days: retained });
       return { ...ledger, days: left, daysMoved: true };
     }
 
-    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly Days[]) {
+    async function emitComplete(series: Series, ledger: StoredHistory, ranges: readonly Days[]): Promise<void> {
+      if (ranges.length === 0) return;
       const older = await olderCounts(series, ledger);
       for (const range of ranges) {
         const { from, until } = range;
-        const text = addCounts(older, countsIn(ledger.days ?? "", from, until));
-        const counts = countsIn(text, from, until);
+        const counts = countsIn(addCounts(older, countsIn(ledger.days ?? "", from, until)), from, until);
         const event = seriesCompleteEvent({ ...series, ledger }, source, range, counts, nowMs);
         if (event !== null) events.push(event);
       }
     }
 
     /** Marks finalized days that new points or newly fetched ranges change. */
-    function mark(
+    function markDays(
       siteId: number,
       fetched: readonly Range[],
-      points: ReadonlyMap<number, { readonly points: number }>,
+      emitted: ReadonlyMap<number, { readonly points: number }>,
     ): void {
-      const ofSite = days.get(siteId) ?? NO_DAYS;
-      if (ofSite.size === 0) return;
-      const touched = new Set([...points.keys()].filter((day) => ofSite.has(day)));
-      for (const { fromMs, toMs } of fetched) {
-        for (const day of ofSite) if (fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS) touched.add(day);
-      }
-      for (const day of touched) {
+      for (const day of days.get(siteId) ?? []) {
+        const isFetched = fetched.some(({ fromMs, toMs }) => fromMs < (day + 1) * DAY_MS && toMs > day * DAY_MS);
+        const points = emitted.get(day)?.points;
+        if (!isFetched && points === undefined) continue;
         const key = dayKey({ siteId, day });
-        const known = marks.get(key) ?? changes.get(key);
-        const isSame = known !== undefined && nowMs - Date.parse(known.at) < SAME_CHANGE_MS;
-        marks.set(key, {
-          at: isSame ? known.at : isoUtc(nowMs),
-          points: (known?.points ?? 0) + (points.get(day)?.points ?? 0),
-        });
+        const before = marks.get(key) ?? changes.get(key);
+        const isSame = before !== undefined && nowMs - Date.parse(before.at) < SAME_CHANGE_MS;
+        marks.set(key, { at: isSame ? before.at : isoUtc(nowMs), points: (before?.points ?? 0) + (points ?? 0) });
       }
     }
 
@@ -201,20 +194,19 @@ export function createFinalizedDays(options: {
       events,
       async count(series, before, after, emitted) {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
-        const points = countEmitted(emitted, after.resolution, after.timeZone);
-        const wasFetched = fetchedIn(before.spans);
-        const wasUncounted = before.days === undefined && before.countedFrom === undefined && wasFetched.length > 0;
+        const points = countEmitted(emitted, after);
+        const fetchedBefore = fetchedIn(before.spans);
+        const wasUncounted = before.days === undefined && before.countedFrom === undefined && fetchedBefore.length > 0;
         const ledger: StoredHistory = {
           ...after,
           days: addCounts(before.days ?? "", points),
-          ...(wasUncounted ? { countedFrom: isoUtc(wasFetched.at(-1)?.toMs ?? nowMs) } : {}),
+          ...(wasUncounted ? { countedFrom: isoUtc(fetchedBefore.at(-1)?.toMs ?? nowMs) } : {}),
         };
-        const ranges = newlyComplete(before, ledger);
-        if (ranges.length > 0) await emitComplete(series, ledger, ranges);
-        const fetched =
-          before.spans === ledger.spans ? [] : fetchedIn(ledger.spans).flatMap((range) => subtract(range, wasFetched));
-        mark(series.located.siteId, fetched, points);
-        return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;
+        await emitComplete(series, ledger, newlyComplete(before, ledger));
+        const isFetchedMore = before.spans !== ledger.spans;
+        const fetched = isFetchedMore ? fetchedIn(ledger.spans).flatMap((range) => subtract(range, fetchedBefore)) : [];
+        if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
+        return (ledger.days ?? "").length > INLINE_MAX ? moveOut(series, ledger) : ledger;
       },
       documents: () =>
         [
@@ -235,12 +227,14 @@ export function createFinalizedDays(options: {
   }
 
   /** Emits the completeness of the series of one site with one resolution, unless it was emitted already. */
-  async function emitSiteComplete({ first, reach, size }: Group, nowMs: number): Promise<void> {
-    const { located, ledger, rules, total } = first;
-    const { resolution, timeZone } = ledger;
+  async function emitSiteComplete({ members, reach }: Group, nowMs: number): Promise<void> {
+    const [first] = members;
     const from = Math.max(reach.from, reach.begin);
-    if (!Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
-    const key = `${located.siteId} ${resolution} ${timeZone}${total ? " total" : ""}`;
+    if (first === undefined || !Number.isFinite(reach.until) || !Number.isFinite(from) || from >= reach.until) return;
+    const { rules, total } = first;
+    const { resolution, timeZone } = first.ledger;
+    const { siteId } = first.located;
+    const key = `${siteId} ${groupName(first)}`;
     const before = complete.get(key);
     const dates = { from: reach.from <= reach.begin ? null : dateOf(from), until: dateOf(reach.until) };
     // Buckets that closed two fetches ago are overdue.
@@ -248,21 +242,21 @@ export function createFinalizedDays(options: {
     const isHeldBack = reach.until < overdue;
     const heldBack = isHeldBack ? dateOf(overdue) : (before?.heldBack ?? null);
     if (before?.from === dates.from && before.until === dates.until && before.heldBack === heldBack) return;
-    const waiting = isHeldBack ? waitingFor(first, reach.until, nowMs) : [];
+    const waiting = isHeldBack ? waitingFor(members, reach.until, nowMs) : [];
     const data: SiteCompleteFact = {
-      site: await siteOf(located.siteId),
+      site: await siteOf(siteId),
       ...{ resolution, timeZone, total },
       ...dates,
-      series: size,
+      series: members.length,
       waiting: waiting.slice(0, WAITING_MAX),
       waitingCount: waiting.length,
     };
     const event = makeEvent({
       type: "history-complete",
       source: sourceUri(source),
-      subject: subjectOf("site", null, String(located.siteId)),
+      subject: subjectOf("site", null, String(siteId)),
       time: isoUtc(nowMs),
-      siteId: located.siteId,
+      siteId,
       data,
       facts: [resolution, timeZone, total ? 1 : 0, dates.from, dates.until, heldBack],
     });
@@ -271,32 +265,32 @@ export function createFinalizedDays(options: {
     complete.set(key, emitted);
   }
 
-  /** Returns the series of a group that do not reach beyond a day, with the reasons. */
-  function waitingFor(like: Series, until: number, nowMs: number): readonly WaitingSeries[] {
-    return options.series().flatMap((series) => {
-      if (groupName(series) !== groupName(like) || reachOf(series).until > until) return [];
-      if (series.located.siteId !== like.located.siteId) return [];
-      const { tag } = series.located;
-      const { why, refusal } = accountOf(series, until, undefined, nowMs);
-      const statement = { said: refusal?.said ?? null, at: refusal?.at ?? null };
-      return [{ tagId: tag.id, displayName: tag.displayName, why: why ?? "refused", ...statement }];
-    });
+  /** Returns the series that do not reach beyond a day, with the reasons. */
+  function waitingFor(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
+    return members
+      .filter((series) => reachOf(series).until <= until)
+      .map((series) => {
+        const { id, displayName } = series.located.tag;
+        const { why, refusal } = accountOf(series, until, undefined, nowMs);
+        const { said, at } = refusal ?? { said: null, at: null };
+        return { tagId: id, displayName, why: why ?? "refused", said, at };
+      });
   }
 
   /** Returns the days that every series of a site has reached, oldest first. */
-  function dueDays(sites: ReadonlyMap<number, SiteReach>, nowMs: number): SiteDate[] {
+  function dueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteDate[] {
+    const reach = reachOfAll(series);
+    const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
+    const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
+    const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
+    if (!Number.isFinite(first)) return [];
     const found: SiteDate[] = [];
-    for (const [siteId, { reach, lookBackMs }] of sites) {
-      const first = Math.max(reach.begin, reach.sealFrom, dayOf(nowMs) - RETAINED_DAYS);
-      const end = Math.min(reach.sealUntil, dayOf(nowMs - lookBackMs));
-      if (!Number.isFinite(first)) continue;
-      for (let day = first; day < end; day++) {
-        const key = dayKey({ siteId, day });
-        const change = changes.get(key);
-        const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
-        const wasTried = clock.monotonic() - (attempts.get(key) ?? Number.NEGATIVE_INFINITY) < CLOCK_MS;
-        if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
-      }
+    for (let day = first; day < end; day++) {
+      const key = dayKey({ siteId, day });
+      const change = changes.get(key);
+      const isSettled = change !== undefined && nowMs - Date.parse(change.at) >= SETTLING_MS;
+      const wasTried = clock.monotonic() - (attempts.get(key) ?? LONG_AGO) < CLOCK_MS;
+      if ((!finalized.has(key) || isSettled) && !wasTried) found.push({ siteId, day });
     }
     return found;
   }
@@ -371,42 +365,42 @@ export function createFinalizedDays(options: {
 
   /** Removes days beyond the retention from memory. Returns their keys. */
   function forgetOldDays(siteId: number, nowMs: number): readonly string[] {
-    const known = days.get(siteId) ?? new Set();
-    const old = [...known].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
-    for (const day of old) known.delete(day);
+    const old = [...(days.get(siteId) ?? [])].filter((day) => day < dayOf(nowMs) - RETAINED_DAYS);
     const keys = old.map((day) => dayKey({ siteId, day }));
+    for (const day of old) days.get(siteId)?.delete(day);
     for (const key of keys) finalized.delete(key);
     return keys;
   }
 
-  return {
-    notes,
-    async look() {
-      if (!isLoaded) await load();
-      let counted = 0;
-      for (let next = due.shift(); next !== undefined; next = due.shift()) {
-        counted += await finalize(next);
-        if (counted >= COUNTED_PER_LOOK) return;
-      }
-      const passedMs = clock.monotonic() - comparedAtMs;
-      if (!((hasMoved && passedMs >= COMPARE_MS) || passedMs >= CLOCK_MS)) return;
-      hasMoved = false;
-      comparedAtMs = clock.monotonic();
-      const nowMs = clock.now();
-      const sites = reachOfSites(options.series(), knowsTagsOf);
-      for (const { groups } of sites.values())
-        for (const group of groups.values()) await emitSiteComplete(group, nowMs);
-      // The next look counts them. Until then, replies note that these days are about to be finalized.
-      due = dueDays(sites, nowMs);
-      for (const { siteId, day } of due) addDay(siteId, day);
-    },
-  };
+  /** Emits what is due. Compares ledgers only after one of them has reached another day. */
+  async function look(): Promise<void> {
+    if (!isLoaded) await load();
+    let counted = 0;
+    for (let next = due.shift(); next !== undefined; next = due.shift()) {
+      counted += await finalize(next);
+      if (counted >= COUNTED_PER_LOOK) return;
+    }
+    const passedMs = clock.monotonic() - comparedAtMs;
+    if (passedMs < COMPARE_MS || (!hasMoved && passedMs < CLOCK_MS)) return;
+    hasMoved = false;
+    comparedAtMs = clock.monotonic();
+    const nowMs = clock.now();
+    const sites = [...Map.groupBy(options.series(), ({ located }) => located.siteId)].filter(([siteId]) =>
+      options.knowsTagsOf(siteId),
+    );
+    for (const [, series] of sites)
+      for (const members of Map.groupBy(series, groupName).values())
+        await emitSiteComplete({ members, reach: reachOfAll(members) }, nowMs);
+    // The next look counts them. Until then, replies note that these days are about to be finalized.
+    due = sites.flatMap(([siteId, series]) => dueDays(siteId, series, nowMs));
+    for (const date of due) addDay(date);
+  }
+
+  return { notes, look };
 }
 
-interface SiteDate {
-  readonly siteId: number;
-  /** UTC day number. */
-  readonly day: number;
+function reachOfAll(series: readonly Series[]): Reach {
+  return series.map(reachOf).reduce(commonReach);
 }
 
 function dayKey({ siteId, day }: SiteDate): string {
