@@ -3,7 +3,7 @@ import { Rejected, Throttled } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { momentOf } from "#src/core/runtime/moment.ts";
-import { Misuse } from "#src/engine/source/client.ts";
+import { Misuse } from "#src/engine/source/queries.ts";
 import { StaleSocket } from "#src/engine/source/transport.ts";
 import { CALLS, failureOf, GOOD, never, reply, TOKEN, tagRecord, trialSource } from "./trial-source.ts";
 

@@ -1,7 +1,7 @@
 import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { decide } from "#src/engine/source/client.ts";
+import { decide } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";

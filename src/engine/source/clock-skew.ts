@@ -1,60 +1,76 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type ClockCheck, DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
 import { createLastMedian } from "../../core/runtime/last-median.ts";
-
-/**
- * How far our clock is from the service's, by the Date headers of its replies: the median of the last ones, so that
- * one odd reply, or one that a proxy had kept, changes nothing.
- */
-export interface ClockSkew {
-  /** A reply with this Date header came; `startedMs` is the monotonic time of its request. */
-  observe(date: string | undefined, startedMs: number): void;
-  /** Our clock minus the service's, milliseconds, accurate to about half a second; null while no reply said. */
-  ms(): number | null;
-}
+import type { Log } from "../../core/runtime/log.ts";
+import type { Metrics } from "../../core/runtime/metrics.ts";
 
 const REMEMBERED = 15;
-/** A reply that took longer says little about when its header was written, in milliseconds. */
+/** Replies that took longer are ignored: their header may be old. */
 const LONGEST_REPLY_MS = 10_000;
-/** The header has whole seconds, cut off (RFC 9110, 5.6.7); the middle of that second is the best guess. */
+/** The header has whole seconds, rounded down (RFC 9110, 5.6.7); the middle of that second is the best guess. */
 const HALF_A_SECOND_MS = 500;
 
-export function createClockSkew(
-  clock: Clock,
-  doubt: Pick<ClockCheck, "look" | "steps"> & { compared(aheadMs: number): void },
-  changed: (skewMs: number) => void,
-): ClockSkew {
-  const aheads = createLastMedian(REMEMBERED);
+export type ClockSkew = ReturnType<typeof createClockSkew>;
+
+interface ClockSkewOptions {
+  readonly clock: Clock;
+  readonly clockCheck: Pick<ClockCheck, "look" | "steps" | "compared">;
+  readonly source: string;
+  readonly metrics: Pick<Metrics, "clockSkewSeconds">;
+  readonly log: Pick<Log, "warn" | "info">;
+}
+
+/**
+ * Measures the difference between our clock and the service's: the median by the last `Date` headers, so that one odd or
+ * cached reply changes nothing.
+ */
+export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
+  const differences = createLastMedian(REMEMBERED);
   let steps = 0;
-  /** Drops comparisons with a clock that has been set since. */
+  let isReported = false;
+
+  /** Drops comparisons from before the clock was set. */
   function forgetBeforeStep(): void {
-    doubt.look();
-    if (doubt.steps.wakeups() === steps) return;
-    steps = doubt.steps.wakeups();
-    aheads.forget();
+    clockCheck.look();
+    if (clockCheck.steps.wakeups() === steps) return;
+    steps = clockCheck.steps.wakeups();
+    differences.forget();
   }
+
+  /** Logs once when the clocks begin to differ and once when they agree again. */
+  function report(skewMs: number): void {
+    metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
+    const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;
+    const seconds = Math.round(skewMs / 1_000);
+    if (differs && !isReported) log.warn({ seconds }, "our clock and the service's differ: set this machine's time");
+    if (!differs && isReported) log.info({ seconds }, "our clock and the service's agree again");
+    isReported = differs;
+  }
+
   return {
-    observe(date, startedMs) {
+    /** A reply with this `Date` header came; `startedMs` is the monotonic time of its request. */
+    observe(date: string | undefined, startedMs: number): void {
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;
       if (Number.isNaN(theirsMs) || tookMs > LONGEST_REPLY_MS) return;
       forgetBeforeStep();
       const aheadMs = Math.round(clock.now() - tookMs / 2 - theirsMs - HALF_A_SECOND_MS);
-      doubt.compared(aheadMs);
-      aheads.add(aheadMs);
-      changed(aheads.value() ?? 0);
+      clockCheck.compared(source, aheadMs);
+      differences.add(aheadMs);
+      report(differences.value() ?? 0);
     },
-    ms() {
+    /** Our clock minus the service's, milliseconds, accurate to half a second; null without a reply. */
+    ms(): number | null {
       forgetBeforeStep();
-      return aheads.value();
+      return differences.value();
     },
   };
 }
 
 /**
- * A clock whose wall time is the service's as far as ours is in doubt, for what is asked for by that time: by a clock
- * that is eight days ahead, eight days that are still to come would be asked for, answered with nothing, and taken as
- * had. Until the first reply after a step it is what ours would be without it.
+ * A clock with the service's wall time while ours differs, for history requests: with a clock eight days ahead, eight
+ * future days would be requested, answered without values, and stored as fetched. Until the first reply after a step it
+ * subtracts the step.
  */
 export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
   function aheadMs(): number {
@@ -62,14 +78,4 @@ export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: P
     return Math.abs(ms) > DIFFERENCE_BOUND_MS ? ms : 0;
   }
   return { ...clock, now: () => clock.now() - aheadMs() };
-}
-
-/** Tells once when the clocks begin to differ, and once when they agree again. */
-export function createSkewReporter(tell: (skewMs: number, differs: boolean) => void): (skewMs: number) => void {
-  let differed = false;
-  return (skewMs) => {
-    const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;
-    if (differs !== differed) tell(skewMs, differs);
-    differed = differs;
-  };
 }

@@ -1,41 +1,30 @@
-import { hash } from "node:crypto";
 import { ConfigError, Malformed, Unwalkable } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { secretsKnown } from "../../core/values/masking.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { RecordParser } from "./schema.ts";
 import type { Page } from "./source.ts";
-import type { TransportReply } from "./transport.ts";
 import { listIn, type Note, wellFormed } from "./wire.ts";
 
-/**
- * The pages of a list, one request each.
- *
- * The service's `links.next` may have lost our filters (the usual framework forgets them), or name another machine.
- * So nothing is taken from it but the parameters that say where to continue, merged under our own query: address,
- * path and filters stay what they were. A listing that does not advance, changes its page size on the way or does
- * not end is `Unwalkable`, never a short list. A page that does not say how many records there are shows what it shows,
- * and no list of such pages is ever complete.
- */
+/** A list and how to request and parse its pages. */
 export interface ListRequest<T> {
-  /** For messages and for remembering the page size, e.g. `alarms`. */
+  /** For messages and for the learned page size, e.g. `alarms`. */
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: RecordParser<T>;
   /** Decides whether a record is left out instead of rejecting its page. The list is incomplete then. */
   readonly leavesOut?: (record: unknown) => boolean;
-  /** True where a record without a usable id is left out and reported; otherwise its page is `Malformed`. */
+  /** True if a record without a usable id is left out and reported; otherwise its page is `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
-  readonly ask: (query: string) => Promise<Asked>;
+  readonly ask: (query: string) => Promise<ListReply>;
 }
 
-export interface Asked {
+interface ListReply {
   readonly answer: DecodedReply;
-  /** Milliseconds that the request waited for our own limits; a listing is not to blame for them. */
+  /** Milliseconds that the request waited for our own limits; they do not count as time of the list. */
   readonly queuedMs: number;
-  /** Records of the last reply when this reply has the same bytes. */
-  readonly records?: PageRequest["records"];
+  /** Returns the records of the last reply if this reply has the same bytes. */
+  readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
 
 interface PagingOptions {
@@ -43,20 +32,14 @@ interface PagingOptions {
   readonly note: Note;
   /** Origin of the service; a link to another origin is counted. */
   readonly origin: string;
-  readonly maxPages?: number;
-  readonly maxMs?: number;
-}
-
-interface Paging {
-  pages<T>(listing: ListRequest<T>): AsyncGenerator<Page<T>, void, undefined>;
 }
 
 const MAX_PAGES = 1_000;
 const MAX_MS = 300_000;
-/** The service's own page size, which it cannot refuse (interface, Common list parameters). */
+/** The service's default page size, which it cannot refuse (interface, Common list parameters). */
 const DEFAULT_PAGE_SIZE = 100;
 
-/** Every filter of the interface: a link that brings one that we did not set would list something else. */
+/** Filters of the interface; those of a link are ignored, because they could change the list. */
 const FILTERS = new Set([
   "site_id",
   "status",
@@ -68,55 +51,60 @@ const FILTERS = new Set([
   "per_page",
 ]);
 
-export function createPaging(options: PagingOptions): Paging {
-  const { clock, note, origin, maxPages = MAX_PAGES, maxMs = MAX_MS } = options;
+/**
+ * Requests the pages of a list one after the other.
+ *
+ * `links.next` may lack our filters, as Laravel forgets them, or name another machine. So only its parameters that say
+ * where to continue are used; address, path and filters stay. A list that does not advance, changes its page size or does
+ * not end is `Unwalkable`, never a short list.
+ */
+export function createPaging({ clock, note, origin }: PagingOptions) {
+  /** Lists whose configured page size the service refused. */
   const refusedSizes = new Set<string>();
 
-  async function firstPage<T>(listing: ListRequest<T>) {
-    const wanted = refusedSizes.has(listing.name) ? Math.min(listing.pageSize, DEFAULT_PAGE_SIZE) : listing.pageSize;
+  async function requestFirst<T>(list: ListRequest<T>) {
+    const size = refusedSizes.has(list.name) ? Math.min(list.pageSize, DEFAULT_PAGE_SIZE) : list.pageSize;
     try {
-      return { asked: await listing.ask(queryOf(listing, wanted, {})), size: wanted };
+      return { reply: await list.ask(queryOf(list, size, {})), size };
     } catch (error) {
-      if (!isAboutPageSize(error) || wanted <= DEFAULT_PAGE_SIZE) throw error;
-      refusedSizes.add(listing.name);
-      return { asked: await listing.ask(queryOf(listing, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
+      if (!isAboutPageSize(error) || size <= DEFAULT_PAGE_SIZE) throw error;
+      refusedSizes.add(list.name);
+      return { reply: await list.ask(queryOf(list, DEFAULT_PAGE_SIZE, {})), size: DEFAULT_PAGE_SIZE };
     }
   }
 
   return {
-    async *pages(listing) {
+    async *pages<T>(list: ListRequest<T>): AsyncGenerator<Page<T>, void, undefined> {
       const startedMs = clock.monotonic();
-      const first = await firstPage(listing);
-      let queuedMs = first.asked.queuedMs;
-      let page = pageIn(first.asked, listing, 1, first.size);
-      // A service that clamps the size without a word is asked for the size that it uses.
-      const size = page.perPage ?? first.size;
-      const seen = new Set([positionKey({})]);
+      const first = await requestFirst(list);
+      let queuedMs = first.reply.queuedMs;
+      let { page, perPage, link } = parsePage(first.reply, list, 1, first.size);
+      // If the service silently uses another page size, request that size from now on.
+      const size = perPage ?? first.size;
+      const requested = new Set([positionKey({})]);
       for (;;) {
-        if (leadsAway(page.link, origin)) note("links.next");
-        yield page.page;
-        if (!page.page.more) return;
-        const number = page.page.number + 1;
-        const position = positionIn(page.link) ?? { page: String(number) };
-        const key = positionKey(position);
-        const trouble = seen.has(key)
-          ? "leads back to a page that was read already"
-          : number > maxPages
-            ? `has more than ${maxPages} pages`
-            : clock.monotonic() - startedMs - queuedMs > maxMs
-              ? `did not end within ${maxMs / 1000} s`
-              : null;
-        if (trouble !== null) throw new Unwalkable(`The list of ${listing.name} ${trouble}.`, "");
-        seen.add(key);
-        const asked = await listing.ask(queryOf(listing, size, position));
-        queuedMs += asked.queuedMs;
-        page = pageIn(asked, listing, number, size);
-        if (page.perPage !== null && page.perPage !== size) {
-          throw new Unwalkable(`The list of ${listing.name} changed its page size on the way.`, "");
-        }
+        if (link !== null && URL.parse(link, origin)?.origin !== origin) note("links.next");
+        yield page;
+        if (!page.more) return;
+        const number = page.number + 1;
+        const position = positionIn(link) ?? { page: String(number) };
+        const tookMs = clock.monotonic() - startedMs - queuedMs;
+        const isRepeated = requested.has(positionKey(position));
+        if (isRepeated) throw unwalkable(list, "leads back to a page that was read already");
+        if (number > MAX_PAGES) throw unwalkable(list, `has more than ${MAX_PAGES} pages`);
+        if (tookMs > MAX_MS) throw unwalkable(list, `did not end within ${MAX_MS / 1000} s`);
+        requested.add(positionKey(position));
+        const reply = await list.ask(queryOf(list, size, position));
+        queuedMs += reply.queuedMs;
+        ({ page, perPage, link } = parsePage(reply, list, number, size));
+        if (perPage !== null && perPage !== size) throw unwalkable(list, "changed its page size on the way");
       }
     },
   };
+}
+
+function unwalkable(list: { readonly name: string }, problem: string, sample = ""): Unwalkable {
+  return new Unwalkable(`The list of ${list.name} ${problem}.`, sample);
 }
 
 /** The service chooses the name of the field (`per page`, `query.perPage`), and only the message may name it. */
@@ -127,71 +115,55 @@ function isAboutPageSize(error: unknown): boolean {
 
 type Position = Readonly<Record<string, string>>;
 
-function queryOf<T>(listing: ListRequest<T>, size: number, position: Position): string {
-  return String(new URLSearchParams({ ...position, ...listing.filters, per_page: String(size) }));
+function queryOf<T>(list: ListRequest<T>, size: number, position: Position): string {
+  return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(size) }));
 }
 
+/** The same text for the same position; page 1 is the position without parameters. */
 function positionKey(position: Position): string {
-  // Page 1 is the page that comes without being named.
   const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
   return JSON.stringify(named.sort(([one], [other]) => (one < other ? -1 : 1)));
 }
 
-interface ReadPage<T> {
-  readonly page: Page<T>;
-  readonly perPage: number | null;
-  /** `links.next`, unbelieved. */
-  readonly link: string | null;
-}
-
-function pageIn<T>(asked: Asked, listing: ListRequest<T>, number: number, size: number): ReadPage<T> {
-  const { answer } = asked;
-  const { links, meta } = answer.envelope;
-  const data = listIn(answer.envelope.data);
-  const broken = (what: string) => new Malformed(`The list of ${listing.name} ${what}.`, answer.sample);
-  if (data === null) throw broken("has no list of records");
-  const readAll = () =>
-    data.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
-      if (listing.leavesOut?.(record) === true) return [];
-      const item = listing.read(record);
+function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, number: number, size: number) {
+  const { links, meta, data } = answer.envelope;
+  const entries = listIn(data);
+  const broken = (problem: string) => new Malformed(`The list of ${list.name} ${problem}.`, answer.sample);
+  if (entries === null) throw broken("has no list of records");
+  const parse = () =>
+    entries.flatMap((record, index): readonly (T | UnreadableRecord)[] => {
+      if (list.leavesOut?.(record) === true) return [];
+      const item = list.read(record);
       if (item !== null) return [item];
-      if (listing.leavesOutUnreadable !== true)
-        throw broken(`has no usable id in record ${index + 1} of page ${number}`);
-      return [new UnreadableRecord(record)];
+      if (list.leavesOutUnreadable === true) return [new UnreadableRecord(record)];
+      throw broken(`has no usable id in record ${index + 1} of page ${number}`);
     });
-  const rows = asked.records === undefined ? readAll() : asked.records(answer, readAll);
-  const items: T[] = [];
-  const unreadable: string[] = [];
-  for (const row of rows) {
-    if (row instanceof UnreadableRecord) unreadable.push(row.text);
-    else items.push(row);
-  }
+  const rows = records === undefined ? parse() : records(answer, parse);
+  const items = rows.filter((row) => !(row instanceof UnreadableRecord)) as T[];
+  const unreadable = rows.flatMap((row) => (row instanceof UnreadableRecord ? row.text : []));
 
-  const facts = isRecord(meta) ? meta : {};
-  const total = countIn(facts.total);
-  const current = countIn(facts.current_page);
+  const { total, current_page, last_page, per_page } = isRecord(meta) ? meta : {};
+  const current = countIn(current_page);
   if (current !== null && current !== number) {
-    const what = `answered page ${current} when asked for page ${number}`;
-    throw new Unwalkable(`The list of ${listing.name} ${what}.`, answer.sample);
+    throw unwalkable(list, `answered page ${current} when asked for page ${number}`, answer.sample);
   }
-  const lastPage = countIn(facts.last_page);
-  const link = isRecord(links) && typeof links.next === "string" && links.next !== "" ? links.next : null;
-  const saysNext = isRecord(links) && links.next !== undefined;
-  // If both are PHP's empty array, a full page may have a next one.
-  const mayGoOn = !saysNext && lastPage === null && total === null && rows.length >= size;
-  const more = link !== null || (lastPage ?? 0) > number || mayGoOn;
-  const page = {
+  const lastPage = countIn(last_page);
+  const next = isRecord(links) ? links.next : undefined;
+  const link = typeof next === "string" && next !== "" ? next : null;
+  // Without links and counts, as PHP's empty arrays have none, a full page may have a next one.
+  const mayContinue = next === undefined && lastPage === null && countIn(total) === null && rows.length >= size;
+  const page: Page<T> = {
     items,
     number,
     lastPage: Math.max(lastPage ?? number, number),
-    total,
-    more,
+    total: countIn(total),
+    more: link !== null || (lastPage ?? 0) > number || mayContinue,
     ...(unreadable.length === 0 ? {} : { unreadable }),
   };
-  return { page, perPage: countIn(facts.per_page), link };
+  return { page, perPage: countIn(per_page), link };
 }
 
-/** Length of what is quoted of a record that cannot be read. */
+/** Characters of an unreadable record that messages quote. */
 const QUOTED_LENGTH = 200;
 
 class UnreadableRecord {
@@ -204,7 +176,7 @@ class UnreadableRecord {
   }
 }
 
-/** The parameters of a link that say where to continue. Null when it has none: then the next number is meant. */
+/** The parameters of a link that say where to continue; null if it has none, which means the next number. */
 function positionIn(link: string | null): Position | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;
@@ -216,127 +188,8 @@ function positionIn(link: string | null): Position | null {
   return Object.keys(position).length === 0 ? null : position;
 }
 
-function leadsAway(link: string | null, origin: string): boolean {
-  return link !== null && URL.parse(link, origin)?.origin !== origin;
-}
-
-/** A count; some frameworks repeat `per_page` as the text of the query. */
+/** A count, also as text: some frameworks repeat `per_page` as text. */
 function countIn(value: unknown): number | null {
   const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
-}
-
-/**
- * Reuses the records of a list page when the next response has the same bytes. A list of 5,000 alarms is requested
- * twice every 30 seconds and rarely changes. Counts of unusual fields are repeated.
- *
- * The cache stores a hash, the links to the next page and references to the records. It serves only lists whose
- * records the caller stores anyway (`Known` in `source.ts`): 100 hashes and 50,000 references for 50,000 tags.
- */
-interface PageCache {
-  /** For the readers of records: what they note, goes on, and is remembered with the page. */
-  readonly note: Note;
-  /** One request for a page, by all that is asked. */
-  request(key: string): PageRequest;
-}
-
-interface PageRequest {
-  /** The answer, where the reply is the one of last time: without its data, because `records` knows them. */
-  recall(reply: TransportReply): DecodedReply | null;
-  /** The records of the answer: those of last time, or what `read` makes of them. */
-  records<T>(answer: DecodedReply, read: () => readonly T[]): readonly T[];
-}
-
-/** Parts of a page that lead to the next one. */
-type Around = Pick<DecodedReply, "envelope">["envelope"];
-
-interface RememberedPage {
-  readonly hash: string;
-  readonly around: Around;
-  readonly records: readonly unknown[];
-  /** Unusual fields counted while the page was parsed. */
-  readonly noted: readonly string[];
-}
-
-/** At 500 records a page half a million; the one that was asked for longest ago is forgotten first. */
-const MOST_PAGES = 1_000;
-
-export function createPageCache(tell: Note): PageCache {
-  const pages = new Map<string, RememberedPage>();
-  /** Unusual fields of the page being parsed; null between two pages. */
-  let noted: string[] | null = null;
-
-  const keep = (key: string, page: RememberedPage) => {
-    pages.delete(key);
-    pages.set(key, page);
-    for (const oldest of pages.keys()) {
-      if (pages.size <= MOST_PAGES) break;
-      pages.delete(oldest);
-    }
-  };
-
-  return {
-    note(field) {
-      noted?.push(field);
-      tell(field);
-    },
-    request(key) {
-      let found: RememberedPage | undefined;
-      let now = "";
-      return {
-        recall(reply) {
-          // Include the number of known secrets: masking depends on them.
-          now = `${reply.status} ${secretsKnown()} ${hash("sha256", reply.body, "base64")}`;
-          const before = pages.get(key);
-          found = before?.hash === now ? before : undefined;
-          return found === undefined ? null : { envelope: found.around, sample: "" };
-        },
-        records<T>(answer: DecodedReply, read: () => readonly T[]) {
-          if (found !== undefined) {
-            for (const field of found.noted) tell(field);
-            keep(key, found);
-            return found.records as readonly T[];
-          }
-          noted = [];
-          try {
-            const records = read();
-            keep(key, { hash: now, around: aroundOf(answer), records, noted });
-            return records;
-          } finally {
-            noted = null;
-          }
-        },
-      };
-    },
-  };
-}
-
-function aroundOf({ envelope: { links, meta } }: DecodedReply): Around {
-  return {
-    data: [],
-    links: isRecord(links) ? { next: links.next } : undefined,
-    meta: isRecord(meta)
-      ? {
-          total: meta.total,
-          current_page: meta.current_page,
-          last_page: meta.last_page,
-          per_page: meta.per_page,
-        }
-      : undefined,
-  };
-}
-
-/** Whether two records made of plain objects and single values say the same: as `isDeepStrictEqual`, only quicker. */
-export function sameRecord(one: unknown, other: unknown): boolean {
-  if (Object.is(one, other)) return true;
-  if (typeof one !== "object" || typeof other !== "object" || one === null || other === null) return false;
-  const record = one as Readonly<Record<string, unknown>>;
-  const beside = other as Readonly<Record<string, unknown>>;
-  let members = 0;
-  for (const name in record) {
-    if (!(name in beside) || !sameRecord(record[name], beside[name])) return false;
-    members += 1;
-  }
-  for (const _name in beside) members -= 1;
-  return members === 0;
 }

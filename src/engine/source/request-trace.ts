@@ -2,7 +2,7 @@ import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { observed } from "./client.ts";
+import { observed } from "./queries.ts";
 import type { Lane, QuotaEndpoint, Source } from "./source.ts";
 
 /** One tag request that has left, or was given up before it could. */
@@ -33,31 +33,34 @@ export interface RequestTrace {
 
 const REMEMBERED = 200;
 
-/** The same source, whose tag requests leave a trace. */
+/** Wraps a source and records its tag requests. */
 export function traced(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
   let count = 0;
 
-  async function note<T>(
+  /** Runs `send` and records the result. `send` calls `chosen` when the tags of the request are chosen. */
+  async function record<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,
-    tagIds: () => readonly string[],
-    sinceMs: () => number,
     signal: AbortSignal,
-    work: () => Promise<T>,
+    send: (chosen: (ids: readonly string[]) => void) => Promise<T>,
   ): Promise<T> {
+    let tagIds: readonly string[] = [];
+    let sinceMs = clock.monotonic();
     const add = (outcome: string, message: string | null) => {
-      const ids = tagIds();
       // An empty write, or a waiting request that was cancelled, was never sent.
-      if (ids.length === 0) return;
+      if (tagIds.length === 0) return;
       count += 1;
-      const tookMs = Math.round(clock.monotonic() - sinceMs());
+      const tookMs = Math.round(clock.monotonic() - sinceMs);
       const at = isoUtc(clock.now());
-      requests.push({ number: count, at, lane, endpoint, tagIds: [...ids], outcome, message, tookMs });
+      requests.push({ number: count, at, lane, endpoint, tagIds: [...tagIds], outcome, message, tookMs });
       if (requests.length > REMEMBERED) requests.shift();
     };
     try {
-      const result = await work();
+      const result = await send((ids) => {
+        tagIds = ids;
+        sinceMs = clock.monotonic();
+      });
       add("ok", null);
       return result;
     } catch (error) {
@@ -67,48 +70,37 @@ export function traced(source: Source, clock: Clock): { readonly source: Source;
     }
   }
 
-  /** Records the tags of one request and its start: the moment its content is chosen. */
-  function follow() {
-    let ids: readonly string[] = [];
-    let since = clock.monotonic();
-    return {
-      decide(tagIds: readonly string[]) {
-        ids = tagIds;
-        since = clock.monotonic();
-      },
-      ids: () => ids,
-      sinceMs: () => since,
-    };
-  }
-
   return {
     trace: { latest: () => [...requests] },
     source: {
       ...source,
-      read(asked, lane, signal) {
-        const { decide, ids, sinceMs } = follow();
-        const remembered = observed(asked, decide);
-        return note(lane, "read", ids, sinceMs, signal, () => source.read(remembered, lane, signal));
-      },
-      write(prepare, signal) {
-        const { decide, ids, sinceMs } = follow();
-        const prepared = async () => {
-          const writes = await prepare();
-          decide(writes.map(({ tagId }) => tagId));
-          return writes;
-        };
-        return note("write", "write", ids, sinceMs, signal, () => source.write(prepared, signal));
-      },
-      history(asked, lane, signal) {
-        const { decide, ids, sinceMs } = follow();
-        const remembered = observed(asked, ({ tagIds }) => decide(tagIds));
-        return note(lane, "history", ids, sinceMs, signal, () => source.history(remembered, lane, signal));
-      },
-      totals(asked, lane, signal) {
-        const { decide, ids, sinceMs } = follow();
-        const remembered = observed(asked, ({ tagIds }) => decide(tagIds));
-        return note(lane, "history", ids, sinceMs, signal, () => source.totals(remembered, lane, signal));
-      },
+      read: (ids, lane, signal) =>
+        record(lane, "read", signal, (chosen) => source.read(observed(ids, chosen), lane, signal)),
+      write: (prepare, signal) =>
+        record("write", "write", signal, (chosen) => {
+          const prepared = async () => {
+            const writes = await prepare();
+            chosen(writes.map(({ tagId }) => tagId));
+            return writes;
+          };
+          return source.write(prepared, signal);
+        }),
+      history: (query, lane, signal) =>
+        record(lane, "history", signal, (chosen) =>
+          source.history(
+            observed(query, ({ tagIds }) => chosen(tagIds)),
+            lane,
+            signal,
+          ),
+        ),
+      totals: (query, lane, signal) =>
+        record(lane, "history", signal, (chosen) =>
+          source.totals(
+            observed(query, ({ tagIds }) => chosen(tagIds)),
+            lane,
+            signal,
+          ),
+        ),
     },
   };
 }

@@ -1,4 +1,4 @@
-import { ConfigError, type Failure, meaningOf, Retryable } from "../../core/errors/errors.ts";
+import { ConfigError, type Failure, meaningOf, Retryable, type Throttled } from "../../core/errors/errors.ts";
 import type { Health } from "../../core/model/building.ts";
 import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -19,59 +19,46 @@ import type { Lane, QuotaEndpoint, SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
 import type { Note } from "./wire.ts";
 
-/**
- * The one way of a request: limit, token, headers, transport, decoder, measurement. What the service asks for in
- * its reply (wait, come back with another token) reaches the limits before the request gives up its place in
- * them, so that nothing leaves in between.
- */
-interface Send {
-  /** One of the three tag endpoints, under the quota. */
-  tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent>;
-  /** Everything else that needs the token, at the gentle pace of lists. */
-  list(call: ListCall, signal: AbortSignal): Promise<Sent>;
-  /** Without token and limit, and without consequences: whatever goes wrong is `unhealthy`. */
-  health(signal: AbortSignal): Promise<Health>;
-  close(): void;
-}
-
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
 
-export interface TagCall {
-  readonly endpoint: QuotaEndpoint;
+interface Call {
+  readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
   /** Returns the URL's query; called when the slot is free. */
   readonly query?: () => string;
-  /** Asked whenever a slot is free, as `Limiter.run` says; without it the first free slot is taken. */
-  readonly choose?: (offer: SlotOffer) => number | null;
+  /** Chooses the content of a tag request when a slot is free; see `Limiter.run`. */
+  readonly choose?: ((offer: SlotOffer) => number | null) | undefined;
   /**
-   * Makes it a POST. Called at the last moment, in the request's slot and with a token at hand; when it rejects,
-   * nothing is sent, and the error goes to the caller as it is.
+   * Makes the request a POST. Called in the slot of the request, after the token was read. If it rejects, nothing is sent
+   * and the caller gets the error.
    */
   readonly body?: () => Promise<unknown>;
-  /** The answer is logged series, which may be long and are read in parts. */
+  /** True if the response contains logged series, which may be long and are parsed in parts. */
   readonly isLogged?: boolean;
-}
-
-interface ListCall {
-  readonly endpoint: ListEndpoint | "me";
-  /** A lane in place of the usual one of the endpoint. */
-  readonly lane?: ListLane;
-  /** Query of the URL. */
-  readonly query?: string;
+  /** Lane of a list request instead of the usual one. */
+  readonly lane?: ListLane | undefined;
   /** Returns a cached response for the same bytes; null for any other. */
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
+type TagCall = Call & { readonly endpoint: QuotaEndpoint };
+type ListCall = Call & { readonly endpoint: ListEndpoint | "me" };
+
 /** The usual lane of each list. */
 const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
-  ...{ alarms: "urgent", sites: "urgent", me: "urgent" },
-  ...{ gateways: "other", hosts: "other", systems: "other", tags: "tags" },
+  alarms: "urgent",
+  sites: "urgent",
+  me: "urgent",
+  gateways: "other",
+  hosts: "other",
+  systems: "other",
+  tags: "tags",
 };
 
 export interface Sent {
   readonly answer: DecodedReply;
-  /** From the send to the whole reply. */
+  /** Milliseconds from sending to the complete reply. */
   readonly latencyMs: number;
-  /** Time from the request to its sending. */
+  /** Milliseconds from the request to its sending. */
   readonly queuedMs: number;
 }
 
@@ -79,7 +66,7 @@ interface SendOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
-  /** The token as it is now; throws `ConfigError` when there is none. */
+  /** Returns the current token; throws `ConfigError` if there is none. */
   readonly token: () => Secret;
   readonly limiter: Limiter;
   readonly lists: ListRateLimit;
@@ -89,14 +76,14 @@ interface SendOptions {
   readonly note: Note;
   readonly random: () => number;
   readonly skew: ClockSkew;
-  readonly leaving?: Leaving;
+  readonly leaving: Leaving | undefined;
 }
 
 /**
- * Asked at the last moment whether a request may leave whose slot was taken since then; throws `LocalFailure` where it must
- * not any more. Its slot stays spent.
+ * Called right before a request leaves, with the time at which its slot was taken. Throws `LocalFailure` if the request
+ * must not leave any more; its slot stays spent.
  */
-export type Leaving = (since: Moment) => void;
+export type Leaving = (slotTaken: Moment) => void;
 
 const PATHS = {
   sites: "/api/v1/sites",
@@ -112,7 +99,7 @@ const PATHS = {
   healthcheck: "/api/v1/healthcheck",
 } as const;
 
-/** Both media types on every request (interface, What the service does); without Accept it may answer in HTML. */
+/** Without Accept the service may respond in HTML (interface, What the service does). */
 const HEADERS = {
   accept: "application/json",
   "content-type": "application/json",
@@ -120,46 +107,48 @@ const HEADERS = {
   "user-agent": USER_AGENT,
 };
 
-/** Reports a reply to the limit of its endpoint. */
+/** The limit of an endpoint: it learns from replies. */
 interface Limit {
-  /** Requests that a refusal of this limit pauses. */
+  /** Requests that a refusal pauses. */
   readonly scope: () => PauseScope;
   observe(headers: { readonly limit: number | null; readonly remaining: number | null }, sentMs: number): void;
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
 
-/** A result of the health check is returned again for so long while a long pause is watched, in milliseconds. */
+/** How long a health check is valid for other callers during a long pause, in milliseconds. */
 const HEALTH_VALID_MS = 59_000;
 
-export function createSend(options: SendOptions): Send {
+/**
+ * Sends requests: limit, token, headers, transport, decoder, measurement. Orders of the service to wait reach the limits
+ * before the request frees its slot, so that no other request leaves in between.
+ */
+export function createSend(options: SendOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
   const prefix = new URL(options.baseUrl).pathname.replace(/\/+$/, "");
-  const maintenance = createMaintenance({ clock, random: options.random });
+  const maintenance = createMaintenance(clock, options.random);
   const longWaits = createLongWaits({ clock, log, lists, limiter, health });
   let lastHealth: { readonly atMs: number; readonly health: Promise<Health> } | null = null;
 
-  /** Returns the check that runs before a request is sent; `since` is the time of its slot. */
-  function asking(since: Moment): Pick<TransportRequest, "mayLeave"> {
-    return leaving === undefined ? {} : { mayLeave: () => leaving(since) };
+  function leaveCheck(slotTaken: Moment): Pick<TransportRequest, "mayLeave"> {
+    return leaving === undefined ? {} : { mayLeave: () => leaving(slotTaken) };
   }
 
-  async function requestFor(call: TagCall | ListCall, secret: Secret, since: Moment): Promise<TransportRequest> {
-    const told = typeof call.query === "function" ? call.query() : call.query;
-    const query = told === undefined ? "" : `?${told}`;
-    const body = isPost(call) ? JSON.stringify(await call.body()) : null;
+  async function buildRequest(call: Call, secret: Secret, slotTaken: Moment): Promise<TransportRequest> {
+    const query = call.query === undefined ? "" : `?${call.query()}`;
+    const body = call.body === undefined ? null : JSON.stringify(await call.body());
     return {
       method: body === null ? "GET" : "POST",
       path: `${prefix}${PATHS[call.endpoint]}${query}`,
       headers: { ...HEADERS, authorization: `Bearer ${secret.reveal()}` },
       body,
-      ...asking(since),
+      ...leaveCheck(slotTaken),
     };
   }
 
-  async function attempt(call: TagCall | ListCall, limit: Limit, since: Moment, signal: AbortSignal) {
+  async function attempt(call: Call, limit: Limit, slotTaken: Moment, signal: AbortSignal) {
     const { endpoint } = call;
     const secret = token();
-    const request = await requestFor(call, secret, since);
+    const request = await buildRequest(call, secret, slotTaken);
     const startedMs = clock.monotonic();
     try {
       request.mayLeave?.();
@@ -167,27 +156,26 @@ export function createSend(options: SendOptions): Send {
       limit.observe(rateLimitIn(reply), startedMs);
       // A cached response of a proxy has an age and an old Date.
       if (reply.headers.age === undefined) options.skew.observe(reply.headers.date, startedMs);
-      const recalled = "recall" in call ? call.recall?.(reply) : null;
-      const parsed = isLogged(call) ? await parseLogged(reply.body) : undefined;
+      const recalled = call.recall?.(reply);
+      const parsed = call.isLogged === true ? await parseLogged(reply.body) : undefined;
       const answer = recalled ?? decodeReply(reply, contextOf(endpoint, clock), parsed);
       maintenance.over();
       longWaits.answered(limit.scope(), startedMs);
-      const latencyMs = measure(endpoint, "ok", startedMs);
-      return { answer, latencyMs, startedMs };
+      return { answer, latencyMs: measure(endpoint, "ok", startedMs), startedMs };
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const failure = meaningOf(error);
       measure(endpoint, failure.kind, startedMs);
-      const answered = answeredBy(failure, limit.scope);
-      if (answered !== null) longWaits.answered(answered, startedMs);
-      obey(failure, endpoint, limit, startedMs);
-      if (!isPost(call) && wasExchanged(failure, secret)) throw new OldToken(failure.message);
+      const endedPause = pauseEndedBy(failure, limit);
+      if (endedPause !== null) longWaits.answered(endedPause, startedMs);
+      if (failure.kind === "throttled") obey(failure, endpoint, limit, startedMs);
+      if (call.body === undefined && wasReplaced(failure, secret)) throw new OldToken(failure.message);
       throw failure;
     }
   }
 
-  /** Whether a refusal is of a token that has been exchanged since its request left. */
-  function wasExchanged(failure: Failure, sent: Secret): boolean {
+  /** True if the service refused a token that was replaced after its request left. */
+  function wasReplaced(failure: Failure, sent: Secret): boolean {
     if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
     try {
       return token().reveal() !== sent.reveal();
@@ -196,11 +184,10 @@ export function createSend(options: SendOptions): Send {
     }
   }
 
-  function obey(failure: Failure, endpoint: string, limit: Limit, startedMs: number) {
-    if (failure.kind !== "throttled") return;
+  function obey(failure: Throttled, endpoint: string, limit: Limit, startedMs: number): void {
     let waitMs = failure.retryAfterMs ?? 0;
     if (failure.scope === "everything") {
-      waitMs = maintenance.seen(failure.retryAfterMs);
+      waitMs = maintenance.begin(failure.retryAfterMs);
       limiter.pause(waitMs, "everything");
       lists.pause(waitMs);
       longWaits.ordered("everything", waitMs, failure.retryAfterMs !== null);
@@ -218,56 +205,53 @@ export function createSend(options: SendOptions): Send {
     return latencyMs;
   }
 
-  /** `turn` runs a task when the limit allows it. Each try takes a place of its own, as the service counts it. */
-  async function sent(
-    call: TagCall | ListCall,
+  /** `inSlot` runs a task in a slot of the limit. A GET may be repeated once; the repetition takes its own slot. */
+  async function send(
+    call: Call,
     limit: Limit,
-    turn: <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
+    inSlot: <T>(task: (slotTaken: Moment) => Promise<T>, isFirst: boolean) => Promise<T>,
     signal: AbortSignal,
   ): Promise<Sent> {
-    const wishedMs = clock.monotonic();
+    longWaits.look();
+    const requestedMs = clock.monotonic();
     const once = async (isFirst: boolean) => {
-      const { answer, latencyMs, startedMs } = await turn((since) => attempt(call, limit, since, signal), isFirst);
-      return { answer, latencyMs, queuedMs: startedMs - wishedMs };
+      const sent = await inSlot((slotTaken) => attempt(call, limit, slotTaken, signal), isFirst);
+      return { answer: sent.answer, latencyMs: sent.latencyMs, queuedMs: sent.startedMs - requestedMs };
     };
     try {
       return await once(true);
     } catch (error) {
-      const mayGoAgain = error instanceof StaleSocket || error instanceof OldToken;
-      if (!mayGoAgain || isPost(call)) throw error;
+      const mayRepeat = error instanceof StaleSocket || error instanceof OldToken;
+      if (!mayRepeat || call.body !== undefined) throw error;
       return once(false);
     }
   }
 
-  const listLimit: Limit = {
-    scope: () => "lists",
-    observe: (headers) => lists.observe(headers),
-    refused: lists.refused,
-  };
+  const listLimit: Limit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
-  /** During a long pause two ask: what watches the pause, and what notes the health for the status. */
+  /** Requests the health check. During a long pause, its two callers share one request a minute. */
   async function health(signal: AbortSignal): Promise<Health> {
     if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
       const known = await lastHealth.health.catch(() => null);
       signal.throwIfAborted();
       if (known !== null) return known;
     }
-    lastHealth = { atMs: clock.monotonic(), health: askHealth(signal) };
+    lastHealth = { atMs: clock.monotonic(), health: requestHealth(signal) };
     return lastHealth.health;
   }
 
-  async function askHealth(signal: AbortSignal): Promise<Health> {
+  async function requestHealth(signal: AbortSignal): Promise<Health> {
     const endpoint = "healthcheck";
     const startedMs = clock.monotonic();
     const path = `${prefix}${PATHS[endpoint]}`;
     try {
-      const asked = { method: "GET" as const, path, headers: HEADERS, body: null };
-      const reply = await transport({ ...asked, ...asking(momentOf(clock)) }, signal);
-      const body = parseJson(reply.body);
+      const request = { method: "GET", path, headers: HEADERS, body: null, ...leaveCheck(momentOf(clock)) } as const;
+      const reply = await transport(request, signal);
       measure(endpoint, "ok", startedMs);
-      const told = parseHealth(body.ok ? body.value : null, note);
-      // The interface gives the failure as 500 in one place and as 503 in another; both are one thing.
-      return reply.status >= 300 ? { ...told, status: "unhealthy" } : told;
+      const body = parseJson(reply.body);
+      const health = parseHealth(body.ok ? body.value : null, note);
+      // The interface describes the failure as 500 in one place and as 503 in another.
+      return reply.status >= 300 ? { ...health, status: "unhealthy" } : health;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       measure(endpoint, meaningOf(error).kind, startedMs);
@@ -276,59 +260,48 @@ export function createSend(options: SendOptions): Send {
   }
 
   return {
-    tags(call, lane, signal) {
+    /** Sends a request to one of the three tag endpoints, under the quota. */
+    tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent> {
       const { endpoint } = call;
-      longWaits.look();
       const limit: Limit = {
         scope: () => (limiter.status().buckets.length > 1 ? endpoint : "tags"),
         observe: (headers, sentMs) => limiter.observe(endpoint, headers, sentMs),
         refused: (_startedMs, forMs) => limiter.pause(forMs, "allowance", endpoint),
       };
-      // Repeat a retried request with the content that was chosen first.
-      const turn = <T>(task: (since: Moment) => Promise<T>, isFirst: boolean) =>
+      // A repeated request has the content that was chosen first.
+      const inSlot = <T>(task: (slotTaken: Moment) => Promise<T>, isFirst: boolean) =>
         limiter.run(lane, endpoint, task, signal, isFirst ? call.choose : undefined);
-      return sent(call, limit, turn, signal);
+      return send(call, limit, inSlot, signal);
     },
 
-    list(call, signal) {
-      longWaits.look();
+    /** Sends any other request that needs the token, at the rate of lists. */
+    list(call: ListCall, signal: AbortSignal): Promise<Sent> {
       const lane = call.lane ?? LANE_OF[call.endpoint];
-      return sent(call, listLimit, (task) => lists.run(task, signal, lane), signal);
+      return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
+    /** Without token and limit. Every failure means `unhealthy`. */
     health,
     close: longWaits.close,
   };
 }
 
 /**
- * The service refused a token that has been replaced since. A token that is revoked first and exchanged a second later
- * is retried at once; otherwise all requests would pause for a minute.
+ * The service refused a token that has been replaced since. The request is repeated at once; otherwise a token that is
+ * revoked a second before its replacement would pause all requests for a minute.
  */
 class OldToken extends Retryable {}
 
-/** Which pause a failure shows to be over, because the service itself answered; null for none. */
-function answeredBy(failure: Failure, own: () => PauseScope): PauseScope | null {
+/** The pause that is over because the service itself responded; null for none. */
+function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
-  return failure.kind === "retryable" || failure.kind === "malformed" ? null : own();
-}
-
-function isPost(call: TagCall | ListCall): call is TagCall & { body: () => Promise<unknown> } {
-  return "body" in call && call.body !== undefined;
-}
-
-function isLogged(call: TagCall | ListCall): boolean {
-  return "isLogged" in call && call.isLogged === true;
+  return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
 }
 
 function contextOf(endpoint: keyof typeof PATHS, clock: Clock): ReplyContext {
-  const missing =
-    endpoint === "history" ? "no-log" : endpoint === "read" || endpoint === "write" ? "rejected" : "settings";
-  return {
-    endpoint: PATHS[endpoint].replace("/api/v1/", ""),
-    missing,
-    nowMs: clock.now(),
-  };
+  const isTagCall = endpoint === "read" || endpoint === "write";
+  const missing = endpoint === "history" ? "no-log" : isTagCall ? "rejected" : "settings";
+  return { endpoint: PATHS[endpoint].replace("/api/v1/", ""), missing, nowMs: clock.now() };
 }
 
 function rateLimitIn(reply: TransportReply) {
@@ -342,41 +315,32 @@ function wholeNumber(text: string | undefined): number | null {
   return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
 }
 
-/** How long the whole service is left alone after a 503. */
-interface Maintenance {
-  /** Records a 503 and returns the milliseconds to wait: as stated, or a growing, jittered time. */
-  seen(toldMs: number | null): number;
-  /** The service answered again. */
-  over(): void;
-}
-
-/** 30 s at first, so that a short restart is hardly noticed; at most 15 min, so that the end of a long one is. */
+/** Back-off after a 503 without a time: 30 s at first, for a short restart; at most 15 min, to notice the end. */
 const BACKOFF = { firstMs: 30_000, maxMs: 900_000 };
 
-function createMaintenance(options: { readonly clock: Clock; readonly random: () => number }): Maintenance {
-  const { clock, random } = options;
+function createMaintenance(clock: Clock, random: () => number) {
   let attempts = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
-
   return {
-    seen(toldMs) {
+    /** Records a 503 and returns the milliseconds to wait: the stated time, or a growing one with jitter. */
+    begin(statedMs: number | null): number {
       const nowMs = clock.monotonic();
-      // Requests that were under way together bring one maintenance several times.
+      // Requests that were under way together report the same maintenance.
       if (nowMs >= untilMs) attempts++;
-      const waitMs = toldMs ?? Math.max(backoffMs(BACKOFF, Math.max(1, attempts), random), untilMs - nowMs);
+      const waitMs = statedMs ?? Math.max(backoffMs(BACKOFF, Math.max(1, attempts), random), untilMs - nowMs);
       untilMs = Math.max(untilMs, nowMs + waitMs);
       return waitMs;
     },
-    over() {
+    over(): void {
       attempts = 0;
     },
   };
 }
 
 /**
- * The access token as it is now. It is read again for every request, which is seldom and cheap, so a new token in
- * the file works at once, without a restart. Throws `ConfigError` with what to do when there is none that may be
- * used, and `LocalFailure` while it is exchanged (`cachedSecret`); no message repeats what was found.
+ * Returns a function that reads the access token again for every request, so that a new token works without a restart.
+ * It throws `ConfigError` if there is no usable token, and `LocalFailure` while the token is being replaced. No message
+ * repeats the content.
  */
 export function createToken(
   from: SecretRef,
@@ -391,7 +355,7 @@ export function createToken(
       .replace(/^\uFEFF/, "")
       .trim();
     if (token === "") throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
-    // It becomes part of a header, so it may hold visible ASCII only.
+    // A header may contain visible ASCII only.
     if (!/^[\x21-\x7e]+$/.test(token)) {
       throw new ConfigError(`What is in ${place} is not an access token.`, {
         hint: "Put the token there and nothing else: one line, no spaces, no quotes.",

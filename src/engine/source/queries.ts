@@ -1,0 +1,130 @@
+import { ConfigError, Rejected } from "../../core/errors/errors.ts";
+import { zoneComplaint } from "../../core/values/time-zone.ts";
+import { requestTime } from "./iso-time.ts";
+import {
+  type Choose,
+  type HistoryQuery,
+  isAskable,
+  type SlotOffer,
+  TAGS_PER_REQUEST,
+  type TagWrite,
+} from "./source.ts";
+
+/** Builds and checks the content of requests: queries, filters and writes. */
+
+/** Content of a request: given, or chosen when a slot is free. */
+interface Content<C> {
+  /** For the limiter; undefined if there is nothing to choose. */
+  readonly choose: ((offer: SlotOffer) => number | null) | undefined;
+  readonly chosen: () => C;
+}
+
+/** Wraps a given or a deferred choice. `check` validates the content before the request is sent. */
+export function decide<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
+  if (!isChoose(requested)) {
+    const checked = check(requested);
+    return { choose: undefined, chosen: () => checked };
+  }
+  let checked: { readonly content: C } | undefined;
+  return {
+    choose(offer) {
+      const choice = requested(offer);
+      if ("passMs" in choice) return choice.passMs;
+      checked = { content: check(choice.ask) };
+      return null;
+    },
+    chosen() {
+      if (checked === undefined) throw new Error("A request left before its content was chosen.");
+      return checked.content;
+    },
+  };
+}
+
+/** The same request; `observe` receives its content at the moment it is chosen. */
+export function observed<T extends object>(requested: T | Choose<T>, observe: (requested: T) => void): T | Choose<T> {
+  if (!isChoose(requested)) {
+    observe(requested);
+    return requested;
+  }
+  return (offer) => {
+    const choice = requested(offer);
+    if ("ask" in choice) observe(choice.ask);
+    return choice;
+  };
+}
+
+function isChoose<T extends object>(requested: T | Choose<T>): requested is Choose<T> {
+  return typeof requested === "function";
+}
+
+/** A request that our code must not make. The service did not refuse it, so no tag is suspected. */
+export class Misuse extends Error {}
+
+/** Returns the distinct ids of one request; throws `Misuse` for ids that cannot be requested together. */
+export function checkIds(ids: readonly string[]): string[] {
+  const distinct = [...new Set(ids)];
+  if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
+  if (distinct.length > TAGS_PER_REQUEST) {
+    throw new Misuse(`A request takes at most ${TAGS_PER_REQUEST} tags, not ${distinct.length} (interface, Limits).`);
+  }
+  const bad = distinct.find((id) => !isAskable(id));
+  if (bad !== undefined) throw new Misuse(`\`${bad.slice(0, 60)}\` cannot be the id of a tag.`);
+  return distinct;
+}
+
+/** Throws `Rejected` unless the writes fit in one request: 1 to 20 distinct tags with finite numbers or booleans. */
+export function checkWrites(writes: readonly TagWrite[]): void {
+  try {
+    const ids = checkIds(writes.map(({ tagId }) => tagId));
+    if (ids.length < writes.length) throw new Rejected("One request must not write the same tag twice.");
+  } catch (error) {
+    throw error instanceof Misuse ? new Rejected(error.message) : error;
+  }
+  for (const { tagId, value } of writes) {
+    if (typeof value !== "boolean" && !Number.isFinite(value)) {
+      throw new Rejected(`Tag ${tagId}: only a finite number or a boolean can be written.`);
+    }
+  }
+}
+
+/** Longest `search` text (interface, Limits). */
+const LONGEST_SEARCH = 255;
+
+export type Filters = Readonly<Record<string, string | number | boolean | undefined>>;
+
+/** The filters that are set, as the interface spells them. Throws `ConfigError` for a search that is too long. */
+export function filterQuery(filters: Filters): Record<string, string> {
+  const query: Record<string, string> = {};
+  for (const [name, value] of Object.entries(filters)) {
+    if (value === undefined || value === "") continue;
+    // Laravel's check of booleans accepts only 1 and 0 (interface, GET alarms).
+    query[name] = typeof value === "boolean" ? String(Number(value)) : String(value);
+  }
+  if ((query.search ?? "").length > LONGEST_SEARCH) {
+    const options = { reason: "validation", field: "search" } as const;
+    throw new ConfigError(`A search text has at most ${LONGEST_SEARCH} characters.`, options);
+  }
+  return query;
+}
+
+/** Query of tags/read. */
+export function readQuery(ids: readonly string[]): string {
+  return `tags=${ids.map(encodeURIComponent).join("%2C")}`;
+}
+
+/** Query of tags/history. Throws `Rejected` for an invalid range and `ConfigError` for an invalid zone. */
+export function historyQuery(query: HistoryQuery, ids: readonly string[], isTotal: boolean): string {
+  const from = requestTime(query.from);
+  const to = requestTime(query.to);
+  if (from === null || to === null || from >= to) {
+    throw new Rejected(
+      `History from ${query.from} to ${query.to} cannot be asked for: two times in UTC with a trailing Z are needed, the earlier first.`,
+    );
+  }
+  const complaint = zoneComplaint(query.timeZone);
+  if (complaint !== null) throw new ConfigError(complaint, { field: "tz" });
+  const { resolution, timeZone: tz } = query;
+  return String(
+    new URLSearchParams({ tags: ids.join(","), from, to, resolution, tz, ...(isTotal ? { scalar: "1" } : {}) }),
+  );
+}
