@@ -209,7 +209,7 @@ describeService("the scheduler of a source", async () => {
   const clock = createVirtualClock(Date.UTC(2026, 0, 1));
   const log = pino({ level: "silent" });
   const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
-  const availability = createAvailability({ source: "main", holding, clock });
+  const availability = createAvailability({ source: "main", syncState: holding, clock });
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
   const scope = createScope(source, clock);
   const random = () => 0.5;
@@ -259,8 +259,8 @@ describeService("the scheduler of a source", async () => {
     outage,
     availability,
     scope,
-    remembered: () => undefined,
-    remember: () => undefined,
+    storedState: () => undefined,
+    storeState: () => undefined,
   });
   // The run under way has until the deadline; time has to move for it.
   const moving: Service = {

@@ -669,8 +669,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/plan/group.ts",
-    before: ".sort((a, b) => (isOlder(a, b) ? -1 : 1))",
-    after: ".sort((a, b) => (isOlder(a, b) ? -1 : (1 * 2)))",
+    before: "const late = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : 1));",
+    after:
+      "const late = [...rows.filter((row) => slotsLeft[row] === 0)].sort((a, b) => (isOlder(a, b) ? -1 : (1 * 2)));",
     reason: "An order knows only the sign.",
   },
   {

@@ -299,12 +299,6 @@ describe("when the wishes exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("firm classes that ask for everything are not kept, and that is said", () => {
-    const { firmKept, factors } = overloadFactor([wish("firm", 400, 60, { firm: true }), wish("b", 20, 60)], 3_000, 20);
-    expect(firmKept).toBe(false);
-    expect(factors.get("firm")).toBeGreaterThan(1);
-  });
-
   test("a tag that cannot be read is asked less often, at most ten times less", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);

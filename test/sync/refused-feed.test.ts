@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
-import type { Follower } from "#src/engine/sync/follower.ts";
+import type { Follower } from "#src/engine/sync/job.ts";
 import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 

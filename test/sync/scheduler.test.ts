@@ -5,8 +5,7 @@ import { createClockCheck } from "#src/core/runtime/clock-check.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { createAvailability } from "#src/engine/sync/availability.ts";
-import type { Follower } from "#src/engine/sync/follower.ts";
-import type { Job } from "#src/engine/sync/job.ts";
+import type { Follower, Job } from "#src/engine/sync/job.ts";
 import { createOutage } from "#src/engine/sync/outage.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { createScheduler } from "#src/engine/sync/scheduler.ts";
@@ -30,7 +29,7 @@ async function schedule(
   const metrics = createMetrics();
   const log = pino({ level: "silent" });
   const holding = await createSyncState(store, ["availability/main", "poll/main"]);
-  const availability = createAvailability({ source: "main", holding, clock });
+  const availability = createAvailability({ source: "main", syncState: holding, clock });
   const service = { me: async () => ({ sites: [], abilities: ["read:tags"] }) as unknown };
   const health = async () => ({ status: "unhealthy", time: null });
   const source = { name: "main", me: () => service.me(), health } as unknown as Source;
@@ -61,8 +60,8 @@ async function schedule(
     outage,
     availability,
     scope,
-    remembered: (job) => holding.get<StoredPoll>("poll/main").get(job),
-    remember: (job, state) => void holding.putDeferred("poll/main", job, state),
+    storedState: (job) => holding.get<StoredPoll>("poll/main").get(job),
+    storeState: (job, state) => void holding.putDeferred("poll/main", job, state),
   });
   await scheduler.start(new AbortController().signal);
   const state = (job: string) => holding.get<StoredPoll>("poll/main").get(job);

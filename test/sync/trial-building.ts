@@ -5,7 +5,7 @@ import { decide } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import type { Follower, RunContext } from "#src/engine/sync/follower.ts";
+import type { Follower, RunContext } from "#src/engine/sync/job.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

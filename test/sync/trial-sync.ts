@@ -11,7 +11,7 @@ import { SourceConfig } from "#src/engine/source/config.ts";
 import type { Limiter } from "#src/engine/source/quota/quota.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { SyncConfig } from "#src/engine/sync/config.ts";
-import type { Follower } from "#src/engine/sync/follower.ts";
+import type { Follower } from "#src/engine/sync/job.ts";
 import { clockTicker } from "#src/engine/sync/schedule.ts";
 import { openSync } from "#src/engine/sync/sync.ts";
 import type { SimulatorOptionsInput } from "#src/simulator/options.ts";

@@ -14,7 +14,7 @@ import {
   wantedSeries,
 } from "./history/series.ts";
 import { expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
-import type { AlarmPolling, ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
+import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
 import type { ClassFreshness } from "./read/tag-schedule.ts";
 import { everyMsOf } from "./schedule.ts";
@@ -43,7 +43,7 @@ export interface PlanSettings {
     readonly reserve_for_writes: number;
     readonly separate_endpoints: boolean;
   };
-  /** How the active alarms are polled; absent where they are not. */
+  /** How the active alarms are polled; absent if they are not. */
   readonly alarms?: {
     readonly schedule: string;
     readonly pageSize: number;
@@ -57,41 +57,20 @@ export interface PlanLive {
   readonly freshness: readonly ClassFreshness[];
 }
 
-/** Nulls in a row after which a tag is read less often, and ten times less often in the end. */
-const SILENT = 6;
+/** Nulls in a row from which a tag counts as read a tenth as often. */
+const SILENT_NULLS = 6;
 const SILENT_WEIGHT = 0.1;
 
-/** From the inventory and the ledgers that a worker keeps; the store is only read. */
-export async function factsFromState(
-  store: Store,
-  settings: PlanSettings,
-  clock: Clock,
-  live: PlanLive | null,
-): Promise<PlanFacts> {
-  const { source } = settings;
-  const [past, sites, values, alarms] = await Promise.all([
-    heldPast(store, source),
-    visibleSites(store, source),
-    store.documents<StoredValue>(documentSet("value", source)),
-    store.documents<StoredAlarm>(documentSet("alarm", source)),
-  ]);
-  const active = [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length;
-  const silent = new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT).map(([id]) => id));
-  return factsOf({
-    settings,
-    basis: "state",
-    sites: sites.length,
-    silent,
-    active,
-    ...past,
-    // Invisible tags cost nothing now.
-    tags: past.tags.filter(({ outOfSight }) => outOfSight === undefined),
-    nowMs: clock.now(),
-    live,
-  });
+/** Stored tags, ledgers and learned request sizes. */
+interface StoredPast {
+  readonly tags: readonly LocatedTag[];
+  readonly ledgers: ReadonlyMap<string, StoredHistory | LegacyLedger>;
+  readonly orders: BackfillRequests;
+  readonly window: StoredWindow;
+  readonly cut: StoredCut | null;
 }
 
-async function heldPast(store: Store, source: string) {
+async function loadPast(store: Store, source: string): Promise<StoredPast> {
   const [tags, ledgers, orders, window, cut] = await Promise.all([
     expectedTags(store, source),
     store.documents<StoredHistory | LegacyLedger>(documentSet("history", source)),
@@ -102,7 +81,30 @@ async function heldPast(store: Store, source: string) {
   return { tags, ledgers, orders, window: window ?? INITIAL_WINDOW, cut: cut ?? null };
 }
 
-/** The ledgers of every series that is wanted now, and how far they are; the store is only read. */
+/** From the stored inventory and ledgers, read only. */
+export async function factsFromState(
+  store: Store,
+  settings: PlanSettings,
+  clock: Clock,
+  live: PlanLive | null,
+): Promise<PlanFacts> {
+  const { source } = settings;
+  const [past, sites, values, alarms] = await Promise.all([
+    loadPast(store, source),
+    visibleSites(store, source),
+    store.documents<StoredValue>(documentSet("value", source)),
+    store.documents<StoredAlarm>(documentSet("alarm", source)),
+  ]);
+  // Invisible tags cost nothing now.
+  const tags = past.tags.filter(({ outOfSight }) => outOfSight === undefined);
+  return factsOf(settings, {
+    ...{ basis: "state", sites: sites.length, nowMs: clock.now(), live, past: { ...past, tags } },
+    silent: new Set([...values].filter(([, { nulls = 0 }]) => nulls >= SILENT_NULLS).map(([id]) => id)),
+    active: [...alarms.values()].filter(({ state }) => state === "active" || state === "missing").length,
+  });
+}
+
+/** Ledgers and progress of every series that is configured or requested now, from the store, read only. */
 export async function pastFromState(
   store: Store,
   settings: PlanSettings,
@@ -112,22 +114,22 @@ export async function pastFromState(
   readonly orders: BackfillRequests;
   readonly progress: HistoryProgress;
 }> {
-  const { tags, ledgers, orders, window, cut } = await heldPast(store, settings.source);
-  const { all } = ledgersOf(settings, tags, ledgers, orders, nowMs);
-  const most = Math.min(settings.valuesMax, valuesBelow(cut, nowMs));
-  const values = windowValues(window, { most });
-  return { ledgers: all, orders, progress: progressOf(all, orders, values, unprovenTags(all), nowMs) };
+  const past = await loadPast(store, settings.source);
+  const ledgers = ledgersOf(settings, past, nowMs);
+  const values = windowValues(past.window, { most: valuesMaxOf(settings, past, nowMs) });
+  const progress = progressOf(ledgers, past.orders, values, unprovenTags(ledgers), nowMs);
+  return { ledgers, orders: past.orders, progress };
 }
 
-/** The ledgers of every series that an order means, also when it is done; the store is only read. */
+/** Ledgers of every series of a backfill request, also when it is done, from the store, read only. */
 export async function ledgersOfRequest(
   store: Store,
   settings: PlanSettings,
   order: BackfillRequest,
   nowMs: number,
 ): Promise<readonly LedgerOf[]> {
-  const { tags, ledgers } = await heldPast(store, settings.source);
-  return ledgersOf(settings, tags, ledgers, { open: [order], paused: false }, nowMs).all;
+  const past = await loadPast(store, settings.source);
+  return ledgersOf(settings, { ...past, orders: { open: [order], paused: false } }, nowMs);
 }
 
 /** Reads the lists of sites and tags, which use no quota, and reports progress to `told`. */
@@ -141,11 +143,15 @@ export async function factsFromLists(
   const sites: number[] = [];
   for await (const page of source.sites({}, signal)) sites.push(...page.items.map((site) => site.id));
   const active = await activeFromList(source, settings, signal);
-  const tags = await tagsFromLists(source, sites, askedSystems(settings), signal, told);
+  const systems = [...settings.read, ...settings.history].flatMap(({ select }) => [
+    ...(select.systems ?? []),
+    ...(select.exclude?.systems ?? []),
+  ]);
+  const tags = await tagsFromLists(source, sites, systems, signal, told);
   return factsFromTags(settings, { sites: sites.length, tags, active }, clock.now());
 }
 
-/** How many alarms are active, from the first page of their list; 0 where they are not polled or cannot be listed. */
+/** Number of active alarms, from the first page of their list; 0 if they are not polled or cannot be listed. */
 export async function activeFromList(source: Source, settings: PlanSettings, signal: AbortSignal): Promise<number> {
   if (settings.alarms === undefined) return 0;
   try {
@@ -157,83 +163,56 @@ export async function activeFromList(source: Source, settings: PlanSettings, sig
   return 0;
 }
 
-/** From tags that somebody has listed at the service. */
+/** From tags that the caller has listed at the service. */
 export function factsFromTags(
   settings: PlanSettings,
-  {
-    sites,
-    tags,
-    active = 0,
-  }: { readonly sites: number; readonly tags: readonly LocatedTag[]; readonly active?: number },
+  listed: { readonly sites: number; readonly tags: readonly LocatedTag[]; readonly active?: number },
   nowMs: number,
 ): PlanFacts {
-  return factsOf({
-    settings,
-    basis: "lists",
-    sites,
-    tags,
-    active,
-    silent: new Set(),
-    ledgers: new Map(),
-    orders: { open: [], paused: false },
-    window: INITIAL_WINDOW,
-    cut: null,
-    nowMs,
-    live: null,
-  });
+  const { sites, tags, active = 0 } = listed;
+  const orders = { open: [], paused: false };
+  const past = { tags, ledgers: new Map(), orders, window: INITIAL_WINDOW, cut: null };
+  return factsOf(settings, { basis: "lists", sites, active, past, silent: new Set(), nowMs, live: null });
 }
 
-/** Ids of the systems that selections ask for. */
-function askedSystems({ read, history }: PlanSettings): readonly string[] {
-  return [...read, ...history].flatMap(({ select }) => [...(select.systems ?? []), ...(select.exclude?.systems ?? [])]);
-}
-
-function factsOf(known: {
-  readonly settings: PlanSettings;
-  readonly basis: PlanFacts["basis"];
-  readonly sites: number;
-  readonly tags: readonly LocatedTag[];
+interface BuildingFacts extends Pick<PlanFacts, "basis" | "sites" | "nowMs"> {
+  readonly past: StoredPast;
+  /** Ids of tags that keep responding with null. */
   readonly silent: ReadonlySet<string>;
   /** Active alarms. */
   readonly active: number;
-  readonly ledgers: ReadonlyMap<string, StoredHistory | LegacyLedger>;
-  readonly orders: BackfillRequests;
-  readonly window: StoredWindow;
-  readonly cut: StoredCut | null;
-  readonly nowMs: number;
   readonly live: PlanLive | null;
-}): PlanFacts {
-  const { settings, tags, orders, nowMs, live } = known;
-  const ledgers = ledgersOf(settings, tags, known.ledgers, orders, nowMs);
-  const most = Math.min(settings.valuesMax, valuesBelow(known.cut, nowMs));
-  const left = (values: number) =>
-    requestsLeft(progressOf(ledgers.all, orders, values, unprovenTags(ledgers.all), nowMs));
+}
+
+function factsOf(settings: PlanSettings, building: BuildingFacts): PlanFacts {
+  const { basis, sites, nowMs, past, silent, live } = building;
+  const ledgers = ledgersOf(settings, past, nowMs);
+  const unproven = unprovenTags(ledgers);
+  const most = valuesMaxOf(settings, past, nowMs);
+  // Probes that show which tags have a log: about one for a full group where most have one.
+  const probes = Math.ceil(unproven / TAGS_PER_REQUEST);
+  const requestsLeft = (values: number) =>
+    progressOf(ledgers, past.orders, values, unproven, nowMs).requestsLeft + probes;
   return {
-    source: settings.source,
-    basis: known.basis,
-    nowMs,
-    sites: known.sites,
-    tags: tags.length,
-    classes: classFacts(settings.read, tags, known.silent, live?.freshness ?? []),
-    history: historyFacts(settings.history, ledgers.byClass),
-    toLearn: unprovenTags(ledgers.all),
+    ...{ source: settings.source, basis, nowMs, sites, tags: past.tags.length },
+    classes: classFacts(settings.read, past.tags, silent, live?.freshness ?? []),
+    history: historyFacts(settings.history, ledgers),
+    toLearn: unproven,
     backfill: {
-      requestsLeft: left(windowValues(known.window, { most })),
-      requestsAtBest: left(most),
-      paused: orders.paused,
+      requestsLeft: requestsLeft(windowValues(past.window, { most })),
+      requestsAtBest: requestsLeft(most),
+      paused: past.orders.paused,
     },
     quota: quotaFacts(settings.quota, live),
-    ...(settings.alarms === undefined ? {} : { alarms: alarmPolling(settings.alarms, known.active, nowMs) }),
+    ...alarmFacts(settings, building),
   };
 }
 
-function alarmPolling(
-  { schedule, pageSize, listsPerMinute }: NonNullable<PlanSettings["alarms"]>,
-  alarms: number,
-  nowMs: number,
-): AlarmPolling {
-  const pages = Math.max(1, Math.ceil(alarms / pageSize));
-  return { alarms, pages, everyMs: everyMsOf(schedule, nowMs), listsPerMinute };
+function alarmFacts({ alarms }: PlanSettings, { active, nowMs }: BuildingFacts): Pick<PlanFacts, "alarms"> {
+  if (alarms === undefined) return {};
+  const { schedule, pageSize, listsPerMinute } = alarms;
+  const pages = Math.max(1, Math.ceil(active / pageSize));
+  return { alarms: { alarms: active, pages, everyMs: everyMsOf(schedule, nowMs), listsPerMinute } };
 }
 
 function classFacts(
@@ -244,74 +223,54 @@ function classFacts(
 ): readonly ClassFacts[] {
   const members = Map.groupBy(tags, firstMatch(read));
   return read.map((readClass) => {
+    const { name, every, firm, importance } = readClass;
     const own = members.get(readClass) ?? [];
-    const quiet = own.filter(({ tag }) => silent.has(tag.id)).length;
+    const silentTags = own.filter(({ tag }) => silent.has(tag.id)).length;
     return {
-      name: readClass.name,
-      tags: own.length - quiet * (1 - SILENT_WEIGHT),
+      ...{ name, everyMs: every, firm, importance },
+      tags: own.length - silentTags * (1 - SILENT_WEIGHT),
       allTags: own.length,
-      everyMs: readClass.every,
-      firm: readClass.firm,
-      importance: readClass.importance,
-      measuredMs: freshness.find(({ name }) => name === readClass.name)?.achievedMs ?? null,
+      measuredMs: freshness.find((each) => each.name === name)?.achievedMs ?? null,
     };
   });
 }
 
-interface Ledgers {
-  readonly all: readonly LedgerOf[];
-  readonly byClass: ReadonlyMap<string | null, readonly LedgerOf[]>;
-}
+type NamedLedger = LedgerOf & { readonly className: string | null };
 
 /** Ledgers as the worker would start or continue them. */
-function ledgersOf(
-  settings: PlanSettings,
-  tags: readonly LocatedTag[],
-  held: ReadonlyMap<string, StoredHistory | LegacyLedger>,
-  orders: BackfillRequests,
-  nowMs: number,
-): Ledgers {
+function ledgersOf(settings: PlanSettings, past: StoredPast, nowMs: number): readonly NamedLedger[] {
   const seriesOf = wantedSeries(settings.history, settings.timeZone);
-  const all = tags.flatMap((placed) =>
-    seriesOf(placed, orders.open).map(({ key, rules, total, className }) => ({
-      located: placed,
-      rules,
-      total,
-      className,
-      ledger: ledgerFor(held.get(key), rules, total, nowMs),
+  return past.tags.flatMap((located) =>
+    seriesOf(located, past.orders.open).map(({ key, rules, total, className }) => ({
+      ...{ located, rules, total, className },
+      ledger: ledgerFor(past.ledgers.get(key), rules, total, nowMs),
     })),
   );
-  return { all, byClass: Map.groupBy(all, ({ className }) => className) };
 }
 
-function historyFacts(history: HistoryConfig, byClass: Ledgers["byClass"]): readonly HistoryFacts[] {
+function historyFacts(history: HistoryConfig, ledgers: readonly NamedLedger[]): readonly HistoryFacts[] {
+  const byClass = Map.groupBy(ledgers, ({ className }) => className);
   return history.map(({ name, resolution, total, every }) => {
     const own = byClass.get(name) ?? [];
-    const withoutLog = own.filter(({ ledger: held }) => held.state === "no-log").length;
+    const withoutLog = own.filter(({ ledger }) => ledger.state === "no-log").length;
     return { name, resolution, total, everyMs: every, tags: own.length - withoutLog, withoutLog };
   });
 }
 
-function unprovenTags(series: readonly LedgerOf[]): number {
-  const ids = series
-    .filter(({ ledger: held }) => held.state === "unproven")
-    .map(({ located: placed }) => placed.tag.id);
-  return new Set(ids).size;
+/** Number of tags of which it is unknown whether they have a log. */
+function unprovenTags(ledgers: readonly LedgerOf[]): number {
+  return new Set(ledgers.flatMap(({ ledger, located }) => (ledger.state === "unproven" ? [located.tag.id] : []))).size;
 }
 
-/** With the probes that show which tags have a log: about one for a full group where most have one. */
-function requestsLeft({ requestsLeft: values, unproven }: HistoryProgress): number {
-  return values + Math.ceil(unproven / TAGS_PER_REQUEST);
+function valuesMaxOf({ valuesMax }: PlanSettings, { cut }: StoredPast, nowMs: number): number {
+  return Math.min(valuesMax, valuesBelow(cut, nowMs));
 }
 
 function quotaFacts(quota: PlanSettings["quota"], live: PlanLive | null): QuotaFacts {
   const { requests_per_minute: perMinute, polite, reserve_for_writes: reserve } = quota;
   return {
-    perMinute,
-    reserve,
-    polite,
+    ...{ perMinute, reserve, polite, size: TAGS_PER_REQUEST },
     polls: live?.quota.polls ?? Math.max(1, perMinute * polite - reserve),
     shared: live?.quota.shared ?? !quota.separate_endpoints,
-    size: TAGS_PER_REQUEST,
   };
 }

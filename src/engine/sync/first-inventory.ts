@@ -3,42 +3,46 @@ import { counted } from "../../core/values/plural.ts";
 import type { Page } from "../source/source.ts";
 import type { Job, JobOutcome } from "./job.ts";
 
-/** How far the first reading of a building's lists is. */
+interface PageCount {
+  readonly pagesRead: number;
+  readonly pagesTotal: number;
+}
+
+/** Progress of the first listing of a building. */
 export interface FirstInventory {
   /** Pages of the lists of tags. */
   readonly pagesRead: number;
   /**
-   * Null before the first page. A site that was not listed yet counts with as many pages as the others have on average:
-   * after 10 of 300 sites with 2 pages each, 600.
+   * Null before the first page. A site that was not listed yet counts with the average of the others: after 10 of 300 sites
+   * with 2 pages each, 600.
    */
   readonly pagesTotal: number | null;
   /**
-   * True once the lists of gateways, hosts, systems and tags were read at least once, or cannot be: a run of each has ended
-   * that brought a page or was refused. What an earlier start has read counts.
+   * True once the lists of gateways, hosts, systems and tags were each read at least once, or were refused. Lists read before
+   * an earlier restart count.
    */
   readonly done: boolean;
-  /** The same pages for the lists of gateways, hosts and systems together. */
-  readonly others: { readonly pagesRead: number; readonly pagesTotal: number };
+  /** Pages of the lists of gateways, hosts and systems together. */
+  readonly others: PageCount;
 }
 
-/** The same for the status; `message` is for a person, null when it is done. */
+/** The same for the status; `message` is null when the inventory is done. */
 export interface FirstInventoryReport extends Pick<FirstInventory, "pagesRead" | "pagesTotal" | "done"> {
   readonly message: string | null;
 }
 
-/** Follows the first runs of the lists. Each answer costs the same, however large the building is. */
+/** Follows the first runs of the lists. Each method costs the same, however large the building is. */
 export interface FirstInventoryProgress {
   now(): FirstInventory;
-  /** A page of one site's list came; `site` counts from 1. */
+  /** Counts a page of one site's list; `site` counts from 1. */
   page(job: string, at: { readonly site: number; readonly sites: number }, page: Page<unknown>): void;
-  /** The same job, watched until its first run has ended. */
+  /** Returns the same job, watched until its first run has ended. */
   watched(job: Job): Job;
-  /** Jobs that are switched off are not waited for. */
+  /** Waits only for jobs that are switched on. */
   only(jobs: readonly Job[]): void;
 }
 
-/** The lists that make up an inventory; of the last one most pages come. */
-const LISTS = ["gateways", "hosts", "systems", "tags"] as const;
+const SHORT_LISTS = ["gateways", "hosts", "systems"] as const;
 
 interface ListPages {
   site: number;
@@ -51,30 +55,43 @@ interface ListPages {
 
 /** `isKnown`: whether the list was read before this start. */
 export function createFirstInventory(isKnown: (job: string) => boolean): FirstInventoryProgress {
-  const pending = new Set<string>(LISTS.filter((job) => !isKnown(job)));
+  const pending = new Set<string>([...SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
   const lists = new Map<string, ListPages>();
+
+  function pagesOf(job: string): PageCount {
+    const list = lists.get(job);
+    // A list that has not begun has at least a page for each site.
+    if (list === undefined) return { pagesRead: 0, pagesTotal: pending.has(job) ? (lists.get("tags")?.sites ?? 0) : 0 };
+    const pagesRead = list.before + list.number;
+    return { pagesRead, pagesTotal: pending.has(job) ? totalOf(list) : pagesRead };
+  }
+
+  async function runWatched({ name, run }: Job, signal: AbortSignal): Promise<JobOutcome> {
+    let isSettled = false;
+    try {
+      const outcome = await run(signal);
+      isSettled = outcome.kind === "ok";
+      return outcome;
+    } catch (error) {
+      isSettled = error instanceof ConfigError;
+      throw error;
+    } finally {
+      if (isSettled || lists.has(name)) pending.delete(name);
+    }
+  }
 
   return {
     now() {
       const tags = lists.get("tags");
-      let pagesRead = 0;
-      let pagesTotal = 0;
-      for (const job of LISTS) {
-        if (job === "tags") continue;
-        const list = lists.get(job);
-        // One that has not begun has at least a page for each site.
-        if (list === undefined) pagesTotal += pending.has(job) ? (tags?.sites ?? 0) : 0;
-        else {
-          const read = list.before + list.number;
-          pagesRead += read;
-          pagesTotal += pending.has(job) ? totalOf(list) : read;
-        }
-      }
+      const others = SHORT_LISTS.map(pagesOf);
       return {
         pagesRead: tags === undefined ? 0 : tags.before + tags.number,
         pagesTotal: tags === undefined ? null : totalOf(tags),
         done: pending.size === 0,
-        others: { pagesRead, pagesTotal },
+        others: {
+          pagesRead: others.reduce((sum, { pagesRead }) => sum + pagesRead, 0),
+          pagesTotal: others.reduce((sum, { pagesTotal }) => sum + pagesTotal, 0),
+        },
       };
     },
     page(job, { site, sites }, { number, lastPage }) {
@@ -84,29 +101,12 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
-    watched(job) {
-      return { ...job, run: (signal) => noted(job, job.run(signal)) };
-    },
+    watched: (job) => ({ ...job, run: (signal) => runWatched(job, signal) }),
     only(jobs) {
-      const on = new Set(jobs.filter(({ schedule }) => schedule !== false).map(({ name }) => name));
-      for (const job of pending) if (!on.has(job)) pending.delete(job);
+      for (const name of pending)
+        if (!jobs.some((job) => job.name === name && job.schedule !== false)) pending.delete(name);
     },
   };
-
-  async function noted({ name }: Job, run: Promise<JobOutcome>): Promise<JobOutcome> {
-    let isRefused = false;
-    let isGood = false;
-    try {
-      const outcome = await run;
-      isGood = outcome.kind === "ok";
-      return outcome;
-    } catch (error) {
-      isRefused = error instanceof ConfigError;
-      throw error;
-    } finally {
-      if (isGood || isRefused || lists.has(name)) pending.delete(name);
-    }
-  }
 }
 
 function totalOf({ site, sites, before, lastPage }: ListPages): number {
@@ -115,8 +115,8 @@ function totalOf({ site, sites, before, lastPage }: ListPages): number {
 }
 
 /**
- * For a person, `Reading the building: 34 of 60 pages of tags, about 1 minute left.`; null when it is done. Two
- * requests for short lists leave for each page of tags, so a page of tags takes three requests while short lists are left.
+ * `Reading the building: 34 of 60 pages of tags, about 1 minute left.`; null when it is done. Two requests for short lists
+ * leave for each page of tags, so a page of tags takes three requests while short lists are left.
  */
 export function inventoryMessage(
   { done, pagesRead, pagesTotal, others }: FirstInventory,
@@ -140,8 +140,8 @@ export function inventoryMessage(
 const SHARE_OF_INVENTORY = 0.8;
 
 /**
- * Whole minutes until so many more pages have come, after those that have. As many pages leave at once as the rate of lists
- * allows in a minute, and as many in each further minute: of 60 pages at 30 requests a minute the last 12 wait two minutes.
+ * Whole minutes until `pagesLeft` pages have come after `pages`. The lists of a minute leave at once: of 60 pages at 30
+ * requests a minute the last 12 wait two minutes.
  */
 export function minutesLeft(pages: number, pagesLeft: number, listsPerMinute: number): number {
   const atOnce = Math.max(1, Math.ceil(listsPerMinute * SHARE_OF_INVENTORY));

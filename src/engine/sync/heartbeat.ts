@@ -9,16 +9,17 @@ import { documentSet, type Store } from "../store/store.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
 export interface Heartbeat extends Service {
-  /** Takes another interval over, in milliseconds; false for none. */
+  /** `everyMs`: false for none. */
   change(everyMs: number | false): void;
 }
 
 /**
- * Emits `worker-alive` for one source at the start and then at the interval, through the outbox like any event. It is
- * emitted whatever the sinks do: one that is away must not silence the others. Delivery leaves out what is outdated.
+ * Emits `worker-alive` for one source at the start and then at the interval, through the outbox like any event. A sink that
+ * is unavailable silences no other sink: delivery leaves out outdated heartbeats.
  */
 export function createHeartbeat(options: {
   readonly source: string;
+  /** False for none. */
   readonly everyMs: number | false;
   readonly store: Pick<Store, "commit" | "document">;
   readonly clock: Clock;
@@ -28,7 +29,7 @@ export function createHeartbeat(options: {
   const stopping = new AbortController();
   const changed = createWakeup();
   let { everyMs } = options;
-  /** When the last one was due, on the monotonic clock. */
+  /** When the last heartbeat was due, on the monotonic clock. */
   let lastMs = Number.NEGATIVE_INFINITY;
   let running: Promise<void> = Promise.resolve();
 
@@ -37,7 +38,7 @@ export function createHeartbeat(options: {
     const nowMs = clock.monotonic();
     if (nowMs < lastMs + everyMs) return lastMs + everyMs - nowMs;
     await emit(everyMs);
-    // After a standstill of several intervals it goes on from now; a late timer alone does not shift it.
+    // After a standstill of several intervals continue from now; a late timer alone shifts nothing.
     lastMs = nowMs - lastMs < 2 * everyMs ? lastMs + everyMs : nowMs;
     return Math.max(0, lastMs + everyMs - clock.monotonic());
   }
@@ -45,16 +46,12 @@ export function createHeartbeat(options: {
   async function emit(intervalMs: number): Promise<void> {
     const polled = await store.document<StoredPoll>(documentSet("poll", source), "alarms");
     const time = isoUtc(clock.now());
+    const intervalSeconds = intervalMs / 1_000;
     const event = makeEvent({
       type: "worker-alive",
       source: sourceUri(source),
-      subject: WORKER_SUBJECT,
-      time,
-      data: {
-        intervalSeconds: intervalMs / 1_000,
-        version: VERSION,
-        alarmsPolledAt: polled?.lastSuccess ?? null,
-      },
+      ...{ subject: WORKER_SUBJECT, time },
+      data: { intervalSeconds, version: VERSION, alarmsPolledAt: polled?.lastSuccess ?? null },
       facts: [time],
     });
     await store.commit({ events: [event] });
@@ -75,7 +72,7 @@ export function createHeartbeat(options: {
       stopping.abort(new Stopping());
       await within(clock, deadlineMs, running);
     },
-    change(next: number | false) {
+    change(next) {
       everyMs = next;
       changed.wakeUp();
     },

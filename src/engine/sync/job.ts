@@ -1,30 +1,26 @@
 /**
- * One recurring piece of work of one source at certain times: a poll of a list, of the alarms, of the token.
+ * One recurring piece of work of a source: a poll of a list, of the alarms, of the token.
  *
- * `run` does the work once and returns. What it throws decides what happens next, by its class in src/core/errors/errors.ts;
- * nothing that a run could not finish may be left half told: it commits whole or not at all.
+ * `run` does the work once. The class of its error (src/core/errors/errors.ts) decides what happens next. A run commits
+ * completely or not at all.
  */
 export interface Job {
   /** Also the key of its state in the documents `poll/<source>`, and the label of its metrics. */
   readonly name: string;
   /** Cron expression of 5 or 6 fields in UTC; false switches the job off. */
   readonly schedule: string | false;
-  /**
-   * True: runs once at the start, in the order of the list of jobs, one after the other (but see `isLong`), and takes its
-   * ticks only after that. False: waits for its first tick and starts with it, whatever the others are doing.
-   */
+  /** True: runs once at the start, one job after the other in the order of the list, and takes ticks only after that. */
   readonly firstRun: boolean;
-  /** True: its first run may take minutes, so the first runs of the jobs after it do not wait for its end. */
+  /** True: the first run may take minutes, so the first runs of later jobs do not wait for its end. */
   readonly isLong?: boolean;
-  /** The ability of the token that the job needs (interface, Authentication 3), for a clear sentence after a 403. */
+  /** The ability of the token that the job needs (interface, Authentication 3), for the message after a 403. */
   readonly ability?: string;
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
 /**
- * `ok`: done; `remark` (one sentence) where a person should know that a part of it is refused for good.
- * `incomplete`: the run told what it could be sure of, and something has to wait for another run, for this reason
- * (one sentence). It is repeated with back-off, or at the next tick if that is earlier.
+ * `ok`: done; `remark` if a part is refused for good. `incomplete`: a part has to wait for another run, which follows with
+ * back-off or at the next tick. Texts are one sentence.
  */
 export type JobOutcome =
   | { readonly kind: "ok"; readonly remark?: string }
@@ -36,8 +32,28 @@ export function incomplete(reason: string): JobOutcome {
   return { kind: "incomplete", reason };
 }
 
-/** When a poll succeeded, by the wall clock and by measured time, milliseconds. */
+/** When a poll succeeded, by the wall clock and by the monotonic clock, milliseconds. */
 export interface PollTime {
   readonly atMs: number;
   readonly monotonicMs: number;
+}
+
+/** Continuous work that follows target intervals instead of a schedule: live reads and history. */
+export interface Follower extends Pick<Job, "name" | "ability"> {
+  /**
+   * Works until `draining` aborts. Rejects with failures that concern all of its work; it restarts after a pause that the
+   * error decides, and loses nothing by it.
+   */
+  follow(run: RunContext): Promise<void>;
+}
+
+export interface RunContext {
+  /** Nothing new begins; work under way ends normally. */
+  readonly draining: AbortSignal;
+  /** Ends work under way. */
+  readonly forced: AbortSignal;
+  /** True when the service was unavailable since the previous run, so earlier failures prove nothing. */
+  readonly afterOutage?: boolean;
+  /** Called after every successful response. */
+  readonly well: () => void;
 }

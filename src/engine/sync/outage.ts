@@ -8,7 +8,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Availability } from "./availability.ts";
 import type { JobOutcome } from "./job.ts";
-import { ORDERED_BACKOFF_MS } from "./runner.ts";
+import { ORDERED_BACKOFF_MS } from "./retry-times.ts";
 import type { TokenScope } from "./scope.ts";
 import type { StoredHealth } from "./snapshot.ts";
 

@@ -1,16 +1,15 @@
 import { ConfigError, type Failure, LocalFailure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import { incomplete, type JobOutcome, OK } from "./job.ts";
 
-/** Result of visiting every site; failed sites are missing in `seen` and are in `failures`. */
+/** Result of visiting every site; a failed site is only in `failures`. */
 export interface Visits<T> {
   readonly seen: ReadonlyMap<number, T>;
   readonly failures: ReadonlyMap<number, Failure>;
 }
 
 /**
- * Visits the sites one after the other. The trouble of one site is its own: the others go on. Only what concerns all
- * of them (a refused token, an order to wait, a trouble of this machine, a stop) ends the round, and so does the failure
- * of every single one.
+ * Visits the sites one after the other; a failure of one site does not stop the others. Throws a failure that concerns all
+ * sites, and the first failure if every site failed.
  */
 export async function perSite<T>(
   siteIds: Iterable<number>,
@@ -39,27 +38,23 @@ export function isRefusal(failure: Failure): boolean {
   return failure instanceof ConfigError;
 }
 
-/** The outcome of a round: repeated for what may pass by itself, remarked for what is refused or worth a person's look. */
+/** Outcome of a round: repeated for temporary failures and `reasons`, with a remark for refusals and `remarks`. */
 export function outcomeOf(
   failures: ReadonlyMap<number, Failure>,
   reasons: readonly string[] = [],
   remarks: readonly string[] = [],
 ): JobOutcome {
-  const passing = [...failures].filter(([, failure]) => !isRefusal(failure));
-  const refused = [...failures].filter(([, failure]) => isRefusal(failure));
-  const [trouble] = passing;
-  const said = (first: string) => [first, ...remarks].join(" ");
-  if (trouble !== undefined) return incomplete(said(`Site ${trouble[0]}: ${sentence(trouble[1])}`));
-  const [reason] = reasons;
-  if (reason !== undefined) return incomplete(said(reason));
-  const [refusal] = refused;
-  const ids = refused.map(([siteId]) => siteId).join(", ");
-  const leftOut = refusal === undefined ? [] : [`Left out: site ${ids}. ${sentence(refusal[1])}`];
+  const temporary = [...failures].find(([, failure]) => !isRefusal(failure));
+  const reason = temporary === undefined ? reasons[0] : `Site ${temporary[0]}: ${sentence(temporary[1])}`;
+  if (reason !== undefined) return incomplete([reason, ...remarks].join(" "));
+  const [refusal] = failures.values();
+  const leftOut =
+    refusal === undefined ? [] : [`Left out: site ${[...failures.keys()].join(", ")}. ${sentence(refusal)}`];
   const remark = [...leftOut, ...remarks].join(" ");
   return remark === "" ? OK : { kind: "ok", remark };
 }
 
-/** A refused token, an order to wait, or a trouble of this machine: no other request would fare better. */
+/** True for a refused token, a 429 or 503, or a failure of this machine: no other request would succeed. */
 export function concernsAll(failure: Failure): boolean {
   return (
     failure instanceof Throttled ||

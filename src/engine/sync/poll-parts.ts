@@ -18,12 +18,12 @@ export interface PollParts {
   readonly scope: TokenScope;
   readonly syncState: SyncState;
   readonly firstInventory: Pick<FirstInventoryProgress, "page">;
-  /** Sites whose list of tags was read to its end since the start, whatever came of it. */
+  /** Sites whose list of tags was read to its end since the start, complete or not. */
   readonly listedSites: Set<number>;
   /** The gateway of a site that has only one, while it is known to be offline. */
   offlineGatewayOf(siteId: number): string | null;
-  /** Reads the gateways of sites with new alarms first, where their only gateway may explain them; null where none may. */
+  /** Reads gateways of sites with new alarms first, if their only gateway may explain the alarms; otherwise null. */
   beforeNewAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
-  /** Commits what a job found, as src/engine/sync/availability.ts says; `returning` marks the pass after an outage. */
+  /** `Availability.commit`; `returning` marks the pass after an outage. */
   commit(job: string, change: Change, returning?: boolean): Promise<void>;
 }

@@ -6,15 +6,14 @@ import { anyOf, createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { parseDuration } from "../../core/values/duration.ts";
 
 /**
- * When something is due. Poll schedules are cron expressions in UTC, because in a zone with daylight saving the
- * repeated hour of autumn would run once, and every poll would pause for an hour.
+ * Calls functions at the times of cron expressions. These are in UTC: in a zone with daylight saving, the repeated hour of
+ * autumn would run once, and every poll would pause for an hour.
  */
 export interface Ticker {
-  /** Calls `fire` at every match of the expression until the function that it returns is called. */
+  /** Calls `fire` at every match of the expression until the returned function is called. */
   every(expression: string, fire: () => void): () => void;
 }
 
-/** The names that cron gives to common expressions. */
 const NICKNAMES: Readonly<Record<string, string>> = {
   "@hourly": "0 * * * *",
   "@daily": "0 0 * * *",
@@ -35,18 +34,18 @@ const RANGES: Readonly<Record<string, string>> = {
   dayOfWeek: "0 to 7",
 };
 
-/** The expression that a nickname such as `@hourly` stands for; any other text as it is. */
+/** The expression that a nickname such as `@hourly` stands for; other text unchanged. */
 export function withoutNickname(expression: string): string {
   return NICKNAMES[expression.trim().toLowerCase()] ?? expression;
 }
 
 /** One sentence on an invalid cron expression; null when it is valid. */
 export function scheduleComplaint(expression: string): string | null {
-  if (expression.trim() === "@reboot") return "Leave this out: each job runs once at every start anyway.";
-  const meant = expressionFor(expression.trim());
+  const text = expression.trim();
+  if (text === "@reboot") return "Leave this out: each job runs once at every start anyway.";
+  const meant = expressionFor(text);
   if (meant !== null) return `Write "${meant}": a schedule is a cron expression, in UTC.`;
-  const fields = expression.trim().split(/\s+/).length;
-  if (fields !== 5 && fields !== 6) {
+  if (![5, 6].includes(text.split(/\s+/).length)) {
     return "Write a schedule as 5 fields (minute hour day month weekday) or 6 (second first), such as */5 * * * *.";
   }
   const result = validateDetailed(expression);
@@ -71,73 +70,80 @@ function expressionFor(text: string): string | null {
   return divides(second, 60) ? `*/${second} * * * * *` : null;
 }
 
-/**
- * Computes the next match, waits by measured time, and fires. Missed matches count as one.
- *
- * After a step of the wall clock the next match is computed again and never postponed. Example at 12:01, every five minutes: due
- * at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4 minutes of
- * measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
- */
-export function clockTicker(clock: Clock, doubt: Pick<ClockCheck, "look" | "steps">): Ticker {
-  /** All that is waited for, in one wait: 200 sources have 2,600 schedules. */
-  const awaited = new Set<Awaited>();
-  const news = createWakeup();
-  let end: AbortController | null = null;
-  let steps = doubt.steps.wakeups();
+interface Timer {
+  readonly fire: () => void;
+  readonly nextMatch: (afterMs: number) => number;
+  /** When the timer fires, by the wall clock and by the monotonic clock. */
+  dueMs: number;
+  dueMonotonicMs: number;
+}
 
-  function note(one: Awaited, nextMs: number): void {
-    one.dueMs = nextMs;
-    one.leftUntilMs = clock.monotonic() + nextMs - clock.now();
+/**
+ * Computes the next match, waits by the monotonic clock, and fires. Missed matches count as one.
+ *
+ * After a step of the wall clock the next match is computed again and never postponed. Example at 12:01, every five minutes:
+ * due at 12:05, in 4 minutes. Clock set back to 11:01: due at 11:05, also in 4 minutes. Set back to 11:00: due after 4
+ * minutes of measured time, at 11:04, then at 11:05, 11:10 … Set forward by ten days: due once, at once.
+ */
+export function clockTicker(clock: Clock, clockCheck: Pick<ClockCheck, "look" | "steps">): Ticker {
+  /** All timers share one wait: 200 sources have 2,600 schedules. */
+  const timers = new Set<Timer>();
+  const added = createWakeup();
+  let end: AbortController | null = null;
+  let steps = clockCheck.steps.wakeups();
+
+  function setDue(timer: Timer, dueMs: number): void {
+    timer.dueMs = dueMs;
+    timer.dueMonotonicMs = clock.monotonic() + dueMs - clock.now();
   }
 
-  function turn(): number {
-    doubt.look();
-    const isStepped = doubt.steps.wakeups() !== steps;
-    steps = doubt.steps.wakeups();
+  function fireDue(): number {
+    clockCheck.look();
+    const isStepped = clockCheck.steps.wakeups() !== steps;
+    steps = clockCheck.steps.wakeups();
     let firstMs = Number.POSITIVE_INFINITY;
-    for (const one of [...awaited]) {
+    for (const timer of [...timers]) {
       const nowMs = clock.now();
-      if (isStepped) note(one, Math.min(one.nextMatch(nowMs), nowMs + one.leftUntilMs - clock.monotonic()));
-      if (nowMs >= one.dueMs && awaited.has(one)) {
-        // Behind all others: of what is due together the hourly list of gateways goes before the alarms of each minute,
-        // which it explains.
-        awaited.delete(one);
-        awaited.add(one);
-        one.fire();
-        note(one, one.nextMatch(clock.now()));
+      if (isStepped) setDue(timer, Math.min(timer.nextMatch(nowMs), nowMs + timer.dueMonotonicMs - clock.monotonic()));
+      if (nowMs >= timer.dueMs && timers.has(timer)) {
+        // Move the timer behind all others: of jobs that are due together, the hourly list of gateways goes before the
+        // alarms of each minute, which it explains.
+        timers.delete(timer);
+        timers.add(timer);
+        timer.fire();
+        setDue(timer, timer.nextMatch(clock.now()));
       }
-      if (awaited.has(one)) firstMs = Math.min(firstMs, one.dueMs);
+      if (timers.has(timer)) firstMs = Math.min(firstMs, timer.dueMs);
     }
     return firstMs - clock.now();
   }
 
-  function begin(): void {
+  function start(): AbortController {
     const ending = new AbortController();
-    end = ending;
-    const run = loop({
+    loop({
       clock,
       signal: ending.signal,
-      bell: anyOf(news, doubt.steps),
-      turn: async () => turn(),
+      bell: anyOf(added, clockCheck.steps),
+      turn: async () => fireDue(),
       fault(error) {
         throw error;
       },
-    });
-    run.catch((error: unknown) => {
+    }).catch((error: unknown) => {
       if (!ending.signal.aborted) throw error;
     });
+    return ending;
   }
 
   return {
     every(expression, fire) {
-      const one: Awaited = { fire, nextMatch: matcher(expression), dueMs: 0, leftUntilMs: 0 };
-      note(one, one.nextMatch(clock.now()));
-      awaited.add(one);
-      if (end === null) begin();
-      else news.wakeUp();
+      const timer: Timer = { fire, nextMatch: matcher(expression), dueMs: 0, dueMonotonicMs: 0 };
+      setDue(timer, timer.nextMatch(clock.now()));
+      timers.add(timer);
+      if (end === null) end = start();
+      else added.wakeUp();
       return () => {
-        awaited.delete(one);
-        if (awaited.size > 0) return;
+        timers.delete(timer);
+        if (timers.size > 0) return;
         end?.abort(new Stopping());
         end = null;
       };
@@ -145,23 +151,19 @@ export function clockTicker(clock: Clock, doubt: Pick<ClockCheck, "look" | "step
   };
 }
 
-interface Awaited {
-  readonly fire: () => void;
-  readonly nextMatch: (afterMs: number) => number;
-  /** By the wall clock, and by the monotonic clock. */
-  dueMs: number;
-  leftUntilMs: number;
-}
+type Matcher = (afterMs: number) => number;
 
 /** By expression: all sources of a fleet have the same thirteen, and each holds some of node-cron's own objects. */
-const matchers = new Map<string, (afterMs: number) => number>();
+const matchers = new Map<string, Matcher>();
 const MATCHERS_MAX = 1_000;
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 86_400_000;
+/** The 29th of February can be eight years away. */
+const LONGEST_WAIT_DAYS = 366 * 8;
 
-/**
- * The first match of an expression after a moment, both in milliseconds since 1970.
- * node-cron parses and judges the days; hours, minutes and seconds are looked up in its parsed fields.
- */
-export function matcher(expression: string): (afterMs: number) => number {
+/** Returns a function that computes the first match after a time, both in milliseconds since 1970. */
+export function matcher(expression: string): Matcher {
   const known = matchers.get(expression);
   if (known !== undefined) return known;
   if (matchers.size >= MATCHERS_MAX) matchers.clear();
@@ -170,15 +172,17 @@ export function matcher(expression: string): (afterMs: number) => number {
   return made;
 }
 
-function newMatcher(expression: string): (afterMs: number) => number {
+/** node-cron parses the expression and decides about days; hours, minutes and seconds are looked up in its parsed fields. */
+function newMatcher(expression: string): Matcher {
   const { second, minute, hour } = parse(expression);
   const task = createTask(expression, () => undefined, { timezone: "UTC" });
-  // Only its judgement is wanted; node-cron would keep it in its register for ever.
+  // node-cron would keep the task in its register for ever.
   void task.destroy();
+  const ascending = (values: readonly number[]) => values.toSorted((a, b) => a - b);
   const seconds = ascending(second);
   const minutes = ascending(minute);
   const hours = ascending(hour);
-  const inDay = (dayMs: number, afterMs: number): number | null => {
+  const firstInDay = (dayMs: number, afterMs: number): number | null => {
     for (const h of hours) {
       if (dayMs + (h + 1) * HOUR_MS <= afterMs) continue;
       for (const m of minutes) {
@@ -189,33 +193,21 @@ function newMatcher(expression: string): (afterMs: number) => number {
     }
     return null;
   };
-  // To judge a day takes a formatter of dates, a hundred times as long as the rest: each is judged once.
-  let judgedMs = Number.NaN;
-  let judgement = false;
-  const isOn = (dayMs: number, atMs: number): boolean => {
-    if (dayMs !== judgedMs) judgement = task.match(new Date(atMs));
-    judgedMs = dayMs;
-    return judgement;
+  // The decision about a day formats dates, which takes a hundred times as long as the rest: ask once per day.
+  let decided = { dayMs: Number.NaN, isOn: false };
+  const isDayOn = (dayMs: number, atMs: number): boolean => {
+    if (dayMs !== decided.dayMs) decided = { dayMs, isOn: task.match(new Date(atMs)) };
+    return decided.isOn;
   };
   return (afterMs) => {
     const firstDay = Math.floor(afterMs / DAY_MS) * DAY_MS;
     for (let day = 0; day < LONGEST_WAIT_DAYS; day += 1) {
       const dayMs = firstDay + day * DAY_MS;
-      const found = inDay(dayMs, afterMs);
-      if (found !== null && isOn(dayMs, found)) return found;
+      const found = firstInDay(dayMs, afterMs);
+      if (found !== null && isDayOn(dayMs, found)) return found;
     }
     throw new Error(`The schedule ${expression} matches no day of the next eight years.`);
   };
-}
-
-const MINUTE_MS = 60_000;
-const HOUR_MS = 3_600_000;
-const DAY_MS = 86_400_000;
-/** The 29th of February can be eight years away. */
-const LONGEST_WAIT_DAYS = 366 * 8;
-
-function ascending(values: readonly number[]): readonly number[] {
-  return [...values].sort((a, b) => a - b);
 }
 
 /** Time from one run of a schedule to the next, in milliseconds. */

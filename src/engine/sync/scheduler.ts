@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { ConfigError, type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { ConfigError, type Failure, meaningOf, sentence, Throttled } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping, type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
@@ -7,19 +7,11 @@ import type { Metrics } from "../../core/runtime/metrics.ts";
 import { abortable, loop, oneAtATime, sleepFor, within } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Availability } from "./availability.ts";
-import type { Follower } from "./follower.ts";
-import type { Job } from "./job.ts";
+import type { Follower, Job } from "./job.ts";
 import type { LostSites } from "./lost-sites.ts";
 import type { Outage } from "./outage.ts";
-import {
-  createRunner,
-  followedBackoffMs,
-  type Runner,
-  type RunResult,
-  SECOND_LOOK_MS,
-  unexplainedBackoffMs,
-} from "./runner.ts";
-import { matcher, type Ticker } from "./schedule.ts";
+import { followerRetryMs, jobRetryMs, SECOND_LOOK_MS, unexplainedRetryMs } from "./retry-times.ts";
+import { everyMsOf, type Ticker } from "./schedule.ts";
 import type { TokenScope } from "./scope.ts";
 import type { StoredPoll } from "./snapshot.ts";
 
@@ -28,166 +20,235 @@ export interface SchedulerOptions {
   readonly source: string;
   /** In the order of their first runs. */
   readonly jobs: readonly Job[];
-  /** Continuous work. */
   readonly followers?: readonly Follower[];
   readonly ticker: Ticker;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
-  /** The longest stable offset of a job after its tick, in milliseconds. */
+  /** Longest stable offset of a job after its tick, in milliseconds. */
   readonly spreadMs: number;
   readonly outage: Outage;
   readonly availability: Availability;
-  /** Scope of the token: a change retries rejected jobs at once. */
+  /** A change of the token's scope retries rejected jobs at once. */
   readonly scope: Pick<TokenScope, "known" | "may" | "saidAtMs" | "changes" | "watch">;
-  /** Tells which sites the token lost. */
   readonly lostSites?: LostSites;
-  /** Called for each successful run of a job, and for each good reply to a follower. */
+  /** Called for each successful run of a job, and for each successful response to a follower. */
   readonly succeeded?: (job: string) => void;
-  /** Remembers how a job is doing. */
-  readonly remember: (job: string, state: StoredPoll) => void;
-  readonly remembered: (job: string) => StoredPoll | undefined;
+  readonly storeState: (job: string, state: StoredPoll) => void;
+  readonly storedState: (job: string) => StoredPoll | undefined;
 }
 
 export interface Scheduler extends Service {
-  /** Other jobs under the same names, from their next runs on. */
+  /** Replaces the jobs from their next runs on. */
   change(next: SchedulerChange): void;
 }
 
 export interface SchedulerChange extends Pick<SchedulerOptions, "jobs" | "spreadMs"> {
-  /** Jobs to run at once, because their request changed. A disabled job runs, too. */
+  /** Jobs to run at once, because their request changed. */
   readonly again: ReadonlySet<string>;
 }
 
-/** A job that is doing well says so on disk this often, in milliseconds. */
-const REMEMBER_MS = 60_000;
-/** The lists that tell of a site that the token did not see before, in the order of their first runs. */
-const OF_A_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
+/** The unchanged state of a successful job is stored this often, in milliseconds. */
+const STORE_STATE_MS = 60_000;
+/** Lists that describe a site which has become visible. */
+const LISTS_OF_NEW_SITE: ReadonlySet<string> = new Set(["sites", "gateways", "systems", "tags", "hosts"]);
 
-/** A job or a follower, as far as its state is concerned. */
+/** A job or a follower. */
 type Named = Pick<Job, "name" | "ability">;
 
-/** Runs the jobs of one source at their times: never twice at once, never all together, at rest in an outage. */
+interface JobState {
+  /** The job of the next run. */
+  job: Job;
+  isRunning: boolean;
+  /** In a row. */
+  failures: number;
+  isRefused: boolean;
+  /** The job takes no ticks before this monotonic time, because the service refused it or ordered a pause. */
+  notBeforeMs: number;
+  /** True while the job waits for its first run, or for the end of an outage. */
+  isPending: boolean;
+  /** True once the first run has begun, or if there is none. */
+  takesTicks: boolean;
+  /** Ends the wait for the next run. */
+  wait: AbortController | null;
+  stopTicks: () => void;
+}
+
+/** Runs the jobs of one source at their times: each never twice at once, and none during an outage. */
 export function createScheduler(options: SchedulerOptions): Scheduler {
-  const { source, clock, log, metrics, random, outage, availability } = options;
+  const { source, clock, log, metrics, random, outage, availability, scope } = options;
   const isOn = (job: Job) => job.schedule !== false;
-  const runnerOf = (job: Job) => createRunner(job, { source, clock, metrics, random, succeeded: options.succeeded });
-  const first = options.jobs.filter(isOn);
-  let runners: readonly Runner[] = first.map(runnerOf);
+  let states: readonly JobState[] = options.jobs.filter(isOn).map(newState);
   let { spreadMs } = options;
   const end = new AbortController();
   const waits = new AbortController();
-  const underWay = new Set<Promise<void>>();
+  const backgroundWork = new Set<Promise<void>>();
   const runs = new Set<Promise<void>>();
-  const runningNow = new Map<string, Promise<void>>();
-  const namesOf = (jobs: readonly Job[]) => new Set(jobs.map(({ name }) => name));
-  const pending = namesOf(first.filter((job) => job.firstRun));
-  /** Jobs that take ticks: those that had their first run, or need none. */
-  const ticking = namesOf(first.filter((job) => !job.firstRun));
+  /** The current run of each job, by name. */
+  const currentRuns = new Map<string, Promise<void>>();
   let postponed = Promise.withResolvers<void>();
-  const waiting = new Map<Runner, AbortController>();
-  /** When each job said last on disk how it is doing, by measured time. */
-  const rememberedMs = new Map<string, number>();
-  /** Ends the ticks of a job, by its name. */
-  const stops = new Map<string, () => void>();
+  /** Monotonic time of the last stored state, by name. */
+  const storedAtMs = new Map<string, number>();
 
-  /** Runs work in parallel; a stop ends it quietly, any other end is a fault. */
-  function beside(work: Promise<void>): void {
+  function newState(job: Job): JobState {
+    return {
+      ...{ job, isRunning: false, failures: 0, isRefused: false, wait: null },
+      notBeforeMs: Number.NEGATIVE_INFINITY,
+      isPending: job.firstRun,
+      takesTicks: !job.firstRun,
+      stopTicks: () => undefined,
+    };
+  }
+
+  /** Runs work in parallel; an error other than a stop is a fault. */
+  function runBeside(work: Promise<void>): void {
     const watched = work
       .catch((error: unknown) => {
         if (!isStopping(error)) log.error({ err: error }, "a job broke");
       })
-      .finally(() => underWay.delete(watched));
-    underWay.add(watched);
+      .finally(() => backgroundWork.delete(watched));
+    backgroundWork.add(watched);
   }
 
-  function run(runner: Runner): Promise<void> {
-    const mine = runOnce(runner).finally(() => {
+  function run(state: JobState): Promise<void> {
+    const { name } = state.job;
+    const mine = runOnce(state).finally(() => {
       runs.delete(mine);
-      if (runningNow.get(runner.name) === mine) runningNow.delete(runner.name);
+      if (currentRuns.get(name) === mine) currentRuns.delete(name);
     });
     runs.add(mine);
-    // A second one finds the first running and ends at once.
-    if (!runningNow.has(runner.name)) runningNow.set(runner.name, mine);
+    if (!currentRuns.has(name)) currentRuns.set(name, mine);
     return mine;
   }
 
-  async function runOnce(runner: Runner): Promise<void> {
+  async function runOnce(state: JobState): Promise<void> {
     if (waits.signal.aborted) return;
     if (outage.isOn()) {
-      postpone(runner.name);
+      postpone(state);
       return;
     }
-    pending.delete(runner.name);
-    ticking.add(runner.name);
-    waiting.get(runner)?.abort(new Stopping());
-    const result = await runner.run(end.signal);
-    if (result === null) return;
-    const refusedAtMs = clock.monotonic();
+    state.isPending = false;
+    state.takesTicks = true;
+    state.wait?.abort(new Stopping());
+    const { job } = state;
+    const labels = { source, job: job.name };
+    if (state.isRunning) {
+      metrics.polls.inc({ ...labels, outcome: "overlap" });
+      return;
+    }
+    state.isRunning = true;
+    const result = await runJob(job).finally(() => (state.isRunning = false));
+    const endedAtMs = clock.monotonic();
+    const failure = result.kind === "failed" ? result.failure : null;
+    state.failures = result.kind === "ok" ? 0 : state.failures + 1;
+    state.isRefused = failure instanceof ConfigError;
+    metrics.polls.inc({ ...labels, outcome: result.kind });
+    if (failure === null) {
+      metrics.pollSuccess.set(labels, clock.now() / 1000);
+      options.succeeded?.(job.name);
+    }
+    let retryMs = result.kind === "ok" ? null : jobRetryMs(failure, state.failures, random);
+    const isHeld = state.isRefused || failure instanceof Throttled;
+    state.notBeforeMs = isHeld ? endedAtMs + (retryMs ?? 0) : Number.NEGATIVE_INFINITY;
     try {
-      await take(runner, result);
+      if (result.kind !== "failed")
+        await well(state.job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
+      else if (await failed(state.job, result.failure, state.failures)) postpone(state);
     } catch (error) {
       end.signal.throwIfAborted();
-      log.error({ job: runner.name, err: error }, "the state of a job could not be recorded");
+      log.error({ job: job.name, err: error }, "the state of a job could not be recorded");
     }
-    let inMs = runner.retryInMs(result);
-    if (runner.isRefused() && runner.failures() === 1 && isUnexplained(refusedAtMs)) {
-      inMs = SECOND_LOOK_MS;
-      runner.holdFor(inMs);
+    if (state.isRefused && state.failures === 1 && scope.saidAtMs() < endedAtMs) {
+      retryMs = SECOND_LOOK_MS;
+      state.notBeforeMs = clock.monotonic() + retryMs;
     }
-    if (inMs !== null && !outage.isOn()) beside(runLater(runner, inMs));
+    if (retryMs !== null && !outage.isOn()) runBeside(runLater(state, retryMs));
   }
 
-  /** Whether the service has not said since then what the token may. */
-  const isUnexplained = (refusedAtMs: number) => options.scope.saidAtMs() < refusedAtMs;
+  async function runJob(job: Job) {
+    try {
+      return await job.run(end.signal);
+    } catch (error) {
+      end.signal.throwIfAborted();
+      return { kind: "failed" as const, failure: meaningOf(error) };
+    }
+  }
 
-  /** One pending run for each job: the next wait takes the place of the one before. */
-  async function runLater(runner: Runner, inMs: number): Promise<void> {
-    waiting.get(runner)?.abort(new Stopping());
+  /** Replaces the pending run of the job. */
+  async function runLater(state: JobState, inMs: number): Promise<void> {
+    state.wait?.abort(new Stopping());
     const wait = new AbortController();
-    waiting.set(runner, wait);
+    state.wait = wait;
     const isTime = await sleepFor(clock, inMs, wait.signal, waits.signal);
-    if (waiting.get(runner) === wait) waiting.delete(runner);
-    if (isTime) await run(runner);
+    if (state.wait === wait) state.wait = null;
+    if (isTime) await run(state);
   }
 
-  async function take(runner: Runner, result: RunResult): Promise<void> {
-    const job = runner.job();
-    if (result.kind !== "failed") {
-      await well(job, result.kind === "ok" ? (result.remark ?? null) : result.reason);
-      return;
-    }
-    if (await failed(job, result.failure, runner.failures())) postpone(job.name);
+  /** Runs the job after its current run, which may have begun before the news. */
+  async function runNext(state: JobState): Promise<void> {
+    await currentRuns.get(state.job.name);
+    await run(state);
   }
 
   async function well(work: Named, remark: string | null): Promise<void> {
     outage.noteSuccess();
     await availability.featureUp(work.name);
-    remember(work, remark);
+    storeState(work, remark);
   }
 
-  /** True when the complete service is unavailable. */
+  /** Returns true when the complete service is unavailable. */
   async function failed(work: Named, failure: Failure, failures: number): Promise<boolean> {
     log.warn({ job: work.name, err: failure }, "a poll failed");
-    const whole = await outage.judge(failure, { repeated: failures > 1, isAboutMe: work.name === "token" }, end.signal);
-    if (!whole && failure instanceof ConfigError) await availability.featureDown(work.name, explain(work, failure));
-    remember(work, explain(work, failure), false);
-    return whole;
+    const isOutage = await outage.judge(
+      failure,
+      { repeated: failures > 1, isAboutMe: work.name === "token" },
+      end.signal,
+    );
+    const problem = problemOf(work, failure);
+    if (!isOutage && failure instanceof ConfigError) await availability.featureDown(work.name, problem);
+    storeState(work, problem, false);
+    return isOutage;
   }
 
-  /** Keeps one follower at work; it rests while the service is away, and after a failure as long as that means. */
+  const lacksAbility = ({ ability }: Named) => ability !== undefined && !scope.may(ability);
+
+  function problemOf(work: Named, failure: Failure): string {
+    const isForbidden = failure instanceof ConfigError && failure.reason === "forbidden";
+    return isForbidden && lacksAbility(work)
+      ? `${sentence(failure)} The token lacks ${work.ability}.`
+      : sentence(failure);
+  }
+
+  function storeState({ name }: Named, problem: string | null, success = true): void {
+    const before = options.storedState(name);
+    const nowMs = clock.monotonic();
+    const isRecent = nowMs - (storedAtMs.get(name) ?? Number.NEGATIVE_INFINITY) < STORE_STATE_MS;
+    if (isRecent && before?.problem === problem) return;
+    const at = isoUtc(clock.now());
+    options.storeState(name, { lastSuccess: success ? at : (before?.lastSuccess ?? null), lastAttempt: at, problem });
+    storedAtMs.set(name, nowMs);
+  }
+
+  /** Keeps one follower at work, with pauses during an outage and after a failure. */
   async function keepFollowing(follower: Follower): Promise<void> {
     let failures = 0;
-    /** Consecutive rejections among the failures: an earlier outage proves nothing about a rejection. */
+    /** Rejections in a row: an earlier outage proves nothing about a rejection. */
     let refusals = 0;
     let wasAway = false;
     const labels = { source, job: follower.name };
-    const noted = oneAtATime();
+    const inOrder = oneAtATime();
+    const onWell = () => {
+      failures = 0;
+      refusals = 0;
+      metrics.pollSuccess.set(labels, clock.now() / 1000);
+      options.succeeded?.(follower.name);
+      runBeside(inOrder(() => well(follower, null)));
+    };
     await loop({
       clock,
       signal: waits.signal,
-      bell: options.scope.changes,
+      bell: scope.changes,
       random,
       async turn() {
         const afterOutage = wasAway || outage.isOn();
@@ -202,26 +263,20 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
           () => undefined,
         );
         const draining = AbortSignal.any([waits.signal, away.signal]);
-        const onWell = () => {
-          failures = 0;
-          refusals = 0;
-          metrics.pollSuccess.set(labels, clock.now() / 1000);
-          options.succeeded?.(follower.name);
-          beside(noted(() => well(follower, null)));
-        };
         try {
           await follower.follow({ draining, forced: end.signal, afterOutage, well: onWell });
           return 0;
         } catch (error) {
           end.signal.throwIfAborted();
           const failure = meaningOf(error);
+          const isRefused = failure instanceof ConfigError;
           failures += 1;
-          refusals = failure instanceof ConfigError ? refusals + 1 : 0;
+          refusals = isRefused ? refusals + 1 : 0;
           metrics.polls.inc({ ...labels, outcome: "failed" });
-          if (await noted(() => failed(follower, failure, failures))) return 0;
-          const lacks = follower.ability !== undefined && !options.scope.may(follower.ability);
-          const mayPass = failure instanceof ConfigError && !lacks;
-          return mayPass ? unexplainedBackoffMs(refusals) : followedBackoffMs(failure, failures, random);
+          if (await inOrder(() => failed(follower, failure, failures))) return 0;
+          return isRefused && !lacksAbility(follower)
+            ? unexplainedRetryMs(refusals)
+            : followerRetryMs(failure, failures, random);
         } finally {
           away.abort(new Stopping());
           await onAway;
@@ -231,12 +286,12 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
     });
   }
 
-  /** While the service is away, its own probe is the only one that asks it anything. */
+  /** Watches the token's scope, except during an outage: then only the outage's probe sends requests. */
   async function watchScope(): Promise<void> {
     while (!end.signal.aborted) {
       await outage.over(end.signal);
       const away = new AbortController();
-      const watching = options.scope.watch(AbortSignal.any([end.signal, away.signal]));
+      const watching = scope.watch(AbortSignal.any([end.signal, away.signal]));
       try {
         await abortable(outage.begun(end.signal), end.signal);
       } finally {
@@ -248,129 +303,94 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
   /** Retries rejected jobs when the scope changes; lists a new site at once. */
   async function followScope(): Promise<void> {
-    let before = options.scope.known();
+    let before = scope.known();
     await loop({
       clock,
       signal: waits.signal,
-      bell: options.scope.changes,
+      bell: scope.changes,
       async turn() {
-        const now = options.scope.known();
-        const isChanged = before !== null && now !== null;
-        const gained = isChanged && [...now].some((siteId) => !before?.has(siteId));
-        const lost = isChanged && [...(before ?? [])].some((siteId) => !now.has(siteId));
+        const now = scope.known();
+        const had = (now && before) ?? new Set<number>();
+        const has = (before && now) ?? new Set<number>();
+        const gained = !has.isSubsetOf(had);
+        const lost = !had.isSubsetOf(has);
         before = now;
-        for (const { name } of runners) {
-          const concerned = gained ? OF_A_NEW_SITE.has(name) : lost && name === "sites";
-          if (concerned && ticking.has(name)) postpone(name);
+        for (const state of states) {
+          const { name } = state.job;
+          const isConcerned = gained ? LISTS_OF_NEW_SITE.has(name) : lost && name === "sites";
+          if (isConcerned && state.takesTicks) postpone(state);
         }
-        for (const runner of runners) if (runner.isRefused()) beside(run(runner));
+        for (const state of states) if (state.isRefused) runBeside(run(state));
         return Number.POSITIVE_INFINITY;
       },
       fault: (error) => log.error({ err: error }, "a change of the token's scope could not be followed"),
     });
   }
 
-  function explain(work: Named, failure: Error): string {
-    const lacks = work.ability !== undefined && !options.scope.may(work.ability);
-    const refused = failure instanceof ConfigError && failure.reason === "forbidden";
-    return refused && lacks ? `${sentence(failure)} The token lacks ${work.ability}.` : sentence(failure);
-  }
-
-  function remember(job: Named, problem: string | null, success = true): void {
-    const known = options.remembered(job.name);
-    const at = isoUtc(clock.now());
-    const saidMs = rememberedMs.get(job.name) ?? Number.NEGATIVE_INFINITY;
-    if (clock.monotonic() - saidMs < REMEMBER_MS && known?.problem === problem) return;
-    options.remember(job.name, {
-      lastSuccess: success ? at : (known?.lastSuccess ?? null),
-      lastAttempt: at,
-      problem,
-    });
-    rememberedMs.set(job.name, clock.monotonic());
-  }
-
-  /** For as soon as the service is back, if no tick is sooner. */
-  function postpone(name: string): void {
-    pending.add(name);
+  /** Runs the job as soon as the service is available, unless a tick comes earlier. */
+  function postpone(state: JobState): void {
+    state.isPending = true;
     postponed.resolve();
   }
 
-  /**
-   * First runs, and after an outage what was missed: in order, whatever comes of each; one after the other, but for long
-   * ones, which the next ones do not wait for.
-   */
-  async function catchUp(): Promise<void> {
+  /** Runs pending jobs in order, one after the other; long jobs in parallel. */
+  async function runPending(): Promise<void> {
     for (;;) {
       await outage.over(end.signal);
-      const runner = runners.find((one) => pending.has(one.name));
-      if (runner === undefined) {
+      const state = states.find(({ isPending }) => isPending);
+      if (state === undefined) {
         await abortable(postponed.promise, end.signal);
         postponed = Promise.withResolvers();
         continue;
       }
-      pending.delete(runner.name);
-      if (runner.job().isLong === true) beside(runNext(runner));
-      else await run(runner);
+      state.isPending = false;
+      if (state.job.isLong === true) runBeside(runNext(state));
+      else await run(state);
     }
   }
 
-  /** A run that begins after the one that is under way: that one may have begun before there was something new. */
-  async function runNext(runner: Runner): Promise<void> {
-    await runningNow.get(runner.name);
-    await run(runner);
-  }
-
-  function onTick(runner: Runner, offsetMs: number): void {
-    if (runner.isRunning()) {
-      metrics.polls.inc({ source, job: runner.name, outcome: "overlap" });
-    } else if (ticking.has(runner.name) && !runner.isHeld()) beside(runLater(runner, offsetMs));
-  }
-
-  function tick(runner: Runner): void {
-    stops.get(runner.name)?.();
-    const expression = runner.job().schedule;
-    if (expression === false) return;
-    const offsetMs = offsetOf(source, runner.name, expression, spreadMs, clock.now());
-    stops.set(
-      runner.name,
-      options.ticker.every(expression, () => onTick(runner, offsetMs)),
-    );
+  function startTicks(state: JobState): void {
+    state.stopTicks();
+    const { name, schedule } = state.job;
+    if (schedule === false) return;
+    const offsetMs = offsetOf(`${source} ${name}`, Math.min(spreadMs, everyMsOf(schedule, clock.now()) / 4));
+    state.stopTicks = options.ticker.every(schedule, () => {
+      if (state.isRunning) metrics.polls.inc({ source, job: name, outcome: "overlap" });
+      else if (state.takesTicks && clock.monotonic() >= state.notBeforeMs) runBeside(runLater(state, offsetMs));
+    });
   }
 
   /** Applies new jobs; running ones finish unchanged. */
   function change({ jobs, spreadMs: nextSpreadMs, again }: SchedulerChange): void {
     if (waits.signal.aborted) return;
-    const isSpread = nextSpreadMs !== spreadMs;
+    const isSpreadSame = nextSpreadMs === spreadMs;
     spreadMs = nextSpreadMs;
-    const before = new Map(runners.map((runner) => [runner.name, runner]));
-    runners = jobs.filter(isOn).map((job) => before.get(job.name) ?? runnerOf(job));
-    const names = namesOf(jobs.filter(isOn));
-    for (const runner of before.values()) if (!names.has(runner.name)) switchOff(runner);
+    const before = new Map(states.map((state) => [state.job.name, state]));
+    states = jobs.filter(isOn).map((job) => before.get(job.name) ?? newState(job));
+    for (const state of before.values()) if (!states.includes(state)) switchOff(state);
     for (const job of jobs.filter(isOn)) {
-      const known = before.get(job.name);
-      const runner = known ?? runners.find(({ name }) => name === job.name);
-      if (runner === undefined) continue;
-      const isSame = known?.job().schedule === job.schedule && !isSpread;
-      runner.become(job);
-      if (!isSame) tick(runner);
-      // As at a start.
-      if (known === undefined) postpone(job.name);
-      else if (again.has(job.name)) beside(askAgain(runner));
+      const state = states.find((each) => each.job.name === job.name);
+      if (state === undefined) continue;
+      const isNew = !before.has(job.name);
+      const isSame = !isNew && state.job.schedule === job.schedule && isSpreadSame;
+      state.job = job;
+      if (!isSame) startTicks(state);
+      if (isNew) postpone(state);
+      else if (again.has(job.name)) runBeside(runAgain(state));
     }
   }
 
-  /** With what is new: a run that is under way was begun with what was. */
-  async function askAgain(runner: Runner): Promise<void> {
-    await runningNow.get(runner.name);
-    postpone(runner.name);
+  /** Postpones the job after its current run, which began with the old request. */
+  async function runAgain(state: JobState): Promise<void> {
+    await currentRuns.get(state.job.name);
+    postpone(state);
   }
 
-  function switchOff(runner: Runner): void {
-    stops.get(runner.name)?.();
-    stops.delete(runner.name);
-    pending.delete(runner.name);
-    ticking.delete(runner.name);
-    waiting.get(runner)?.abort(new Stopping());
+  function switchOff(state: JobState): void {
+    state.stopTicks();
+    state.isPending = false;
+    state.takesTicks = false;
+    state.wait?.abort(new Stopping());
   }
 
   const service = startedOnce({
@@ -378,35 +398,32 @@ export function createScheduler(options: SchedulerOptions): Scheduler {
 
     async start(signal) {
       signal.addEventListener("abort", () => end.abort(signal.reason), { once: true });
-      beside(outage.watch(end.signal));
-      beside(watchScope());
-      beside(followScope());
-      if (options.lostSites !== undefined) beside(options.lostSites.watch(end.signal));
-      beside(catchUp());
+      runBeside(outage.watch(end.signal));
+      runBeside(watchScope());
+      runBeside(followScope());
+      if (options.lostSites !== undefined) runBeside(options.lostSites.watch(end.signal));
+      runBeside(runPending());
       for (const follower of options.followers ?? []) {
         const following = keepFollowing(follower).finally(() => runs.delete(following));
         runs.add(following);
-        beside(following);
+        runBeside(following);
       }
-      for (const runner of runners) tick(runner);
+      for (const state of states) startTicks(state);
     },
 
     async stop(deadlineMs) {
-      for (const stop of stops.values()) stop();
+      for (const state of states) state.stopTicks();
       waits.abort(new Stopping());
       await within(clock, deadlineMs, Promise.allSettled(runs));
       end.abort(new Stopping());
-      await Promise.all(underWay);
+      await Promise.all(backgroundWork);
     },
   });
   return { ...service, change };
 }
 
-/** The same for a job every time, at most a quarter of the time between two ticks. */
-function offsetOf(source: string, job: string, expression: string, spreadMs: number, nowMs: number): number {
-  const next = matcher(expression);
-  const first = next(nowMs);
-  const between = next(first) - first;
-  const hash = createHash("sha256").update(`${source} ${job}`).digest().readUInt32BE(0) / 2 ** 32;
-  return Math.floor(hash * Math.min(spreadMs, between / 4));
+/** The same offset for a job every time, below `mostMs`. */
+function offsetOf(key: string, mostMs: number): number {
+  const share = createHash("sha256").update(key).digest().readUInt32BE(0) / 2 ** 32;
+  return Math.floor(share * mostMs);
 }

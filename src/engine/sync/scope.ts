@@ -20,11 +20,11 @@ export interface TokenScope {
   sees(siteId: number): boolean;
   /** True when the token has the ability, such as `read:tags`, or while the scope is unknown. */
   may(ability: string): boolean;
-  /** When the service last said what the token may, milliseconds since 1970; null when never. */
+  /** Time of the last `GET me` response, milliseconds since 1970; null without one. */
   askedAtMs(): number | null;
-  /** The same on the monotonic clock; infinitely long ago when never. */
+  /** The same on the monotonic clock; minus infinity without one. */
   saidAtMs(): number;
-  /** Asks again, whatever was asked before. */
+  /** Requests `GET me` now. */
   refresh(signal: AbortSignal): Promise<Scope>;
   /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
   tryRefresh(signal: AbortSignal): Promise<Scope | null>;
@@ -34,138 +34,135 @@ export interface TokenScope {
   lost(): Readonly<Record<string, string>>;
   /** Restores `lost` of the last run, so that a return is noticed after a restart. */
   recall(lost: Readonly<Record<string, string>>): void;
-  /**
-   * Explains a rejection (403, or a 404 that may be one) at `atMs` on the monotonic clock. `unknown` while no newer scope is
-   * available: then nothing is to blame yet.
-   */
-  explain(refusal: Refused, signal: AbortSignal): Promise<Explanation>;
-  /** Rings when the sites or the abilities are others than before. */
+  /** Explains a rejection: a 403, or a 404 that may be one. */
+  explain(refusal: Refusal, signal: AbortSignal): Promise<Explanation>;
+  /** Wakes when the sites or the abilities have changed. */
   readonly changes: Wakeup;
-  /** Asks every minute while something was refused lately or is out of sight. Ends with the signal. */
+  /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
-export interface Refused {
+interface Refusal {
   readonly siteIds: Iterable<number>;
-  /** Null where any would do. */
+  /** Null if the request needs none. */
   readonly ability: string | null;
-  /** Monotonic time at which the refusal came. */
+  /** Monotonic time of the rejection. */
   readonly atMs: number;
 }
 
 /**
- * `site`: the token does not see one of the sites (any more). `ability`: it lacks the ability. `unexplained`: it may
- * all of it, and said so after the refusal.
+ * `site`: the token does not see one of the sites. `ability`: it lacks the ability. `unexplained`: a `GET me` after the
+ * rejection allows all of it. `unknown`: there was no such `GET me` yet.
  */
 export type Explanation = "site" | "ability" | "unexplained" | "unknown";
 
-/** `GET me` is asked for refusals at most this often, in milliseconds. */
-const ASK_EVERY_MS = 60_000;
-/** For what was lost longer ago than this, every five minutes are enough, in milliseconds. */
-const LOST_LATELY_MS = 3_600_000;
-const SELDOM_MS = 300_000;
+/** Least time between two `GET me`, in milliseconds; more for losses older than an hour. */
+const REFRESH_MS = 60_000;
+const RECENT_LOSS_MS = 3_600_000;
+const OLD_LOSS_REFRESH_MS = 300_000;
 /** Time after which a loss counts as final, in milliseconds. */
-const GONE_MS = 7 * 86_400_000;
+const FINAL_LOSS_MS = 7 * 86_400_000;
 
 export function createScope(source: Source, clock: Clock): TokenScope {
   const changes = createWakeup();
-  const news = createWakeup();
+  /** Wakes `watch`. */
+  const watchChanged = createWakeup();
   let sites: ReadonlySet<number> | null = null;
   let abilities: ReadonlySet<string> | null = null;
-  let askedAtMs: number | null = null;
-  let triedMs = Number.NEGATIVE_INFINITY;
-  let answeredMs = Number.NEGATIVE_INFINITY;
-  let refusedMs = Number.NEGATIVE_INFINITY;
-  /** Lost sites and abilities, and since when, on the monotonic clock. */
+  let respondedWallMs: number | null = null;
+  /** Monotonic times. */
+  const last = {
+    requestMs: Number.NEGATIVE_INFINITY,
+    responseMs: Number.NEGATIVE_INFINITY,
+    refusalMs: Number.NEGATIVE_INFINITY,
+  };
+  /** Lost sites and abilities, with the monotonic time of the loss. */
   const lost = new Map<string, number>();
 
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
-    const next = { sites: new Set(info.sites.map(({ id }) => id)), abilities: new Set(info.abilities) };
-    const names = (all: ReadonlySet<number | string> | null) => [...(all ?? [])].map(String);
-    const had = [...names(sites), ...names(abilities)];
-    const has = new Set([...names(next.sites), ...names(next.abilities)]);
-    for (const name of had) if (!has.has(name)) lost.set(name, clock.monotonic());
-    for (const [name, sinceMs] of lost) if (has.has(name) || clock.monotonic() - sinceMs > GONE_MS) lost.delete(name);
+    const had = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
     const isFirst = sites === null;
-    const same = sites !== null && abilities !== null && had.length === has.size && had.every((n) => has.has(n));
-    sites = next.sites;
-    abilities = next.abilities;
-    if (!same && !isFirst) changes.wakeUp();
-    if (lost.size > 0) news.wakeUp();
+    sites = new Set(info.sites.map(({ id }) => id));
+    abilities = new Set(info.abilities);
+    const has = new Set([...sites, ...abilities].map(String));
+    const nowMs = clock.monotonic();
+    for (const name of had) if (!has.has(name)) lost.set(name, nowMs);
+    for (const [name, sinceMs] of lost) if (has.has(name) || nowMs - sinceMs > FINAL_LOSS_MS) lost.delete(name);
+    const isSame = had.size === has.size && had.isSubsetOf(has);
+    if (!isSame && !isFirst) changes.wakeUp();
+    if (lost.size > 0) watchChanged.wakeUp();
   }
 
   async function refresh(signal: AbortSignal): Promise<Scope> {
     const before = sites;
-    triedMs = clock.monotonic();
+    last.requestMs = clock.monotonic();
     const info = await source.me(signal);
     learn(info);
-    answeredMs = clock.monotonic();
-    askedAtMs = clock.now();
+    last.responseMs = clock.monotonic();
+    respondedWallMs = clock.now();
     const after = new Set(info.sites.map((site) => site.id));
     return { before: before ?? after, after };
   }
 
-  const scope: TokenScope = {
+  async function tryRefresh(signal: AbortSignal): Promise<Scope | null> {
+    try {
+      return await refresh(signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      if (error instanceof ConfigError && error.reason === "unauthenticated") throw error;
+      return null;
+    }
+  }
+
+  /** Time from the last `GET me` to the next; infinite while nothing is refused or invisible. */
+  function refreshEveryMs(): number {
+    if (last.refusalMs > last.responseMs) return REFRESH_MS;
+    const nowMs = clock.monotonic();
+    if ([...lost.values()].some((sinceMs) => nowMs - sinceMs < RECENT_LOSS_MS)) return REFRESH_MS;
+    return lost.size > 0 ? OLD_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
+  }
+
+  const sees = (siteId: number) => sites === null || sites.has(siteId);
+  const may = (ability: string) => abilities === null || abilities.has(ability);
+
+  return {
+    ...{ sees, may, learn, refresh, tryRefresh, changes },
     known: () => sites,
-    sees: (siteId) => sites === null || sites.has(siteId),
-    may: (ability) => abilities === null || abilities.has(ability),
-    askedAtMs: () => askedAtMs,
-    saidAtMs: () => answeredMs,
-    learn,
+    askedAtMs: () => respondedWallMs,
+    saidAtMs: () => last.responseMs,
     lost() {
       const wallMs = clock.now() - clock.monotonic();
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
     recall(known) {
-      // A future time is older than a clock step: it counts from now on.
+      // A time in the future was stored before a clock step: the loss counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
-      if (lost.size > 0) news.wakeUp();
-    },
-    refresh,
-    changes,
-    async tryRefresh(signal) {
-      try {
-        return await refresh(signal);
-      } catch (error) {
-        signal.throwIfAborted();
-        if (error instanceof ConfigError && error.reason === "unauthenticated") throw error;
-        return null;
-      }
+      if (lost.size > 0) watchChanged.wakeUp();
     },
     async explain({ siteIds, ability, atMs }, signal) {
-      refusedMs = Math.max(refusedMs, atMs);
-      news.wakeUp();
-      if (answeredMs < atMs && clock.monotonic() - triedMs >= ASK_EVERY_MS) await scope.tryRefresh(signal);
+      last.refusalMs = Math.max(last.refusalMs, atMs);
+      watchChanged.wakeUp();
+      if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= REFRESH_MS) await tryRefresh(signal);
       // A known lack explains a rejection even when the scope is older than it.
-      if (ability !== null && !scope.may(ability)) return "ability";
-      for (const siteId of siteIds) if (!scope.sees(siteId)) return "site";
-      return answeredMs >= atMs ? "unexplained" : "unknown";
+      if (ability !== null && !may(ability)) return "ability";
+      for (const siteId of siteIds) if (!sees(siteId)) return "site";
+      return last.responseMs >= atMs ? "unexplained" : "unknown";
     },
     async watch(signal) {
       await loop({
         clock,
         signal,
-        bell: news,
+        bell: watchChanged,
         async turn() {
-          const nowMs = clock.monotonic();
-          const everyMs = pauseMs(nowMs);
-          const inMs = triedMs + everyMs - nowMs;
+          const inMs = last.requestMs + refreshEveryMs() - clock.monotonic();
           if (inMs > 0) return inMs;
-          await scope.tryRefresh(signal);
-          return pauseMs(clock.monotonic());
+          await tryRefresh(signal);
+          return refreshEveryMs();
         },
         fault: () => undefined,
-        backoff: { firstMs: ASK_EVERY_MS, maxMs: ASK_EVERY_MS },
+        backoff: { firstMs: REFRESH_MS, maxMs: REFRESH_MS },
       });
     },
   };
-  return scope;
-
-  /** How long after the last asking the next is due; infinite while nothing is refused or out of sight. */
-  function pauseMs(nowMs: number): number {
-    if (refusedMs > answeredMs) return ASK_EVERY_MS;
-    const lately = [...lost.values()].some((sinceMs) => nowMs - sinceMs < LOST_LATELY_MS);
-    return lately ? ASK_EVERY_MS : lost.size > 0 ? SELDOM_MS : Number.POSITIVE_INFINITY;
-  }
 }

@@ -1,4 +1,4 @@
-import type { Gateway, Site, System, Tag } from "../../core/model/building.ts";
+import type { Gateway, Site, System } from "../../core/model/building.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { LocatedObject, NamedThing, SeenBuilding } from "./compare.ts";
@@ -10,39 +10,36 @@ import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./sn
 export interface BuildingSelection {
   /** Sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
-  /** Ids of the systems that selections name; empty where none does. */
+  /** Ids of the systems that selections name. */
   readonly systems: readonly string[];
-  /** Whether something names a gateway. */
+  /** True if the configuration names a gateway. */
   readonly gateways: boolean;
 }
 
-/** The same with the tags as a plan takes them. */
 export interface ListedBuilding extends SeenBuilding {
   readonly tags: readonly LocatedTag[];
 }
 
-/**
- * Reads the stored inventory without changing it. Null when it lacks a part, or when the token's sites have changed.
- */
+/** Reads the stored inventory without changing it. Null when it lacks a part, or when the token's sites have changed. */
 export async function buildingFromState(
   store: Store,
   source: string,
   visible: readonly Site[],
-  wish: BuildingSelection,
+  wanted: BuildingSelection,
 ): Promise<ListedBuilding | null> {
-  const [held, seen] = await Promise.all([
+  const [stored, seen] = await Promise.all([
     visibleSites(store, source),
     store.documents<StoredTagSeen>(syncSet("tag-seen", source)),
   ]);
-  const known = new Set(held.map(({ id }) => id));
+  const known = new Set(stored.map(({ id }) => id));
   if (known.size !== visible.length || visible.some(({ id }) => !known.has(id))) return null;
-  const isListed = ({ id }: Site) => {
-    const listed = seen.get(String(id));
-    return listed?.tags != null && (wish.systems.length === 0 || listed.systems !== null);
+  const followed = followedOf(visible, wanted);
+  const isListed = (siteId: number) => {
+    const listed = seen.get(String(siteId));
+    return listed?.tags != null && (wanted.systems.length === 0 || listed.systems !== null);
   };
-  const followed = followedOf(visible, wish);
   if (!followed.every(isListed)) return null;
-  const ids = new Set(followed.map(({ id }) => id));
+  const ids = new Set(followed);
   const [tags, systems, gateways, values] = await Promise.all([
     expectedTags(store, source),
     store.documents<Listed<System>>(documentSet("system", source)),
@@ -51,23 +48,23 @@ export async function buildingFromState(
   ]);
   return {
     sites: visible,
-    followed: wish.followed,
+    followed: wanted.followed,
     tags: tags.filter(({ siteId }) => ids.has(siteId)),
     systems: systems.size === 0 ? null : [...systems.values()].map(({ value }) => namedSystem(value)),
     gateways:
-      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => placedGateway(value, siteId)),
+      gateways.size === 0 ? null : [...gateways.values()].map(({ value, siteId }) => locatedGateway(value, siteId)),
     types: typesOf(values),
   };
 }
 
-/** How far a listing of tags is. */
+/** Progress of a listing of tags. */
 export interface ListProgress {
   readonly tags: number;
   /** Index of the listed site, from 1. */
   readonly site: number;
   readonly sites: number;
   readonly pages: number;
-  /** Assumed of sites that were not begun: as many pages as the others have. */
+  /** A site that was not begun counts with the average of the others. */
   readonly pagesLeft: number;
 }
 
@@ -85,35 +82,35 @@ export function listingText(
 export async function buildingFromLists(
   source: Source,
   visible: readonly Site[],
-  wish: BuildingSelection,
+  wanted: BuildingSelection,
   signal: AbortSignal,
   told: (progress: ListProgress) => void,
 ): Promise<ListedBuilding> {
-  const followed = followedOf(visible, wish).map(({ id }) => id);
+  const followed = followedOf(visible, wanted);
   const systems: NamedThing[] = [];
-  for (const siteId of wish.systems.length > 0 ? followed : []) {
+  for (const siteId of wanted.systems.length > 0 ? followed : []) {
     for await (const page of source.systems({ siteId }, signal)) systems.push(...page.items.map(namedSystem));
   }
-  // The service may refuse an id that is none.
-  const there = systems.map(({ id }) => id).filter((id) => wish.systems.includes(id));
-  const tags = await tagsFromLists(source, followed, there, signal, told);
+  // The service may refuse the id of an unknown system.
+  const existing = systems.map(({ id }) => id).filter((id) => wanted.systems.includes(id));
+  const tags = await tagsFromLists(source, followed, existing, signal, told);
   const gateways: LocatedObject[] = [];
-  for (const siteId of wish.gateways ? followed : []) {
+  for (const siteId of wanted.gateways ? followed : []) {
     for await (const page of source.gateways({ siteId }, signal)) {
-      gateways.push(...page.items.map((gateway) => placedGateway(gateway, siteId)));
+      gateways.push(...page.items.map((gateway) => locatedGateway(gateway, siteId)));
     }
   }
   return {
     sites: visible,
-    followed: wish.followed,
+    followed: wanted.followed,
     tags,
-    systems: wish.systems.length > 0 ? systems : null,
-    gateways: wish.gateways ? gateways : null,
+    systems: wanted.systems.length > 0 ? systems : null,
+    gateways: wanted.gateways ? gateways : null,
     types: new Map(),
   };
 }
 
-/** The tags of some sites in the order of their ids, with those of the named systems that list them. */
+/** Lists the tags of some sites in the order of their ids. Each has the named systems that contain it. */
 export async function tagsFromLists(
   source: Source,
   sites: readonly number[],
@@ -127,7 +124,7 @@ export async function tagsFromLists(
   for (const [i, siteId] of sites.entries()) {
     for await (const page of source.tags({ siteId }, signal)) {
       for (const tag of page.items) {
-        if (!tags.has(tag.id)) tags.set(tag.id, placedTag(tag, siteId, systemsOf));
+        if (!tags.has(tag.id)) tags.set(tag.id, { tag, siteId, systemIds: systemsOf.get(tag.id) ?? [] });
       }
       pages += 1;
       const ofSite = Math.max(0, page.lastPage - page.number);
@@ -139,7 +136,7 @@ export async function tagsFromLists(
   return [...tags.values()].sort((a, b) => compareIds(a.tag.id, b.tag.id));
 }
 
-/** Only where a selection asks for systems: it takes a listing for each of them. */
+/** Ids of the named systems, by tag; takes a listing for each system. */
 async function systemsOfTags(
   source: Source,
   sites: readonly number[],
@@ -157,19 +154,15 @@ async function systemsOfTags(
   return found;
 }
 
-function placedTag(tag: Tag, siteId: number, systems: ReadonlyMap<string, readonly string[]>): LocatedTag {
-  return { tag, siteId, systemIds: systems.get(tag.id) ?? [] };
-}
-
-function followedOf(visible: readonly Site[], { followed }: BuildingSelection): readonly Site[] {
-  return followed === null ? visible : visible.filter(({ id }) => followed.includes(id));
+function followedOf(visible: readonly Site[], { followed }: BuildingSelection): readonly number[] {
+  return visible.map(({ id }) => id).filter((id) => followed?.includes(id) ?? true);
 }
 
 function namedSystem({ id, code, displayName }: System): NamedThing {
   return { id, name: [code, displayName].filter((word) => word !== null && word !== "").join(" ") };
 }
 
-function placedGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
+function locatedGateway({ id, displayName }: Gateway, siteId: number | null): LocatedObject {
   return { id, name: displayName, siteId };
 }
 

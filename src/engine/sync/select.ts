@@ -24,10 +24,7 @@ const Narrowing = {
   ids: z.array(z.string().min(1)).min(1).optional().meta({ description: "Tag ids." }),
 };
 
-/**
- * Which tags are meant. Each field that is given narrows the choice, the entries of one field widen it, and
- * `exclude` takes out what it selects. An empty selection means every tag.
- */
+/** Selects tags: fields narrow the choice, entries of one field widen it, `exclude` removes tags. Empty means every tag. */
 export const Selection = z.strictObject({
   ...Narrowing,
   exclude: z
@@ -40,14 +37,14 @@ export const Selection = z.strictObject({
 });
 export type Selection = z.infer<typeof Selection>;
 
-/** Fields that a selection matches on; a listed tag has them. */
+/** Fields that a selection matches on. */
 export interface SelectableTag {
   readonly tag: Tag;
   readonly siteId: number | null;
   readonly systemIds: readonly string[];
 }
 
-/** Compiles a selection into a question. */
+/** Compiles a selection into a predicate. */
 export function selects(selection: Selection): (candidate: SelectableTag) => boolean {
   const { exclude, ...include } = selection;
   const included = narrows(include);
@@ -56,7 +53,7 @@ export function selects(selection: Selection): (candidate: SelectableTag) => boo
   return (candidate) => included(candidate) && !excluded(candidate);
 }
 
-/** The first entry of a list that selects the tag, as a routing table is read: put the specific ones on top. */
+/** Returns a function that finds the first entry of a list that selects a tag, as in a routing table. */
 export function firstMatch<E extends { readonly select: Selection }>(
   entries: readonly E[],
 ): (candidate: SelectableTag) => E | undefined {
@@ -69,8 +66,7 @@ function narrows(fields: Omit<Selection, "exclude">): (candidate: SelectableTag)
   const systems = fields.systems && new Set(fields.systems);
   const units = fields.units && new Set(fields.units);
   const ids = fields.ids && new Set(fields.ids);
-  const patterns =
-    fields.name === undefined ? undefined : typeof fields.name === "string" ? [fields.name] : fields.name;
+  const patterns = fields.name === undefined ? undefined : [fields.name].flat();
   return ({ tag, siteId, systemIds }) =>
     (sites === undefined || (siteId !== null && sites.has(siteId))) &&
     (systems === undefined || systemIds.some((id) => systems.has(id))) &&

@@ -5,13 +5,10 @@ import { compareClasses, type NamedSelection } from "./compare.ts";
 import { visibleSites } from "./inventory/held.ts";
 import { buildingFromState } from "./seen-building.ts";
 
-/** Lists of classes in which the first that selects a tag has it, each by what it is called for a person. */
+/** Lists of classes by their displayed name; the first class of a list that selects a tag has it. */
 export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
 
-/**
- * Logs the classes without a tag, and the reason, once the tags are known. Called after each complete list of tags; repeats a warning
- * only when it changes.
- */
+/** Logs classes without a tag, with the reason, after each complete list of tags; repeats a warning only when it changes. */
 export function createSelectionWarning(options: {
   readonly source: string;
   readonly lists: ClassLists;
@@ -19,15 +16,11 @@ export function createSelectionWarning(options: {
   readonly log: Log;
 }): (store: Store) => Promise<void> {
   const { source, lists, followed, log } = options;
-  let said: ReadonlySet<string> = new Set();
+  let logged: ReadonlySet<string> = new Set();
 
   return async (store) => {
     const sites = await visibleSites(store, source);
-    const building = await buildingFromState(store, source, sites, {
-      followed,
-      systems: [],
-      gateways: false,
-    });
+    const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
     if (building === null || building.tags.length === 0) return;
     await yieldIfMany(building.tags.length);
     const next = new Set<string>();
@@ -37,9 +30,9 @@ export function createSelectionWarning(options: {
         const reason = mismatches.map(({ message }) => message).join(" ");
         const key = `${list} ${name} ${reason}`;
         next.add(key);
-        if (!said.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
+        if (!logged.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
       }
     }
-    said = next;
+    logged = next;
   };
 }

@@ -1,34 +1,32 @@
 import type { Change, Committed, Store } from "../store/store.ts";
 
 /**
- * The snapshot in memory: the documents that only this room changes, read once and changed by commits alone.
- * A commit that fails leaves it as it was, so that the next poll finds the same difference and tells it.
+ * Documents that only this package changes, in memory: read once, changed by commits alone. A commit that fails changes
+ * nothing, so the next poll finds the same difference and emits it.
  */
 export interface SyncState {
   get<T>(set: string): ReadonlyMap<string, T>;
-  /** How often a set was changed since the start; null when it is not held by this room. */
+  /** Number of changes of a set since the start; null when the set is not in memory. */
   version(set: string): number | null;
-  /** Calls `changed` for each document of the set: now with what it is, and at every commit with what it was and is. */
+  /** Calls `changed` for each document of the set now, and at every commit with the document before and after. */
   observe<T>(set: string, changed: (before: T | undefined, after: T | undefined) => void): void;
-  /** One transaction: documents and events together, or neither. A change of nothing costs nothing. */
+  /** Commits documents and events in one transaction; null for a change without any. */
   commit(change: Change): Promise<Committed | null>;
-  /** Puts a document that may wait for a transaction; here it counts at once. Resolves once it is durable. */
+  /** Changes the document in memory now. Resolves when it is durable, with the next transaction. */
   putDeferred(set: string, key: string, value: unknown): Promise<void>;
 }
 
 export async function createSyncState(store: Store, sets: readonly string[]): Promise<SyncState> {
-  const held = new Map<string, Map<string, unknown>>();
-  const versions = new Map<string, number>();
-  for (const set of sets) held.set(set, await store.documents(set));
+  const documents = new Map<string, Map<string, unknown>>();
+  for (const set of sets) documents.set(set, await store.documents(set));
+  const versions = new Map(sets.map((set) => [set, 0]));
+  const observers = new Map<string, (before: unknown, after: unknown) => void>();
 
-  const mapOf = (set: string): Map<string, unknown> => {
-    const map = held.get(set);
+  function mapOf(set: string): Map<string, unknown> {
+    const map = documents.get(set);
     if (map === undefined) throw new Error(`The set ${set} is not held by this room.`);
     return map;
-  };
-
-  const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
-  const observers = new Map<string, (before: unknown, after: unknown) => void>();
+  }
 
   function apply(set: string, id: string, after: unknown): void {
     const map = mapOf(set);
@@ -36,13 +34,13 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
     if (after === undefined) map.delete(id);
     else map.set(id, after);
   }
+  const countVersion = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
 
   return {
     get<T>(set: string) {
       return mapOf(set) as ReadonlyMap<string, T>;
     },
-
-    version: (set) => (held.has(set) ? (versions.get(set) ?? 0) : null),
+    version: (set) => versions.get(set) ?? null,
 
     observe<T>(set: string, observer: (before: T | undefined, after: T | undefined) => void) {
       for (const document of mapOf(set).values()) observer(undefined, document as T);
@@ -50,43 +48,41 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
     },
 
     async commit(change) {
-      const documents = (change.documents ?? []).map((one) => ({
-        set: one.set,
-        put: [...(one.put ?? [])],
-        remove: [...(one.remove ?? [])],
+      const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
+        ...{ set, put: [...put], remove: [...remove] },
       }));
-      const empty = documents.every((one) => one.put.length === 0 && one.remove.length === 0);
-      if (empty && (change.events ?? []).length === 0) return null;
-      const committed = await store.commit({ ...change, documents });
-      for (const { set, put, remove } of documents) {
+      const changed = changes.filter(({ put, remove }) => put.length > 0 || remove.length > 0);
+      if (changed.length === 0 && (change.events ?? []).length === 0) return null;
+      const committed = await store.commit({ ...change, documents: changes });
+      for (const { set, put, remove } of changed) {
         for (const id of remove) apply(set, id, undefined);
         for (const [id, value] of put) apply(set, id, value);
-        if (put.length > 0 || remove.length > 0) changed(set);
+        countVersion(set);
       }
       return committed;
     },
 
     async putDeferred(set, key, value) {
       apply(set, key, value);
-      changed(set);
+      countVersion(set);
       await store.putDeferred(set, key, value);
     },
   };
 }
 
 /**
- * The same store, but reads documents of this package from memory. 50,000 tags are in memory once instead of once per reader, and
- * reading them does not stop the event loop for half a second. The map keeps changing: copy it before you wait while iterating.
+ * The store with documents of this package read from memory: 50,000 tags are in memory once, and reading them does not stop
+ * the event loop for half a second. The maps keep changing: copy one before you wait while iterating.
  */
-export function withSyncState(store: Store, holding: Pick<SyncState, "get" | "version">): Store {
+export function withSyncState(store: Store, syncState: Pick<SyncState, "get" | "version">): Store {
   return {
     ...store,
     async document<T>(set: string, key: string) {
-      return holding.version(set) === null ? store.document<T>(set, key) : holding.get<T>(set).get(key);
+      return syncState.version(set) === null ? store.document<T>(set, key) : syncState.get<T>(set).get(key);
     },
     async documents<T>(set: string) {
-      return holding.version(set) === null ? store.documents<T>(set) : (holding.get<T>(set) as Map<string, T>);
+      return syncState.version(set) === null ? store.documents<T>(set) : (syncState.get<T>(set) as Map<string, T>);
     },
-    version: async (set) => holding.version(set) ?? store.version(set),
+    version: async (set) => syncState.version(set) ?? store.version(set),
   };
 }

@@ -12,9 +12,9 @@ const WARNING_DAYS = [30, 14, 7, 1] as const;
 
 const DAY_MS = 86_400_000;
 
-/** Asks what the service says about the token, remembers it, and warns before it expires. */
+/** Polls `GET me`, stores the result, and warns before the token expires. */
 export function createTokenPoll(parts: PollParts): Poll {
-  const { source, clock, syncState: holding, scope } = parts;
+  const { source, clock, syncState, scope } = parts;
   const set = documentSet("token", source.name);
 
   return {
@@ -22,22 +22,20 @@ export function createTokenPoll(parts: PollParts): Poll {
       const info = await source.me(signal);
       scope.learn(info);
       const now = clock.now();
-      const known = holding.get<StoredToken>(set).get("token");
-      const warned = known?.info.expiresAt === info.expiresAt ? known.warnedDays : null;
+      const stored = syncState.get<StoredToken>(set).get("token");
+      const warned = stored?.info.expiresAt === info.expiresAt ? stored.warnedDays : null;
       const due = dueWarning(info.expiresAt, now);
       const isNews = due !== null && (warned === null || due.threshold < warned);
       const events: Event[] = [];
       if (isNews && info.expiresAt !== null) {
-        events.push(
-          makeEvent({
-            type: "token-expiring",
-            source: sourceUri(source.name),
-            subject: SERVICE_SUBJECT,
-            time: isoUtc(now),
-            data: { expiresAt: info.expiresAt, daysLeft: due.daysLeft },
-            facts: [info.expiresAt, due.threshold],
-          }),
-        );
+        const event = makeEvent({
+          type: "token-expiring",
+          source: sourceUri(source.name),
+          ...{ subject: SERVICE_SUBJECT, time: isoUtc(now) },
+          data: { expiresAt: info.expiresAt, daysLeft: due.daysLeft },
+          facts: [info.expiresAt, due.threshold],
+        });
+        events.push(event);
       }
       const next: StoredToken = {
         info,
@@ -51,7 +49,7 @@ export function createTokenPoll(parts: PollParts): Poll {
   };
 }
 
-/** The closest threshold that is passed; a first look five days before the end warns once, not three times. */
+/** The closest threshold that is passed: a first poll five days before the end warns once, not three times. */
 export function dueWarning(
   expiresAt: string | null,
   nowMs: number,

@@ -9,18 +9,15 @@ export type { FirstInventoryReport } from "./first-inventory.ts";
 export type { PollTime } from "./job.ts";
 export type { SuddenChange } from "./read/unusual-replies.ts";
 
-/**
- * Counts that a running worker changes with each commit, so that `/readyz` and `/metrics` read no tag, value or alarm: a building of
- * 50,000 tags takes 0.3 s to read.
- */
+/** Counts that change with each commit, so that `/readyz` and `/metrics` need not read 50,000 tags, which takes 0.3 s. */
 export interface SourceCounts {
   readonly activeAlarms: ActiveCounts;
   readonly siteIds: readonly number[];
   /** Tags without a usable value in the replies; null before the first reply. */
   readonly leftOut: { readonly unreadable: number; readonly unanswered: number } | null;
-  /** Last successful polls since the start by job; of `live` the last reply that had a value. */
+  /** Last successful polls since the start by job; for `live` the last reply that had a value. */
   readonly lastPolls: ReadonlyMap<string, PollTime>;
-  /** When the last page of a first inventory came, monotonic milliseconds; null where there was none since the start. */
+  /** When the last page of a first inventory came, monotonic milliseconds; null without one since the start. */
   readonly inventoryPageMs: number | null;
 }
 
@@ -31,16 +28,16 @@ export interface LiveTag {
   /** Current interval: the target interval, times the overload factor, plus back-off of a failing tag. */
   readonly everySeconds: number;
   readonly lastAt: string | null;
-  /** When it is due; null while it is on its way. It may go earlier, when a request has a place left. */
+  /** Null while the tag is being read. It may be read earlier, to fill a request. */
   readonly dueAt: string | null;
-  /** Why it is read when it is, a sentence each. */
+  /** Sentences that explain the times. */
   readonly reasons: readonly string[];
 }
 
-/** How a tag is read, in a word, for who looks at all of them. */
+/** The same in short, for lists of tags. */
 export interface TagReading {
   readonly className: string;
-  /** How old its value may become by the present plan, milliseconds. */
+  /** Greatest age of its value by the current plan, milliseconds. */
   readonly promisedMs: number;
 }
 
@@ -58,34 +55,28 @@ export function liveTag(live: LiveReads, id: string, clock: Clock): LiveTag | nu
   const { readClass } = known.watched;
   const wallOf = (monotonicMs: number) => isoUtc(clock.now() + monotonicMs - clock.monotonic());
   const { wishedMs, stretchedMs, intervalMs, lastMs, countedMs, quarantinedUntilMs } = known;
-  const isAside = quarantinedUntilMs !== null;
+  const isQuarantined = quarantinedUntilMs !== null;
   const fromMs = lastMs ?? countedMs;
-  const dueMs = isAside ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
+  const dueMs = isQuarantined ? quarantinedUntilMs : fromMs === null ? clock.monotonic() : fromMs + intervalMs;
+  const isSilent = !known.gatewayOffline && intervalMs > stretchedMs;
+  const silence = known.leftOut === undefined ? "answered nothing" : "had no usable value";
+  const isUnread = fromMs === null && !isQuarantined && known.inSight;
   const reasons = [
     `Class ${readClass.name} wants its values to be at most ${formatDuration(wishedMs)} old.`,
-    ...(stretchedMs > wishedMs
-      ? [`The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`]
-      : []),
-    ...(known.gatewayOffline ? ["Its gateway is offline: it is read a tenth as often."] : []),
-    ...(known.leftOut === undefined
-      ? []
-      : [`The replies have had no usable value of it since ${known.leftOut.since}. ${known.leftOut.reason}`]),
-    ...(!known.gatewayOffline && intervalMs > stretchedMs
-      ? [
-          `It ${known.leftOut === undefined ? "answered nothing" : "had no usable value"} ${known.nulls} times in a row, so it is read less often.`,
-        ]
-      : []),
-    ...(known.inSight ? [] : ["The token does not see its site, so it is not read."]),
-    ...(isAside ? ["It was refused alone twice, so it is left out and asked alone at that time."] : []),
-    ...(known.isolation === null ? [] : [isolationReason(known.isolation)]),
-    ...(countedMs === null
-      ? []
-      : ["The clock was set back since it was read, so nobody knows when that was; it counts from the start."]),
-    ...(fromMs === null && !isAside && known.inSight
-      ? ["It was not read since it is known; it takes the next place."]
-      : []),
-    ...(known.underWay ? ["It is on its way now."] : []),
-  ];
+    stretchedMs > wishedMs &&
+      `The wishes exceed the quota, so that class is stretched by ${(stretchedMs / wishedMs).toFixed(2)}.`,
+    known.gatewayOffline && "Its gateway is offline: it is read a tenth as often.",
+    known.leftOut !== undefined &&
+      `The replies have had no usable value of it since ${known.leftOut.since}. ${known.leftOut.reason}`,
+    isSilent && `It ${silence} ${known.nulls} times in a row, so it is read less often.`,
+    !known.inSight && "The token does not see its site, so it is not read.",
+    isQuarantined && "It was refused alone twice, so it is left out and asked alone at that time.",
+    known.isolation !== null && isolationReason(known.isolation),
+    countedMs !== null &&
+      "The clock was set back since it was read, so nobody knows when that was; it counts from the start.",
+    isUnread && "It was not read since it is known; it takes the next place.",
+    known.underWay && "It is on its way now.",
+  ].filter((reason) => reason !== false);
   return {
     className: readClass.name,
     wishedSeconds: wishedMs / 1_000,

@@ -7,9 +7,9 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type SlotOffer, type Source, TAGS_PER_REQUEST } from "../../source/source.ts";
 import type { Store } from "../../store/store.ts";
 import { createFinalizedDays } from "../completeness/finalized-days.ts";
-import type { Follower, RunContext } from "../follower.ts";
+import type { Follower, RunContext } from "../job.ts";
 import { followingPerMinute, type HistoryDemand, learningPerMinute } from "../plan/overload.ts";
-import { standInLine } from "../standing.ts";
+import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { nextBackfill, nextFollowing, nextOrdered, nextTotal, type RequestLimits } from "./choose-request.ts";
 import type { HistoryConfig } from "./config.ts";
 import { createLogDiscovery } from "./log-discovery.ts";
@@ -290,7 +290,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
       const lines = (["series", "totals"] as const).map(
         (kind) => (begun: () => void, signal: AbortSignal) => pullOnce(kind, begun, signal, well),
       );
-      await standInLine(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
+      await keepRequestsWaiting(lines, { most: () => IN_FLIGHT_MAX, draining, forced });
     } finally {
       over.abort(WOKEN);
       await looking;

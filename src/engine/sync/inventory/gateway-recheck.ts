@@ -2,7 +2,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import { isStopping } from "../../../core/runtime/lifecycle.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { createWakeup, loop, within } from "../../../core/runtime/waiting.ts";
-import type { Follower } from "../follower.ts";
+import type { Follower } from "../job.ts";
 
 /**
  * Reads the list of gateways of one site between two polls, because many of its values turned null at once: a gateway that

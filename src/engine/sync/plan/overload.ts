@@ -1,12 +1,5 @@
 import { BUCKET_MS, type Resolution } from "../../../core/model/building.ts";
 
-/**
- * Stretches target intervals that exceed the quota: all classes by the same factor, important ones by less, firm ones
- * not at all as long as they leave enough for the others. Pure.
- *
- * 800 tags at 60 s need 2 requests in each slot of 3 s, so they are read every 126 s, 2.1 times the target. If half of
- * them have importance 2, those are read every 107 s (1.78) and the others every 153 s (2.55).
- */
 export interface ClassDemand {
   readonly name: string;
   /** A tag that is read less often because it keeps failing counts as less than one. */
@@ -22,53 +15,55 @@ export interface Overload {
   readonly demand: number;
   /** Planned interval divided by target interval, by class name; 1 if the target is met. */
   readonly factors: ReadonlyMap<string, number>;
-  /** False when the firm classes alone ask for too much and have to stretch as well. */
-  readonly firmKept: boolean;
 }
 
-/** Share of the slots that a plan may fill, 19.4 of 20 a minute; the rest takes up what integer slots and jitter cost. */
+/** Share of the slots that a plan may fill, 19.4 of 20 a minute; the rest covers integer slots and jitter. */
 const PLANNABLE_SHARE = 0.97;
-
 /** Share of the slots that the firm classes may take together, 16 of 20 a minute, so that the others never starve. */
 const FIRM_SHARE = 0.8;
 
 /**
+ * Stretches target intervals that exceed the quota: all classes by the same factor, important ones by less, firm ones only
+ * if they take too much by themselves. Pure. 800 tags at 60 s need 2 requests in each slot of 3 s, so they are read every
+ * 126 s, 2.1 times the target. If half of them have importance 2, those are read every 107 s (1.78) and the others every
+ * 153 s (2.55).
+ *
  * `share`: part of the slots for live reads, 0.77 if history takes 4 of 20 requests a minute. `replyMs`: time to a
  * response; with 1,000 ms a 60 s tag is requested every 59 s.
  */
 export function overloadFactor(
-  wishes: readonly ClassDemand[],
+  classes: readonly ClassDemand[],
   slotMs: number,
   size: number,
   share = PLANNABLE_SHARE,
   replyMs = 0,
 ): Overload {
-  const demandAt = (factorOf: (wish: ClassDemand) => number) =>
-    wishes.reduce((sum, wish) => sum + slotsPerSlot(wish, factorOf(wish), slotMs, size, replyMs), 0);
-  const demand = demandAt(() => 1);
-  const firm = wishes.filter((wish) => wish.firm);
-  const firmDemand = firm.reduce((sum, wish) => sum + slotsPerSlot(wish, 1, slotMs, size, replyMs), 0);
-  const firmKept = firmDemand <= Math.min(FIRM_SHARE, share);
-  const factorOf = (wish: ClassDemand, scale: number) =>
-    wish.firm && firmKept ? 1 : 1 + (scale - 1) / wish.importance;
-  const scale = demand <= share ? 1 : smallestScale((s) => demandAt((wish) => factorOf(wish, s)), share);
-  return {
-    demand,
-    factors: new Map(wishes.map((wish) => [wish.name, factorOf(wish, scale)])),
-    firmKept,
-  };
+  const demandOf = (some: readonly ClassDemand[], factorOf: (each: ClassDemand) => number) =>
+    some.reduce((sum, each) => sum + slotsPerSlot(each, factorOf(each), slotMs, size, replyMs), 0);
+  const demand = demandOf(classes, () => 1);
+  const firm = classes.filter((each) => each.firm);
+  const isFirmKept = demandOf(firm, () => 1) <= Math.min(FIRM_SHARE, share);
+  const factorAt = (scale: number) => (each: ClassDemand) =>
+    each.firm && isFirmKept ? 1 : 1 + (scale - 1) / each.importance;
+  const scale = demand <= share ? 1 : smallestScale((candidate) => demandOf(classes, factorAt(candidate)), share);
+  return { demand, factors: new Map(classes.map((each) => [each.name, factorAt(scale)(each)])) };
 }
 
 /**
- * Requests per slot, every place filled, with the interval rounded down to whole slots as the planner must: 400 tags
+ * Requests per slot, each with `size` tags, with the interval rounded down to whole slots as the planner must: 400 tags
  * every 60 s, replies of 1 s, slots of 3 s, so every 19 slots, 20 tags a request: 400 / (19 × 20) = 1.05.
  */
-export function slotsPerSlot(wish: ClassDemand, factor: number, slotMs: number, size: number, replyMs = 0): number {
-  const period = Math.max(1, Math.floor((wish.everyMs * factor - replyMs) / slotMs));
-  return wish.tags / (period * size);
+export function slotsPerSlot(
+  { tags, everyMs }: ClassDemand,
+  factor: number,
+  slotMs: number,
+  size: number,
+  replyMs = 0,
+): number {
+  return tags / (Math.max(1, Math.floor((everyMs * factor - replyMs) / slotMs)) * size);
 }
 
-/** The factor at which the demand, in requests per slot, is within the share; it falls as the factor grows. */
+/** The smallest scale at which the demand, in requests per slot, is within the share. */
 function smallestScale(demandAt: (scale: number) => number, share: number): number {
   let low = 1;
   let high = 2;
@@ -82,42 +77,41 @@ function smallestScale(demandAt: (scale: number) => number, share: number): numb
 }
 
 /**
- * The interval in milliseconds of a tag that keeps failing: doubled from the third null in a row on, up to ten times.
- * One of 60 s is read after 60, 60, 120, 240, 480, 600 s. A gateway that is offline answers nothing, so its tags are
- * read a tenth as often at once, every 600 s.
+ * Interval in milliseconds of a failing tag: doubled from the third null in a row on, up to ten times. A 60 s tag is read
+ * after 60, 60, 120, 240, 480, 600 s. Tags of an offline gateway are read a tenth as often at once, every 600 s.
  */
 export function backedOff(intervalMs: number, nulls: number, gatewayOffline: boolean): number {
   if (gatewayOffline) return intervalMs * 10;
   return nulls < 3 ? intervalMs : intervalMs * Math.min(10, 2 ** (nulls - 2));
 }
 
-/** How the slots of the quota are divided between live reads and history. Pure; the worker and `plenum plan` share it. */
+/** Series of one class of history. */
 export interface FollowedHistory {
   readonly resolution: Resolution;
   readonly total: boolean;
   readonly tags: number;
-  /** Milliseconds from one fetch of closed buckets to the next, e.g. 600,000; infinite for what is not followed. */
+  /** Milliseconds from one fetch of closed buckets to the next, e.g. 600,000; infinite if not followed. */
   readonly everyMs: number;
 }
 
-/** Share of the requests that live reads keep at least, however much history is asked for: 10 of 20 a minute. */
+/** Least share of the requests for live reads, however much history is configured: 10 of 20 a minute. */
 const LIVE_SHARE_MIN = 0.5;
 
 /**
- * Requests per minute that it takes to keep these series complete: one for `size` tags, whatever the range. 45 tags at
- * 5 min, fetched every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute.
+ * Requests per minute that keep these series complete: one for `size` tags, whatever the range. 45 tags at 5 min, fetched
+ * every 10 min, 20 tags a request: 3 requests in 10 min, 0.3 a minute.
  */
 export function followingPerMinute(followed: readonly FollowedHistory[], size: number): number {
   return followed.reduce((sum, { tags, everyMs, resolution, total }) => {
-    // A total is one request per bucket, and nothing is new before a bucket has closed.
+    // A total takes one request per bucket, and a bucket is new only once it has closed.
     const intervalMs = total ? BUCKET_MS[resolution] : Math.max(everyMs, BUCKET_MS[resolution]);
     return Number.isFinite(intervalMs) ? sum + (Math.ceil(tags / size) * 60_000) / intervalMs : sum;
   }, 0);
 }
 
 /**
- * Requests per minute that learning whether tags have a log has at least, while there is anything to learn: what the
- * live reads cannot plan with. Of 20 requests a minute 0.6, which is 720 tags an hour; mostly it is much more.
+ * Least requests per minute that learn which tags have a log: what live reads cannot plan with. Of 20 requests a minute
+ * 0.6, which is 720 tags an hour; usually much more.
  */
 export function learningPerMinute(tags: number, perMinute: number): number {
   return tags === 0 ? 0 : (1 - PLANNABLE_SHARE) * perMinute;
@@ -125,7 +119,7 @@ export function learningPerMinute(tags: number, perMinute: number): number {
 
 /**
  * Share of the polls' requests that live reads may plan with. History with 4 of 20 requests a minute leaves 0.97 - 0.2 =
- * 0.77; with 15 it gets no more than leaves them 0.5. Where history is counted apart, 0.97.
+ * 0.77; with 15 it leaves 0.5. If history has a quota of its own, 0.97.
  */
 export function liveQuotaShare(perMinute: number, historyPerMinute: number, shared: boolean): number {
   if (!shared) return PLANNABLE_SHARE;
@@ -135,7 +129,7 @@ export function liveQuotaShare(perMinute: number, historyPerMinute: number, shar
 
 /** Requests per minute that history needs: live reads share its quota and plan with the remainder. */
 export interface HistoryDemand {
-  /** Requests a minute to follow the configured history; tags count as soon as they are known to have a log. */
+  /** Requests per minute to follow the configured history; tags count as soon as they are known to have a log. */
   followingPerMinute(): number;
   setFollowing(perMinute: number): void;
 }

@@ -2,11 +2,11 @@ import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/erro
 import { Stopping } from "../../../core/runtime/lifecycle.ts";
 import { createWakeup, loop, WOKEN } from "../../../core/runtime/waiting.ts";
 import { type Lane, TAGS_PER_REQUEST } from "../../source/source.ts";
-import type { Follower, RunContext } from "../follower.ts";
+import type { Follower, RunContext } from "../job.ts";
 import { type PlannedTags, planGroup } from "../plan/group.ts";
 import type { TokenScope } from "../scope.ts";
 import type { StoredLeftOut } from "../snapshot.ts";
-import { standInLine } from "../standing.ts";
+import { keepRequestsWaiting } from "../waiting-requests.ts";
 import { createBisection, createSlowTags, namedMember, refusalOf, type TagIsolation } from "./bisection.ts";
 import { createReadCommit, type ReadCommitOptions } from "./commit.ts";
 import type { ReadConfig } from "./config.ts";
@@ -256,7 +256,7 @@ export function createLiveReads(options: LiveReadOptions) {
       );
       const most = () => UNDER_WAY_MAX[controls.isTrying() ? "trying" : "working"];
       try {
-        await standInLine(lines, { most, draining: leaving, forced });
+        await keepRequestsWaiting(lines, { most, draining: leaving, forced });
       } finally {
         over.abort(WOKEN);
         await refreshing;
