@@ -7,7 +7,7 @@ import type { Quality } from "../../core/model/tag-facts.ts";
  * Pollers write them; the status page and the command gate read them.
  */
 
-/** Sets of this room alone. */
+/** Sets that only this package uses. */
 export type SyncSet =
   | "tag-system"
   | "tag-seen"
@@ -39,13 +39,13 @@ export interface Listed<T> {
   readonly siteId: number | null;
   /** When it was first seen, UTC. */
   readonly since: string;
-  /** Since when complete listings do not show it; null while they do. */
+  /** Since when complete listings lack it; null while they contain it. */
   readonly missingSince: string | null;
   /** For a missing tag: time before the last list that contained it, UTC. */
   readonly lastSeen?: string;
 }
 
-/** How a tag hangs together with the building; what the interface lets us learn of it (set `tag-system`, by tag id). */
+/** Systems of a tag (set `tag-system`, by tag id). */
 export interface StoredTagSystems {
   /** System ids whose listing shows the tag. */
   readonly systemIds: readonly string[];
@@ -53,14 +53,14 @@ export interface StoredTagSystems {
   readonly toldAt?: string;
 }
 
-/** When complete listings last showed a site's tags, and those of its systems (set `tag-seen`, by site id). */
+/** Start of the last complete listings of a site's tags, and of those of its systems (set `tag-seen`, by site id). */
 export interface StoredTagSeen {
-  /** Before the listing began, UTC; null where there was none. */
+  /** UTC; null without a listing. */
   readonly tags: string | null;
   readonly systems: string | null;
 }
 
-/** An alarm that is, or lately was, of interest (set `alarm`), keyed by alarm id. */
+/** A current or recent alarm (set `alarm`), keyed by alarm id. */
 export interface StoredAlarm {
   readonly alarm: Alarm;
   readonly episode: string;
@@ -69,20 +69,20 @@ export interface StoredAlarm {
    * `out-of-scope` while the token does not see its site; `resolved` and `vanished` are ends of the episode.
    */
   readonly state: "active" | "missing" | "out-of-scope" | "resolved" | "vanished";
-  /** When it came into this state, by our clock, UTC. */
+  /** Start of the state, by our clock, UTC. */
   readonly since: string;
-  /** Complete listings in a row that did not show it. */
+  /** Complete listings in a row without it. */
   readonly misses: number;
   /** True for an episode that ended before its site was followed and was never emitted. */
   readonly untold?: true;
-  /** How often the same episode came back after it had ended or left the scope; part of the ids of what follows. */
+  /** How often the same episode came back after it had ended or left the scope; part of the ids of later events. */
   readonly returns: number;
   /**
    * The last emitted end before the episode came back: its time, milliseconds since 1970, and the number of its last active event.
    * Absent while it never came back.
    */
   readonly ended?: { readonly endMs: number | null; readonly eventId: number | null };
-  /** Episodes of the same alarm before this one, the latest of them, oldest first; absent where there was none. */
+  /** The latest earlier episodes of the same alarm, oldest first; absent without any. */
   readonly former?: readonly FormerEpisode[];
 }
 
@@ -102,11 +102,11 @@ export interface StoredAlarmSite {
   readonly sweptUntil?: string;
 }
 
-/** How far the sweep over resolved alarms came (set `sweep`, key `resolved`). */
+/** Progress of the sweep over resolved alarms (set `sweep`, key `resolved`). */
 export interface StoredSweep {
   /** The latest resolution that a complete sweep saw, by the service's clock, UTC. */
   readonly watermark: string;
-  /** By which time the service lists the newest first, as the last reading of several pages showed; null when by none. */
+  /** Time by which the service lists the newest alarm first, by the last reading of several pages; null if by none. */
   readonly newestFirstBy: "resolved" | "triggered" | null;
   /** When all pages were last read, UTC. */
   readonly wholeAt: string;
@@ -118,7 +118,7 @@ export interface StoredUnavailability {
   readonly reason: string;
 }
 
-/** The last word of the service's own health check, while it seems to be away (set `health`, key `health`). */
+/** Last result of the service's health check during an outage (set `health`, key `health`). */
 export interface StoredHealth {
   readonly status: string;
   /** Time stated by the service, UTC; null without one. */
@@ -137,26 +137,25 @@ export interface StoredToken {
 }
 
 /**
- * The latest reading of a tag (set `value`), keyed by tag id. It is written with each reading, so what it would only say
- * twice is left out: nearly always it is `{"value":21.5,"quality":"good","time":"…","told":"this"}`, 80 bytes instead of 200.
+ * The latest reading of a tag (set `value`), keyed by tag id. It is written with each reading and repeats nothing: usually it
+ * is `{"value":21.5,"quality":"good","time":"…","told":"this"}`, 80 bytes instead of 200.
  */
 export interface StoredValue {
   readonly value: TagValue;
   readonly quality: Quality;
   readonly time: string;
-  /** The last reading that was no null, and null when there was none; absent where it is this one. */
+  /** The last reading that was not null; null without one; absent if it is this one. */
   readonly lastGood?: GoodReading | null;
-  /** Reads in a row that answered null; absent where this one did not. */
+  /** Null readings in a row; absent if this one is not null. */
   readonly nulls?: number;
   /**
-   * Why the type of the last value that was no null is not believed. `changed`: the values before it are of the other type,
-   * and no second reading has confirmed the new one. `unit`: it is a boolean, and the unit is one of numbers. Absent while
-   * the type is believed.
+   * Why the type of the last value is unverified. `changed`: earlier values have the other type, and no second reading has
+   * confirmed the new one. `unit`: a boolean with a unit of numbers. Absent while the type is verified.
    */
   readonly typeDoubt?: UnverifiedType;
   /** Last emitted reading; differs from this one with `on_change`. Absent before the first. */
   readonly told?: EmittedReading | "this";
-  /** The offline gateway that explains a null; absent where none does. */
+  /** The offline gateway that explains a null; absent without one. */
   readonly behindGateway?: string;
 }
 
@@ -172,7 +171,7 @@ export interface EmittedReading extends GoodReading {
   readonly behindGateway?: string;
 }
 
-/** The last reading of a tag that was no null; null when there was none. */
+/** The last reading of a tag that was not null; null without one. */
 export function lastGoodOf({ lastGood, time, value }: StoredValue): GoodReading | null {
   return lastGood === undefined ? { value, time } : lastGood;
 }
@@ -182,15 +181,12 @@ export function lastEmittedOf({ behindGateway, quality, time, told, value }: Sto
   return told === "this" ? { value, quality, time, ...(behindGateway !== undefined && { behindGateway }) } : told;
 }
 
-/**
- * A tag that the service refused alone twice, while the token may read it (set `quarantine`, keyed by tag id): it is
- * set aside, and asked alone after `until`.
- */
+/** A tag that was refused singly twice though the token may read it (set `quarantine`, by tag id). Probed after `until`. */
 export interface StoredQuarantine {
   readonly until: string;
-  /** The service's words. */
+  /** The service's message. */
   readonly reason: string;
-  /** When that was, UTC, and how often in a row; absent where an earlier rule, which could be wrong, said so. */
+  /** Time of the refusal, UTC, and number in a row; absent in documents of an older version, which could be wrong. */
   readonly at?: string;
   readonly times?: number;
 }
@@ -199,10 +195,7 @@ export interface StoredQuarantine {
 export interface StoredLeftOut {
   /** Time of the first such reply in a row, UTC. */
   readonly since: string;
-  /**
-   * `unreadable`: the reply has a value that the interface does not allow. `unanswered`: the reply does not list the tag. Absent
-   * in what an older version stored.
-   */
+  /** `unreadable`: a value that the interface does not allow. `unanswered`: not in the reply. Absent in older documents. */
   readonly kind?: "unreadable" | "unanswered";
   readonly reason: string;
 }
@@ -218,22 +211,19 @@ export interface StoredLeftOut {
  * ```
  */
 export interface StoredHistory {
-  /** Absent in what was written before a span said why; what such a ledger says of the past is not believed. */
+  /** Absent in older ledgers, whose past is ignored. */
   readonly version: 2;
   readonly resolution: Resolution;
   readonly timeZone: string;
-  /** The first sight of the tag: following starts here, older buckets are backfill. */
+  /** When the tag was first seen: following starts here, older buckets are backfill. */
   readonly since: string;
-  /** Every closed bucket from `since` to this time is fetched, or was answered and is unreadable. */
+  /** Every closed bucket from `since` to this time is fetched or unreadable. */
   readonly watermark: string;
   /** The configured depth of the backfill. */
   readonly wished: string;
-  /** Ascending and disjoint; what lies between them was not asked for yet. */
+  /** Ascending and disjoint; gaps between them were not requested yet. */
   readonly spans: readonly StoredRange[];
-  /**
-   * Points by UTC day, as `src/engine/sync/completeness/days.ts` writes them; of days that are not here none was answered, or
-   * they are in `StoredDays`. Absent in what was written before points were counted.
-   */
+  /** Points by UTC day (src/engine/sync/completeness/days.ts); older days may be in `StoredDays`. Absent in older ledgers. */
   readonly days?: string;
   /** Older days than the first here may be in `StoredDays`. */
   readonly daysMoved?: true;
@@ -246,30 +236,29 @@ export interface StoredHistory {
   readonly weeklyAt: string;
   /** Emitted points are stored completely from this time on. */
   readonly rememberedFrom: string;
-  /** `unproven`: not yet known whether it has a log. `no-log`: the service said 404 of its log (`refusal`). */
+  /** `unproven`: unknown whether it has a log. `no-log`: its log is a 404 (`refusal`). */
   readonly state: "unproven" | "following" | "no-log";
-  /** Why it is not followed now, and until when it is left alone; null while all is well. */
+  /** Why it is not followed now, and until when; null while it is. */
   readonly refusal: StoredRefusal | null;
 }
 
 /**
- * A stretch of a series. Had: `points`, where values were answered (short times without any in between included);
- * `null`, answered without a value; `no-log`, the service said 404 of it. Not had: `refused`, for another reason, or
- * because the answer is unreadable.
+ * A range of a series. Fetched: `points` (short times without values included), `null` (a response without a value), `no-log`
+ * (404). Not fetched: `refused`, for another reason, or because the response is unreadable.
  */
 export interface StoredRange {
   readonly from: string;
   readonly to: string;
   readonly why: "points" | "null" | "no-log" | "refused";
-  /** `no-log` and `refused`: the service's words and when. `null`: what says so, where it was not the series itself. */
+  /** `no-log` and `refused`: the service's message and its time. `null`: the source of the fact, if not the series. */
   readonly said?: string;
   readonly at?: string;
-  /** `refused`: how often in a row, and when it is asked again. */
+  /** `refused`: number in a row, and time of the next request. */
   readonly times?: number;
   readonly againAt?: string;
-  /** `refused`: it was answered, and the answer could not be read. */
+  /** `refused`: the response could not be read. */
   readonly reason?: "unreadable";
-  /** The readable points between the unreadable buckets of this stretch were emitted. */
+  /** The readable points between the unreadable buckets were emitted. */
   readonly emitted?: true;
 }
 
@@ -278,9 +267,9 @@ export interface StoredRefusal {
   readonly said: string;
   readonly at: string;
   readonly times: number;
-  /** It is asked again, alone, after this time. */
+  /** Time of the next request, for this series alone. */
   readonly againAt: string;
-  /** It was answered, and the answer could not be read. */
+  /** The response could not be read. */
   readonly reason?: "unreadable";
 }
 
@@ -296,7 +285,7 @@ export function isComplete({ state, refusal, spans, wished, since, watermark }: 
   return until >= watermark && watermark >= since;
 }
 
-/** A stretch of the past that `plenum backfill` asked for (set `backfill`, keyed by id). Times are UTC. */
+/** A range of the past requested by `plenum backfill` (set `backfill`, keyed by id). Times are UTC. */
 export interface StoredBackfill {
   readonly from: string;
   readonly to: string;
@@ -306,7 +295,7 @@ export interface StoredBackfill {
   readonly askedAt: string;
   /** Time at which every bucket was fetched or known to have no log; null until then. */
   readonly doneAt: string | null;
-  /** Buckets of which it said so, and of how many tags; absent in orders that ended before this was known. */
+  /** Buckets without a log, and their number of tags; absent in older documents. */
   readonly withoutLog?: { readonly buckets: number; readonly tags: number };
 }
 
@@ -322,9 +311,9 @@ export interface EmittedPoints {
   readonly values: readonly TagValue[];
 }
 
-/** Points of the days that take no more room in the ledger (set `history-days`), keyed as the ledger. */
+/** Points of older days that left the ledger (set `history-days`), keyed as the ledger. */
 export interface StoredDays {
-  /** Another zone cuts other buckets. */
+  /** Zone of the buckets. */
   readonly timeZone: string;
   readonly days: string;
 }
@@ -338,7 +327,7 @@ export interface StoredCompleteness {
   readonly heldBack: string | null;
 }
 
-/** A UTC day of a site that was sealed (set `day-sealed`), keyed by `<site> <date>`; the account is that of the event. */
+/** A finalized UTC day of a site (set `day-sealed`), keyed by `<site> <date>`; the account is that of the event. */
 export interface FinalizedDay {
   readonly revision: number;
   readonly sealedAt: string;
@@ -348,38 +337,35 @@ export interface FinalizedDay {
 
 /** Later change of a finalized day (set `day-changed`), keyed as `FinalizedDay`. */
 export interface StoredDayChange {
-  /** When, UTC; of several changes shortly after each other the first. */
+  /** UTC; the first of several changes shortly after each other. */
   readonly at: string;
   /** Points that came or changed. */
   readonly points: number;
 }
 
-/** How many values one history request may ask for (set `history-window`, key `values`); learned. */
+/** Learned number of values of one history request (set `history-window`, key `values`). */
 export interface StoredWindow {
-  /** The most values that were answered at once. */
+  /** The most values of one successful response. */
   readonly good: number;
-  /** The fewest that were not, as long as that is believed. */
+  /** The fewest values of a failed response, until that is out of date. */
   readonly bad: number | null;
   /** Value of `bad` before a failure that may have another cause. */
   readonly doubt: { readonly before: number | null } | null;
-  /** Full answers since the last change. */
+  /** Full responses since the last change. */
   readonly streak: number;
-  /** Failures in a row at sizes that had been answered before; absent when the last such answer came. */
+  /** Failures in a row at sizes that succeeded before; absent after a success. */
   readonly failures?: number;
 }
 
-/**
- * Limit at which the service left out points of a history response without an error (set `history-window`, key
- * `cut`).
- */
+/** Limit at which the service leaves out points of a history response without an error (set `history-window`, key `cut`). */
 export interface StoredCut {
-  /** Points of one series; null where it is not known to matter. */
+  /** Points of one series; null if unknown. */
   readonly series: number | null;
-  /** Points of the whole answer. */
+  /** Points of the complete response. */
   readonly answer: number | null;
-  /** It is one of the two, and not known which. */
+  /** True if one of the two applies, and it is unknown which. */
   readonly either: boolean;
-  /** When it was proved last, UTC. */
+  /** Last proof, UTC. */
   readonly at: string;
 }
 
@@ -399,10 +385,10 @@ export interface StoredSensors {
   readonly numbers: readonly number[];
 }
 
-/** The state of one job (set `poll`), keyed by job name. Written when it changes its mind, otherwise once a minute. */
+/** State of one job (set `poll`), keyed by job name. Written when `problem` changes, otherwise once a minute. */
 export interface StoredPoll {
   readonly lastSuccess: string | null;
   readonly lastAttempt: string;
-  /** One sentence, null while all is well. */
+  /** One sentence; null without a problem. */
   readonly problem: string | null;
 }
