@@ -1,7 +1,8 @@
+import PQueue from "p-queue";
 import { LocalFailure } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Mark, type Moment, momentOf } from "../../core/runtime/moment.ts";
-import { abortable, createWakeup, oneAtATime, sleepUntilWoken } from "../../core/runtime/waiting.ts";
+import { createWakeup, sleepUntilWoken } from "../../core/runtime/waiting.ts";
 import type { ListRate } from "./source.ts";
 
 /**
@@ -61,6 +62,7 @@ export type ListRateLimit = ReturnType<typeof createListRateLimit>;
  * in a minute. So a first inventory of many sites delays the next urgent request by less than 8 s.
  */
 export function createListRateLimit({ perMinute, clock, mark = () => momentOf(clock) }: ListRateLimitOptions) {
+  const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
   /** Lanes with a request that waits for a slot. */
   const waiting = new Set<ListLane>();
@@ -164,7 +166,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   return {
     /** Runs a task when its lane has a slot; the task receives the time of the slot. */
     run<T>(task: (slotTaken: Moment) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
-      const work = queues[lane](async () => {
+      const work = async () => {
         const taken = await takeSlot(lane, signal);
         try {
           return await task(taken);
@@ -175,8 +177,8 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
           if (at >= 0) starts.splice(at, 1);
           throw error;
         }
-      });
-      return abortable(work, signal);
+      };
+      return queues[lane].add(work, { signal });
     },
     /** No request leaves for so long. */
     pause,

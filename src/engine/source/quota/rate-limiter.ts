@@ -1,3 +1,4 @@
+import PQueue from "p-queue";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import { WOKEN } from "../../../core/runtime/waiting.ts";
 import type { Lane, QuotaEndpoint, RateLimitStatus } from "../source.ts";
@@ -55,7 +56,8 @@ export function createRateLimiter(options: RateLimiterOptions) {
   let nextPacedMs = clock.monotonic();
   let isTrialPermitted = false;
   /** Requests that hold a slot and have not ended. */
-  let running = 0;
+  const running = new PQueue({ concurrency: options.concurrency });
+  running.addEventListener("next", startReady);
   let wakeAtMs = Number.POSITIVE_INFINITY;
   let wakeUp: AbortController | undefined;
   let isRetired = false;
@@ -101,7 +103,7 @@ export function createRateLimiter(options: RateLimiterOptions) {
 
   /** Starts all requests that may leave now, and sleeps until the next may. */
   function startReady(): void {
-    while (!isRetired && running < options.concurrency) {
+    while (!isRetired && running.pending < options.concurrency) {
       const now = clock.monotonic();
       const terms = termsAt(now);
       const { request, lookAtMs } = lanes.take(now, (lane, isOverdue) => readyAt(lane, now, terms, isOverdue));
@@ -109,8 +111,8 @@ export function createRateLimiter(options: RateLimiterOptions) {
         void wakeAt(lookAtMs);
         return;
       }
-      running += 1;
-      request.resolve(send(takeSlot(request), request));
+      const slot = takeSlot(request);
+      request.resolve(running.add(() => send(slot, request)));
     }
   }
 
@@ -168,14 +170,12 @@ export function createRateLimiter(options: RateLimiterOptions) {
       isAnswered = isSent && isReply(error);
       throw error;
     } finally {
-      running -= 1;
       inFlight.delete(slot);
       if (!isSent) spent.drop(slot);
       if (isAnswered) {
         slot.countedBy = Math.min(slot.countedBy, clock.monotonic());
         stated.noteReply();
       }
-      startReady();
       // The transaction that stores the reply also stores this, and must not wait for it.
       if (isSent) void record.afterReply(slot).catch(options.onUnsaved);
     }
