@@ -4,6 +4,7 @@ import { changeLine, type ReloadReport } from "../../core/model/reload-facts.ts"
 import { requestReload } from "../../ui/operator/remote.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
+import { presentLines } from "../shell/terminal.ts";
 
 /** Asks the running worker to read its file again; prints the problems as `plenum check` does. */
 export function define(command: Command, context: CliContext): void {
@@ -32,11 +33,11 @@ export function define(command: Command, context: CliContext): void {
 function reloadLines({ changes, pending, failures, isDryRun, file }: ReloadReport): readonly string[] {
   if (changes.length === 0 && pending.length === 0 && failures.length === 0)
     return [`${file} says what is in force; nothing changes.`];
-  return [
-    ...(changes.length === 0 ? [] : [isDryRun ? "Would change:" : "Changed:"]),
+  return presentLines(
+    changes.length > 0 && (isDryRun ? "Would change:" : "Changed:"),
     ...changes.map((change) => `  ${changeLine(change)}`),
-    ...(pending.length === 0 ? [] : [isDryRun ? "Would wait for a restart:" : "Waits for a restart:"]),
+    pending.length > 0 && (isDryRun ? "Would wait for a restart:" : "Waits for a restart:"),
     ...pending.map((change) => `  ${changeLine(change)}`),
     ...failures.map((failure) => `! Not in force, a restart does it: ${failure}`),
-  ];
+  );
 }

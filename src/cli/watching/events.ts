@@ -61,29 +61,24 @@ async function show(context: CliContext, options: EventsOptions): Promise<void> 
       if (terminal.json) terminal.object({ position: logged.position, ...logged.event }, []);
       else terminal.text([lineOf(logged, context.utc())]);
     };
-    const parts = await Promise.all(stores.map((store) => followed(store, options, wanted)));
-    for (const each of inOrder(parts, options)) say(each);
+    const logs = await Promise.all(stores.map((store) => readLog(store, options, wanted)));
+    for (const each of inOrder(logs, options)) say(each);
     if (options.follow !== true) {
       if (isEmpty && !terminal.json) terminal.say("No event matches.");
       return;
     }
-    do for (const part of parts) await part.goOn(say, context.signal);
+    do for (const log of logs) for (const each of await log.readNew(context.signal)) say(each);
     while (await sleepFor(systemClock, LOOK_EVERY_MS, context.signal));
   });
 }
 
-/** Reader of one log. */
-interface Followed {
-  /** Events that were there at the start. */
-  readonly before: readonly LoggedEvent[];
-  /** Prints the events since the last call. */
-  goOn(say: (logged: LoggedEvent) => void, signal: AbortSignal): Promise<void>;
-}
+type LogReader = Awaited<ReturnType<typeof readLog>>;
 
-async function followed(store: Store, options: EventsOptions, wanted: Wanted): Promise<Followed> {
+/** Reads the events that are in a log at the start, and later the new ones. */
+async function readLog(store: Store, options: EventsOptions, isWanted: Wanted) {
   let changes = await store.changes();
   const end = (await store.outbox.latest(1))[0]?.position ?? 0;
-  let told = end;
+  let printed = end;
 
   async function after(position: number, signal?: AbortSignal): Promise<readonly LoggedEvent[]> {
     const found: LoggedEvent[] = [];
@@ -91,33 +86,34 @@ async function followed(store: Store, options: EventsOptions, wanted: Wanted): P
       const page = await store.outbox.after(from, PAGE);
       const last = page.at(-1);
       if (last === undefined) break;
-      found.push(...page.filter(({ event }) => wanted(event)));
+      found.push(...page.filter(({ event }) => isWanted(event)));
       from = last.position;
-      told = Math.max(told, from);
+      printed = Math.max(printed, from);
     }
     return found;
   }
 
-  const before =
+  const present =
     options.since === undefined
-      ? await lastOf(store, end, options.last, wanted)
+      ? await lastOf(store, end, options.last, isWanted)
       : await after(await positionAt(store, end, Date.parse(options.since)));
   return {
-    before,
-    async goOn(say, signal) {
+    present,
+    /** Returns the events since the last call. */
+    async readNew(signal: AbortSignal): Promise<readonly LoggedEvent[]> {
       const now = await store.changes();
-      if (now === changes) return;
+      if (now === changes) return [];
       changes = now;
-      for (const each of await after(told, signal)) say(each);
+      return after(printed, signal);
     },
   };
 }
 
 /** Merges several logs by commit time, because positions are counted in each log. */
-function inOrder(parts: readonly Followed[], { last, since }: EventsOptions): readonly LoggedEvent[] {
+function inOrder(parts: readonly LogReader[], { last, since }: EventsOptions): readonly LoggedEvent[] {
   const [only] = parts;
-  if (parts.length === 1 && only !== undefined) return only.before;
-  const all = parts.flatMap(({ before }) => before).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
+  if (parts.length === 1 && only !== undefined) return only.present;
+  const all = parts.flatMap(({ present }) => present).toSorted((a, b) => a.committedAt.localeCompare(b.committedAt));
   return since === undefined ? all.slice(-last) : all;
 }
 

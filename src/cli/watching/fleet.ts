@@ -3,6 +3,7 @@ import type { FleetStatus } from "../../scale/fleet/fleet.ts";
 import { readFleet, setDraining } from "../../scale/fleet/report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
+import { presentLines } from "../shell/terminal.ts";
 
 /** Takeovers printed by default. */
 const TAKEOVERS = 10;
@@ -21,18 +22,15 @@ export function define(fleet: Command, context: CliContext): void {
         show(context, status, Number(options.takeovers) || 0);
       }),
     );
-  fleet
-    .command("drain")
-    .description("make a member hand over all its sources, and take none until it is undrained")
-    .argument("<member>", "name of a member, as `plenum fleet` shows it")
-    .addHelpText("after", "\nExample:\n  plenum fleet drain plant-room-2")
-    .action((name: string) => drain(context, name, true));
-  fleet
-    .command("undrain")
-    .description("let a drained member take its share of the sources again")
-    .argument("<member>", "name of a member, as `plenum fleet` shows it")
-    .addHelpText("after", "\nExample:\n  plenum fleet undrain plant-room-2")
-    .action((name: string) => drain(context, name, false));
+  const addDraining = (name: string, description: string, isDraining: boolean) =>
+    fleet
+      .command(name)
+      .description(description)
+      .argument("<member>", "name of a member, as `plenum fleet` shows it")
+      .addHelpText("after", `\nExample:\n  plenum fleet ${name} plant-room-2`)
+      .action((member: string) => drain(context, member, isDraining));
+  addDraining("drain", "make a member hand over all its sources, and take none until it is undrained", true);
+  addDraining("undrain", "let a drained member take its share of the sources again", false);
 }
 
 async function drain(context: CliContext, member: string, isDraining: boolean): Promise<void> {
@@ -42,14 +40,18 @@ async function drain(context: CliContext, member: string, isDraining: boolean): 
     return readFleet(database, null, sources);
   });
   const isAlone = isDraining && !members.some(({ name, state }) => name !== member && state === "alive");
+  const alone = "! No other member runs: nothing is polled until one is started, or this one undrained.";
   context
     .terminal()
-    .object({ member, draining: isDraining, lastOne: isAlone }, [
-      ...(isAlone ? ["! No other member runs: nothing is polled until one is started, or this one undrained."] : []),
-      isDraining
-        ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
-        : `${member} takes its share of the sources again.`,
-    ]);
+    .object(
+      { member, draining: isDraining, lastOne: isAlone },
+      presentLines(
+        isAlone && alone,
+        isDraining
+          ? `${member} hands its sources over, one after another, and takes none until \`plenum fleet undrain ${member}\`; \`plenum fleet\` shows how far it is.`
+          : `${member} takes its share of the sources again.`,
+      ),
+    );
 }
 
 function show(context: CliContext, status: FleetStatus, takeovers: number): void {

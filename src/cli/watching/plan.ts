@@ -13,7 +13,7 @@ import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";
 import { readStateIfAny } from "../shell/state-access.ts";
-import { tableLines } from "../shell/terminal.ts";
+import { presentLines, tableLines } from "../shell/terminal.ts";
 
 interface PlanOptions {
   readonly source?: string;
@@ -57,27 +57,23 @@ async function fromState(
   name: string,
   entry: SourceEntry,
 ): Promise<PlanReport | null> {
-  const { state } = config;
   const which = { config, source: name };
   return readStateIfAny(which, async (store) => {
     const found = await findWorkerFor(which, context.signal);
     if (found.kind === "silent") context.terminal().say(`${found.trouble.message} What it measures is left out.`);
     const running =
       found.kind === "open" ? await requestPlan(found.door, name, context.signal).catch(() => null) : null;
-    const freshness = (running?.classes ?? []).map((each) => ({
-      name: each.name,
-      tags: each.tags,
-      promisedMs: each.promisedSeconds * 1_000,
-      achievedMs: each.measuredSeconds === null ? null : each.measuredSeconds * 1_000,
-    }));
     const { quota } = entry;
     const usual = Math.max(1, quota.requests_per_minute * quota.polite - quota.reserve_for_writes);
     const live = running && {
       // Count what refusals and other clients take now, and a lower quota in the file.
       quota: { polls: Math.min(usual, running.quota.polls), shared: running.quota.shared },
-      freshness,
+      freshness: running.classes.map(({ name, tags, promisedSeconds, measuredSeconds }) => ({
+        ...{ name, tags, promisedMs: promisedSeconds * 1_000 },
+        achievedMs: measuredSeconds === null ? null : measuredSeconds * 1_000,
+      })),
     };
-    const facts = await factsFromState(store, planSettings(name, entry, state), systemClock, live);
+    const facts = await factsFromState(store, planSettings(name, entry, config.state), systemClock, live);
     return facts.tags === 0 ? null : planReport(facts);
   });
 }
@@ -99,77 +95,74 @@ async function fromLists(
 
 /** Prints the plan of one source. */
 export function planLines(plan: PlanReport): readonly string[] {
-  const { quota, backfill } = plan;
-  return [
-    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unreadText(plan)}, ${plan.basis === "state" ? "from the worker's state" : "as the service lists them"}`,
+  const { quota, backfill, classes, history, learning } = plan;
+  const unread =
+    plan.tagsNotRead === 0 || classes.length === 0 ? "" : ` (${plan.tagsNotRead} in no class of live reads)`;
+  const origin = plan.basis === "state" ? "from the worker's state" : "as the service lists them";
+  const polls = quota.polls >= quota.perMinute ? "100.0 %" : `polls get ${quota.polls.toFixed(1)}`;
+  const lanes = plan.lanes.map((each) => [each.lane, each.requestsPerMinute.toFixed(2), percent(each.share)]);
+  return presentLines(
+    `source ${plan.source}: ${plan.sites} sites, ${plan.tags} tags${unread}, ${origin}`,
     "",
-    ...table(
-      ["requests", "a minute", "of the quota"],
-      [
-        ...plan.lanes.map(({ lane, requestsPerMinute, share }) => [
-          lane === "spare" ? "spare" : lane,
-          requestsPerMinute.toFixed(2),
-          `${(share * 100).toFixed(1)} %`,
-        ]),
-        ["all", quota.perMinute.toFixed(2), pollsText(plan)],
-      ],
-    ),
+    ...table(["requests", "a minute", "of the quota"], [...lanes, ["all", quota.perMinute.toFixed(2), polls]]),
     "",
-    ...(plan.classes.length === 0
-      ? ["No live reads: `read` is empty."]
-      : table(
-          ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
-          plan.classes.map((each) => [
-            each.name,
-            String(each.tags),
-            durationText(each.wishedSeconds),
-            durationText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
-            durationText(each.atBestSeconds),
-            each.measuredSeconds === null ? "–" : durationText(each.measuredSeconds),
-            each.requestsPerMinute.toFixed(2),
-          ]),
-        )),
-    ...(plan.classes.length === 0
-      ? []
-      : [`Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`]),
-    ...(plan.history.length === 0
-      ? []
-      : [
-          "",
-          ...table(
-            ["history", "tags", "resolution", "requests a minute", "without a log"],
-            plan.history.map((each) => [
-              each.name,
-              String(each.tags),
-              `${each.resolution}${each.total ? " total" : ""}`,
-              each.requestsPerMinute.toFixed(3),
-              String(each.withoutLog),
-            ]),
-          ),
-        ]),
-    ...(plan.learning === null
-      ? []
-      : [
-          `Until it is known which of ${plan.learning.tags} tags have a log, learning it takes what live values leave over, at least ${plan.learning.requestsPerMinute.toFixed(1)} a minute.`,
-        ]),
-    ...(backfill === null
-      ? []
-      : [
-          backfill.doneAt === null
-            ? `The backfill is paused with ${backfill.requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
-            : `The backfill takes ${backfill.requestsLeft} requests, ${backfill.requestsPerMinute.toFixed(1)} a minute, and is done at ${minuteOf(backfill.doneAt)}.`,
-          ...largerReplies(plan),
-        ]),
+    ...(classes.length === 0 ? ["No live reads: `read` is empty."] : classTable(classes)),
+    classes.length > 0 && `Reading every one of them once takes ${durationText(plan.fullSweepSeconds)}.`,
+    ...(history.length === 0 ? [] : ["", ...historyTable(history)]),
+    learning !== null &&
+      `Until it is known which of ${learning.tags} tags have a log, learning it takes what live values leave over, at least ${learning.requestsPerMinute.toFixed(1)} a minute.`,
+    ...(backfill === null ? [] : backfillLines(backfill)),
     "",
     ...verdict(plan),
-    ...(plan.alarms === undefined ? [] : [plan.alarms]),
+    plan.alarms ?? null,
     "",
-  ];
+  );
+}
+
+function classTable(classes: PlanReport["classes"]): readonly string[] {
+  return table(
+    ["class", "tags", "wished", "promised", "at best", "measured", "requests a minute"],
+    classes.map((each) => [
+      each.name,
+      String(each.tags),
+      durationText(each.wishedSeconds),
+      durationText(each.promisedSeconds) + (each.stretch > 1 ? ` (×${each.stretch.toFixed(2)})` : ""),
+      durationText(each.atBestSeconds),
+      each.measuredSeconds === null ? "–" : durationText(each.measuredSeconds),
+      each.requestsPerMinute.toFixed(2),
+    ]),
+  );
+}
+
+function historyTable(history: PlanReport["history"]): readonly string[] {
+  return table(
+    ["history", "tags", "resolution", "requests a minute", "without a log"],
+    history.map(({ name, tags, resolution, total, requestsPerMinute, withoutLog }) => [
+      ...[name, String(tags), `${resolution}${total ? " total" : ""}`],
+      ...[requestsPerMinute.toFixed(3), String(withoutLog)],
+    ]),
+  );
+}
+
+/** Adds an alternative end if the service accepts larger responses than seen so far. */
+function backfillLines(backfill: NonNullable<PlanReport["backfill"]>): readonly string[] {
+  const { doneAt, requestsLeft, requestsPerMinute, requestsAtBest, atBestDoneAt } = backfill;
+  return presentLines(
+    doneAt === null
+      ? `The backfill is paused with ${requestsLeft} requests left; \`plenum backfill --resume\` goes on.`
+      : `The backfill takes ${requestsLeft} requests, ${requestsPerMinute.toFixed(1)} a minute, and is done at ${minuteOf(doneAt)}.`,
+    atBestDoneAt !== null && requestsAtBest <= requestsLeft * 0.9
+      ? `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${minuteOf(atBestDoneAt)}.`
+      : null,
+  );
 }
 
 function verdict({ fits, load, changes, classes }: PlanReport): readonly string[] {
   const needs = `${(load * 100).toFixed(0)} % of what can be planned with`;
-  if (fits) return [`It fits: the wishes need ${needs}.${measured(classes) || BY_PLAN}`];
+  if (fits)
+    return [
+      `It fits: the wishes need ${needs}.${measured(classes) || " By this plan no value becomes older than wished."}`,
+    ];
   const [cheapest, ...others] = changes;
   return [
     `It does not fit: the wishes need ${needs}.${measured(classes)}`,
@@ -177,8 +170,6 @@ function verdict({ fits, load, changes, classes }: PlanReport): readonly string[
     ...others.slice(0, 2).flatMap(({ text, yaml }) => [`Or: ${text}`, `    ${yaml}`]),
   ];
 }
-
-const BY_PLAN = " By this plan no value becomes older than wished.";
 
 /** Compares the measured ages with the targets. */
 function measured(classes: PlanReport["classes"]): string {
@@ -193,25 +184,9 @@ function measured(classes: PlanReport["classes"]): string {
   return ` Measured, values became older than wished: ${each.join(", ")}.`;
 }
 
-/** Alternative end of the backfill if the service accepts larger responses than seen so far. */
-function largerReplies({ backfill }: PlanReport): readonly string[] {
-  if (backfill?.atBestDoneAt == null || backfill.requestsAtBest > backfill.requestsLeft * 0.9) return [];
-  const { requestsAtBest, atBestDoneAt } = backfill;
-  return [
-    `If the service bears larger replies than it has shown, it takes ${requestsAtBest} and is done at ${minuteOf(atBestDoneAt)}.`,
-  ];
-}
-
 const minuteOf = (time: string): string => `${time.slice(0, 16)}Z`;
 
-function unreadText({ tagsNotRead, classes }: PlanReport): string {
-  return tagsNotRead === 0 || classes.length === 0 ? "" : ` (${tagsNotRead} in no class of live reads)`;
-}
-
-function pollsText({ quota }: PlanReport): string {
-  if (quota.polls >= quota.perMinute) return "100.0 %";
-  return `polls get ${quota.polls.toFixed(1)}`;
-}
+const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
   return tableLines(head, rows, "right").map((line) => `  ${line}`);

@@ -88,27 +88,20 @@ async function add(context: CliContext, config: Config, store: Store, options: A
   await refuseUnknown(store, sources, "site", site === undefined ? [] : [`${site}`]);
   await refuseUnknown(store, sources, "alarm", alarm === undefined ? [] : [alarm]);
   await refuseUnknownPriorities(store, sources, priority ?? []);
-  const which = { source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null };
   const wish = {
-    ...which,
-    priorities: priority ?? null,
-    fromMs,
-    toMs,
-    reason: options.reason,
-    madeBy: "cli",
+    ...{ source: source ?? null, site: site ?? null, name: name ?? null, alarm: alarm ?? null },
+    ...{ priorities: priority ?? null, fromMs, toMs, reason: options.reason, madeBy: "cli" },
   };
   const silence = silenceOf(wish, nowMs);
   await addSilence(store, silence);
-  context
-    .terminal()
-    .object(silence, [`Silence ${silence.id} until ${silence.to}: ${whom(silence)}. ${silence.reason}`]);
+  const line = `Silence ${silence.id} until ${silence.to}: ${whom(silence)}. ${silence.reason}`;
+  context.terminal().object(silence, [line]);
 }
 
 async function list(context: CliContext, store: Store): Promise<void> {
   const silences = (await silencesIn(store)).filter(({ endedBy }) => endedBy === undefined);
-  context
-    .terminal()
-    .rows(silences, { id: "id", from: "from", to: "to", alarms: (each) => whom(each), reason: "reason", by: "madeBy" });
+  const columns = { id: "id", from: "from", to: "to", alarms: whom, reason: "reason", by: "madeBy" } as const;
+  context.terminal().rows(silences, columns);
 }
 
 async function withStore(

@@ -20,34 +20,31 @@ function defineOutbox(outbox: Command, context: CliContext): void {
       "after",
       "\nExamples:\n  plenum outbox\n  plenum outbox dead tickets\n  plenum outbox resend tickets 17 18\n  plenum outbox replay lake --since 2h\n  plenum outbox snapshot lake\n  plenum outbox revive tickets",
     )
-    .action(() => withStore(context, true, showLag(context)));
+    .action(() => withStore(context, true, (store, config) => showLag(context, store, config)));
   outbox
     .command("dead")
     .description("list dead letters: events that a sink refused for good, and why")
     .argument("[sink]", "only this sink's")
-    .action((sink?: string) => withStore(context, true, showDead(context, sink), sink));
+    .action((sink?: string) => withStore(context, true, (store) => showDead(context, store, sink), sink));
 
   /** Adds a command that changes one sink, and prints the returned value. */
   const changing = <T extends unknown[]>(
     name: string,
     description: string,
     change: (store: Store, sink: string, rest: T, config: Config) => Promise<readonly [value: object, line: string]>,
-  ) =>
-    outbox
+  ) => {
+    const run = async (sink: string, rest: T, store: Store, config: Config) => {
+      const [value, line] = await change(store, sink, rest, config);
+      context.terminal().object(value, [line]);
+    };
+    return outbox
       .command(name)
       .description(description)
       .argument("<sink>", "name of a sink")
       .action((sink: string, ...rest: T) =>
-        withStore(
-          context,
-          false,
-          async (store, config) => {
-            const [value, line] = await change(store, sink, rest, config);
-            context.terminal().object(value, [line]);
-          },
-          sink,
-        ),
+        withStore(context, false, (store, config) => run(sink, rest, store, config), sink),
       );
+  };
   const IDS = ["[id...]", "numbers from `outbox dead`; all when left out"] as const;
   changing<[string[]]>("resend", "offer dead letters to their sink once more", async (store, sink, [ids]) => {
     const count = await store.outbox.resendDeadLetters(sink, await parseLetterIds(store, sink, ids));
@@ -57,33 +54,24 @@ function defineOutbox(outbox: Command, context: CliContext): void {
     const count = await store.outbox.discardDeadLetters(sink, await parseLetterIds(store, sink, ids));
     return [{ discarded: count }, `${count} dead letters of ${sink} are gone.`];
   }).argument(...IDS);
-  changing<[{ readonly since: string }]>(
-    "replay",
-    "send delivered events once more, with the same ids, for a sink that lost them",
-    async (store, sink, [{ since }]) => {
-      const count = await store.outbox.replay(sink, since);
-      return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
-    },
-  ).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age);
-  changing(
-    "snapshot",
-    "send what is believed now (inventory, active alarms, last values) to a sink, by its filter",
-    async (store, sink) => {
-      await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
-      return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
-    },
-  );
-  changing(
-    "revive",
-    "resume a sink that ended because its server wants no more events (410 Gone)",
-    (store, sink, _, config) => revive(config, store, sink),
-  );
+  const REPLAY = "send delivered events once more, with the same ids, for a sink that lost them";
+  changing<[{ readonly since: string }]>("replay", REPLAY, async (store, sink, [{ since }]) => {
+    const count = await store.outbox.replay(sink, since);
+    return [{ replayed: count }, `${count} events will be sent to ${sink} again.`];
+  }).requiredOption("--since <age>", "how far back, e.g. 2h; the replay window of the state bounds it", age);
+  const SNAPSHOT = "send what is believed now (inventory, active alarms, last values) to a sink, by its filter";
+  changing("snapshot", SNAPSHOT, async (store, sink) => {
+    await store.commit({ documents: [snapshotRequest(sink, isoUtc(systemClock.now()))] });
+    return [{ sink }, `${sink} gets what is believed now, marked as a snapshot.`];
+  });
+  changing("revive", "resume a sink that ended because its server wants no more events (410 Gone)", revive);
 }
 
 async function revive(
-  config: Config,
   { outbox }: Store,
   sink: string,
+  _: unknown,
+  config: Config,
 ): Promise<readonly [value: object, line: string]> {
   if (config.sinks[sink]?.enabled !== true) {
     throw new ConfigError(`The sink ${sink} is not in the configuration, or not enabled.`, {
@@ -103,33 +91,28 @@ async function revive(
   ];
 }
 
-function showLag(context: CliContext) {
-  return async (store: Store, config: Config) => {
-    const now = systemClock.now();
-    const { wanted } = configView(config);
-    context.terminal().rows(await store.outbox.lag(wanted), {
-      sink: "sink",
-      lag: behind,
-      oldest: (sink) => (sink.oldest === null ? null : `${Math.round((now - Date.parse(sink.oldest)) / 1000)} s`),
-      "dead letters": "deadLetters",
-      dropped: "dropped",
-      ended: "ended",
-    });
-  };
+async function showLag(context: CliContext, store: Store, config: Config): Promise<void> {
+  const seconds = (since: string) => Math.round((systemClock.now() - Date.parse(since)) / 1000);
+  context.terminal().rows(await store.outbox.lag(configView(config).wanted), {
+    sink: "sink",
+    lag: behind,
+    oldest: ({ oldest }) => (oldest === null ? null : `${seconds(oldest)} s`),
+    "dead letters": "deadLetters",
+    dropped: "dropped",
+    ended: "ended",
+  });
 }
 
-function showDead(context: CliContext, sink: string | undefined) {
-  return async (store: Store) => {
-    context.terminal().rows(await store.outbox.deadLetters(sink), {
-      id: "id",
-      sink: "sink",
-      at: "at",
-      event: (letter) => letter.event?.type ?? "damaged",
-      subject: (letter) => letter.event?.subject ?? null,
-      sequence: (letter) => letter.sequence?.number ?? null,
-      reason: "reason",
-    });
-  };
+async function showDead(context: CliContext, store: Store, sink: string | undefined): Promise<void> {
+  context.terminal().rows(await store.outbox.deadLetters(sink), {
+    id: "id",
+    sink: "sink",
+    at: "at",
+    event: ({ event }) => event?.type ?? "damaged",
+    subject: ({ event }) => event?.subject ?? null,
+    sequence: ({ sequence }) => sequence?.number ?? null,
+    reason: "reason",
+  });
 }
 
 async function withStore(
@@ -155,10 +138,9 @@ async function parseLetterIds(
   ids: readonly string[],
 ): Promise<readonly number[] | "all"> {
   if (ids.length === 0) return "all";
-  const numbers = ids.map((id) => {
-    if (!/^\d+$/.test(id)) throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
-    return Number(id);
-  });
+  if (!ids.every((id) => /^\d+$/.test(id)))
+    throw new InvalidArgumentError("Ids are the numbers that `plenum outbox dead` shows.");
+  const numbers = ids.map(Number);
   const known = new Set((await outbox.deadLetters(sink, Number.MAX_SAFE_INTEGER)).map(({ id }) => id));
   const unknown = numbers.filter((id) => !known.has(id));
   if (unknown.length === 0) return numbers;

@@ -128,21 +128,14 @@ function defineMove(state: Command, context: CliContext): void {
       const { folder } = config.state;
       const postgres = targetDatabase(options, config.state.postgres);
       const log = createLog({ level: "error" });
-      const database = await openStateDatabase({
-        ...{ config: postgres, clock: systemClock, log, migrate: true, connections: 2, isPatient: true },
-      });
+      const opening = { config: postgres, clock: systemClock, log, migrate: true, connections: 2, isPatient: true };
+      const database = await openStateDatabase(opening);
       try {
-        const moved = await terminal.progress("Moving the state", () =>
-          moveState({
-            folder,
-            database,
-            sources: Object.keys(config.sources),
-            fleetDocuments: fleetDocuments(folder),
-            closing: closingOf(folder, database.name),
-            clock: systemClock,
-            log,
-          }),
-        );
+        const move = {
+          ...{ folder, database, sources: Object.keys(config.sources), clock: systemClock, log },
+          ...{ fleetDocuments: fleetDocuments(folder), closing: closingOf(folder, database.name) },
+        };
+        const moved = await terminal.progress("Moving the state", () => moveState(move));
         terminal.object(moved, movedLines(moved, config.state.postgres === undefined));
       } finally {
         await database.close();
@@ -165,15 +158,15 @@ function targetDatabase(
       { hint: "Give state.postgres in the configuration, or --to postgresql://user@host/database." },
     );
   }
-  const said = PostgresState.safeParse({
+  const parsed = PostgresState.safeParse({
     url: to,
-    ...(schema === undefined ? {} : { schema }),
-    ...(passwordFile === undefined ? {} : { password: { file: passwordFile } }),
-    ...(caFile === undefined ? {} : { ca_file: caFile }),
-    ...(allowPlain === undefined ? {} : { allow_plain: true }),
+    ...(schema !== undefined && { schema }),
+    ...(passwordFile !== undefined && { password: { file: passwordFile } }),
+    ...(caFile !== undefined && { ca_file: caFile }),
+    ...(allowPlain && { allow_plain: true }),
   });
-  if (said.success) return said.data;
-  const [issue] = said.error.issues;
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
   const option = issue?.path[0] === "schema" ? "--schema" : "--to";
   throw new ConfigError(`${option}: ${(issue?.message ?? "").replace("set allow_plain: true", "add --allow-plain")}`);
 }
@@ -182,9 +175,8 @@ function targetDatabase(
 function fleetDocuments(folder: string): ReadonlyMap<string, string> {
   const documents = new Map<string, string>();
   const at = isoUtc(systemClock.now());
-  if (createKillSwitch(folder).thrown()) {
-    documents.set(KILL_SWITCH, JSON.stringify({ by: `the state ${resolve(folder)}, where it was thrown`, at }));
-  }
+  const by = `the state ${resolve(folder)}, where it was thrown`;
+  if (createKillSwitch(folder).thrown()) documents.set(KILL_SWITCH, JSON.stringify({ by, at }));
   const pinned = readPin(folder);
   if (pinned !== null) documents.set(PIN, JSON.stringify(pinned));
   return documents;
@@ -211,9 +203,7 @@ function movedLines({ folder, to, movedAt, wasThere, sources, tables, leftBehind
     ...tables.flatMap((table) => tableLines(table, sources.length)),
     ...leftBehind.map(({ what, rows }) => `Left in the folder: ${rows} ${what}.`),
     "The folder stays as it is, and no worker begins with it any more.",
-    isUnsaid
-      ? "Next: say so in the configuration (state.postgres), and start the members: plenum run."
-      : "Next: start the members: plenum run.",
+    `Next: ${isUnsaid ? "say so in the configuration (state.postgres), and " : ""}start the members: plenum run.`,
   ];
 }
 

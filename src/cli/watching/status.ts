@@ -18,6 +18,7 @@ import type { SourceReport } from "../../ui/status/source-report.ts";
 import type { CliContext } from "../shell/context.ts";
 import { findWorkerFor, membersOnThisMachine, usedInstead } from "../shell/find-worker.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
+import { presentLines } from "../shell/terminal.ts";
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -30,13 +31,13 @@ export function define(command: Command, context: CliContext): void {
       const { config, rejected } = await context.accepted();
       const found = await findWorkerFor({ config }, context.signal);
       if (options.probe === true) return probe(found, context.signal);
-      const first = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
-      if (config.state.postgres !== undefined) return showFleet(context, config, first);
-      const { report: own, silent } = await reportOf(found, config, context.signal);
-      const report = withFileWarning(first, own);
-      context.terminal().object(report, statusLines(report, silent !== null));
+      const fileWarnings = rejected === null ? [] : [usedInstead(context.configFile(), rejected)];
+      if (config.state.postgres !== undefined) return showFleet(context, config, fileWarnings);
+      const { report: own, failure } = await reportOf(found, config, context.signal);
+      const report = withFileWarning(fileWarnings, own);
+      context.terminal().object(report, statusLines(report, failure !== null));
       // The report from the state is printed first; the exit code says that it may be outdated.
-      if (silent !== null) throw silent;
+      if (failure !== null) throw failure;
     });
 }
 
@@ -52,41 +53,37 @@ async function reportOf(
   found: FoundWorker,
   config: Config,
   signal: AbortSignal,
-): Promise<{ readonly report: StatusReport; readonly silent: Retryable | null }> {
-  if (found.kind === "silent") return { report: await fromStore(config), silent: found.trouble };
-  if (found.kind === "none") return { report: await fromStore(config), silent: null };
+): Promise<{ readonly report: StatusReport; readonly failure: Retryable | null }> {
+  let failure = found.kind === "silent" ? found.trouble : null;
   try {
-    return { report: await requestReport(found.door, signal), silent: null };
+    if (found.kind === "open") return { report: await requestReport(found.door, signal), failure };
   } catch (error) {
     if (!(error instanceof Retryable)) throw error;
-    return { report: await fromStore(config), silent: error };
+    failure = error;
   }
+  return { report: await readState({ config }, (store) => statusFromState(store, config)), failure };
 }
 
 /** Puts the warning about the file first and removes the one of the worker about the same file. */
-function withFileWarning(first: readonly string[], report: StatusReport): StatusReport {
+function withFileWarning(fileWarnings: readonly string[], report: StatusReport): StatusReport {
   const { configuration, notices } = report;
-  if (first.length === 0) return report;
+  if (fileWarnings.length === 0) return report;
   const refused = configuration?.refused ?? null;
   const same = configuration === null || refused === null ? null : refusedNotice(configuration.file, refused);
-  return { ...report, notices: [...first, ...notices.filter((notice) => notice !== same)] };
-}
-
-function fromStore(config: Config): Promise<StatusReport> {
-  return readState({ config }, (store) => statusFromState(store, config));
+  return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== same)] };
 }
 
 /** Prints the fleet by its database, then each member on this machine. */
-async function showFleet(context: CliContext, config: Config, first: readonly string[]): Promise<void> {
+async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
   const found = await membersOnThisMachine(config.state, context.signal);
   const here = await Promise.all(
     found.map((each) => (each.kind === "open" ? requestReport(each.door, context.signal) : null)),
   );
-  const reports = here.filter((report) => report !== null).map((report) => withFileWarning(first, report));
+  const reports = here.filter((report) => report !== null).map((report) => withFileWarning(fileWarnings, report));
   terminal.object({ fleet, members: reports }, [
-    ...first.map((warning) => `! ${warning}`),
+    ...fileWarnings.map((warning) => `! ${warning}`),
     ...fleetLines(fleet),
     ...reports.flatMap((report) => [
       "",
@@ -99,26 +96,21 @@ async function showFleet(context: CliContext, config: Config, first: readonly st
 }
 
 function fleetLines({ members, sources }: FleetStatus): readonly string[] {
-  const loose = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
-  return [
-    ...members.map(({ name, state, host, sources: count, page, seenAt }) =>
-      [
-        `Member ${name} on ${host}: ${state}, ${counted(count, "source")}`,
-        ...(state === "alive" && page !== "" ? [page] : [`last heard of at ${seenAt}`]),
-      ].join(", "),
-    ),
-    ...(loose.length === 0 ? [] : [`! Nobody holds ${loose.join(", ")}.`]),
-  ];
+  const unassigned = sources.filter(({ holder }) => holder === null).map(({ source }) => source);
+  return presentLines(
+    ...members.map(({ name, state, host, sources: count, page, seenAt }) => {
+      const contact = state === "alive" && page !== "" ? `, ${page}` : `, last heard of at ${seenAt}`;
+      return `Member ${name} on ${host}: ${state}, ${counted(count, "source")}${contact}`;
+    }),
+    unassigned.length > 0 && `! Nobody holds ${unassigned.join(", ")}.`,
+  );
 }
 
 /** Prints a status report. */
 export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
+  const stored = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
   return [
-    report.startedAt !== null
-      ? `Running since ${report.startedAt}.`
-      : workerIsSilent
-        ? "A worker is there and does not answer; this is what the state remembers."
-        : "No worker is running; this is what the state remembers.",
+    report.startedAt === null ? `${stored}; this is what the state remembers.` : `Running since ${report.startedAt}.`,
     ...report.notices.map((notice) => `! ${notice}`),
     ...report.sources.flatMap(sourceLines),
     ...report.sinks.map(sinkLine),
@@ -128,35 +120,26 @@ export function statusLines(report: StatusReport, workerIsSilent: boolean): read
 
 function sourceLines(source: SourceReport): readonly string[] {
   const { name, counts, readings, token, health, history, quota, jobs, firstInventory } = source;
-  return [
-    `source ${name}: ${[
-      numberOf(readings.sites, counts.sites, "sites"),
-      numberOf(readings.tags, counts.tags, "tags"),
-      counts.values === 0 ? "no value read yet" : `${counts.values} values`,
-      gatewaysOf(source),
-      numberOf(readings.alarms, counts.alarms, "active alarms"),
-    ].join(", ")}`,
-    ...(firstInventory?.message == null ? [] : [`  ${firstInventory.message}`]),
-    token === null
-      ? "  token: not known yet"
-      : `  token "${token.name}"${token.expiresAt === null ? "" : ` expires ${token.expiresAt}`}`,
-    ...(health === null
-      ? []
-      : [
-          `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
-        ]),
-    ...(history === null
-      ? []
-      : [
-          `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
-        ]),
-    ...(quota === null
-      ? ["  quota: unknown, only a running worker counts it"]
-      : quota.buckets.map(
-          (allowance) => `  quota ${allowance.name}: ${allowance.used} of ${allowance.perMinute} used`,
-        )),
-    ...jobs.map(jobLine),
+  const numbers = [
+    numberOf(readings.sites, counts.sites, "sites"),
+    numberOf(readings.tags, counts.tags, "tags"),
+    counts.values === 0 ? "no value read yet" : `${counts.values} values`,
+    gatewaysOf(source),
+    numberOf(readings.alarms, counts.alarms, "active alarms"),
   ];
+  const expiry = token?.expiresAt ? ` expires ${token.expiresAt}` : "";
+  return presentLines(
+    `source ${name}: ${numbers.join(", ")}`,
+    firstInventory?.message == null ? null : `  ${firstInventory.message}`,
+    token === null ? "  token: not known yet" : `  token "${token.name}"${expiry}`,
+    health !== null &&
+      `  the service's own health check says: ${health.status}${health.time === null ? "" : `, at ${health.time}`} (asked at ${health.askedAt})`,
+    history !== null &&
+      `  history: ${history.complete} of ${history.series} series complete, told until ${history.toldUntil ?? "unknown"}`,
+    quota === null && "  quota: unknown, only a running worker counts it",
+    ...(quota?.buckets ?? []).map((each) => `  quota ${each.name}: ${each.used} of ${each.perMinute} used`),
+    ...jobs.map(jobLine),
+  );
 }
 
 /** Prints a number, or "unknown" with the last known number. */
@@ -197,11 +180,5 @@ function sinkLine(sink: SinkReport): string {
 
 /** Builds the status report from the state, without a worker. */
 export function statusFromState(store: Store, config: Config): Promise<StatusReport> {
-  return createStatus({
-    version: VERSION,
-    clock: systemClock,
-    store,
-    ...configView(config),
-    live: null,
-  }).report();
+  return createStatus({ version: VERSION, clock: systemClock, store, ...configView(config), live: null }).report();
 }
