@@ -1,4 +1,5 @@
 import { DIFFERENCE_BOUND_MS } from "../../core/runtime/clock-check.ts";
+import { presentLines } from "../shell/terminal.ts";
 import type { ConfigurationFacts } from "./configuration.ts";
 import { type DiskFacts, isClockBehind, type StateFacts } from "./local-facts.ts";
 import type { Reach, WorkerFacts } from "./remote-facts.ts";
@@ -28,17 +29,8 @@ export type Facts = Omit<DoctorReport, "format" | "madeAt" | "troubles" | "progr
  * servers. Each is one sentence with the remedy.
  */
 export function diagnose(facts: Facts): readonly string[] {
-  const found = [
-    ...configuration(facts),
-    ...state(facts),
-    ...disks(facts),
-    ...clock(facts),
-    ...worker(facts),
-    ...reach(facts),
-    ...lost(facts),
-    ...notices(facts),
-  ];
-  return [...new Set(found)];
+  const checks = [configuration, state, disks, clock, worker, reach, lost, notices];
+  return [...new Set(checks.flatMap((check) => check(facts)))];
 }
 
 /** Free bytes below which a disk counts as full: the write-ahead log alone can take a quarter of it. */
@@ -64,16 +56,11 @@ function configuration({ configuration: { file, found, problems, secrets } }: Fa
 
 function state({ state: { folder, found, problems } }: Facts): readonly string[] {
   const [first = ""] = problems;
-  switch (found) {
-    case "damaged":
-      return [
-        `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${first}`,
-      ];
-    case "unusable":
-      return [`The state in ${folder} cannot be used: ${first}`];
-    default:
-      return problems;
-  }
+  if (found === "damaged")
+    return [
+      `The state in ${folder} is damaged: restart the worker, which sets aside what is damaged and goes on (\`plenum state check\` says more). ${first}`,
+    ];
+  return found === "unusable" ? [`The state in ${folder} cannot be used: ${first}`] : problems;
 }
 
 function disks(facts: Facts): readonly string[] {
@@ -105,21 +92,13 @@ function clock({ state: { content }, reach: asked }: Facts): readonly string[] {
 
 function worker({ worker: facts, state: { folder }, log }: Facts): readonly string[] {
   const { found, trouble, notReady, portTaken } = facts;
-  switch (found) {
-    case "running":
-      return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
-    case "none":
-      return [
-        ...(portTaken === null
-          ? []
-          : [
-              `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
-            ]),
-        `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
-      ];
-    default:
-      return trouble === null ? [] : [trouble];
-  }
+  if (found === "running") return notReady === null ? [] : [`The worker runs and is not ready: ${notReady}`];
+  if (found !== "none") return trouble === null ? [] : [trouble];
+  return presentLines(
+    portTaken !== null &&
+      `Another program has the port of the status page (${portTaken}), so no worker can start: end it, or set status.port to another.`,
+    `No worker is running on the state folder ${folder}: start it with \`plenum run\`, or name the configuration that it uses with --config.${lastError(log)}`,
+  );
 }
 
 /** pino level of errors. */
@@ -170,9 +149,7 @@ function rank({ what, kind }: Reach): number {
 const KINDS = { database: "State database", source: "Source", sink: "Sink" } as const;
 
 function sentenceOf({ what, name, kind, reason }: Reach): string {
-  return kind === "config"
-    ? `${KINDS[what]} ${name} refuses us: ${reason}`
-    : `${KINDS[what]} ${name} does not respond: ${reason}`;
+  return `${KINDS[what]} ${name} ${kind === "config" ? "refuses us" : "does not respond"}: ${reason}`;
 }
 
 function lost({ state: { content }, reach: asked }: Facts): readonly string[] {

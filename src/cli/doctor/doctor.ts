@@ -1,4 +1,4 @@
-import { closeSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Command } from "commander";
 import type { Config } from "../../app/config/config.ts";
@@ -9,6 +9,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { printableJson } from "../../core/values/printable.ts";
 import type { CliContext } from "../shell/context.ts";
 import { DEFAULT_FOLDER, findState, lenientStateOf } from "../shell/find-worker.ts";
+import { presentLines } from "../shell/terminal.ts";
 import { lookAtConfiguration } from "./configuration.ts";
 import { type DoctorReport, diagnose, type Facts } from "./diagnosis.ts";
 import { diskFacts, lookAtStateFolder, machineFacts } from "./local-facts.ts";
@@ -28,14 +29,10 @@ export function define(command: Command, context: CliContext): void {
     )
     .action(async (options: { readonly to: string; readonly log?: string }) => {
       const terminal = context.terminal();
+      const { configFile, signal } = context;
+      const { log: logFile = null } = options;
       const report = await terminal.progress("Looking around", (update) =>
-        gather({
-          configFile: context.configFile(),
-          environment: process.env,
-          logFile: options.log ?? null,
-          signal: context.signal,
-          update,
-        }),
+        gather({ configFile: configFile(), environment: process.env, logFile, signal, update }),
       );
       const file = write(options.to, report);
       terminal.object({ file, troubles: report.troubles }, lines(file, report));
@@ -46,12 +43,7 @@ function write(folder: string, report: DoctorReport): string {
   const file = join(folder, `plenum-doctor-${report.madeAt.replaceAll(/[:.]/g, "-")}.json`);
   try {
     // `wx` follows no link and overwrites nothing.
-    const handle = openSync(file, "wx", 0o600);
-    try {
-      writeFileSync(handle, `${printableJson(JSON.stringify(report, null, 2))}\n`);
-    } finally {
-      closeSync(handle);
-    }
+    writeFileSync(file, `${printableJson(JSON.stringify(report, null, 2))}\n`, { flag: "wx", mode: 0o600 });
     return file;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
@@ -68,16 +60,16 @@ const SHOWN = 10;
 function lines(file: string, { troubles }: DoctorReport): readonly string[] {
   const [first, ...others] = troubles;
   const more = others.length - SHOWN;
-  return [
+  return presentLines(
     first === undefined ? "Nothing is wrong, as far as can be seen from here." : `Most likely: ${first}`,
-    ...(others.length === 0 ? [] : ["Also:"]),
+    others.length > 0 && "Also:",
     ...others.slice(0, SHOWN).map((trouble) => `- ${trouble}`),
-    ...(more > 0 ? [`- and ${more} more, in the file`] : []),
+    more > 0 && `- and ${more} more, in the file`,
     `All that support would ask for is in ${file}; it holds no secret.`,
-  ];
+  );
 }
 
-export interface GatherOptions {
+interface GatherOptions {
   readonly configFile: string;
   readonly environment: Readonly<Record<string, string | undefined>>;
   /** Log file whose end is added to the report. */
@@ -93,7 +85,7 @@ const LINE_LENGTH = 2_000;
 const LOG_BYTES = 1024 ** 2;
 
 /** Collects all facts without changing anything. Every text is masked before it is returned. */
-export async function gather(options: GatherOptions): Promise<DoctorReport> {
+async function gather(options: GatherOptions): Promise<DoctorReport> {
   const { configFile, environment, signal, update } = options;
   const { facts: configuration, config: own } = lookAtConfiguration(configFile, environment);
   const { config, stateFolder } = own === null ? await withoutFile(options) : ofConfig(own);

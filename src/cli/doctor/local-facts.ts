@@ -36,19 +36,14 @@ export function machineFacts() {
   };
 }
 
-export interface DiskFacts {
-  readonly where: "state" | "temporary files";
-  readonly bytes: number | null;
-  readonly freeBytes: number | null;
-  readonly freeFiles: number | null;
-}
+export type DiskFacts = ReturnType<typeof diskOf>;
 
 /** Free space on the disks of the state folder and of temporary files. */
 export function diskFacts(stateFolder: string): readonly DiskFacts[] {
   return [diskOf("state", stateFolder), diskOf("temporary files", tmpdir())];
 }
 
-function diskOf(where: DiskFacts["where"], folder: string): DiskFacts {
+function diskOf(where: "state" | "temporary files", folder: string) {
   try {
     const { bavail, bsize, blocks, ffree } = statfsSync(existsSync(folder) ? folder : join(folder, ".."));
     return { where, bytes: blocks * bsize, freeBytes: bavail * bsize, freeFiles: ffree };
@@ -58,17 +53,15 @@ function diskOf(where: DiskFacts["where"], folder: string): DiskFacts {
 }
 
 /** Files of the state folder that are listed. */
-const FILES_TOLD = 50;
+const FILES_LISTED = 50;
 
 /** Lists the files of the state folder: name, size, permissions and time. */
-export function filesIn(folder: string) {
-  return readdirSync(folder)
-    .sort()
-    .slice(0, FILES_TOLD)
-    .map((name) => {
-      const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
-      return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
-    });
+function filesIn(folder: string) {
+  const names = readdirSync(folder).sort().slice(0, FILES_LISTED);
+  return names.map((name) => {
+    const { size, mode, uid, mtimeMs } = statSync(join(folder, name));
+    return { name, bytes: size, mode: (mode & 0o7777).toString(8), owner: uid, changedAt: isoUtc(mtimeMs) };
+  });
 }
 
 export interface StateFacts {
@@ -82,29 +75,7 @@ export interface StateFacts {
   readonly content: StateContent | null;
 }
 
-export interface StateContent {
-  readonly schemaVersion: number;
-  readonly bytes: number;
-  readonly log: { readonly bytes: number; readonly pendingBytes: number };
-  /** Latest events without telemetry, newest first. */
-  readonly events: readonly {
-    readonly at: string;
-    readonly kind: string;
-    readonly source: string;
-    readonly subject: string;
-  }[];
-  readonly deadLetters: readonly {
-    readonly sink: string;
-    readonly at: string;
-    readonly kind: string | null;
-    readonly reason: string;
-  }[];
-  readonly gaps: readonly object[];
-  /** Sites and abilities that a token has lost. */
-  readonly lost: readonly { readonly source: string; readonly what: string; readonly since: string }[];
-  /** Commit time of the latest event; null if there is none. */
-  readonly lastCommittedAt: string | null;
-}
+export type StateContent = Awaited<ReturnType<typeof contentOf>>;
 
 /** Skip the checksum comparison above this size: it takes 1 s for every 100 MiB. */
 const CHECKED_BYTES = 512 * 1024 ** 2;
@@ -147,42 +118,34 @@ function damagedRows(check: StateReport | null): readonly string[] {
     .map(({ table, rows, damaged }) => `${damaged} of ${rows} rows of ${table} are damaged.`);
 }
 
-async function contentOf(store: Store, sources: readonly string[]): Promise<StateContent> {
-  const [{ schemaVersion, bytes }, pressure, facts, [last], deadLetters, gaps] = await Promise.all([
-    store.describe(),
-    store.outbox.pressure(),
-    store.outbox.latest(
-      EVENTS,
-      KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive"),
-    ),
-    store.outbox.latest(1),
-    store.outbox.deadLetters(undefined, DEAD_LETTERS),
-    store.outbox.gaps(),
-  ]);
-  const tokens = await Promise.all(
-    sources.map(async (source) => {
-      const held = await store.document<StoredToken>(documentSet("token", source), "token");
-      return Object.entries(held?.lost ?? {}).map(([what, since]) => ({ source, what, since }));
-    }),
-  );
+async function contentOf(store: Store, sources: readonly string[]) {
+  const reported = KINDS.filter((kind) => !isTelemetry(kind) && kind !== "worker-alive");
+  const [{ schemaVersion, bytes }, { bytes: logBytes, pendingBytes }, events, [last], deadLetters, gaps] =
+    await Promise.all([
+      store.describe(),
+      store.outbox.pressure(),
+      store.outbox.latest(EVENTS, reported),
+      store.outbox.latest(1),
+      store.outbox.deadLetters(undefined, DEAD_LETTERS),
+      store.outbox.gaps(),
+    ]);
+  const lost = sources.map(async (source) => {
+    const token = await store.document<StoredToken>(documentSet("token", source), "token");
+    return Object.entries(token?.lost ?? {}).map(([what, since]) => ({ source, what, since }));
+  });
   return {
     schemaVersion,
     bytes,
-    log: { bytes: pressure.bytes, pendingBytes: pressure.pendingBytes },
-    events: facts.map(({ committedAt, event }) => ({
-      at: committedAt,
-      kind: event.type,
-      source: event.source,
-      subject: event.subject,
-    })),
-    deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({
-      sink,
-      at,
-      kind: event?.type ?? null,
-      reason,
-    })),
+    log: { bytes: logBytes, pendingBytes },
+    /** Latest events without telemetry, newest first. */
+    events: events.map(({ committedAt, event: { type: kind, source, subject } }) => {
+      return { at: committedAt, kind, source, subject };
+    }),
+    deadLetters: deadLetters.map(({ sink, at, event, reason }) => ({ sink, at, kind: event?.type ?? null, reason })),
     gaps: gaps.slice(-DEAD_LETTERS),
-    lost: tokens.flat(),
+    /** Sites and abilities that a token has lost. */
+    lost: (await Promise.all(lost)).flat(),
+    /** Commit time of the latest event; null if there is none. */
     lastCommittedAt: last?.committedAt ?? null,
   };
 }

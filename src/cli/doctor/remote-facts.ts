@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
 import { type Config, connectorOf, type SourceEntry } from "../../app/config/config.ts";
 import type { Sink } from "../../core/connector.ts";
-import { type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
+import { meaningOf, sentence } from "../../core/errors/errors.ts";
 import { findWorker, requestLog, requestReady, requestReport } from "../../ui/operator/remote.ts";
 import type { StatusReport } from "../../ui/status/report.ts";
 import { withTimeLimit } from "../checking/check-line.ts";
@@ -69,25 +69,7 @@ async function storedStatus(config: Config | null): Promise<StatusReport | null>
 }
 
 /** Result of one request to a database, source or sink. */
-export interface Reach {
-  readonly what: "database" | "source" | "sink";
-  readonly name: string;
-  /** Connector of a sink, origin of a source, `postgres` for the database. */
-  readonly by: string;
-  readonly answers: boolean;
-  /** Kind of failure: `config` if somebody has to change something; null if it responded. */
-  readonly kind: Failure["kind"] | null;
-  readonly reason: string | null;
-  readonly milliseconds: number;
-  /** Clock of this machine minus that of the service, milliseconds; null if unknown. */
-  readonly clockSkewMs: number | null;
-  /** Token of a source; null if unknown. */
-  readonly token: {
-    readonly expiresAt: string | null;
-    readonly abilities: readonly string[];
-    readonly siteIds: readonly number[];
-  } | null;
-}
+export type Reach = Awaited<ReturnType<typeof measure>>;
 
 const WITHIN_MS = 10_000;
 
@@ -115,16 +97,28 @@ function databaseOf(config: Config): readonly Promise<Reach>[] {
   return [measure("database", postgres.schema, "postgres", ask)];
 }
 
-type Learned = Pick<Reach, "clockSkewMs" | "token">;
+interface Learned {
+  /** Clock of this machine minus that of the service, milliseconds; null if unknown. */
+  readonly clockSkewMs: number | null;
+  /** Token of a source; null if unknown. */
+  readonly token: {
+    readonly expiresAt: string | null;
+    readonly abilities: readonly string[];
+    readonly siteIds: readonly number[];
+  } | null;
+}
 
-async function measure(what: Reach["what"], name: string, by: string, ask: () => Promise<Learned>): Promise<Reach> {
+/** `by` is the connector of a sink, the origin of a source, or `postgres` for the database. */
+async function measure(what: "database" | "source" | "sink", name: string, by: string, ask: () => Promise<Learned>) {
   const begin = performance.now();
-  const failed = (error: unknown): Omit<Reach, "what" | "name" | "by" | "milliseconds"> => {
-    const { kind } = meaningOf(error);
-    return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
-  };
-  const answered = (learned: Learned) => ({ answers: true, kind: null, reason: null, ...learned });
-  const result = await ask().then(answered, failed);
+  const result = await ask().then(
+    (learned) => ({ answers: true, kind: null, reason: null, ...learned }),
+    (error: unknown) => {
+      // `config` if somebody has to change something.
+      const { kind } = meaningOf(error);
+      return { answers: false, kind, reason: sentence(error), clockSkewMs: null, token: null };
+    },
+  );
   return { what, name, by, milliseconds: Math.round(performance.now() - begin), ...result };
 }
 

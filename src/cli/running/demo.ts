@@ -1,17 +1,19 @@
 import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import type { Command } from "commander";
-import { ConfigError, sentence } from "../../core/errors/errors.ts";
-import type { Event } from "../../core/model/event.ts";
+import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { loop, sleepFor, within } from "../../core/runtime/waiting.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { Store } from "../../engine/store/store.ts";
 import type { FleetStatus, Reason, Takeover } from "../../scale/fleet/status.ts";
 import type { DemoMember, FleetDemo } from "../demo/fleet.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName } from "../shell/exit.ts";
+import { clockTime } from "../shell/terminal.ts";
+import { createTerminalFeed, newEvents } from "./terminal-feed.ts";
 
-/** Interval of the line that counts values, in milliseconds; other events are printed at once. */
-const TELL_EVERY_MS = 5_000;
+/** Interval of the line that counts values, in milliseconds. */
+const COUNT_EVERY_MS = 5_000;
 
 export function define(command: Command, context: CliContext): void {
   command
@@ -49,7 +51,7 @@ export function define(command: Command, context: CliContext): void {
         "  Ctrl-C ends it; the next start goes on from there.",
         "",
       );
-      await printEvents(demo.worker.store.outbox, say, context.signal);
+      await printEvents(demo.worker.store, say, context.signal);
       say("Stopping …");
       const begin = performance.now();
       await demo.stop();
@@ -57,59 +59,26 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-type Log = {
-  latest(limit: number): Promise<readonly { readonly position: number; readonly event: Event }[]>;
-};
-
-async function printEvents(
-  outbox: Log & { changed(signal: AbortSignal): Promise<void> },
-  say: (text: string) => void,
-  signal: AbortSignal,
-) {
-  let told = (await outbox.latest(1))[0]?.position ?? 0;
+/** Prints what happens as `plenum run` does at a terminal, and how many values were read. */
+async function printEvents(store: Store, say: Say, signal: AbortSignal): Promise<void> {
+  const feed = createTerminalFeed(say, systemClock.now);
+  const [latest] = await store.outbox.latest(1);
   let values = 0;
-  let lastTold = performance.now();
-  async function turn(): Promise<number> {
-    const heard = new AbortController();
-    await within(systemClock, TELL_EVERY_MS, outbox.changed(AbortSignal.any([heard.signal, signal])));
-    heard.abort();
-    const fresh = (await outbox.latest(500)).filter(({ position }) => position > told).reverse();
-    told = fresh.at(-1)?.position ?? told;
-    values += fresh.filter(({ event }) => event.type === "tag-value").length;
-    for (const { event } of fresh) {
-      const line = lineOf(event);
-      if (line !== null) say(line);
-    }
-    if (values > 0 && performance.now() - lastTold > TELL_EVERY_MS) {
-      say(`${time()}  ${values} values read`);
-      values = 0;
-      lastTold = performance.now();
-    }
-    return 0;
+  let countedAt = performance.now();
+  for await (const page of newEvents(store, latest?.position ?? 0, signal)) {
+    page.forEach(feed.event);
+    values += page.filter(({ event }) => event.type === "tag-value").length;
+    if (values === 0 || performance.now() - countedAt < COUNT_EVERY_MS) continue;
+    say(`${clockTime(systemClock.now())}   ${values} values read`);
+    values = 0;
+    countedAt = performance.now();
   }
-  await loop({ clock: systemClock, signal, turn, fault: (error) => say(sentence(error)) });
 }
 
-/** Returns a line for alarms, gateways, commands and failures; null for other events. */
-function lineOf(event: Event): string | null {
-  if (event.type.startsWith("alarm-")) {
-    const { alarm } = (event as Event<"alarm-raised">).data;
-    return `${time()}  ${event.type.padEnd(18)} ${alarm.trigger.priority}  ${alarm.trigger.displayName} · ${alarm.site.displayName}`;
-  }
-  if (event.type === "command-result") {
-    const { tagId, outcome, message } = (event as Event<"command-result">).data;
-    return `${time()}  command-result     ${tagId ?? ""} ${outcome}: ${message}`;
-  }
-  if (event.type === "command-not-restored") {
-    const { tagId, message } = (event as Event<"command-not-restored">).data;
-    return `${time()}  ${event.type} ${tagId}: ${message}`;
-  }
-  if (/^(gateway-o|source-|token-|delivery-)/.test(event.type)) return `${time()}  ${event.type} ${event.subject}`;
-  return null;
-}
+type Say = (...lines: readonly string[]) => void;
 
 const LOOK_EVERY_MS = 1_000;
-const ANSWER_WITHIN_MS = 2_000;
+const RESPOND_WITHIN_MS = 2_000;
 const START_WITHIN_MS = 120_000;
 const MOST_MEMBERS = 9;
 
@@ -139,8 +108,6 @@ async function runFleetDemo(members: number, context: CliContext): Promise<void>
   }
 }
 
-type Say = (...lines: readonly string[]) => void;
-
 function printAddresses({ members, inboxUrl, brokerUrl }: FleetDemo, say: Say): void {
   const broker = new URL(brokerUrl);
   const plenum = programName();
@@ -164,7 +131,9 @@ function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
   void member.ended.then((how) => {
     if (signal.aborted) return;
     const last = how.startsWith("SIG") ? "" : ` ${member.errorOutput().trim().split("\n").at(-1) ?? ""}`;
-    say(`${time()}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`);
+    say(
+      `${clockTime(systemClock.now())}  ${member.name} ended (${how}).${last} What it held, the others take within 15 s.`,
+    );
   });
 }
 
@@ -172,7 +141,7 @@ function watchEnd(member: DemoMember, say: Say, signal: AbortSignal): void {
 async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   const until = systemClock.monotonic() + START_WITHIN_MS;
   while (systemClock.monotonic() < until) {
-    const status = await ask(demo, signal);
+    const status = await fetchStatus(demo, signal);
     const isWhole =
       status !== null &&
       status.members.length === demo.members.length &&
@@ -184,10 +153,10 @@ async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
 }
 
 /** Fleet status from the first member that responds. */
-async function ask({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
+async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_WITHIN_MS)]);
+    const limit = AbortSignal.any([signal, AbortSignal.timeout(RESPOND_WITHIN_MS)]);
     const answer = await fetch(new URL("/api/fleet", statusUrl), { signal: limit }).catch(() => null);
     if (answer?.ok === true) return (await answer.json().catch(() => null)) as FleetStatus | null;
   }
@@ -197,7 +166,7 @@ async function ask({ members }: FleetDemo, signal: AbortSignal): Promise<FleetSt
 async function printTakeovers(demo: FleetDemo, say: Say, signal: AbortSignal): Promise<void> {
   let known: ReadonlySet<string> | null = null;
   do {
-    const status = await ask(demo, signal);
+    const status = await fetchStatus(demo, signal);
     if (status === null) continue;
     const fresh = status.takeovers.filter((each) => known !== null && !known.has(keyOf(each)));
     known = new Set(status.takeovers.map(keyOf));
@@ -217,7 +186,3 @@ const WHY: Readonly<Record<Reason, string>> = {
   "could-not-start": "its member could not start it",
   unreachable: "its member did not reach its service",
 };
-
-function time(): string {
-  return new Date().toISOString().slice(11, 19);
-}

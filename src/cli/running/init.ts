@@ -138,30 +138,25 @@ interface Reached {
   readonly seen: SeenBuilding;
 }
 
+const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
+const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
+
 /** Asks again for an address that does not respond, and for a token that the service rejects. */
 function reached(setting: Setting, written: string | undefined): Promise<Reached> {
   const { asker, options, terminal } = setting;
-  let last: Reach["token"] | null = null;
-  const mayAskAgain = (error: unknown) => error instanceof ConfigError || error instanceof Retryable;
-  return answered(
-    setting,
-    async (attempt) => {
-      const given = attempt === 1 ? written : undefined;
-      const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
-      const address = readAddress(text, options.allowPlainHttp ?? false);
-      terminal.say(...address.notes.map(english));
-      const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
-      return answered(
-        setting,
-        async (again) => {
-          last = again === 1 && last !== null ? last : await tokenFrom(setting, again);
-          return { address, token: last, seen: await lookAtService(setting, address, last) };
-        },
-        isRefused,
-      );
-    },
-    mayAskAgain,
-  );
+  let token: Reach["token"] | null = null;
+  const withAddress = async (attempt: number) => {
+    const given = attempt === 1 ? written : undefined;
+    const text = given ?? (await asker?.ask("Address of the monitoring service")) ?? "";
+    const address = readAddress(text, options.allowPlainHttp ?? false);
+    terminal.say(...address.notes.map(english));
+    const withToken = async (again: number) => {
+      token = again === 1 && token !== null ? token : await tokenFrom(setting, again);
+      return { address, token, seen: await lookAtService(setting, address, token) };
+    };
+    return answered(setting, withToken, isRefused);
+  };
+  return answered(setting, withAddress, mayAskAgain);
 }
 
 /** Takes the token from its file, or asks the user to paste it. */

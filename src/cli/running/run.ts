@@ -10,17 +10,16 @@ import { createLog, type Log } from "../../core/runtime/log.ts";
 import { createRecentLines } from "../../core/runtime/recent-lines.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
-import type { CliContext } from "../shell/context.ts";
+import { aborted, type CliContext } from "../shell/context.ts";
 import { leavePointer } from "../shell/pointer.ts";
 import { redirectStandardError } from "../shell/uncaught-errors.ts";
-import { createTerminalFeed, type TerminalFeed } from "./happenings.ts";
 import { takeBetterFlags } from "./node-flags.ts";
+import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-feed.ts";
 
 /** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
 const STOP_WITHIN_MS = 8_000;
 /** Interval of the readiness check for the terminal, in milliseconds. */
 const READY_EVERY_MS = 2_000;
-const PAGE = 250;
 
 /** Runs the worker. Errors before the start are sentences; afterwards there is only the log. */
 export function define(command: Command, context: CliContext): void {
@@ -88,12 +87,12 @@ async function runWorker(
   const status = worker.statusUrl();
   log.info({ status }, "Plenum is running");
   const over = new AbortController();
-  const told = people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
+  const printing = people === null ? null : printActivity(worker, people, latest?.position ?? 0, log, over.signal);
   const { damaged } = worker.store;
   await aborted(damaged === undefined ? signal : AbortSignal.any([signal, damaged]));
   people?.say(signal.aborted ? "Stopping." : "The state is damaged; the worker starts again.");
   over.abort();
-  await told;
+  await printing;
   await worker.stop(STOP_WITHIN_MS);
   return !signal.aborted;
 }
@@ -130,11 +129,11 @@ async function runMember(options: MemberOptions, people: TerminalFeed | null, si
   options.log?.info({ member: member.name, status }, "Plenum is running");
   people?.say(`Plenum is running as member ${member.name}; status page ${status}. Ctrl-C stops it.`);
   const over = new AbortController();
-  const told = people === null ? null : printReadiness(status, people, over.signal).catch(() => undefined);
+  const printing = people === null ? null : printReadiness(status, people, over.signal).catch(() => undefined);
   await aborted(signal);
   people?.say("Stopping.");
   over.abort();
-  await told;
+  await printing;
   await member.stop(STOP_WITHIN_MS);
 }
 
@@ -147,13 +146,6 @@ function leavePointerFor(
   const stateFolder = resolve(config.state.folder);
   if (leavePointer(configFile.file, { stateFolder, isFleet })) return;
   log?.info("no pointer to the state could be left; while the file is wrong, commands find it only by state.folder");
-}
-
-async function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => {
-    signal.addEventListener("abort", () => resolve(), { once: true });
-  });
 }
 
 /** Reloads the configuration on SIGHUP. At a terminal SIGHUP still ends the worker. */
@@ -171,26 +163,14 @@ async function printActivity(
   signal: AbortSignal,
 ): Promise<void> {
   const status = worker.statusUrl();
+  const printEvents = async () => {
+    for await (const page of newEvents(worker.store, position, signal)) page.forEach(people.event);
+  };
   people.say(`Plenum is running; status page ${status}. Ctrl-C stops it.`);
   try {
-    await Promise.all([printNewEvents(worker, people, position, signal), printReadiness(status, people, signal)]);
+    await Promise.all([printEvents(), printReadiness(status, people, signal)]);
   } catch (error) {
     if (!signal.aborted) log.warn({ err: error }, "what happens cannot be told here any more");
-  }
-}
-
-async function printNewEvents(
-  { store }: Worker,
-  people: TerminalFeed,
-  position: number,
-  signal: AbortSignal,
-): Promise<void> {
-  let told = position;
-  while (!signal.aborted) {
-    const page = await store.outbox.after(told, PAGE);
-    for (const logged of page) people.event(logged);
-    told = page.at(-1)?.position ?? told;
-    if (page.length === 0) await sleepFor(systemClock, READY_EVERY_MS, signal);
   }
 }
 

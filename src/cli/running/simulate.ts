@@ -3,8 +3,7 @@ import { type Command, InvalidArgumentError } from "commander";
 import { loadYaml } from "../../app/config/load.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { DEFAULT_TOKEN, SimulatorOptions } from "../../simulator/options.ts";
-import type { CliContext } from "../shell/context.ts";
-import { parseInteger } from "../shell/context.ts";
+import { aborted, type CliContext, parseInteger } from "../shell/context.ts";
 
 interface SimulateOptions {
   readonly options?: string;
@@ -43,10 +42,7 @@ export function define(command: Command, context: CliContext): void {
         },
       );
       terminal.object({ url: server.url }, [`The simulator answers at ${server.url}; Ctrl-C ends it.`]);
-      await new Promise<void>((resolve) => {
-        if (context.signal.aborted) resolve();
-        context.signal.addEventListener("abort", () => resolve(), { once: true });
-      });
+      await aborted(context.signal);
       await server.close();
     });
 }

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
 import { Config, type SourceEntry } from "../../app/config/config.ts";
@@ -166,6 +167,11 @@ export async function collect<T>(pages: AsyncIterable<Page<T>>): Promise<T[]> {
   const all: T[] = [];
   for await (const page of pages) all.push(...page.items);
   return all;
+}
+
+/** Waits until the signal aborts. */
+export async function aborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, "abort");
 }
 
 export function parseInteger(text: string): number {

@@ -99,7 +99,6 @@ export interface FoundState {
   readonly trouble: ConfigError | Retryable | null;
 }
 
-type Answer = Awaited<ReturnType<typeof requestConfiguration>>;
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
@@ -133,59 +132,52 @@ export function usedInstead(file: string, rejected: readonly string[]): string {
  * in the default folder.
  */
 export async function findState(file: string, environment: Environment, signal: AbortSignal): Promise<FoundState> {
-  const said = lenientStateOf(file, environment);
-  const pointers = pointersOf(file).map((each) => ({ ...each, isSaid: false }));
-  const isFleets = (folder: string) =>
-    said.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
-  const places = [
-    ...pointers,
-    ...foldersOf(said.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
-      return { stateFolder, isFleet: isFleets(stateFolder), isSaid: said.folder !== null };
+  const configured = lenientStateOf(file, environment);
+  const pointers = pointersOf(file);
+  const isOfFleet = (folder: string) =>
+    configured.isFleet || pointers.some(({ isFleet, stateFolder }) => isFleet && stateFolder === folder);
+  // A pointer outlives its worker, so the worker of another file may use the folder. So may the default folder.
+  const candidates = [
+    ...pointers.map((each) => ({ ...each, isConfigured: false })),
+    ...foldersOf(configured.folder ?? DEFAULT_FOLDER, file).map((stateFolder) => {
+      return { stateFolder, isFleet: isOfFleet(stateFolder), isConfigured: configured.folder !== null };
     }),
   ];
   const running: RunningWorker[] = [];
   const folders = new Set<string>();
   let trouble: FoundState["trouble"] = null;
-  for (const { stateFolder, isFleet, isSaid } of places) {
-    const found = await workersIn(stateFolder);
+  for (const { stateFolder, isFleet, isConfigured } of candidates) {
     let isOther = false;
-    for (const each of found) {
-      if (each.kind === "silent") trouble = each.trouble;
-      if (each.kind !== "open") continue;
-      const answer = await configurationOf(each.door);
-      if (answer === null) continue;
-      // A pointer outlives its worker, so the worker of another file may use the folder.
-      isOther = !isSaid && answer.file !== null && !isSameFile(answer.file, file);
-      const { stateFolder: own } = each.door;
-      if (isOther || running.some(({ door }) => resolve(door.stateFolder) === resolve(own))) continue;
-      running.push({ door: each.door, config: answer.config as Config });
+    for (const found of (await orTrouble(() => workersIn(stateFolder, signal))) ?? []) {
+      if (found.kind === "silent") trouble = found.trouble;
+      if (found.kind !== "open") continue;
+      const { door } = found;
+      const accepted = await orTrouble(() => requestConfiguration(door, signal));
+      if (accepted === null) continue;
+      isOther = !isConfigured && accepted.file !== null && !isSameFile(accepted.file, file);
+      if (isOther || running.some((each) => resolve(each.door.stateFolder) === resolve(door.stateFolder))) continue;
+      running.push({ door, config: accepted.config as Config });
     }
     if (!isOther && !isFleet && existsSync(lockFile(stateFolder))) folders.add(stateFolder);
   }
   for (const { config } of running) if (config.state.postgres !== undefined) folders.delete(config.state.folder);
-  return { running, folders: [...folders], fleetState: fleetStateOf(said), trouble };
+  return { running, folders: [...folders], fleetState: fleetStateOf(configured), trouble };
 
-  async function configurationOf(door: ControlSocket): Promise<Answer | null> {
+  /** Null, and the trouble, if a folder cannot be trusted (ConfigError) or its worker does not respond (Retryable). */
+  async function orTrouble<T>(look: () => Promise<T>): Promise<T | null> {
     try {
-      return await requestConfiguration(door, signal);
+      return await look();
     } catch (error) {
-      if (!(error instanceof Retryable)) throw error;
+      if (!(error instanceof ConfigError || error instanceof Retryable)) throw error;
       trouble = error;
       return null;
     }
   }
+}
 
-  async function workersIn(folder: string): Promise<readonly FoundWorker[]> {
-    try {
-      const lone = await findWorker(folder, signal);
-      return lone.kind === "none" ? await membersOnThisMachine({ folder }, signal) : [lone];
-    } catch (error) {
-      // Other users may write the folder, or this user may not read it: trust no worker there.
-      if (!(error instanceof ConfigError)) throw error;
-      trouble = error;
-      return [];
-    }
-  }
+async function workersIn(folder: string, signal: AbortSignal): Promise<readonly FoundWorker[]> {
+  const single = await findWorker(folder, signal);
+  return single.kind === "none" ? membersOnThisMachine({ folder }, signal) : [single];
 }
 
 function fleetStateOf({ folder, postgres }: LenientState): StateConfig | null {

@@ -1,5 +1,7 @@
-import type { AnyEvent, Event } from "../../core/model/event.ts";
-import type { LoggedEvent } from "../../engine/store/store.ts";
+import type { AnyEvent } from "../../core/model/event.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { LoggedEvent, Store } from "../../engine/store/store.ts";
 import { shownEvent } from "../../ui/status/rows.ts";
 import { clockTime } from "../shell/terminal.ts";
 
@@ -13,59 +15,65 @@ export interface TerminalFeed {
   say(text: string): void;
 }
 
-/** Milliseconds in which the same sentence is not repeated. */
-const SAID_FOR_MS = 5 * 60_000;
+/** Milliseconds in which the same text is not repeated. */
+const REPEAT_AFTER_MS = 5 * 60_000;
 /** pino level of warnings. */
 const WARN = 40;
 /** Log messages that the start text replaces. */
-const SAID_ANYWAY = ["started", "Plenum is running"];
+const REPLACED_MESSAGES = ["started", "Plenum is running"];
 
 export function createTerminalFeed(print: (line: string) => void, now: () => number): TerminalFeed {
-  const said = new Map<string, number>();
+  /** Time at which each recent text was printed. */
+  const printedAt = new Map<string, number>();
   /** Sinks with a problem in the log; `/readyz` reports one only after a while. */
-  const troubled = new Set<string>();
+  const failingSinks = new Set<string>();
   let wasReady: boolean | null = null;
-  let initial = 0;
+  let initialAlarms = 0;
 
   function say(mark: " " | "!", text: string): void {
     const atMs = now();
-    if (atMs - (said.get(text) ?? Number.NEGATIVE_INFINITY) < SAID_FOR_MS) return;
-    for (const [old, saidMs] of said) if (atMs - saidMs >= SAID_FOR_MS) said.delete(old);
-    said.set(text, atMs);
+    if (atMs - (printedAt.get(text) ?? Number.NEGATIVE_INFINITY) < REPEAT_AFTER_MS) return;
+    for (const [old, oldMs] of printedAt) if (atMs - oldMs >= REPEAT_AFTER_MS) printedAt.delete(old);
+    printedAt.set(text, atMs);
     print(`${clockTime(atMs)} ${mark} ${text}`);
   }
 
   /** Prints only the count of alarms that were active at the first listing: there can be hundreds. */
-  function sayInitial(): void {
-    if (initial > 0) say(" ", `${initial} ${initial === 1 ? "alarm is" : "alarms are"} active already.`);
-    initial = 0;
+  function sayInitialAlarms(): void {
+    if (initialAlarms > 0)
+      say(" ", `${initialAlarms} ${initialAlarms === 1 ? "alarm is" : "alarms are"} active already.`);
+    initialAlarms = 0;
   }
 
   return {
     destination: {
       write(line) {
-        const { level, msg, ...fields } = JSON.parse(line) as LogLine;
-        if (fields.sink !== undefined && level < WARN) troubled.delete(fields.sink);
-        if (fields.sink !== undefined && fields.problem !== undefined) troubled.add(fields.sink);
-        if (!SAID_ANYWAY.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
+        const { level, msg, ...fields } = JSON.parse(line) as LogFields & {
+          readonly level: number;
+          readonly msg: string;
+        };
+        if (fields.sink !== undefined && level < WARN) failingSinks.delete(fields.sink);
+        if (fields.sink !== undefined && fields.problem !== undefined) failingSinks.add(fields.sink);
+        if (!REPLACED_MESSAGES.includes(msg)) say(level >= WARN ? "!" : " ", logText(msg, fields));
       },
     },
     event(logged) {
       const event = logged.event as AnyEvent;
       if (event.type === "alarm-raised" && event.data.initial) {
-        initial += 1;
+        initialAlarms += 1;
         return;
       }
-      sayInitial();
+      sayInitialAlarms();
       const words = labelOf(event);
       if (words !== null) print(`${clockTime(now())} ${words.mark} ${words.text}: ${shownEvent(logged).gist}`);
     },
     readiness(reasons) {
-      sayInitial();
+      sayInitialAlarms();
       const isReady = reasons.length === 0;
-      if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...troubled]));
+      if (isReady && wasReady !== true) say(" ", readyText(wasReady === null, [...failingSinks]));
       for (const reason of reasons) say("!", reason);
-      if (isReady !== wasReady) for (const text of said.keys()) if (/^All is well/.test(text)) said.delete(text);
+      if (isReady !== wasReady)
+        for (const text of printedAt.keys()) if (/^All is well/.test(text)) printedAt.delete(text);
       wasReady = isReady;
     },
     say: (text) => say(" ", text),
@@ -73,14 +81,9 @@ export function createTerminalFeed(print: (line: string) => void, now: () => num
 }
 
 /** Text for a ready worker; names the sinks that still have a problem. */
-function readyText(isFirst: boolean, troubled: readonly string[]): string {
-  if (troubled.length > 0) return `All is well but for what was said of ${troubled.join(", ")}.`;
+function readyText(isFirst: boolean, failingSinks: readonly string[]): string {
+  if (failingSinks.length > 0) return `All is well but for what was said of ${failingSinks.join(", ")}.`;
   return isFirst ? "All is well: polls, state, sinks." : "All is well again.";
-}
-
-interface LogLine extends LogFields {
-  readonly level: number;
-  readonly msg: string;
 }
 
 interface LogFields {
@@ -117,23 +120,25 @@ function sentence(text: string): string {
 
 /** Label of an event; null for events that are not printed. */
 function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: string } | null {
-  const priority = event.priority === undefined ? "" : ` ${event.priority}`;
+  const alarm = event.priority === undefined ? "Alarm" : `Alarm ${event.priority}`;
   switch (event.type) {
     case "alarm-raised":
     case "alarm-retriggered":
-      return { mark: "!", text: `Alarm${priority}${event.data.late ? " (found late)" : ""}` };
+      return { mark: "!", text: `${alarm}${event.data.late ? " (found late)" : ""}` };
     case "alarm-resolved":
-      return { mark: " ", text: `Alarm${priority} over` };
+      return { mark: " ", text: `${alarm} over` };
     case "alarm-acknowledged":
-      return { mark: " ", text: `Alarm${priority} acknowledged` };
+      return { mark: " ", text: `${alarm} acknowledged` };
     case "alarm-vanished":
-      return { mark: "!", text: `Alarm${priority} is no longer listed, and its end was not reported` };
+      return { mark: "!", text: `${alarm} is no longer listed, and its end was not reported` };
     case "gateway-offline":
       return { mark: "!", text: "Gateway offline" };
     case "gateway-online":
       return { mark: " ", text: "Gateway online" };
-    case "command-result":
-      return { mark: isSuccess(event) ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+    case "command-result": {
+      const isSuccess = ["confirmed", "accepted-unverified"].includes(event.data.outcome);
+      return { mark: isSuccess ? " " : "!", text: `Write to ${event.data.tagId ?? "a tag"}` };
+    }
     case "command-not-restored":
       return { mark: "!", text: "An old value could not be put back" };
     case "token-expiring":
@@ -143,6 +148,16 @@ function labelOf(event: AnyEvent): { readonly mark: " " | "!"; readonly text: st
   }
 }
 
-function isSuccess({ data }: Event<"command-result">): boolean {
-  return data.outcome === "confirmed" || data.outcome === "accepted-unverified";
+const PAGE = 250;
+const LOOK_EVERY_MS = 1_000;
+
+/** Yields the events after a position, a page at a time, until the signal aborts. */
+export async function* newEvents({ outbox }: Pick<Store, "outbox">, position: number, signal: AbortSignal) {
+  let last = position;
+  while (!signal.aborted) {
+    const page = await outbox.after(last, PAGE);
+    last = page.at(-1)?.position ?? last;
+    if (page.length > 0) yield page;
+    else await sleepFor(systemClock, LOOK_EVERY_MS, signal);
+  }
 }
