@@ -476,34 +476,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "At another moment of the second.",
   },
   {
-    file: "src/engine/store/outbox.ts",
-    before: "if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);",
-    after: "if (moved >= (ahead.get(sink)?.through)) ahead.delete(sink);",
-    reason: "Where there is none, none is taken away.",
-  },
-  {
-    file: "src/engine/store/outbox.ts",
-    before: "const last = events.at(-1)?.position ?? 0;",
-    after: "const last = events.at(-1)?.position ?? 1;",
-    reason: "Compared with a hundred.",
-  },
-  {
-    file: "src/engine/store/outbox.ts",
-    before: "if (report.told > 0) changes.wakeUp();",
-    after: "if (report.told >= 0) changes.wakeUp();",
-    reason: "Who is woken for nothing looks, and waits again.",
-  },
-  {
     file: "src/engine/store/outbox-rules.ts",
     before: "return JSON.stringify({ [field]: value }).slice(1, -1);",
     after: "return JSON.stringify({ [field]: value }).slice((1 * 2), -1);",
     reason: "No other field ends in the same word.",
-  },
-  {
-    file: "src/engine/store/redeliveries.ts",
-    before: "for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {",
-    after: "for (let from = Math.max(after, first); from <= through; from += MARK_SLICE) {",
-    reason: "A slice of nothing.",
   },
   {
     file: "src/core/codec/history-event.ts",
@@ -759,24 +735,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Set by whichever way the request ends.",
   },
   {
-    file: "src/scale/postgres/retention.ts",
-    before: "[source, sink ?? null],",
-    after: "[source, sink],",
-    reason: "The driver sends null for undefined.",
-  },
-  {
-    file: "src/scale/postgres/redeliveries.ts",
-    before: "const MARK_SLICE = 5_000;",
-    after: "const MARK_SLICE = (5_000 * 2);",
-    reason: "A bound for one transaction; any number of that size is one.",
-  },
-  {
-    file: "src/scale/postgres/redeliveries.ts",
-    before: "marked += Number(answer.rows[0]?.[0] ?? 0);",
-    after: "marked += Number(answer.rows[0]?.[0] ?? 1);",
-    reason: "For the type checker: a count is always one row.",
-  },
-  {
     file: "src/scale/postgres/notifications.ts",
     before: 'limit.addEventListener("abort", cut, { once: true });',
     after: 'limit.addEventListener("abort", cut, { once: false });',
@@ -793,12 +751,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: "const MIGRATION_MS = 10 * 60_000;",
     after: "const MIGRATION_MS = 10 * (60_000 * 2);",
     reason: "The same.",
-  },
-  {
-    file: "src/scale/postgres/event-log.ts",
-    before: "const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];",
-    after: "const [from = 1, fresh = 0, repeated, committedMs] = rows[0] ?? [];",
-    reason: "For the type checker: the statement always returns one row.",
   },
   {
     file: "src/scale/postgres/schema.ts",
@@ -837,22 +789,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "At another moment of the second.",
   },
   {
-    file: "src/scale/postgres/redeliveries.ts",
-    before: "for (let from = Math.max(after, Number(rows[0]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
-    after: "for (let from = Math.max(after, Number(rows[1]?.[0] ?? 0)); from < through; from += MARK_SLICE) {",
-    reason: "Spares slices of what has left the log.",
-  },
-  {
     file: "src/scale/postgres/open.ts",
     before: "const LIMIT_MS = 10_000;",
     after: "const LIMIT_MS = (10_000 * 2);",
     reason: "A guard against a server that says nothing; any number of that size is one.",
-  },
-  {
-    file: "src/scale/postgres/outbox.ts",
-    before: "const [bytes = 0, pendingBytes = 0, oldestMs = null] = rows[0] ?? [];",
-    after: "const [bytes = 0, pendingBytes = 1, oldestMs = null] = rows[0] ?? [];",
-    reason: "For the type checker: the statement always returns one row.",
   },
   {
     file: "src/ui/setup/page-setup.ts",
@@ -979,12 +919,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: 'const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));',
     after: 'const [members, found] = (rows[0]).map((cell) => JSON.parse(String(cell ?? "[]")));',
     reason: "For the type checker: the statement always returns one row.",
-  },
-  {
-    file: "src/scale/postgres/outbox.ts",
-    before: "if (marked > 0) news.wakeUp();",
-    after: "if (marked >= 0) news.wakeUp();",
-    reason: "Sinks that are woken for nothing look, and wait again.",
   },
   {
     file: "src/scale/postgres/writer.ts",

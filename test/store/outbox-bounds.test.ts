@@ -32,7 +32,7 @@ const values = (count: number) => Array.from({ length: count }, (_, n) => valueE
 /** An event whose text in the log has so many bytes. */
 function eventOf(bytes: number, n: number): Event {
   const small = { ...valueEvent(n), source: "" };
-  return { ...small, source: "s".repeat(bytes - eventText(small).length) };
+  return { ...small, source: "s".repeat(bytes - Buffer.byteLength(eventText(small))) };
 }
 
 async function offered(limit = 10) {

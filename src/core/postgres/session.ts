@@ -1,5 +1,5 @@
 import { Socket } from "node:net";
-import { Client } from "pg";
+import { Client, types } from "pg";
 import { ConfigError } from "../errors/errors.ts";
 import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
@@ -40,6 +40,8 @@ export interface QueryResult {
   /** Such as `COMMIT`. */
   readonly command: string;
   readonly rows: readonly (readonly Cell[])[];
+  /** Names of the columns. */
+  readonly columns?: readonly string[];
 }
 
 /** Notification on a channel of this connection. */
@@ -91,6 +93,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     keepAliveInitialDelayMillis: KEEP_ALIVE_MS,
     stream: () => socket,
     pipeline: true,
+    types: { getTypeParser },
   });
   ignoreSurroundings(client);
   client.on("error", (error) => {
@@ -132,7 +135,8 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
         ...(values && { values: [...values] }),
       });
       const last = Array.isArray(answer) ? answer.at(-1) : answer;
-      return { command: last.command, rows: last.rows as Cell[][] };
+      const columns = last.fields.map(({ name: column }: { readonly name: string }) => column);
+      return { command: last.command, rows: last.rows as Cell[][], columns };
     } catch (error) {
       throw cutBecause ?? error;
     }
@@ -167,6 +171,13 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
       await client.end();
     },
   };
+}
+
+/** Type number of `bigint`. All of Plenum's fit into a number. */
+const BIGINT = 20;
+
+function getTypeParser(type: number, format?: "text" | "binary") {
+  return type === BIGINT ? Number : types.getTypeParser(type, format as "text");
 }
 
 /** PGOPTIONS could lower what a commit means, and PGREPLICATION asks for another protocol. */

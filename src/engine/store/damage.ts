@@ -58,14 +58,49 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     return kept;
   }
 
+  /**
+   * Sends damaged cursors back to the beginning. Call it inside a transaction. A damaged cursor must never skip an event,
+   * and nothing else records how far the sink was. So the sink gets the events of the replay window again, with the same
+   * ids. If the sink's name is damaged, the row belongs to a sink that now seems new: until the true name is registered
+   * or ended, every new sink starts at the beginning too.
+   *
+   *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
+   *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
+   */
+  function repairCursors(): boolean {
+    if (keep("sink", "true", []) === 0) return false;
+    const start = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
+    database
+      .prepare(
+        `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
+           checksum = ${checksumSql("sink", start)}
+         where ${unsound("sink")}`,
+      )
+      .run(newEpoch());
+    return true;
+  }
+
   return {
     setAside,
+    repairCursors,
+
+    isCursorLost: (): boolean =>
+      database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
+
+    /** Notes that the owner of a damaged cursor is known. */
+    claimCursor(sink: string): void {
+      database
+        .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
+        .run(sink);
+    },
+
     keep: (table: CheckedName, where: string, ...values: readonly Bindable[]) => keep(table, where, values),
     mark,
 
     /** Checks the small tables at each start; events are checked when they are read. */
     inspect(): void {
       database.prepare("delete from damaged where found_ms < ?").run(clock.now() - KEPT_MS);
+      repairCursors();
       for (const table of ["document", "again", "gap", "age_mark", "quota", "quota_hold"] as const) setAside(table);
       for (const table of ["record", "dead_letter"] as const) mark(table);
       // Without its mark, a letter that waits to be sent again would be hidden for ever.
@@ -108,11 +143,6 @@ export function summaryOf(database: Database): readonly DamagedRows[] {
     )
     .all<Omit<DamagedRows, "lastFound"> & { readonly foundMs: number }>()
     .map(({ foundMs, ...rows }) => ({ ...rows, lastFound: isoUtc(foundMs) }));
-}
-
-/** SQL for the checksum of a letter; null when the event it is made of is damaged. */
-export function letterChecksum(source: "event" | "dead_letter", changed: Readonly<Record<string, string>>) {
-  return `case when ${checksumSql(source)} is ${source}.checksum then ${checksumSql("dead_letter", changed)} end`;
 }
 
 /**

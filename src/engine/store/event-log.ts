@@ -1,4 +1,4 @@
-import { eventIn, eventText } from "../../core/codec/stored-event.ts";
+import { eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
@@ -6,6 +6,7 @@ import { checksumOf, checksumOfEvent, unsound } from "./checksum.ts";
 import { beginEpoch, type Damage } from "./damage.ts";
 import {
   bytesOf,
+  type EventText,
   FOLLOWED_MS,
   lastWithinBytes,
   OFFER_BYTES,
@@ -14,39 +15,42 @@ import {
   RECENT_BYTES,
   textOf,
   textsOfSubject,
-  URGENT_KIND,
+  toLoggedEvent,
+  URGENT,
 } from "./outbox-rules.ts";
+import type { RemovedEvent } from "./retention.ts";
+import type { Steps } from "./sql.ts";
 import { Damaged, type Database } from "./sqlite.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "./store.ts";
 import type { Tail } from "./tail.ts";
 
-/** SQL condition for urgent events; the index on the class finds them without reading the values between. */
-export const URGENT = `event.telemetry = 0 and event.${URGENT_KIND}`;
-
-export interface EventRow {
-  readonly position: number;
+interface EventRow extends EventText {
   readonly id: string;
   readonly kind: string;
   readonly telemetry: number;
-  readonly committed_ms: number;
   readonly bytes: number;
-  readonly body: string;
   readonly checksum: number | null;
 }
 
 /** Columns that `isSound` needs. */
-export const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
+const EVENT_COLUMNS = "position, id, kind, telemetry, committed_ms, bytes, body, checksum";
 
 /** Whether an event is the one that was committed. */
-export function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
+function isSound({ id, kind, telemetry, committed_ms, bytes, body, checksum }: EventRow): boolean {
   return checksumOf(id, kind, telemetry, committed_ms, bytes, body) === checksum;
 }
 
 /** Reason of a dead letter that is a damaged event. */
 export const DAMAGED = "damaged: it was not what had been committed when it was read from the disk";
 
-/** The append-only log of events. Call changes inside a transaction. `tail` is kept up to date for readers. */
-export function createEventLog(database: Database, clock: Pick<Clock, "now">, damage: Damage, tail?: Tail) {
+/** The append-only log of events. Call changes inside a transaction. `tail` is kept up to date for readers;
+ * `epochBegun` is called when sinks may have a new epoch. */
+export function createEventLog(
+  database: Database,
+  clock: Pick<Clock, "now">,
+  damage: Damage,
+  { tail, epochBegun }: { readonly tail?: Tail; readonly epochBegun?: () => void } = {},
+) {
   /**
    * Removes the damaged events among them, with their bytes. Each becomes a dead letter of every sink that has not
    * settled it: whether a sink's filter matches it cannot be known, so it has no number.
@@ -54,6 +58,7 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
   function quarantine(where: string, ...values: readonly number[]): number {
     const nowMs = clock.now();
     tail?.clear();
+    epochBegun?.();
     return database.transaction(() => {
       beginEpoch(
         database,
@@ -139,8 +144,27 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
   const self = {
     quarantine,
 
-    /** Drops cached events up to a removed position. */
-    removed: (position: number): void => tail?.removed(position),
+    /** Drops cached events up to the last removed one. */
+    removed: (events: readonly RemovedEvent[]): void => tail?.removed(events.at(-1)?.position ?? 0),
+
+    /** Appends within the running transaction, without a statement of its own. */
+    *appendOwn(events: readonly Event[], clockMs: number): Steps<() => void> {
+      self.append(events, clockMs);
+      return () => undefined;
+    },
+
+    /** Turns a marked event that is damaged into a dead letter; returns whether it did. */
+    quarantineMarked(sink: string, position: number): boolean {
+      if (database.readOnly) return false;
+      quarantine("event.position = ?", position);
+      database.transaction(() => {
+        const letter = "sink = ? and position = ?";
+        damage.keep("dead_letter", `${letter} and checksum is not null`, sink, position);
+        database.prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`).run(sink, position);
+        database.prepare(`delete from again where ${letter}`).run(sink, position);
+      });
+      return true;
+    },
 
     /** Forgets what another process may have changed. */
     forgetKnown(): void {
@@ -161,7 +185,10 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     recount(): void {
       const pages = database.number("pragma page_count") - database.number("pragma freelist_count");
       const bytes = self.bytes();
-      if (bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
+      const areNumbers = database.number(
+        "select typeof(bytes) = 'integer' and typeof(written) = 'integer' from log_size",
+      );
+      if (areNumbers === 0 || bytes < 0 || bytes > pages * database.number("pragma page_size")) database.exec(RECOUNT);
       else database.exec(RAISE_WRITTEN);
     },
 
@@ -211,24 +238,6 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
     },
 
     bytes: (): number => database.number("select bytes from log_size"),
-
-    oldestTelemetry(): string | null {
-      const row = database
-        .prepare("select committed_ms from event where telemetry = 1 order by position limit 1")
-        .get<{ readonly committed_ms: number }>();
-      return row === undefined ? null : isoUtc(row.committed_ms);
-    },
-
-    /** Bytes of the events after a position. */
-    bytesAfter(position: number): number {
-      const row = database
-        .prepare(
-          `select log_size.written - event.written + event.bytes as bytes from event, log_size
-           where event.position > ? order by event.position limit 1`,
-        )
-        .get<{ readonly bytes: number }>(position);
-      return row?.bytes ?? 0;
-    },
 
     /** The position of the last event that was ever committed; 0 before the first. */
     end(): number {
@@ -293,9 +302,9 @@ export function createEventLog(database: Database, clock: Pick<Clock, "now">, da
   return self;
 }
 
-const RECOUNT = `update log_size set bytes = counted.bytes, written = max(log_size.written, counted.written)
-  from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted
-  where log_size.bytes <> counted.bytes or log_size.written < counted.written`;
+const RECOUNT = `update log_size set bytes = counted.bytes,
+    written = max(iif(typeof(log_size.written) = 'integer', log_size.written, 0), counted.written)
+  from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted`;
 
 /** Raises the counter of written bytes to that of the newest event. */
 const RAISE_WRITTEN = `update log_size set written = newest.written
@@ -306,11 +315,3 @@ function isOutOfRange(error: unknown): boolean {
 }
 
 export type EventLog = ReturnType<typeof createEventLog>;
-
-export function toLoggedEvent(row: Pick<EventRow, "position" | "committed_ms" | "body">): LoggedEvent {
-  return {
-    position: row.position,
-    committedAt: new Date(row.committed_ms).toISOString(),
-    event: eventIn(row.body),
-  };
-}

@@ -1,9 +1,12 @@
+import { eventIn } from "../../core/codec/stored-event.ts";
 import { isTelemetry, KINDS, type Kind } from "../../core/model/event.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { SinkLag, SinkPosition, Wanted } from "./store.ts";
+import { type EventText, URGENT_KIND } from "./outbox-rules.ts";
+import type { SqlDriver } from "./sql.ts";
+import { type SinkLag, type SinkPosition, sinkStateSet, type Wanted } from "./store.ts";
 
 /**
- * Computes how far sinks are behind, for both databases. Events that a sink's filter leaves out do not count.
+ * Computes how far sinks are behind. Events that a sink's filter leaves out do not count.
  *
  *   pending events of each class (telemetry, facts)        answered by indexes
  *     ├─ the kind alone decides and all kinds pass      →  exact
@@ -17,7 +20,7 @@ const LOOK_EVENTS = 2_000;
 const LOOK_BYTES = 1024 ** 2;
 
 /** An event that a sink has still to get. */
-export interface PendingRow {
+interface PendingRow {
   readonly position: number;
   /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
   readonly kind: Kind | null;
@@ -25,37 +28,24 @@ export interface PendingRow {
   readonly committed_ms: number;
 }
 
-/** Pending events of one class, telemetry (1) or facts (0), and the position of the first. */
-export interface ClassCount {
-  readonly telemetry: number;
-  readonly events: number;
-  readonly first: number | null;
-}
-
 /** A sink with its cursor, before its pending events are counted. */
-export interface SinkRow extends SinkPosition {
-  readonly deadLetters: number;
-  readonly dropped: number;
-  readonly remembered: number;
+interface SinkRow
+  extends Pick<SinkLag, "sink" | "position" | "urgent" | "ended" | "deadLetters" | "dropped" | "remembered"> {
   /** Events that are marked to be sent again. */
   readonly marked: number;
-}
-
-type Awaitable<T> = T | Promise<T>;
-type Cursor = Pick<SinkPosition, "position" | "urgent">;
-
-/** The queries of one database. Urgent events up to `urgent` are settled although values before them may not be. */
-export interface LagQueries {
-  sinks(): Awaitable<readonly SinkRow[]>;
   /** Position of the last event in the log; 0 when it is empty. */
-  last(): Awaitable<number>;
-  classes(cursor: Cursor): Awaitable<readonly ClassCount[]>;
-  committedMs(position: number): Awaitable<number | null>;
-  pending(cursor: Cursor, telemetry: readonly number[]): Awaitable<readonly PendingRow[]>;
-  marked(sink: string): Awaitable<readonly PendingRow[]>;
-  /** The rows of which the filter matches the event, or whose event is damaged or has left the log. */
-  matching(rows: readonly PendingRow[], matches: Wanted["matches"]): Awaitable<readonly PendingRow[]>;
+  readonly last: number;
 }
+
+/** Pending events of each class, and the position of the first. */
+interface ClassCounts {
+  readonly facts: number;
+  readonly firstFact: number | null;
+  readonly values: number;
+  readonly firstValue: number | null;
+}
+
+type Cursor = Pick<SinkPosition, "position" | "urgent">;
 
 interface Count {
   readonly events: number;
@@ -69,19 +59,28 @@ const NONE: Count = { events: 0, oldestMs: null, exact: true };
 /** The filter of a sink that has none. */
 const EVERYTHING: Wanted = { kinds: KINDS, byKind: true, matches: () => true };
 
+/** `ahead` has cursors that have moved in memory only. */
 export async function sinkLags(
-  queries: LagQueries,
+  sql: SqlDriver,
   wanted: ReadonlyMap<string, Wanted> | undefined,
   ahead: ReadonlyMap<string, { readonly through: number }>,
 ): Promise<readonly SinkLag[]> {
-  const sinks = await queries.sinks();
-  const last = await queries.last();
+  const sinks = await sql.query<SinkRow>(
+    `select name as sink, position, urgent, ended, dropped,
+       (select count(*) from dead_letter where dead_letter.source = $1 and sink = sink.name and resending = false)
+         as "deadLetters",
+       (select count(*) from document where document.source = $1 and set_name = $2 || sink.name) as remembered,
+       (select count(*) from again where again.source = $1 and again.sink = sink.name) as marked,
+       (select coalesce(max(event.position), 0) from event where event.source = $1) as last
+     from sink where source = $1 order by name`,
+    sinkStateSet(""),
+  );
   const lags: SinkLag[] = [];
-  for (const { marked, ...stored } of sinks) {
+  for (const { marked, last, ...stored } of sinks) {
     const row = { ...stored, position: Math.max(stored.position, ahead.get(stored.sink)?.through ?? 0) };
     const filter = (row.ended === null ? wanted?.get(row.sink) : undefined) ?? EVERYTHING;
-    const behind = row.position >= last ? NONE : await countAfter(queries, row, filter);
-    const again = marked === 0 ? NONE : await countAgain(queries, row.sink, marked, filter);
+    const behind = row.position >= last ? NONE : await countAfter(sql, row, filter);
+    const again = marked === 0 ? NONE : await countAgain(sql, row.sink, marked, filter);
     lags.push({
       ...row,
       depth: behind.events,
@@ -93,35 +92,72 @@ export async function sinkLags(
   return lags;
 }
 
-async function countAfter(queries: LagQueries, cursor: Cursor, wanted: Wanted): Promise<Count> {
-  const isOf = (telemetry: number) => (kind: Kind) => isTelemetry(kind) === (telemetry === 1);
-  const open = (await queries.classes(cursor)).filter(
-    ({ telemetry, events }) => events > 0 && wanted.kinds.some(isOf(telemetry)),
+async function countAfter(sql: SqlDriver, { position, urgent }: Cursor, wanted: Wanted): Promise<Count> {
+  const after = "event.source = $1 and event.position > $2";
+  // Urgent events may be settled although values before them are not.
+  const isFact = `${after} and telemetry = false and not (position <= ${urgent} and ${URGENT_KIND})`;
+  const isValue = `${after} and telemetry = true`;
+  // Indexes answer all of it without reading a body.
+  const [counts] = await sql.query<ClassCounts>(
+    `select (select count(*) from event where ${isFact}) as facts,
+       (select min(position) from event where ${isFact}) as "firstFact",
+       ${sql.dialect.valuesAfter} as "values",
+       (select position from event where ${isValue} order by position limit 1) as "firstValue"`,
+    position,
   );
-  const events = open.reduce((sum, each) => sum + each.events, 0);
-  const isExact =
-    wanted.byKind &&
-    open.every(({ telemetry }) => KINDS.filter(isOf(telemetry)).every((kind) => wanted.kinds.includes(kind)));
+  if (counts === undefined) return NONE;
+  const classes = [
+    { events: counts.facts, first: counts.firstFact, isIn: (kind: Kind) => !isTelemetry(kind), condition: isFact },
+    { events: counts.values, first: counts.firstValue, isIn: isTelemetry, condition: isValue },
+  ].filter(({ events, isIn }) => events > 0 && wanted.kinds.some(isIn));
+  const events = classes.reduce((sum, each) => sum + each.events, 0);
   if (events === 0) return NONE;
+  const isExact =
+    wanted.byKind && classes.every(({ isIn }) => KINDS.filter(isIn).every((kind) => wanted.kinds.includes(kind)));
   if (isExact || events > LOOK_EVENTS) {
-    const first = Math.min(...open.map((each) => each.first ?? Number.POSITIVE_INFINITY));
-    return { events, oldestMs: await queries.committedMs(first), exact: isExact };
+    const first = Math.min(...classes.map((each) => each.first ?? Number.POSITIVE_INFINITY));
+    const [oldest] = await sql.query<Pick<PendingRow, "committed_ms">>(
+      "select committed_ms from event where source = $1 and position = $2",
+      first,
+    );
+    return { events, oldestMs: oldest?.committed_ms ?? null, exact: isExact };
   }
-  const telemetry = open.map((each) => each.telemetry);
-  return countRows(queries, await queries.pending(cursor, telemetry), wanted);
+  const rows: PendingRow[] = [];
+  for (const { condition } of classes) {
+    const text = `select position, kind, bytes, committed_ms from event where ${condition} order by position`;
+    rows.push(...(await sql.query<PendingRow>(text, position)));
+  }
+  return countRows(sql, rows, wanted);
 }
 
-async function countAgain(queries: LagQueries, sink: string, marked: number, wanted: Wanted): Promise<Count> {
+async function countAgain(sql: SqlDriver, sink: string, marked: number, wanted: Wanted): Promise<Count> {
   if (wanted === EVERYTHING || marked > LOOK_EVENTS)
     return { events: marked, oldestMs: null, exact: wanted === EVERYTHING };
-  return countRows(queries, await queries.marked(sink), wanted);
+  const rows = await sql.query<PendingRow>(
+    `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
+     from again left join event on event.source = $1 and event.position = again.position
+     where again.source = $1 and again.sink = $2`,
+    sink,
+  );
+  return countRows(sql, rows, wanted);
 }
 
-async function countRows(queries: LagQueries, rows: readonly PendingRow[], wanted: Wanted): Promise<Count> {
+async function countRows(sql: SqlDriver, rows: readonly PendingRow[], wanted: Wanted): Promise<Count> {
   const ofKind = rows.filter(({ kind }) => kind === null || wanted.kinds.includes(kind));
   const isLarge = ofKind.reduce((sum, row) => sum + row.bytes, 0) > LOOK_BYTES;
   if (wanted.byKind || isLarge) return countOf(ofKind, wanted.byKind);
-  return countOf(await queries.matching(ofKind, wanted.matches), true);
+  const found = await sql.query<Pick<EventText, "position" | "body">>(
+    `select position, body from event
+     where source = $1 and ${sql.dialect.isIn("position", "$2::bigint[]")} and ${sql.dialect.isSound("event")}`,
+    ofKind.flatMap(({ kind, position }) => (kind === null ? [] : [position])),
+  );
+  const bodies = new Map(found.map(({ position, body }) => [position, body]));
+  const matching = ofKind.filter(({ position }) => {
+    // A damaged event will be a dead letter of the sink.
+    const body = bodies.get(position);
+    return body === undefined || wanted.matches(eventIn(body));
+  });
+  return countOf(matching, true);
 }
 
 function countOf(rows: readonly PendingRow[], exact: boolean): Count {

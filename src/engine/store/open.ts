@@ -2,7 +2,7 @@ import { existsSync, statSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup } from "../../core/runtime/waiting.ts";
+import { createWakeup, yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copy-detection.ts";
 import { createDamage } from "./damage.ts";
 import { deferWrites } from "./deferred-writes.ts";
@@ -36,8 +36,9 @@ import { freePagesProblem, hasReadableLog, openPages, PAGE_BYTES } from "./pages
 import { createQuotaStore } from "./quota-store.ts";
 import { recoverInto, recoveryText, type Salvaged } from "./salvage.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
-import { createSinks } from "./sinks.ts";
 import { Busy, Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
+import { createSqliteDriver } from "./sqlite-driver.ts";
+import { damagedQuota, quotaClocks } from "./sqlite-quota.ts";
 import type { Store } from "./store.ts";
 import { createTail } from "./tail.ts";
 
@@ -249,20 +250,51 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
   const soon = deferWrites(database, clock);
   const damage = createDamage(database, clock, opened.log);
   const documents = createDocuments(database, damage);
-  const log = createEventLog(database, clock, damage, tail);
-  const sinks = createSinks(database, log, damage);
+  const log = createEventLog(database, clock, damage, { tail, epochBegun: () => outbox.forget() });
   const changes = createWakeup();
   let open = true;
   let check: LogCheck | undefined;
   let damaged: AbortSignal | undefined;
   let lostLogAt: string | undefined;
+  const sql = createSqliteDriver(database, soon, documents, () => {
+    outbox.forget();
+    return damage.repairCursors();
+  });
+  const outbox = createOutbox({
+    sql,
+    log: {
+      ...log,
+      removed(events) {
+        log.removed(events);
+        check?.removed(events);
+      },
+    },
+    ...{ clock, changes, isCached: true },
+    lookForChanges: () => void database.changes(),
+    damage: {
+      ...damage,
+      repairCursors: () => !database.readOnly && database.transaction(damage.repairCursors),
+      quarantineMarked: log.quarantineMarked,
+    },
+  });
+  database.watch({
+    othersChanged() {
+      outbox.forget();
+      log.forgetKnown();
+    },
+  });
   if (lock !== undefined) {
     const repair = createIndexRepair(database, clock, opened.log);
-    database.repairWith(repair);
+    database.repairWith({
+      ...repair,
+      attempt(error) {
+        outbox.forget();
+        return repair.attempt(error);
+      },
+    });
     damaged = repair.damaged;
     check = createLogCheck(database, log, clock);
     lostLogAt = database.transaction(() => {
-      sinks.repair();
       damage.inspect();
       detectCopy(database, documents, clock.now(), opened.machine);
       return detectLostLog(database, documents, clock.now(), opened.hasLog ?? true);
@@ -275,18 +307,16 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
 
   return {
     ...(damaged && { damaged }),
-    outbox: createOutbox({
-      database,
-      soon,
-      documents,
-      log,
-      sinks,
-      damage,
-      clock,
-      changes,
-      ...(check && { check }),
-    }),
-    quotaStore: createQuotaStore(database, soon, clock, damage),
+    outbox: {
+      ...outbox,
+      async prune(bounds) {
+        const report = await outbox.prune(bounds);
+        await shrinkFile(database);
+        await check?.step();
+        return report;
+      },
+    },
+    quotaStore: createQuotaStore(sql, quotaClocks(database), damagedQuota(damage, clock)),
 
     async document<T>(set: string, key: string) {
       return documents.document<T>(set, key);
@@ -359,6 +389,21 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       lock?.release();
     },
   };
+}
+
+/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
+const FREE_SHARE = 0.25;
+const VACUUM_PAGES = 200;
+
+async function shrinkFile(database: Database): Promise<void> {
+  const free = () => database.number("pragma freelist_count");
+  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
+  let before = Number.POSITIVE_INFINITY;
+  // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
+  for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
+    database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
+    await yieldToEventLoop();
+  }
 }
 
 export interface WorkerLock {

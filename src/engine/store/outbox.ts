@@ -1,18 +1,47 @@
 import type { Sequence } from "../../core/model/sequence.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
-import type { Damage } from "./damage.ts";
-import type { DeferredWrites } from "./deferred-writes.ts";
-import type { createDocuments } from "./documents.ts";
-import type { EventLog } from "./event-log.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import { sinkLags } from "./lag.ts";
-import type { LogCheck } from "./log-repair.ts";
-import { type Ahead, directlyFollows, IN_FLIGHT, joinMoves, laterCount, sinceMs } from "./outbox-rules.ts";
 import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
-import { createRetention } from "./retention.ts";
-import { lagQueries, type Sinks } from "./sinks.ts";
-import type { Database } from "./sqlite.ts";
+import { createRetention, type RetainedLog } from "./retention.ts";
+import { type CursorRepair, createSinks } from "./sinks.ts";
+import type { Awaitable, SqlDriver } from "./sql.ts";
 import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
+
+/** The promise: after a crash a sink gets at most this many events again. */
+const IN_FLIGHT = 100;
+
+/** A cursor that has moved in memory and not yet in the database. */
+interface CursorAhead {
+  readonly through: number;
+  readonly counted: Sequence | undefined;
+}
+
+/** The log of events of one database. */
+export interface OutboxLog extends RetainedLog {
+  /** Position of the last event that was ever committed; 0 before the first. */
+  end(): Awaitable<number>;
+  after(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
+  urgentAfter(position: number, limit: number): Awaitable<readonly LoggedEvent[]>;
+  /** Drops cached events that every reader has passed. */
+  passed(position: number): void;
+  latest(...search: Parameters<Outbox["latest"]>): Awaitable<readonly LoggedEvent[]>;
+  recent(...search: Parameters<Outbox["recent"]>): Awaitable<readonly LoggedEvent[]>;
+}
+
+export interface OutboxOptions {
+  readonly sql: SqlDriver;
+  readonly log: OutboxLog;
+  readonly clock: Pick<Clock, "now">;
+  readonly changes: Wakeup;
+  /** Whether cursors and the absence of marks stay as they were read until `forget`. */
+  readonly isCached: boolean;
+  /** Looks for changes of other processes, which lead to `forget`. */
+  readonly lookForChanges?: () => void;
+  /** Handles damaged rows; only SQLite has them. */
+  readonly damage?: CursorRepair & { readonly quarantineMarked: (sink: string, position: number) => boolean };
+}
 
 /**
  *   log:     … 4 5 6 7 8 9 10 11 12
@@ -20,228 +49,203 @@ import type { LoggedEvent, LogPressure, Offer, Outbox } from "./store.ts";
  *            cursor of b   cursor of a        settle(a, through 12) moves a; nothing else does
  *
  * `next` reads after a cursor, or what is marked to be sent again; `settle` moves the cursor or takes marks off.
- * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`).
- *
- * A deferred cursor (`soon`) moves in memory at once, and on the disk with the next transaction.
+ * `nextUrgent` does the same for urgent events only; they have a second cursor (`sinks.ts`). A deferred cursor (`soon`)
+ * moves in memory at once, and in the database with the next transaction. `forget` drops what another process, or
+ * another part of this store, may have changed.
  */
-export function createOutbox(options: {
-  readonly database: Database;
-  readonly soon: DeferredWrites<() => void>;
-  readonly documents: Pick<ReturnType<typeof createDocuments>, "change">;
-  readonly log: EventLog;
-  readonly sinks: Sinks;
-  readonly damage: Damage;
-  readonly clock: Clock;
-  readonly changes: Wakeup;
-  /** Compares the log with itself after each pruning; only the holder of the state has it. */
-  readonly check?: LogCheck;
-}): Outbox {
-  const { database, soon, documents, log, sinks, damage, clock, changes } = options;
-  const letters = createDeadLetters(database);
-  const redeliveries = createRedeliveries(database, log, damage);
-  const retention = createRetention(database, log, sinks, clock, options.check);
-  /** Cursors on the disk, as far as they were read. */
-  const durable = new Map<string, number>();
-  /** Cursors of urgent events, which are never ahead of the disk. */
-  const urgent = new Map<string, number>();
-  const ahead = new Map<string, Ahead>();
+export function createOutbox(options: OutboxOptions): Outbox & { forget(): void } {
+  const { sql, log, clock, changes, damage } = options;
+  const { counters } = sql.dialect;
+  const sinks = createSinks(sql, options.isCached, damage);
+  const letters = createDeadLetters(sql);
+  const redeliveries = createRedeliveries(sql, options.isCached, damage?.quarantineMarked);
+  const retention = createRetention(sql, log, sinks, clock);
+  const ahead = new Map<string, CursorAhead>();
   /** Position after which each sink read last. */
   const readFrom = new Map<string, number>();
   /** The last result of `pressure` and the change number it belongs to. */
   let cachedPressure: { readonly changes: number; readonly pressure: LogPressure } | null = null;
 
-  function cursorOf(sink: string): number {
-    const known = durable.get(sink) ?? sinks.find(sink)?.position;
-    if (known === undefined) return log.end();
-    durable.set(sink, known);
-    return Math.max(known, ahead.get(sink)?.through ?? 0);
+  function forget(): void {
+    sinks.forget();
+    redeliveries.forget();
   }
 
-  function urgentOf(sink: string): number {
-    const known = urgent.get(sink) ?? sinks.find(sink)?.urgent ?? 0;
-    urgent.set(sink, known);
-    return known;
+  async function cursorsOf(sink: string) {
+    const stored = await sinks.find(sink);
+    const later = ahead.get(sink);
+    const position = stored === undefined ? await log.end() : Math.max(stored.position, later?.through ?? 0);
+    return { position, urgent: stored?.urgent ?? 0, durable: stored?.position ?? 0 };
   }
 
-  /** The sequence number at a sink's cursor, as this process knows it. */
-  function countedOf(sink: string): Sequence | undefined {
-    const known = sinks.counted(sink);
-    return laterCount(known, ahead.get(sink)?.counted);
-  }
-
-  /** Forgets cursors and marks that another process or another part of this store may have changed. */
-  function forgetKnown(): void {
-    durable.clear();
-    urgent.clear();
-    redeliveries.forgetKnown();
+  /** The sequence number at a sink's cursor; numbers of an old epoch do not count. */
+  async function countedOf(sink: string): Promise<Sequence | undefined> {
+    const stored = (await sinks.find(sink))?.counted;
+    const later = ahead.get(sink)?.counted;
+    return stored !== undefined && later?.epoch === stored.epoch && later.number > stored.number ? later : stored;
   }
 
   function moveSoon(sink: string, through: number, counted: Sequence | undefined): void {
-    ahead.set(sink, joinMoves(ahead.get(sink), { through, counted }));
-    let moved = 0;
-    const move = () => {
-      const now = ahead.get(sink) ?? { through, counted };
-      moved = now.through;
-      sinks.moveTo(sink, moved, now.counted);
+    const before = ahead.get(sink) ?? { through: 0, counted: undefined };
+    const isForward = before.through <= through;
+    let moved: CursorAhead = {
+      through: Math.max(before.through, through),
+      counted: isForward ? (counted ?? before.counted) : (before.counted ?? counted),
     };
-    const onDisk = () => {
-      durable.set(sink, Math.max(moved, durable.get(sink) ?? 0));
-      if (moved >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
+    ahead.set(sink, moved);
+    const move = () => {
+      moved = ahead.get(sink) ?? moved;
+      return sinks.moveTo(sink, moved.through, moved.counted, "position");
+    };
+    const durable = () => {
+      sinks.moved(sink, moved.through, moved.counted, "position");
+      if (moved.through >= (ahead.get(sink)?.through ?? 0)) ahead.delete(sink);
     };
     // On failure the cursor stays ahead; the next settlement writes it at once and reports the failure.
-    soon.write(`cursor ${sink}`, move).then(onDisk, () => undefined);
+    sql.defer(`cursor ${sink}`, move).then(durable, () => undefined);
   }
 
-  database.watch({
-    othersChanged() {
-      forgetKnown();
-      log.forgetKnown();
-    },
-  });
-
-  function pressureNow(): LogPressure {
-    const slowest = database.number("select coalesce(min(position), -1) from sink where ended is null");
-    return {
-      bytes: log.bytes(),
-      pendingBytes: slowest < 0 ? 0 : log.bytesAfter(slowest),
-      oldestTelemetry: log.oldestTelemetry(),
-    };
-  }
-
-  /** Events that a sink would get again after a crash if its cursor moved there in memory only. */
-  const repeatsAfterCrash = (sink: string, through: number) => through - (durable.get(sink) ?? 0);
-
-  function offerOf(sink: string, events: readonly LoggedEvent[]): Offer {
-    const last = events.at(-1)?.position ?? 0;
-    if (ahead.has(sink) && repeatsAfterCrash(sink, last) > IN_FLIGHT) soon.flush();
+  async function offerOf(sink: string, events: readonly LoggedEvent[]): Promise<Offer> {
+    const last = events.at(-1);
+    if (last === undefined) return { again: false, events, counted: undefined };
+    if (ahead.has(sink) && last.position - (await cursorsOf(sink)).durable > IN_FLIGHT) await sql.flush();
     // Count after reading: a damaged event found by the read starts a new epoch.
-    return { again: false, events, counted: events.length === 0 ? undefined : countedOf(sink) };
+    return { again: false, events, counted: await countedOf(sink) };
+  }
+
+  async function pressureNow(): Promise<LogPressure> {
+    const [row] = await sql.query<{ bytes: number; pendingBytes: number; oldestMs: number | null }>(
+      `select bytes,
+         coalesce((select ${counters.table}.written - event.written + event.bytes from event
+           where event.source = $1 and event.position >
+             (select min(sink.position) from sink where sink.source = $1 and ended is null)
+           order by event.position limit 1), 0) as "pendingBytes",
+         (select committed_ms from event where event.source = $1 and telemetry = true order by position limit 1)
+           as "oldestMs"
+       from ${counters.table} where ${counters.where}`,
+    );
+    const { bytes = 0, pendingBytes = 0, oldestMs = null } = row ?? {};
+    return { bytes, pendingBytes, oldestTelemetry: oldestMs === null ? null : isoUtc(oldestMs) };
   }
 
   return {
+    forget,
+
     async register(sink, from) {
-      forgetKnown();
-      return database.transaction(() => sinks.register(sink, from));
+      forget();
+      if ((await sinks.find(sink)) === undefined) {
+        const isAtEnd = from === "now" && damage?.isCursorLost() !== true;
+        await sql.commit([sinks.register(sink, isAtEnd ? await log.end() : 0)]);
+        sinks.forget();
+      }
+      damage?.claimCursor(sink);
+      const { position = 0, urgent = 0, ended = null } = (await sinks.find(sink)) ?? {};
+      return { sink, position, urgent, ended };
     },
 
     async next(sink, limit, after = 0) {
-      // Looks for marks of other processes.
-      database.changes();
-      const again = redeliveries.next(sink, limit);
+      options.lookForChanges?.();
+      const again = await redeliveries.next(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const position = Math.max(cursorOf(sink), after);
+      const cursors = await cursorsOf(sink);
+      const position = Math.max(cursors.position, after);
       if (readFrom.get(sink) !== position) {
         readFrom.set(sink, position);
         log.passed(Math.min(...readFrom.values()));
       }
-      return { ...offerOf(sink, log.after(position, limit)), urgentThrough: urgentOf(sink) };
+      return { ...(await offerOf(sink, await log.after(position, limit))), urgentThrough: cursors.urgent };
     },
 
     async nextUrgent(sink, limit, { after, looked } = { after: 0, looked: 0 }) {
-      database.changes();
-      const again = redeliveries.nextUrgent(sink, limit);
+      options.lookForChanges?.();
+      const again = await redeliveries.nextUrgent(sink, limit);
       if (again.length > 0) return { again: true, events: again, counted: undefined };
-      const position = Math.max(cursorOf(sink), after);
-      const events = log.urgentAfter(Math.max(position, urgentOf(sink), looked), limit);
-      if (directlyFollows(events, position)) return offerOf(sink, events);
-      return { again: false, urgent: true, events, counted: countedOf(sink) };
+      const cursors = await cursorsOf(sink);
+      const position = Math.max(cursors.position, after);
+      const events = await log.urgentAfter(Math.max(position, cursors.urgent, looked), limit);
+      // Events that directly follow the cursor move it when they are settled.
+      if ((events.at(-1)?.position ?? 0) === position + events.length) return offerOf(sink, events);
+      return { again: false, urgent: true, events, counted: await countedOf(sink) };
     },
 
-    async settle(
-      sink,
-      { again, urgent: isUrgent = false, through, rejected, counted, documents: changed = [], soon: mayWait = false },
-    ) {
-      const isPlain = !again && !isUrgent && rejected.length === 0 && changed.length === 0;
-      const isFew = repeatsAfterCrash(sink, through) <= IN_FLIGHT;
-      if (mayWait && isPlain && isFew && redeliveries.isUnmarked(sink) && !soon.isBehind()) {
+    async settle(sink, { again, urgent = false, through, rejected, counted, documents = [], soon = false }) {
+      const cursor = urgent ? "urgent" : "position";
+      const isPlain = !again && !urgent && rejected.length === 0 && documents.length === 0;
+      const cursors = await cursorsOf(sink);
+      const isFew = through - cursors.durable <= IN_FLIGHT;
+      if (soon && isPlain && isFew && redeliveries.isUnmarked(sink) && !sql.isBehind()) {
         moveSoon(sink, through, counted);
         return;
       }
-      const before = Math.max(cursorOf(sink), isUrgent ? urgentOf(sink) : 0);
-      database.transaction(() => {
-        const at = clock.now();
-        if (again) {
-          const settled = redeliveries.settle(sink, through);
-          letters.remove(sink, settled, new Set(rejected.map((each) => each.position)));
-        } else {
-          sinks.moveTo(sink, through, counted, isUrgent ? "urgent" : "position");
-          redeliveries.markAfterReplay(sink, before, through, isUrgent);
-        }
-        for (const refusal of rejected) letters.add(sink, refusal, at);
-        for (const change of changed) documents.change(change);
-      });
-      const moved = isUrgent ? urgent : durable;
-      if (!again) moved.set(sink, Math.max(through, moved.get(sink) ?? 0));
+      const settled = again ? redeliveries.offeredThrough(sink, through) : [];
+      const refused = new Set(rejected.map(({ position }) => position));
+      const accepted = settled.filter((position) => !refused.has(position));
+      const before = Math.max(cursors.position, urgent ? cursors.urgent : 0);
+      const nowMs = clock.now();
+      const statements = again
+        ? [redeliveries.settle(sink, settled), letters.remove(sink, accepted)]
+        : [
+            sinks.moveTo(sink, through, counted, cursor),
+            ...redeliveries.markAfterReplay(sink, before, through, urgent),
+          ];
+      await sql.commit([...statements, ...rejected.flatMap((each) => letters.add(sink, each, nowMs))], documents);
+      if (!again) sinks.moved(sink, through, counted, cursor);
     },
 
     async setEnded(sink, reason) {
-      database.transaction(() => {
-        sinks.setEnded(sink, reason);
-        if (reason !== null) redeliveries.cancel(sink);
-      });
-      forgetKnown();
+      // A sink that continues may have missed events that left the log while it was ended.
+      const more = reason === null ? [sinks.beginEpoch(sink)] : redeliveries.cancel(sink);
+      await sql.commit([sinks.setEnded(sink, reason), ...more]);
+      if (reason !== null) damage?.claimCursor(sink);
+      forget();
       changes.wakeUp();
     },
 
-    async deadLetters(sink, limit = 100) {
-      return letters.list(sink, limit);
-    },
+    deadLetters: (sink, limit = 100) => letters.list(sink, limit),
 
     async resendDeadLetters(sink, ids) {
-      const marked = database.transaction(() => letters.resend(sink, ids));
-      forgetKnown();
+      const marked = await letters.resend(sink, ids);
+      forget();
       changes.wakeUp();
       return marked;
     },
 
-    async discardDeadLetters(sink, ids) {
-      return database.transaction(() => letters.discard(sink, ids));
-    },
+    discardDeadLetters: async (sink, ids) => letters.discard(sink, ids),
 
     async replay(sink, since, kinds) {
-      const marked = await redeliveries.mark(sink, sinceMs(since), kinds, log.end());
+      const sinceMs = Date.parse(since);
+      if (Number.isNaN(sinceMs)) throw new RangeError(`${since} is not a time; write it as 2026-11-02T06:00:00Z.`);
+      const marked = await redeliveries.mark(sink, sinceMs, kinds, await log.end());
       changes.wakeUp();
       return marked;
     },
 
     async replayBetween(sink, after, through, urgentAfter = after) {
-      const marked = await redeliveries.markBetween(sink, after, Math.min(through, log.end()), urgentAfter);
+      const last = Math.min(through, await log.end());
+      const marked = await redeliveries.markBetween(sink, after, last, urgentAfter);
       if (marked > 0) changes.wakeUp();
       return marked;
     },
 
-    async lag(wanted) {
-      return sinkLags(lagQueries(database), wanted, ahead);
-    },
+    lag: (wanted) => sinkLags(sql, wanted, ahead),
 
     async pressure() {
-      const changes = database.changes();
-      if (cachedPressure?.changes !== changes) cachedPressure = { changes, pressure: pressureNow() };
+      const count = await sql.changes();
+      if (cachedPressure?.changes !== count) cachedPressure = { changes: count, pressure: await pressureNow() };
       return cachedPressure.pressure;
     },
 
-    async gaps(sink) {
-      return retention.gaps(sink);
-    },
+    gaps: (sink) => retention.gaps(sink),
 
     async prune(bounds) {
-      const report = await retention.prune(bounds);
-      if (report.told > 0) changes.wakeUp();
-      return { removed: report.removed, gaps: report.gaps };
+      const { published, ...report } = await retention.prune(bounds);
+      if (published > 0) changes.wakeUp();
+      return report;
     },
 
-    async latest(limit, kinds, about) {
-      return log.latest(limit, kinds, about);
-    },
-
-    async after(position, limit) {
-      return log.after(position, limit);
-    },
-
-    async recent(about, kinds, bounds) {
-      return log.recent(about, kinds, bounds);
-    },
-
+    latest: async (...search) => log.latest(...search),
+    after: async (position, limit) => log.after(position, limit),
+    recent: async (...search) => log.recent(...search),
     changed: (signal) => changes.nextWakeup(signal),
   };
 }

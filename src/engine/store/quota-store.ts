@@ -1,101 +1,68 @@
-import type { Clock } from "../../core/runtime/clock.ts";
-import type { Damage } from "./damage.ts";
-import type { DeferredWrites } from "./deferred-writes.ts";
-import type { Database } from "./sqlite.ts";
-import type { ClockMark, QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
+import type { SqlDriver, Statement } from "./sql.ts";
+import type { QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
-/** Longest time for which the service counts a request, in milliseconds, with a margin for its clock. */
-const COUNTED_MS = 2 * 60_000;
-/** Duration of a pause whose end is damaged: as long as one that the service orders without a duration. */
-const UNKNOWN_HOLD_MS = 60_000;
-
-/** Names of sources and endpoints contain no blank. */
-function clockKey(key: string, boot: string): string {
-  return `clock ${key} ${boot}`;
+/** Slots and pauses in place of damaged rows; only SQLite has them. */
+export interface QuotaDamage {
+  unknownSlots(): readonly QuotaSlot[];
+  unknownPause(): QuotaPause | undefined;
 }
 
-/**
- * Stores spent slots and pauses of the quota. A damaged slot counts as spent when it was found, in every bucket,
- * because its bucket may be the damaged column. So a restart never exceeds the quota; it may wait a minute longer.
- */
+/** Stores spent slots and pauses of the quota. `clocks` stores the clock marks. */
 export function createQuotaStore(
-  database: Database,
-  soon: DeferredWrites<() => void>,
-  clock: Pick<Clock, "now">,
-  damage: Damage,
+  sql: SqlDriver,
+  clocks: Pick<QuotaStore, "loadClock" | "saveClock">,
+  damage?: QuotaDamage,
 ): QuotaStore {
-  const unknownSlots = (): readonly QuotaSlot[] =>
-    damage
-      .foundSince("quota", clock.now() - COUNTED_MS)
-      .map(({ id, foundMs }) => ({ id: -id, sentAtMs: foundMs, countedByMs: foundMs }));
+  const { dialect, query } = sql;
+  /** Time before which slots are ignored, by bucket. The next save deletes them. */
+  const forgotten = new Map<string, number>();
 
-  function unknownHold(): QuotaPause | undefined {
-    const found = damage.foundSince("quota_hold", clock.now() - UNKNOWN_HOLD_MS).at(-1);
-    return found && { saidAtMs: found.foundMs, untilMs: found.foundMs + UNKNOWN_HOLD_MS };
-  }
+  const putText = dialect.upsert("quota", ["bucket", "id"], {
+    ...{ bucket: "$2::text", id: "$3::bigint", sent_ms: "$4::float8", counted_ms: "$5::float8" },
+  });
 
-  function put(key: string, slot: QuotaSlot): void {
-    database
-      .prepare(
-        `insert into quota (bucket, id, sent_ms, counted_ms, checksum)
-         values (?1, ?2, ?3, ?4, row_checksum(?1, ?2, ?3, ?4)) on conflict do update set
-           sent_ms = excluded.sent_ms, counted_ms = excluded.counted_ms, checksum = excluded.checksum`,
-      )
-      .run(key, slot.id, slot.sentAtMs, slot.countedByMs);
-  }
-
-  /** Reads two times of one row: of a pause, or of one moment by two clocks. */
-  function pair<T>(key: string, first: keyof T & string, second: keyof T & string): T | undefined {
-    const row = database
-      .prepare(`select said_ms as ${first}, until_ms as ${second} from quota_hold where bucket = ?`)
-      .all<T>(key)[0];
-    return row === undefined ? undefined : { ...row };
-  }
-
-  function putPair(key: string, first: number, second: number): void {
-    database
-      .prepare(
-        `insert into quota_hold (bucket, said_ms, until_ms, checksum)
-         values (?1, ?2, ?3, row_checksum(?1, ?2, ?3)) on conflict do update set
-           said_ms = excluded.said_ms, until_ms = excluded.until_ms, checksum = excluded.checksum`,
-      )
-      .run(key, first, second);
-  }
+  const put = (bucket: string, { id, sentAtMs, countedByMs }: QuotaSlot): Statement => ({
+    text: putText,
+    values: [bucket, id, sentAtMs, countedByMs],
+    name: "put_slot",
+  });
 
   return {
+    ...clocks,
+
     async load(key) {
-      const known = database
-        .prepare(
-          "select id, sent_ms as sentAtMs, counted_ms as countedByMs from quota where bucket = ? order by counted_ms",
-        )
-        .all<QuotaSlot>(key)
-        .map((row) => ({ ...row }));
-      return [...known, ...unknownSlots()].toSorted((a, b) => a.countedByMs - b.countedByMs);
+      const slots = await query<QuotaSlot>(
+        `select id, sent_ms as "sentAtMs", counted_ms as "countedByMs" from quota
+         where source = $1 and bucket = $2 and counted_ms >= $3 order by counted_ms`,
+        key,
+        forgotten.get(key) ?? 0,
+      );
+      const unknown = damage?.unknownSlots() ?? [];
+      return [...slots.map((slot) => ({ ...slot })), ...unknown].toSorted((a, b) => a.countedByMs - b.countedByMs);
     },
+
     async save(key, slot) {
-      database.transaction(() => put(key, slot));
+      const beforeMs = forgotten.get(key);
+      const text = "delete from quota where source = $1 and bucket = $2 and counted_ms < $3";
+      const forgetting = beforeMs === undefined ? [] : [{ text, values: [key, beforeMs], name: "forget_slots" }];
+      await sql.commit([...forgetting, put(key, slot)]);
     },
-    async saveDeferred(key, slot) {
-      await soon.write(`slot ${slot.id} ${key}`, () => put(key, slot));
-    },
+
+    saveDeferred: (key, slot) => sql.defer(`slot ${slot.id} ${key}`, () => put(key, slot)),
+
     async forget(key, beforeMs) {
-      database.prepare("delete from quota where bucket = ? and counted_ms < ?").run(key, beforeMs);
+      forgotten.set(key, Math.max(beforeMs, forgotten.get(key) ?? 0));
     },
+
     async loadHold(key) {
-      return pair<QuotaPause>(key, "saidAtMs", "untilMs") ?? unknownHold();
+      const text = `select said_ms as "saidAtMs", until_ms as "untilMs" from quota_hold where source = $1 and bucket = $2`;
+      const [pause] = await query<QuotaPause>(text, key);
+      return pause === undefined ? damage?.unknownPause() : { ...pause };
     },
+
     async saveHold(key, { saidAtMs, untilMs }) {
-      putPair(key, saidAtMs, untilMs);
-    },
-    async loadClock(key, boot) {
-      return pair<ClockMark>(clockKey(key, boot), "wallMs", "sinceBootMs");
-    },
-    async saveClock(key, boot, { wallMs, sinceBootMs }) {
-      database.transaction(() => {
-        // A mark of an earlier boot is useless.
-        database.prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1").run(clockKey(key, ""));
-        putPair(clockKey(key, boot), wallMs, sinceBootMs);
-      });
+      const cells = { bucket: "$2::text", said_ms: "$3::float8", until_ms: "$4::float8" };
+      await sql.commit([{ text: dialect.upsert("quota_hold", ["bucket"], cells), values: [key, saidAtMs, untilMs] }]);
     },
   };
 }

@@ -2,87 +2,60 @@ import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Kind } from "../../core/model/event.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { checksumOf } from "./checksum.ts";
-import { type Damage, letterChecksum } from "./damage.ts";
-import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, toLoggedEvent, URGENT } from "./event-log.ts";
-import { numberOf, OFFER_BYTES, offeredSize, URGENT_KIND } from "./outbox-rules.ts";
-import type { Database } from "./sqlite.ts";
+import { type EventText, OFFER_BYTES, offeredSql, toLoggedEvent, URGENT, URGENT_KIND } from "./outbox-rules.ts";
+import { type SqlDriver, type SqlValue, type Statement, step } from "./sql.ts";
 import type { DeadLetter, LoggedEvent, Refusal } from "./store.ts";
 
-/** Positions that one transaction marks, so that a million events do not block the file. */
+/** Positions that one transaction marks, so that a million events do not block other commits. */
 const MARK_SLICE = 5_000;
 
 /** SQL condition: the sink has settled the event. */
 const IS_SETTLED = `(event.position <= sink.position or event.position <= sink.urgent and ${URGENT})`;
 
-interface Mark {
-  readonly position: number;
+interface Numbered {
+  readonly number: number | null;
+  readonly epoch: string | null;
 }
 
-/** Marks events to be sent to a sink again: a replay, or a dead letter that is retried. */
-export function createRedeliveries(database: Database, log: EventLog, damage: Damage) {
+interface MarkedRow extends Omit<EventText, "body">, Numbered {
+  /** Null when the event and its dead letter are damaged or gone. */
+  readonly body: string | null;
+}
+
+/** Statement that removes the marks of events that have neither an event nor a dead letter left. */
+export function removeOrphanedMarks({ dialect }: SqlDriver, positions: readonly number[]): Statement {
+  return {
+    text: `delete from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}
+      and not exists (select 1 from event where event.source = $1 and event.position = again.position)
+      and not exists (select 1 from dead_letter where dead_letter.source = $1 and dead_letter.sink = again.sink
+        and dead_letter.position = again.position)`,
+    values: [positions],
+  };
+}
+
+/**
+ * Marks events to be sent to a sink again: a replay, or a dead letter that is retried. `isCached`: the absence of marks
+ * is remembered until `forget`. `quarantine` turns a damaged marked event into a dead letter.
+ */
+export function createRedeliveries(
+  sql: SqlDriver,
+  isCached: boolean,
+  quarantine?: (sink: string, position: number) => boolean,
+) {
+  const { dialect, query } = sql;
   /** Positions of each sink's last offer: `settle` must not remove marks that were set after it. */
   const offered = new Map<string, readonly number[]>();
   /** Sinks known to have no mark. */
   const unmarked = new Set<string>();
   /** First position at which a sink may have a marked urgent event. */
   const urgentFrom = new Map<string, number>();
+  /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
+  let forgotten = 0;
 
-  function forgetKnown(): void {
+  function forget(): void {
+    forgotten += 1;
     unmarked.clear();
     urgentFrom.clear();
-  }
-
-  /** Reads the event of a mark: from the log, or its copy in a dead letter. */
-  function eventOrLetter(sink: string, position: number): EventRow | LetterRow | null {
-    const event = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`).get<EventRow>(position);
-    if (event !== undefined && isSound(event)) return event;
-    const letter = database
-      .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
-      .get<LetterRow>(sink, position);
-    return letter !== undefined && isSoundLetter(letter) ? letter : null;
-  }
-
-  /** Reads the sequence number of a dead letter; replayed events have none. */
-  function sequenceOf(sink: string, position: number): Pick<LoggedEvent, "sequence"> {
-    const letter = database
-      .prepare(`select ${LETTER_COLUMNS} from dead_letter where sink = ? and position = ?`)
-      .get<LetterRow>(sink, position);
-    return letter !== undefined && isSoundLetter(letter) ? numberOf(letter) : {};
-  }
-
-  /** Turns a marked event that is damaged into a dead letter. */
-  function toDeadLetter(sink: string, position: number): void {
-    if (database.readOnly) return;
-    log.quarantine("event.position = ?", position);
-    database.transaction(() => {
-      const letter = "sink = ? and position = ?";
-      damage.keep("dead_letter", `${letter} and checksum is not null`, sink, position);
-      database.prepare(`update dead_letter set resending = 0, checksum = null where ${letter}`).run(sink, position);
-      database.prepare(`delete from again where ${letter}`).run(sink, position);
-    });
-  }
-
-  /** Reads marked events; damaged ones become dead letters and are left out. */
-  function offerOf(sink: string, marks: readonly Mark[]): readonly LoggedEvent[] {
-    const offer: LoggedEvent[] = [];
-    let bytes = 0;
-    for (const { position } of marks) {
-      const row = eventOrLetter(sink, position);
-      if (row === null) {
-        toDeadLetter(sink, position);
-        continue;
-      }
-      const logged = toLoggedEvent(row);
-      bytes += offeredSize(logged.event.type, row.body.length);
-      if (offer.length > 0 && bytes > OFFER_BYTES) break;
-      offer.push({ ...logged, ...sequenceOf(sink, position) });
-    }
-    offered.set(
-      sink,
-      offer.map(({ position }) => position),
-    );
-    return offer;
   }
 
   /** Marks settled events between two positions that a condition selects, slice by slice. */
@@ -91,248 +64,254 @@ export function createRedeliveries(database: Database, log: EventLog, damage: Da
     after: number,
     through: number,
     condition: string,
-    ...values: readonly (string | number)[]
+    ...values: readonly SqlValue[]
   ): Promise<number> {
-    const marking = database.prepare(
-      `insert into again (sink, position, checksum)
-       select sink.name, event.position, row_checksum(sink.name, event.position) from event join sink on sink.name = ?
-       where event.position > ? and event.position <= ? and ${IS_SETTLED} and ${condition}
-       on conflict do nothing`,
+    const [first] = await query<{ readonly position: number }>(
+      "select coalesce(min(position), 1) - 1 as position from event where source = $1",
     );
-    const first = database.number("select coalesce(min(position), 1) - 1 from event");
+    const marking = dialect.insert(
+      "again",
+      { sink: "sink.name", position: "event.position" },
+      `from event join sink on sink.source = $1 and sink.name = $2
+       where event.source = $1 and event.position > $3::bigint and event.position <= $4::bigint
+         and ${IS_SETTLED} and ${condition}`,
+    );
     let marked = 0;
-    for (let from = Math.max(after, first); from < through; from += MARK_SLICE) {
-      const to = Math.min(from + MARK_SLICE, through);
-      const start = from;
-      marked += database.transaction(() => marking.run(sink, start, to, ...values));
-      forgetKnown();
+    for (let from = Math.max(after, first?.position ?? 0); from < through; from += MARK_SLICE) {
+      const slice = [from, Math.min(from + MARK_SLICE, through)];
+      const rows = await sql.transaction(() => step(`${marking} returning 1`, sink, ...slice, ...values));
+      marked += rows.length;
+      forget();
       await yieldToEventLoop();
     }
     return marked;
   }
 
-  const self = {
-    /** Forgets what another process may have marked. */
-    forgetKnown,
+  /** Reads the events of marks, from the log or from the copy in a dead letter. Replayed events have no number. */
+  async function offerOf(sink: string, marks: string, ...values: readonly SqlValue[]): Promise<readonly LoggedEvent[]> {
+    const soundEvent = (column: string) => `case when ${dialect.isSound("event")} then event.${column} end`;
+    const soundLetter = (column: string) =>
+      `case when ${dialect.isSound("dead_letter")} then dead_letter.${column} end`;
+    const body = `coalesce(${soundEvent("body")}, ${soundLetter("body")})`;
+    const rows = await query<MarkedRow>(
+      `select position, committed_ms, body, number, epoch from (
+         select again.position, coalesce(${soundEvent("committed_ms")}, ${soundLetter("committed_ms")}) as committed_ms,
+           ${body} as body, ${soundLetter("number")} as number, ${soundLetter("epoch")} as epoch,
+           sum(${offeredSql(`octet_length(${body})`)}) over (order by again.position) as upto,
+           row_number() over (order by again.position) as place
+         from (${marks}) as again
+           left join event on event.source = $1 and event.position = again.position
+           left join dead_letter on dead_letter.source = $1 and dead_letter.sink = $2
+             and dead_letter.position = again.position
+       ) as marked where body is null or upto <= ${OFFER_BYTES} or place = 1 order by position`,
+      sink,
+      ...values,
+    );
+    const offer: LoggedEvent[] = [];
+    let isChanged = false;
+    for (const { body: text, ...row } of rows) {
+      if (text !== null) offer.push({ ...toLoggedEvent({ ...row, body: text }), ...sequenceOf(row) });
+      else if (quarantine?.(sink, row.position) === true) isChanged = true;
+    }
+    if (offer.length === 0 && isChanged) return offerOf(sink, marks, ...values);
+    offered.set(
+      sink,
+      offer.map(({ position }) => position),
+    );
+    return offer;
+  }
 
-    next(sink: string, limit: number): readonly LoggedEvent[] {
+  return {
+    forget,
+
+    async next(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       if (unmarked.has(sink)) return [];
-      const marks = database
-        .prepare("select position from again where sink = ? order by position limit ?")
-        .all<Mark>(sink, limit);
-      if (marks.length === 0) unmarked.add(sink);
-      const offer = offerOf(sink, marks);
-      return offer.length > 0 || marks.length === 0 || database.readOnly ? offer : self.next(sink, limit);
+      const before = forgotten;
+      const marks = "select position from again where source = $1 and sink = $2 order by position limit $3";
+      const offer = await offerOf(sink, marks, limit);
+      if (offer.length === 0 && isCached && before === forgotten) unmarked.add(sink);
+      return offer;
     },
 
     /**
      * Reads marked urgent events. A replay of a million values has few of them, so the query starts from urgent events
      * and looks for their marks.
      */
-    nextUrgent(sink: string, limit: number): readonly LoggedEvent[] {
+    async nextUrgent(sink: string, limit: number): Promise<readonly LoggedEvent[]> {
       const from = urgentFrom.get(sink) ?? 0;
       if (unmarked.has(sink) || from === Number.POSITIVE_INFINITY) return [];
-      const marks = database
-        .prepare(
-          `select position from (
-             select event.position from event cross join again
-               on again.sink = ?1 and again.position = event.position
-             where event.telemetry = 0 and event.position >= ?2 and event.${URGENT_KIND}
-             union all
-             select position from dead_letter where sink = ?1 and resending = 1 and position >= ?2
-               and not exists (select 1 from event where event.position = dead_letter.position)
-               and case when json_valid(body) then body ->> '$.type' end ${URGENT_KIND.replace("kind ", "")}
-           ) order by position limit ?3`,
-        )
-        .all<Mark>(sink, from, limit);
-      urgentFrom.set(sink, marks[0]?.position ?? Number.POSITIVE_INFINITY);
-      const offer = offerOf(sink, marks);
-      return offer.length > 0 || marks.length === 0 || database.readOnly ? offer : self.nextUrgent(sink, limit);
+      const before = forgotten;
+      const offer = await offerOf(
+        sink,
+        `select position from (
+           select event.position from event cross join again
+           where event.source = $1 and event.position >= $4 and ${URGENT}
+             and again.source = $1 and again.sink = $2 and again.position = event.position
+           union all
+           select position from dead_letter
+           where source = $1 and sink = $2 and resending = true and position >= $4
+             and not exists (select 1 from event where event.source = $1 and event.position = dead_letter.position)
+             and ${dialect.kindIn("body")} ${URGENT_KIND.replace("kind ", "")}
+         ) as urgent order by position limit $3`,
+        limit,
+        from,
+      );
+      if (isCached && before === forgotten) urgentFrom.set(sink, offer[0]?.position ?? Number.POSITIVE_INFINITY);
+      return offer;
     },
 
-    /** Removes the marks of the last offer up to a position; returns those positions. */
-    settle(sink: string, through: number): readonly number[] {
-      const settled = (offered.get(sink) ?? []).filter((position) => position <= through);
-      const removal = database.prepare("delete from again where sink = ? and position = ?");
-      for (const position of settled) removal.run(sink, position);
-      return settled;
-    },
+    /** Positions of the last offer up to a position. */
+    offeredThrough: (sink: string, through: number): readonly number[] =>
+      (offered.get(sink) ?? []).filter((position) => position <= through),
+
+    /** Removes marks. */
+    settle: (sink: string, positions: readonly number[]): Statement => ({
+      text: `delete from again where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
+      values: [sink, positions],
+    }),
 
     /** Marks settled events that were committed since a time; the sink gets the later ones anyway. */
     mark: (sink: string, sinceMs: number, kinds: readonly Kind[] | undefined, end: number): Promise<number> =>
       kinds === undefined
-        ? markSlices(sink, 0, end, "committed_ms >= ?", sinceMs)
-        : markSlices(
-            sink,
-            0,
-            end,
-            `committed_ms >= ? and kind in (${kinds.map(() => "?").join(", ")})`,
-            ...[sinceMs, ...kinds],
-          ),
+        ? markSlices(sink, 0, end, "committed_ms >= $5", sinceMs)
+        : markSlices(sink, 0, end, `committed_ms >= $5 and ${dialect.isIn("kind", "$6::text[]")}`, sinceMs, kinds),
 
     /** Marks settled events of a range of the log; urgent ones only after `urgentAfter`. */
     markBetween: (sink: string, after: number, through: number, urgentAfter: number): Promise<number> =>
-      markSlices(sink, after, through, `(event.position > ? or not (${URGENT}))`, urgentAfter),
+      markSlices(sink, after, through, `(event.position > $5 or not (${URGENT}))`, urgentAfter),
 
     isUnmarked: (sink: string): boolean => unmarked.has(sink),
 
     /**
      * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
      * not) while the batch was in flight. Otherwise the replay would end with an older state than the batch: alarm
-     * raised, resolved (in flight), raised again. Call it inside the transaction of the settlement.
+     * raised, resolved (in flight), raised again. It belongs into the transaction of the settlement.
      */
-    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): void {
-      if (unmarked.has(sink)) return;
-      const replayed = (condition: string) =>
-        `exists (select 1 from again cross join event on event.position = again.position
-           where again.sink = ?1 and again.position <= ?2 and ${condition} and not exists (
-             select 1 from dead_letter as letter
-             where letter.sink = ?1 and letter.position = again.position and letter.resending = 1))`;
-      const markWhere = (condition: string) =>
-        database
-          .prepare(
-            `insert into again (sink, position, checksum)
-             select ?1, event.position, row_checksum(?1, event.position) from event
-             where event.position > ?2 and event.position <= ?3 and ${condition} and ${replayed(condition)}
-             on conflict do nothing`,
-          )
-          .run(sink, after, through);
-      let marked = markWhere(URGENT);
-      if (!isUrgent) marked += markWhere(`not (${URGENT})`);
-      if (marked > 0) forgetKnown();
+    markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly Statement[] {
+      if (unmarked.has(sink)) return [];
+      forget();
+      return (isUrgent ? [URGENT] : [URGENT, `not (${URGENT})`]).map((condition) => ({
+        text: dialect.insert(
+          "again",
+          { sink: "$2::text", position: "event.position" },
+          `from event where event.source = $1 and event.position > $3 and event.position <= $4 and ${condition}
+           and exists (select 1 from again cross join event where again.source = $1 and again.sink = $2
+             and again.position <= $3 and event.source = $1 and event.position = again.position and ${condition}
+             and not exists (select 1 from dead_letter as letter where letter.source = $1 and letter.sink = $2
+               and letter.position = again.position and letter.resending = true))`,
+        ),
+        values: [sink, after, through],
+      }));
     },
 
-    cancel(sink: string): void {
-      database.prepare("delete from again where sink = ?").run(sink);
-      database.prepare("update dead_letter set resending = 0 where sink = ?").run(sink);
-    },
+    cancel: (sink: string): readonly Statement[] => [
+      { text: "delete from again where source = $1 and sink = $2", values: [sink] },
+      { text: "update dead_letter set resending = false where source = $1 and sink = $2", values: [sink] },
+    ],
   };
-  return self;
+}
+
+/** The sequence number of a dead letter, as a property; nothing where it has none. */
+function sequenceOf({ number, epoch }: Numbered): Pick<LoggedEvent, "sequence"> {
+  return number === null || epoch === null ? {} : { sequence: { epoch, number } };
+}
+
+interface LetterRow extends Numbered {
+  readonly id: number;
+  readonly sink: string;
+  readonly reason: string;
+  readonly at_ms: number;
+  readonly body: string;
+  readonly sound: number | boolean;
 }
 
 /**
  * Stores events that a sink rejected, with the reason and a copy of the event, because a dead letter outlives the log.
  * While it is sent again, the letter is hidden; it is removed when it is settled, or returns with a new reason. A
- * damaged letter is listed with its bytes and never sent. Call changes inside a transaction.
+ * damaged letter is listed with its bytes and never sent.
  */
-export function createDeadLetters(database: Database) {
-  function idsOf(sink: string, ids: readonly number[] | "all"): readonly number[] {
-    if (ids !== "all") return ids;
-    return database
-      .prepare("select id from dead_letter where sink = ? and resending = 0 order by id")
-      .all<{ readonly id: number }>(sink)
-      .map(({ id }) => id);
-  }
+export function createDeadLetters(sql: SqlDriver) {
+  const { dialect, query } = sql;
+
+  /** Condition for letters of a sink that are not being sent again: some ids, or all. */
+  const chosen = (ids: readonly number[] | "all") =>
+    `source = $1 and sink = $2 and resending = false and ${ids === "all" ? "true" : dialect.isIn("id", "$3::bigint[]")}`;
+  const valuesOf = (sink: string, ids: readonly number[] | "all") => (ids === "all" ? [sink] : [sink, ids]);
 
   return {
-    list(sink: string | undefined, limit: number): readonly DeadLetter[] {
-      const rows = database
-        .prepare(
-          `select ${LETTER_COLUMNS} from dead_letter
-           where resending = 0 and (?1 is null or sink = ?1) order by id desc limit ?2`,
-        )
-        .all<LetterRow>(sink ?? null, limit);
-      return rows.map((row) => {
-        const { id, sink: name, reason, at_ms, body } = row;
-        const letter = { id, sink: name, reason, at: isoUtc(at_ms) };
-        return isSoundLetter(row)
-          ? { ...letter, ...numberOf(row), event: eventIn(body) }
-          : { ...letter, event: null, bytes: body };
-      });
+    async list(sink: string | undefined, limit: number): Promise<readonly DeadLetter[]> {
+      const rows = await query<LetterRow>(
+        `select id, sink, reason, at_ms, number, epoch, body, ${dialect.isSound("dead_letter")} as sound
+         from dead_letter where source = $1 and resending = false and ($2::text is null or sink = $2)
+         order by id desc limit $3`,
+        sink ?? null,
+        limit,
+      );
+      return rows.map(({ id, sink: name, reason, at_ms, body, sound, ...numbered }) => ({
+        ...{ id, sink: name, reason, at: isoUtc(at_ms) },
+        ...(sound ? { ...sequenceOf(numbered), event: eventIn(body) } : { event: null, bytes: body }),
+      }));
     },
 
     /**
      * Adds a rejected event. If it has left the log, nothing is stored, because retention has counted it as lost. A
      * letter that returns keeps its number.
      */
-    add(sink: string, { position, reason, sequence }: Refusal, nowMs: number): void {
-      const back = database
-        .prepare(
-          `update dead_letter set reason = ?1, at_ms = ?2, resending = 0,
-             checksum = ${letterChecksum("dead_letter", { reason: "?1", at_ms: "?2" })}
-           where sink = ?3 and position = ?4`,
-        )
-        .run(reason, nowMs, sink, position);
-      if (back > 0) return;
-      database
-        .prepare(
-          `insert into dead_letter (sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum)
-           select ?1, position, ?2, ?3, committed_ms, ?5, ?6, body, ${letterChecksum("event", OF_EVENT)}
-           from event where position = ?4`,
-        )
-        .run(sink, reason, nowMs, position, sequence?.number ?? null, sequence?.epoch ?? null);
-    },
+    add: (sink: string, { position, reason, sequence }: Refusal, nowMs: number): readonly Statement[] => [
+      {
+        text: dialect.update(
+          "dead_letter",
+          { reason: "$4", at_ms: "$5", resending: "false" },
+          "sink = $2 and position = $3",
+        ),
+        values: [sink, position, reason, nowMs],
+      },
+      {
+        text: dialect.insert(
+          "dead_letter",
+          {
+            ...{ sink: "$2::text", position: "event.position", reason: "$4::text", at_ms: "$5::bigint" },
+            ...{ committed_ms: "event.committed_ms", number: "$6::bigint", epoch: "$7::text", body: "event.body" },
+          },
+          "from event where event.source = $1 and event.position = $3",
+          "event",
+        ),
+        values: [sink, position, reason, nowMs, sequence?.number ?? null, sequence?.epoch ?? null],
+      },
+    ],
 
-    remove(sink: string, positions: readonly number[], except: ReadonlySet<number>): void {
-      const removal = database.prepare("delete from dead_letter where sink = ? and position = ?");
-      for (const position of positions) if (!except.has(position)) removal.run(sink, position);
-    },
+    remove: (sink: string, positions: readonly number[]): Statement => ({
+      text: `delete from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
+      values: [sink, positions],
+    }),
 
-    resend(sink: string, ids: readonly number[] | "all"): number {
-      const hide = database.prepare(
-        "update dead_letter set resending = 1 where sink = ? and id = ? and resending = 0 and checksum is not null",
-      );
-      const mark = database.prepare(
-        `insert into again (sink, position, checksum)
-         select sink, position, row_checksum(sink, position) from dead_letter where sink = ? and id = ?
-         on conflict do nothing`,
-      );
-      let marked = 0;
-      for (const id of idsOf(sink, ids)) {
-        if (hide.run(sink, id) === 0) continue;
-        mark.run(sink, id);
-        marked += 1;
-      }
-      return marked;
-    },
+    resend: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
+      sql.transaction(function* () {
+        const hidden = yield* step<{ readonly position: number }>(
+          `update dead_letter set resending = true where ${chosen(ids)} and ${dialect.isSound("dead_letter")} returning position`,
+          ...valuesOf(sink, ids),
+        );
+        yield* step(
+          dialect.insert(
+            "again",
+            { sink: "sink", position: "position" },
+            `from dead_letter where source = $1 and sink = $2 and ${dialect.isIn("position", "$3::bigint[]")}`,
+          ),
+          sink,
+          hidden.map(({ position }) => position),
+        );
+        return hidden.length;
+      }),
 
-    discard(sink: string, ids: readonly number[] | "all"): number {
-      const removal = database.prepare("delete from dead_letter where sink = ? and id = ? and resending = 0");
-      let removed = 0;
-      for (const id of idsOf(sink, ids)) removed += removal.run(sink, id);
-      return removed;
-    },
+    discard: (sink: string, ids: readonly number[] | "all"): Promise<number> | number =>
+      sql.transaction(function* () {
+        const removed = yield* step<{ readonly position: number }>(
+          `delete from dead_letter where ${chosen(ids)} returning position`,
+          ...valuesOf(sink, ids),
+        );
+        const positions = removed.map(({ position }) => position);
+        yield [removeOrphanedMarks(sql, positions)];
+        return removed.length;
+      }),
   };
-}
-
-export interface LetterRow {
-  readonly id: number;
-  readonly sink: string;
-  readonly position: number;
-  readonly reason: string;
-  readonly at_ms: number;
-  readonly committed_ms: number;
-  readonly number: number | null;
-  readonly epoch: string | null;
-  readonly body: string;
-  readonly checksum: number | null;
-}
-
-export const LETTER_COLUMNS = "id, sink, position, reason, at_ms, committed_ms, number, epoch, body, checksum";
-
-/** SQL of a letter's columns when it is created from an event. */
-const OF_EVENT = {
-  sink: "?1",
-  position: "event.position",
-  at_ms: "?3",
-  committed_ms: "event.committed_ms",
-  reason: "?2",
-  number: "?5",
-  epoch: "?6",
-  body: "event.body",
-};
-
-/** Whether a letter is the one that was written. */
-export function isSoundLetter({
-  sink,
-  position,
-  at_ms,
-  committed_ms,
-  reason,
-  number,
-  epoch,
-  body,
-  checksum,
-}: LetterRow): boolean {
-  return checksumOf(sink, position, at_ms, committed_ms, reason, number, epoch, body) === checksum;
 }

@@ -1,185 +1,271 @@
 import { eventIn } from "../../core/codec/stored-event.ts";
+import { type Event, isUrgent, makeEvent } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { checksumSql } from "./checksum.ts";
-import { EVENT_COLUMNS, type EventLog, type EventRow, isSound } from "./event-log.ts";
-import type { LogCheck } from "./log-repair.ts";
-import {
-  gapEvent,
-  gapsOf,
-  joinGaps,
-  LETTER_SHARE,
-  type Leaving,
-  type Loss,
-  lastWithinBytes,
-  lossesOf,
-  MERGE_MS,
-  type Older,
-  RETAINED_MS,
-  SLICE_BYTES,
-  SLICE_ROWS,
-  type Sweep,
-  sweepsByAge,
-  sweepsBySize,
-} from "./outbox-rules.ts";
-import { isSoundLetter, LETTER_COLUMNS, type LetterRow } from "./redeliveries.ts";
+import { type EventText, lastWithinBytes } from "./outbox-rules.ts";
+import { removeOrphanedMarks } from "./redeliveries.ts";
 import type { Sinks } from "./sinks.ts";
-import type { Database } from "./sqlite.ts";
-import type { PruneReport, RetentionBounds, StoredGap } from "./store.ts";
+import { type SqlDriver, type Steps, step } from "./sql.ts";
+import type { PruneReport, RetentionBounds, SinkPosition, StoredGap } from "./store.ts";
 
-/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
-const FREE_SHARE = 0.25;
-const VACUUM_PAGES = 200;
+/** Each sink gets one gap event per reason in this time; later losses wait for the next one. */
+const MERGE_MS = 60 * 60_000;
+/** Published gaps are stored this long. */
+const PUBLISHED_MS = 90 * 24 * 60 * 60_000;
+/** Limits of one removing transaction, so that other writers wait a few milliseconds only. */
+const SLICE_ROWS = 250;
+const SLICE_BYTES = 4 * 1024 ** 2;
+/** Share of its limit to which a full log is emptied: rare large steps instead of many small ones. */
+const EMPTIED_TO = 0.95;
+/** Share of the log's bytes that dead letters may take. */
+const LETTER_SHARE = 0.1;
+/** Most dead letters that one transaction removes. */
+const LETTERS = 500;
 
 const slowestOr = (otherwise: string) =>
-  `(select coalesce(min(sink.position), ${otherwise}) from sink where ended is null)`;
-const SLOWEST = slowestOr("9e15");
+  `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
+const SLOWEST = slowestOr("9000000000000000");
 
 /** SQL condition: every sink in use has settled the event, and none is to get it again. */
 const SETTLED = `position <= ${SLOWEST}
-  and not exists (select 1 from again where again.position = event.position)`;
-const SQL = { settled: SETTLED, slowest: SLOWEST };
+  and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
+
+/** Events of the log that may be removed, and why. */
+interface Sweep {
+  /** SQL condition on the event. */
+  readonly condition: string;
+  /** The last position that may be removed. */
+  readonly through: number;
+  /** Null where every sink has them. */
+  readonly reason: StoredGap["reason"] | null;
+  /** Bytes that may stay in the log; undefined where all of them go. */
+  readonly keepBytes?: number;
+}
+
+/** An event that is about to be removed. */
+export interface RemovedEvent {
+  readonly position: number;
+  readonly bytes: number;
+  readonly committed_ms: number;
+}
+
+/** The event log, as far as retention needs it. */
+export interface RetainedLog {
+  /** Notes that events were removed, in the order of the log. */
+  removed(events: readonly RemovedEvent[]): void;
+  /** Appends the worker's own events; the result is called after the commit. */
+  appendOwn(events: readonly Event[], nowMs: number): Steps<() => void>;
+}
 
 /**
  * Enforces the bounds of the log. A settled event goes when its replay window is over. An event that a sink has not
- * settled goes when it is too old or the log is full; then the sink gets a gap record and everybody a gap event.
+ * settled goes when it is too old or the log is full; then the sink gets a gap record and everybody a gap event. A query
+ * shows whether there is anything to remove; only then does a transaction begin, slice by slice.
  */
-export function createRetention(
-  database: Database,
-  log: EventLog,
-  sinks: Sinks,
-  clock: Clock,
-  check: LogCheck | undefined,
-) {
-  const gaps = createGaps(database, log, sinks);
+export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, clock: Pick<Clock, "now">) {
+  const { dialect, query } = sql;
+  const { table: counters, where: isCounter } = dialect.counters;
+  const gaps = createGaps(sql, sinks);
 
-  /** The next events of a sweep: at most one slice. */
-  function pick({ condition, through, keepBytes }: Sweep): readonly Leaving[] {
-    const excess = keepBytes === undefined ? SLICE_BYTES : log.bytes() - keepBytes;
-    if (excess <= 0) return [];
-    const rows = database
-      .prepare(
-        `select position, bytes, committed_ms from event where position <= ? and ${condition}
-         order by position limit ${SLICE_ROWS}`,
-      )
-      .all<Leaving>(through);
-    const last = lastWithinBytes(rows, Math.min(excess, SLICE_BYTES)) ?? 0;
-    return rows.filter(({ position }) => position <= last);
-  }
-
-  function remove(rows: readonly Leaving[]): void {
-    const event = database.prepare("delete from event where position = ?");
-    for (const { position } of rows) event.run(position);
-    log.removed(rows.at(-1)?.position ?? 0);
-    const bytes = rows.reduce((sum, row) => sum + row.bytes, 0);
-    database.prepare("update log_size set bytes = bytes - ?").run(bytes);
+  async function sweep(
+    which: Sweep,
+    { wanted }: RetentionBounds,
+    nowMs: number,
+    recorded: StoredGap[],
+  ): Promise<number> {
+    const { condition, through, reason, keepBytes } = which;
+    const next = `select position, bytes, committed_ms, (select ${counters}.bytes from ${counters} where ${isCounter}) as total
+      from event where source = $1 and position > $2 and position <= $3 and ${condition}
+      order by position limit ${SLICE_ROWS}`;
+    let removed = 0;
+    let after = 0;
+    const withinLimits = (rows: readonly (RemovedEvent & { readonly total: number })[]): readonly RemovedEvent[] => {
+      const excess = keepBytes === undefined ? SLICE_BYTES : (rows[0]?.total ?? 0) - keepBytes;
+      const last = excess <= 0 ? 0 : (lastWithinBytes(rows, Math.min(excess, SLICE_BYTES)) ?? 0);
+      return rows.filter(({ position }) => position <= last);
+    };
+    while (withinLimits(await query(next, after, through)).length > 0) {
+      const start = after;
+      const slice = await sql.transaction(function* () {
+        const events = withinLimits(yield* step(next, start, through));
+        const found = reason === null ? [] : gapsOf(yield* losses(events, reason, wanted), nowMs);
+        yield* gaps.record(found);
+        if (events.length > 0) yield* remove(events);
+        return { events, found };
+      });
+      if (slice.found.length > 0) sinks.forget();
+      recorded.push(...slice.found);
+      removed += slice.events.length;
+      log.removed(slice.events);
+      after = slice.events.at(-1)?.position ?? through;
+      await yieldToEventLoop();
+    }
+    return removed;
   }
 
   /** Returns the losses when these events go. A sink that was never offered one of them starts a new epoch. */
-  function losses(
-    rows: readonly Leaving[],
+  function* losses(
+    events: readonly RemovedEvent[],
     reason: Loss["reason"],
     wanted: RetentionBounds["wanted"],
-  ): readonly Loss[] {
-    const known = database
-      .prepare("select name, position, urgent from sink where ended is null")
-      .all<{ readonly name: string; readonly position: number; readonly urgent: number }>();
-    const marked = database.prepare("select 1 from again where sink = ? and position = ?");
-    const row = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
-    const { lost, withoutOffer } = lossesOf(rows, reason, {
-      sinks: known,
-      isMarked: (sink, position) => marked.get(sink, position) !== undefined,
-      eventAt(position) {
-        const found = row.get<EventRow>(position);
-        return found !== undefined && isSound(found) ? eventIn(found.body) : null;
-      },
-      wanted,
-    });
-    for (const name of withoutOffer) sinks.beginEpoch(name);
+  ): Steps<readonly Loss[]> {
+    const positions = events.map(({ position }) => position);
+    const inUse = yield* step<Pick<SinkPosition, "sink" | "position" | "urgent">>(
+      "select name as sink, position, urgent from sink where source = $1 and ended is null",
+    );
+    const marks = yield* step<{ readonly sink: string; readonly position: number }>(
+      `select sink, position from again where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
+      positions,
+    );
+    const found = yield* step<Pick<EventText, "position" | "body">>(
+      `select position, body from event
+       where source = $1 and ${dialect.isIn("position", "$2::bigint[]")} and ${dialect.isSound("event")}`,
+      positions,
+    );
+    const marked = new Set(marks.map(({ sink, position }) => `${position} ${sink}`));
+    const bodies = new Map(found.map(({ position, body }) => [position, body]));
+    const lost: Loss[] = [];
+    const withoutOffer = new Set<string>();
+    for (const { position, committed_ms } of events) {
+      const isMarked = (sink: string) => marked.has(`${position} ${sink}`);
+      const without = inUse.filter((sink) => position > sink.position || isMarked(sink.sink));
+      if (without.length === 0) continue;
+      const body = bodies.get(position);
+      // A damaged event is a loss for each sink that has not got it.
+      const event = body === undefined ? null : eventIn(body);
+      const time = event?.time ?? isoUtc(committed_ms);
+      for (const { sink, position: cursor, urgent } of without) {
+        const isDelivered = event !== null && isUrgent(event.type) && position <= urgent;
+        if (isDelivered && !isMarked(sink)) continue;
+        if (event !== null && wanted?.(sink, event) === false) continue;
+        lost.push({ sink, reason, time });
+        if (position > cursor && !isDelivered) withoutOffer.add(sink);
+      }
+    }
+    yield [...withoutOffer].map(sinks.beginEpoch);
     return lost;
   }
 
+  function* remove(events: readonly RemovedEvent[]): Steps<void> {
+    const positions = events.map(({ position }) => position);
+    const bytes = events.reduce((sum, event) => sum + event.bytes, 0);
+    yield [
+      {
+        text: `delete from event where source = $1 and ${dialect.isIn("position", "$2::bigint[]")}`,
+        values: [positions],
+      },
+      removeOrphanedMarks(sql, positions),
+      { text: `update ${counters} set bytes = bytes - $2::bigint where ${isCounter}`, values: [bytes] },
+    ];
+  }
+
   /**
-   * Notes the end of the log and the slowest cursor, and returns what is older than the bounds.
+   * Notes the end of the log and the slowest cursor, and removes old marks and gaps. Returns the positions up to which events are older than `max_age`,
+   * and settled by every sink for longer than the replay window; 0 where none is.
    *
    * Age is time in which a worker ran and its clock was not in doubt. A clock that is eight days ahead for 20 s makes no
    * event older than those 20 s. After two weeks without power, sinks still have all of `max_age` (7 days).
    */
-  function older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Older {
-    return database.transaction(() => {
-      const ran = Math.round(database.number("select coalesce(max(ran_ms), 0) from age_mark") + ranMs);
-      database
-        .prepare(
-          `insert into age_mark (ran_ms, newest, settled, checksum)
-           select ?1, ?2, settled, row_checksum(?1, ?2, settled)
-           from (select ${slowestOr("(select coalesce(max(position), 0) from event)")} as settled) where true
-           on conflict do update set newest = excluded.newest, settled = excluded.settled, checksum = excluded.checksum`,
-        )
-        .run(ran, log.end());
-      // The mark of that time; none when no worker has been running for so long.
-      const at = (ms: number) =>
-        database
-          .prepare("select newest, settled from age_mark where ran_ms < ? order by ran_ms desc limit 1")
-          .get<{ readonly newest: number; readonly settled: number }>(ran - ms);
-      const found = { aged: at(maxAgeMs)?.newest ?? 0, replayed: at(replayMs)?.settled ?? 0 };
-      database
-        .prepare("delete from age_mark where ran_ms < (select max(ran_ms) from age_mark where ran_ms < ?)")
-        .run(ran - Math.max(maxAgeMs, replayMs));
-      return found;
-    });
+  function* older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
+    const [last] = yield* step<{ readonly ran: number }>(
+      "select coalesce(max(ran_ms), 0) as ran from age_mark where source = $1",
+    );
+    const ran = Math.round((last?.ran ?? 0) + ranMs);
+    const end = `(select coalesce(max(event.position), 0) from event where event.source = $1)`;
+    yield* step(
+      dialect.upsert("age_mark", ["ran_ms"], { ran_ms: "$2::bigint", newest: dialect.end, settled: slowestOr(end) }),
+      ran,
+    );
+    // The mark of that time; none when no worker has been running for so long.
+    const before = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
+    const [aged] = yield* step<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
+    const [replayed] = yield* step<{ readonly settled: number }>(
+      `select settled ${before}`,
+      Math.round(ran - replayMs),
+    );
+    yield* step(
+      `delete from age_mark where source = $1
+         and ran_ms < (select max(ran_ms) from age_mark where source = $1 and ran_ms < $2)`,
+      Math.round(ran - Math.max(maxAgeMs, replayMs)),
+    );
+    yield* step("delete from gap where source = $1 and told_ms < $2", clock.now() - PUBLISHED_MS);
+    return { aged: aged?.newest ?? 0, replayed: replayed?.settled ?? 0 };
   }
 
-  async function prune(bounds: RetentionBounds): Promise<PruneReport & { readonly told: number }> {
+  async function logBytes(): Promise<number> {
+    const [row] = await query<{ readonly bytes: number }>(`select bytes from ${counters} where ${isCounter}`);
+    return row?.bytes ?? 0;
+  }
+
+  /** Appends an event for every gap that is due; returns how many. */
+  async function publish(): Promise<number> {
     const nowMs = clock.now();
-    const recorded: StoredGap[] = [];
-    let removed = 0;
+    if ((await query(DUE, ...dueAt(nowMs))).length === 0) return 0;
+    const { count, committed } = await sql.transaction(() => gaps.publish(log, nowMs));
+    committed();
+    return count;
+  }
 
-    function record(lost: readonly Loss[]): void {
-      const found = gapsOf(lost, nowMs);
-      for (const gap of found) gaps.record(gap, nowMs);
-      recorded.push(...found);
-    }
+  return {
+    gaps: gaps.list,
 
-    async function sweep(which: Sweep): Promise<void> {
-      for (;;) {
-        const slice = database.transaction(() => {
-          const rows = pick(which);
-          if (rows.length === 0) return rows;
-          const lost = which.reason === null ? [] : losses(rows, which.reason, bounds.wanted);
-          // Remove first: a transaction whose removal meets a damaged index runs again and must not record twice.
-          remove(rows);
-          record(lost);
-          return rows;
-        });
-        if (slice.length === 0) return;
-        check?.removed(slice);
-        removed += slice.length;
-        await yieldToEventLoop();
+    async prune(bounds: RetentionBounds): Promise<PruneReport & { readonly published: number }> {
+      const nowMs = clock.now();
+      const recorded: StoredGap[] = [];
+      let removed = 0;
+      const { aged, replayed } = await sql.transaction(() => older(bounds));
+      const byAge: readonly Sweep[] = [
+        { condition: SETTLED, through: replayed, reason: null },
+        { condition: `position > ${SLOWEST}`, through: aged, reason: "age" },
+      ];
+      for (const each of byAge) removed += await sweep(each, bounds, nowMs, recorded);
+      if ((await logBytes()) > bounds.maxBytes) {
+        const full = { through: Number.MAX_SAFE_INTEGER, keepBytes: bounds.maxBytes * EMPTIED_TO };
+        for (const reason of [null, "size"] as const) {
+          for (const isTelemetry of [true, false]) {
+            const condition = `telemetry = ${isTelemetry}${reason === null ? ` and ${SETTLED}` : ""}`;
+            removed += await sweep({ ...full, condition, reason }, bounds, nowMs, recorded);
+          }
+        }
       }
-    }
+      recorded.push(...(await gaps.dropLetters(Math.floor(bounds.maxBytes * LETTER_SHARE), nowMs)));
+      return { removed, gaps: joinGaps(recorded), published: await publish() };
+    },
+  };
+}
 
-    for (const each of sweepsByAge(SQL, older(bounds))) await sweep(each);
-    if (log.bytes() > bounds.maxBytes) for (const each of sweepsBySize(SQL, bounds.maxBytes)) await sweep(each);
-    database.transaction(() => record(gaps.dropLetters(bounds.maxBytes * LETTER_SHARE)));
-    const told = database.transaction(() => gaps.publish(clock.now()));
-    await shrink();
-    await check?.step();
-    return { removed, gaps: joinGaps(recorded), told };
+/** An event that was removed before a sink got it. */
+interface Loss {
+  readonly sink: string;
+  readonly reason: StoredGap["reason"];
+  /** The event's own time. */
+  readonly time: string;
+}
+
+/** Joins gaps of the same sink and reason. */
+function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
+  const joined = new Map<string, StoredGap>();
+  for (const gap of gaps) {
+    const key = `${gap.reason} ${gap.sink}`;
+    const before = joined.get(key);
+    const both = before && {
+      ...before,
+      firstTime: before.firstTime < gap.firstTime ? before.firstTime : gap.firstTime,
+      lastTime: before.lastTime > gap.lastTime ? before.lastTime : gap.lastTime,
+      count: before.count + gap.count,
+    };
+    joined.set(key, both ?? gap);
   }
+  return [...joined.values()];
+}
 
-  async function shrink(): Promise<void> {
-    const free = () => database.number("pragma freelist_count");
-    const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
-    let before = Number.POSITIVE_INFINITY;
-    // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
-    for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
-      database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
-      await yieldToEventLoop();
-    }
-  }
-
-  return { prune, gaps: gaps.list };
+/** Losses of one moment as gaps, one for each sink and reason. */
+function gapsOf(losses: readonly Loss[], nowMs: number): readonly StoredGap[] {
+  const at = isoUtc(nowMs);
+  return joinGaps(
+    losses.map(({ sink, reason, time }) => ({ sink, reason, firstTime: time, lastTime: time, count: 1, at })),
+  );
 }
 
 interface GapRow extends Omit<StoredGap, "at"> {
@@ -187,81 +273,95 @@ interface GapRow extends Omit<StoredGap, "at"> {
   readonly at_ms: number;
 }
 
-/** Columns of a gap that is not published yet when a loss joins it. */
-const JOINED = {
-  first_time: "min(gap.first_time, ?1)",
-  last_time: "max(gap.last_time, ?2)",
-  count: "gap.count + ?3",
-};
+const GAP_COLUMNS = `id, sink, reason, first_time as "firstTime", last_time as "lastTime", count, at_ms`;
 
-const COLUMNS = "id, sink, reason, first_time as firstTime, last_time as lastTime, count, at_ms";
+/** Gaps that are not published, unless one of the same sink and reason was in the last hour. */
+const DUE = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is null and not exists
+  (select 1 from gap as told where told.source = $1 and told.sink = gap.sink and told.reason = gap.reason
+   and told.told_ms > $2 and told.told_ms <= $3)`;
+const dueAt = (nowMs: number) => [nowMs - MERGE_MS, nowMs] as const;
 
-/** Records what sinks have lost and publishes it as events. Changes belong inside a transaction. */
-function createGaps(database: Database, log: EventLog, sinks: Sinks) {
+/** Records what sinks have lost and publishes it as events. */
+function createGaps(sql: SqlDriver, sinks: Sinks) {
+  const { dialect, query } = sql;
+
+  /** Counts losses; each joins the gap that is not published yet. */
+  function* record(gaps: readonly StoredGap[]): Steps<void> {
+    const joining = dialect.update(
+      "gap",
+      {
+        first_time: "least(first_time, $4)",
+        last_time: "greatest(last_time, $5)",
+        count: "count + $6::bigint",
+      },
+      "sink = $2 and reason = $3 and told_ms is null",
+    );
+    for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {
+      yield [sinks.addDropped(sink, count)];
+      const joined = yield* step(`${joining} returning 1`, sink, reason, firstTime, lastTime, count);
+      if (joined.length > 0) continue;
+      const cells = {
+        ...{ sink: "$2::text", reason: "$3::text", first_time: "$4::text", last_time: "$5::text" },
+        ...{ count: "$6::bigint", at_ms: "$7::bigint", told_ms: "null::bigint" },
+      };
+      yield* step(dialect.insert("gap", cells), sink, reason, firstTime, lastTime, count, Date.parse(at));
+    }
+  }
+
   return {
-    list(sink: string | undefined): readonly StoredGap[] {
-      return database
-        .prepare(`select ${COLUMNS} from gap where ?1 is null or sink = ?1 order by id desc limit 1000`)
-        .all<GapRow>(sink ?? null)
-        .map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
+    record,
+
+    async list(sink: string | undefined): Promise<readonly StoredGap[]> {
+      const rows = await query<GapRow>(
+        `select ${GAP_COLUMNS} from gap where source = $1 and ($2::text is null or sink = $2)
+         order by id desc limit 1000`,
+        sink ?? null,
+      );
+      return rows.map(({ id: _id, at_ms, ...gap }) => ({ ...gap, at: isoUtc(at_ms) }));
     },
 
-    /** Counts a loss; it joins the gap that is not published yet. */
-    record({ sink, reason, firstTime, lastTime, count }: StoredGap, nowMs: number): void {
-      sinks.addDropped(sink, count);
-      const joined = database
-        .prepare(
-          `update gap set first_time = ${JOINED.first_time}, last_time = ${JOINED.last_time},
-             count = ${JOINED.count}, checksum = ${checksumSql("gap", JOINED)}
-           where sink = ?4 and reason = ?5 and told_ms is null and checksum is ${checksumSql("gap")}`,
-        )
-        .run(firstTime, lastTime, count, sink, reason);
-      if (joined > 0) return;
-      database
-        .prepare(
-          `insert into gap (sink, reason, first_time, last_time, count, at_ms, checksum)
-           values (?1, ?2, ?3, ?4, ?5, ?6, row_checksum(?1, ?2, ?3, ?4, ?5, ?6, null))`,
-        )
-        .run(sink, reason, firstTime, lastTime, count, nowMs);
-    },
-
-    /** Appends an event for every gap that is due; returns how many. */
-    publish(nowMs: number): number {
-      database.prepare("delete from gap where told_ms < ?").run(nowMs - RETAINED_MS);
-      const due = database
-        .prepare(
-          `select ${COLUMNS} from gap where told_ms is null and not exists
-             (select 1 from gap as told where told.sink = gap.sink and told.reason = gap.reason
-              and told.told_ms > ? and told.told_ms <= ?)`,
-        )
-        .all<GapRow>(nowMs - MERGE_MS, nowMs);
-      for (const { id, ...gap } of due) {
-        log.append([gapEvent(gap, nowMs)], nowMs);
-        database
-          .prepare(`update gap set told_ms = ?1, checksum = ${checksumSql("gap", { told_ms: "?1" })} where id = ?2`)
-          .run(nowMs, id);
-      }
-      return due.length;
+    *publish(log: RetainedLog, nowMs: number): Steps<{ readonly count: number; readonly committed: () => void }> {
+      const due = yield* step<GapRow>(DUE, ...dueAt(nowMs));
+      const events = due.map(({ sink, reason, firstTime, lastTime, count }) =>
+        makeEvent({
+          type: "delivery-gap",
+          source: "/plenum",
+          subject: `sink/${sink}`,
+          time: isoUtc(nowMs),
+          facts: [reason, firstTime, lastTime, count, nowMs],
+          data: { sink, reason, firstTime, lastTime, count },
+        }),
+      );
+      const committed = yield* log.appendOwn(events, nowMs);
+      const ids = due.map(({ id }) => id);
+      yield* step(dialect.update("gap", { told_ms: "$2::bigint" }, dialect.isIn("id", "$3::bigint[]")), nowMs, ids);
+      return { count: due.length, committed };
     },
 
     /** Removes the oldest dead letters beyond a number of bytes; returns what their sinks lose by it. */
-    dropLetters(maxBytes: number): readonly Loss[] {
-      const letters = database
-        .prepare(
-          `select ${LETTER_COLUMNS}, (select sum(octet_length(body)) from dead_letter) - ? as excess,
-             sum(octet_length(body)) over (order by id) - octet_length(body) as before
-           from dead_letter order by id limit 500`,
-        )
-        .all<LetterRow & { readonly excess: number; readonly before: number }>(maxBytes);
-      const removal = database.prepare("delete from dead_letter where id = ?");
-      return letters
-        .filter(({ before, excess }) => before < excess)
-        .map((row) => {
-          const { id, sink, body, at_ms } = row;
-          removal.run(id);
-          const time = isSoundLetter(row) ? eventIn(body).time : isoUtc(at_ms);
-          return { sink, reason: "size", time };
+    async dropLetters(maxBytes: number, nowMs: number): Promise<readonly StoredGap[]> {
+      const bytes = "(select coalesce(sum(octet_length(body)), 0) from dead_letter where source = $1)";
+      if ((await query(`select 1 where ${bytes} > $2`, maxBytes)).length === 0) return [];
+      return sql.transaction(function* () {
+        const letters = yield* step<EventText & { id: number; sink: string; at_ms: number; sound: number | boolean }>(
+          `select * from (
+             select id, sink, position, at_ms, body, ${dialect.isSound("dead_letter")} as sound,
+               sum(octet_length(body)) over (order by id) - octet_length(body) as before
+             from dead_letter where source = $1 order by id limit ${LETTERS}
+           ) as oldest where before < ${bytes} - $2 order by id`,
+          maxBytes,
+        );
+        const ids = letters.map(({ id }) => id);
+        yield* step(`delete from dead_letter where source = $1 and ${dialect.isIn("id", "$2::bigint[]")}`, ids);
+        const positions = letters.map(({ position }) => position);
+        yield [removeOrphanedMarks(sql, positions)];
+        const lost = letters.map(({ sink, body, at_ms, sound }): Loss => {
+          return { sink, reason: "size", time: sound ? eventIn(body).time : isoUtc(at_ms) };
         });
+        const found = gapsOf(lost, nowMs);
+        yield* record(found);
+        return found;
+      });
     },
   };
 }

@@ -1,190 +1,130 @@
-import { eventIn } from "../../core/codec/stored-event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
-import { checksumSql } from "./checksum.ts";
-import { beginEpoch, type Damage, newEpoch } from "./damage.ts";
-import { EVENT_COLUMNS, type EventLog, type EventRow, isSound, URGENT } from "./event-log.ts";
-import type { ClassCount, LagQueries, PendingRow, SinkRow } from "./lag.ts";
-import type { Bindable, Database } from "./sqlite.ts";
-import { type SinkPosition, sinkStateSet } from "./store.ts";
+import { newEpoch } from "./damage.ts";
+import type { SqlDriver, Statement } from "./sql.ts";
+import type { SinkPosition } from "./store.ts";
+
+/** A sink's cursors and the sequence number at its cursor. */
+export interface StoredSink extends SinkPosition {
+  readonly counted: Sequence;
+}
+
+/** `position` is the cursor for all events, `urgent` the one for urgent events. */
+export type Cursor = "position" | "urgent";
+
+/** Repairs damaged cursors; only SQLite has them. */
+export interface CursorRepair {
+  /** Sends damaged cursors back to the beginning of the log; returns whether there was one. */
+  repairCursors(): boolean;
+  /** Whether a cursor is lost whose sink is not known yet. */
+  isCursorLost(): boolean;
+  /** Notes that the owner of a damaged cursor is known. */
+  claimCursor(sink: string): void;
+}
+
+interface SinkRow extends SinkPosition {
+  readonly number: number;
+  readonly epoch: string;
+  readonly sound: number | boolean;
+}
 
 /**
- * Stores the cursors of sinks. Call changes inside a transaction.
- *
- * A damaged cursor must never skip an event, and nothing else records how far the sink was. So it returns to the
- * beginning of the log, and the sink gets the events of the replay window again, with the same ids. If the sink's name
- * is damaged, the row belongs to a sink that now seems new: until the true name is registered or ended, every new sink
- * starts at the beginning too.
- *
- *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
- *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
- *
- * A sink that is behind with values may be ahead with urgent events, up to `urgent`:
+ * Stores the cursors of sinks. A sink that is behind with values may be ahead with urgent events, up to `urgent`:
  *
  *   log      v1 v2 a3 v4 v5 a6 v7      position 2, urgent 6: v1, v2, a3 and a6 are settled; v4 comes next
  *
  * Each sink also has the sequence number of the last event that it was offered up to its cursor. Both move together, so
- * the next event that passes the filter gets the next number, also after a crash.
+ * the next event that passes the filter gets the next number, also after a crash. With `isCached`, the sinks are read
+ * once: only this process changes them, or it calls `forget`.
  */
-export function createSinks(database: Database, log: EventLog, damage: Damage) {
-  function row(sink: string): SinkPosition | undefined {
-    const found = database
-      .prepare("select name as sink, position, urgent, ended from sink where name = ?")
-      .get<SinkPosition>(sink);
-    return found === undefined ? undefined : { ...found };
-  }
+export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
+  let cached: Map<string, StoredSink> | null = null;
+  let reading: Promise<Map<string, StoredSink>> | null = null;
 
-  /** Sends damaged cursors back to the beginning. */
-  function repair(): void {
-    const count = damage.keep("sink", "true");
-    if (count === 0) return;
-    const sound = { position: "0", dropped: "0", ended: "null", counted: "0", epoch: "?1", urgent: "0" };
-    database
-      .prepare(
-        `update sink set position = 0, dropped = 0, ended = null, counted = 0, epoch = ?1, urgent = 0,
-           checksum = ${checksumSql("sink", sound)}
-         where checksum is not ${checksumSql("sink")}`,
-      )
-      .run(newEpoch());
-  }
-
-  /** Changes columns of a sound sink; a damaged one is repaired first. `?1` is the sink's name. */
-  function change(
-    sink: string,
-    columns: Readonly<Partial<Record<"position" | "urgent" | "dropped" | "ended" | "counted", string>>>,
-    ...values: readonly Bindable[]
-  ) {
-    const isSound = `${checksumSql("sink")} is checksum`;
-    const set = Object.entries(columns).map(([column, value]) => `${column} = ${value}`);
-    const changing = database.prepare(
-      `update sink set ${set.join(", ")}, checksum = ${checksumSql("sink", columns)}
-       where name = ?1 and ${isSound}`,
+  async function read(): Promise<Map<string, StoredSink>> {
+    const rows = await query<SinkRow>(
+      `select name as sink, position, urgent, ended, counted as number, epoch, ${dialect.isSound("sink")} as sound
+       from sink where source = $1`,
     );
-    if (changing.run(sink, ...values) > 0 || row(sink) === undefined) return;
-    repair();
-    changing.run(sink, ...values);
+    if (rows.some(({ sound }) => !sound) && damage?.repairCursors() === true) return read();
+    return new Map(
+      rows.map(({ sink, position, urgent, ended, epoch, number }) => [
+        sink,
+        { sink, position, urgent, ended, counted: { epoch, number } },
+      ]),
+    );
   }
 
-  function isLost(): boolean {
-    return database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0;
+  async function all(): Promise<ReadonlyMap<string, StoredSink>> {
+    if (cached !== null) return cached;
+    if (!isCached) return read();
+    reading ??= read();
+    const current = reading;
+    try {
+      const sinks = await current;
+      // The sinks may have changed since.
+      if (reading === current) cached = sinks;
+      return sinks;
+    } finally {
+      if (reading === current) reading = null;
+    }
   }
 
-  /** Notes that the owner of a damaged cursor is known. */
-  function claim(sink: string): void {
-    database.prepare("update damaged set is_open = 0 where table_name = 'sink' and part = ?").run(sink);
+  function forget(): void {
+    cached = null;
+    reading = null;
   }
 
   return {
-    repair,
+    find: async (sink: string): Promise<StoredSink | undefined> => (await all()).get(sink),
+    forget,
 
-    find(sink: string): SinkPosition | undefined {
-      const damaged = database
-        .prepare(`select 1 from sink where name = ? and checksum is not ${checksumSql("sink")}`)
-        .get(sink);
-      if (damaged !== undefined) database.transaction(repair);
-      return row(sink);
+    /** Applies a settlement to the cached sinks. */
+    moved(sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): void {
+      const before = cached?.get(sink);
+      if (before === undefined) return forget();
+      const isLater = counted?.epoch === before.counted.epoch && counted.number > before.counted.number;
+      const after = { ...before, [cursor]: Math.max(to, before[cursor]), counted: isLater ? counted : before.counted };
+      cached?.set(sink, after);
     },
 
-    register(sink: string, from: "now" | "beginning"): SinkPosition {
-      repair();
-      const start = from === "now" && !isLost() ? log.end() : 0;
-      database
-        .prepare(
-          `insert into sink (name, position, epoch, checksum)
-           values (?1, ?2, ?3, row_checksum(?1, ?2, 0, null, 0, ?3, 0)) on conflict do nothing`,
-        )
-        .run(sink, start, newEpoch());
-      claim(sink);
-      return row(sink) ?? { sink, position: start, urgent: 0, ended: null };
-    },
+    register: (sink: string, position: number): Statement => ({
+      text: dialect.insert("sink", {
+        ...{ name: "$2", position: "$3::bigint", dropped: "0", ended: "null" },
+        ...{ counted: "0", epoch: "$4", urgent: "0" },
+      }),
+      values: [sink, position, newEpoch()],
+    }),
 
-    /** The sequence number at the cursor; undefined when it is unknown. */
-    counted(sink: string): Sequence | undefined {
-      return database.prepare("select epoch, counted as number from sink where name = ?").get<Sequence>(sink);
-    },
+    /** Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored. */
+    moveTo: (sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): Statement => ({
+      text: dialect.update(
+        "sink",
+        {
+          [cursor]: `greatest(${cursor}, $3::bigint)`,
+          counted: "case when epoch = $4::text then greatest(counted, $5::bigint) else counted end",
+        },
+        "name = $2",
+      ),
+      values: [sink, to, counted?.epoch ?? null, counted?.number ?? 0],
+      name: `move_${cursor}`,
+    }),
 
-    /**
-     * Moves a cursor forward, never back, whatever the order of settlements. Numbers of an old epoch are ignored.
-     * `which` is the cursor for all events or the one for urgent events.
-     */
-    moveTo(sink: string, to: number, counted: Sequence | undefined, which: "position" | "urgent" = "position"): void {
-      const moved = { [which]: `max(sink.${which}, ?2)` };
-      if (counted === undefined) {
-        change(sink, moved, to);
-        return;
-      }
-      const number = "iif(sink.epoch = ?3, max(sink.counted, ?4), sink.counted)";
-      change(sink, { ...moved, counted: number }, to, counted.epoch, counted.number);
-    },
+    addDropped: (sink: string, count: number): Statement => ({
+      text: dialect.update("sink", { dropped: "dropped + $3::bigint" }, "name = $2"),
+      values: [sink, count],
+    }),
 
-    addDropped: (sink: string, count: number): void => change(sink, { dropped: "sink.dropped + ?2" }, count),
+    /** Starts a new epoch: the sink counts its offers from 1 again. */
+    beginEpoch: (sink: string): Statement => ({
+      text: dialect.update("sink", { counted: "0", epoch: "$3" }, "name = $2"),
+      values: [sink, newEpoch()],
+    }),
 
-    beginEpoch: (sink: string): void => beginEpoch(database, "name = ?2", sink),
-
-    /** A sink that continues may have missed events that left the log while it was ended. */
-    setEnded(sink: string, reason: string | null): void {
-      change(sink, { ended: "?2" }, reason);
-      if (reason === null) beginEpoch(database, "name = ?2", sink);
-      else claim(sink);
-    },
+    setEnded: (sink: string, reason: string | null): Statement => ({
+      text: dialect.update("sink", { ended: "$3::text" }, "name = $2"),
+      values: [sink, reason],
+    }),
   };
 }
 
 export type Sinks = ReturnType<typeof createSinks>;
-
-/** The queries that `sinkLags` needs. */
-export function lagQueries(database: Database): LagQueries {
-  // Urgent events may be settled although values before them are not.
-  const isPending = ({ position, urgent }: Pick<SinkPosition, "position" | "urgent">) =>
-    urgent > position ? `position > ?1 and not (position <= ${urgent} and ${URGENT})` : "position > ?1";
-  return {
-    sinks: () =>
-      database
-        .prepare(
-          `select name as sink, position, urgent, ended, dropped,
-             (select count(*) from dead_letter where sink = sink.name and resending = 0) as deadLetters,
-             (select count(*) from document where set_name = '${sinkStateSet("")}' || sink.name) as remembered,
-             (select count(*) from again where again.sink = sink.name) as marked
-           from sink order by name`,
-        )
-        .all<SinkRow>(),
-    last: () => database.number("select coalesce(max(position), 0) from event"),
-    // The index on the class answers both without reading a body.
-    classes: (cursor) =>
-      [0, 1].flatMap((telemetry) =>
-        database
-          .prepare(
-            `select ?2 as telemetry, count(*) as events, min(position) as first from event
-             where telemetry = ?2 and ${isPending(cursor)}`,
-          )
-          .all<ClassCount>(cursor.position, telemetry),
-      ),
-    committedMs: (position) =>
-      database
-        .prepare("select committed_ms from event where position = ?")
-        .get<{ readonly committed_ms: number }>(position)?.committed_ms ?? null,
-    pending: (cursor, telemetry) =>
-      telemetry.flatMap((each) =>
-        database
-          .prepare(
-            `select position, kind, bytes, committed_ms from event
-             where telemetry = ?2 and ${isPending(cursor)} order by position`,
-          )
-          .all<PendingRow>(cursor.position, each),
-      ),
-    marked: (sink) =>
-      database
-        .prepare(
-          `select again.position, kind, coalesce(bytes, 0) as bytes, coalesce(committed_ms, 0) as committed_ms
-           from again left join event on event.position = again.position where again.sink = ?`,
-        )
-        .all<PendingRow>(sink),
-    matching(rows, matches) {
-      const complete = database.prepare(`select ${EVENT_COLUMNS} from event where position = ?`);
-      return rows.filter(({ position, kind }) => {
-        const row = kind === null ? undefined : complete.get<EventRow>(position);
-        // A damaged event will be a dead letter of the sink.
-        return row === undefined || !isSound(row) || matches(eventIn(row.body));
-      });
-    },
-  };
-}

@@ -1,9 +1,11 @@
-import { eventIn, eventText } from "../../core/codec/stored-event.ts";
-import { type Event, isTelemetry, isUrgent, type Kind } from "../../core/model/event.ts";
+import { eventText } from "../../core/codec/stored-event.ts";
+import { type Event, isTelemetry, isUrgent, type Kind, ofWorkerFor } from "../../core/model/event.ts";
 import { plainList, textList } from "../../core/postgres/lists.ts";
+import type { Values } from "../../core/postgres/session.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   bytesOf,
+  type EventText,
   FOLLOWED_MS,
   OFFER_BYTES,
   offeredSize,
@@ -11,14 +13,16 @@ import {
   RECENT_BYTES,
   textOf,
   textsOfSubject,
-  URGENT_KIND,
+  toLoggedEvent,
+  URGENT,
 } from "../../engine/store/outbox-rules.ts";
+import type { RemovedEvent } from "../../engine/store/retention.ts";
+import type { Statement, Steps } from "../../engine/store/sql.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { createTail } from "../../engine/store/tail.ts";
 import type { RunQuery } from "./documents.ts";
+import { rowsOf } from "./driver.ts";
 import { storedKey } from "./keys.ts";
-import type { Query, QueryResult } from "./state-database.ts";
-import type { Work } from "./writer.ts";
 
 /** Longest time of a search through a complete log, in milliseconds. */
 const SEARCH_MS = 60_000;
@@ -43,25 +47,27 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     tail.clear();
   }
 
+  const read = async <Row>(text: string, values: Values = [], withinMs?: number) =>
+    rowsOf<Row>(await query(text, [source, ...values], withinMs));
+
   async function endNow(): Promise<number> {
     if (end !== null) return end;
-    const asked = forgotten;
-    const { rows } = await query("select last_position::double precision from source where name = $1", [source]);
-    const found = Number(rows[0]?.[0] ?? 0);
-    if (isHolder && asked === forgotten) end = Math.max(found, end ?? 0);
+    const before = forgotten;
+    const [row] = await read<{ readonly last: number }>("select last_position as last from source where name = $1");
+    const found = row?.last ?? 0;
+    if (isHolder && before === forgotten) end = Math.max(found, end ?? 0);
     return found;
   }
 
   /** Records the events of a committed transaction from the reply of its statement. */
-  function committed(appending: Appending, { rows }: Pick<QueryResult, "rows">): Appended {
-    const [from = 0, fresh = 0, repeated, committedMs] = rows[0] ?? [];
-    const told = repeatedIn(appending, repeated);
-    const before = Number(from);
+  function committed(appending: Appending, [reply]: readonly AppendRow[]): Appended {
+    const { before = 0, fresh = 0, new_ordinals = null, committed_ms = 0 } = reply ?? {};
+    const told = repeatedIn(appending, new_ordinals);
     // Another process has appended events that the tail does not have.
     if (end !== null && end !== before) forget();
     if (isHolder) {
       let position = before;
-      const committedAt = isoUtc(Number(committedMs));
+      const committedAt = isoUtc(committed_ms);
       for (const { event, body } of appending.rows) {
         if (told.has(event.id)) continue;
         position += 1;
@@ -72,64 +78,77 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
         lastUrgent = Math.max(lastUrgent, position);
       }
       tail.committed();
-      end = before + Number(fresh);
+      end = before + fresh;
     }
-    return { lastPosition: before + Number(fresh), repeated: repeatedOf(appending, told) };
+    return { lastPosition: before + fresh, repeated: repeatedOf(appending, told) };
   }
 
   /** Reads the first events after a position that a condition selects. */
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
-    const { rows } = await query(
-      `select position::double precision, committed_ms::double precision, body from (
+    const rows = await read<EventText>(
+      `select position, committed_ms, body from (
          select position, committed_ms, body, bytes, sum(bytes) over (order by position) as upto from (
            select position, committed_ms, body, ${offeredSql("bytes")} as bytes from event
-           where source = $1 and position > $2::bigint and ${which} order by position limit $3::bigint) as next) as summed
+           where source = $1 and position > $2 and ${which} order by position limit $3) as next) as summed
        where upto <= ${OFFER_BYTES} or upto = bytes order by position`,
-      [source, String(position), String(limit)],
+      [String(position), String(limit)],
     );
     return rows.map(toLoggedEvent);
+  }
+
+  /** Prepares the statement that appends events; null when there are none. */
+  function prepare(events: readonly Event[], nowMs: number): Appending | null {
+    if (events.length === 0) return null;
+    const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
+    const rows = events
+      .filter((event) => firsts.get(event.id) === event)
+      .map((event) => ({ event, body: eventText(event) }));
+    const values = [
+      nowMs,
+      rows.map(({ event }) => storedKey(event.id)),
+      rows.map(({ event }) => event.type),
+      plainList(rows.map(({ event }) => isTelemetry(event.type))),
+      rows.map(({ event, body }) => bytesOf(event, body)),
+      rows.map(({ body }) => body),
+    ];
+    return { events, rows, statement: { text: APPEND, values, name: "append" } };
   }
 
   return {
     forget,
     end: endNow,
-
-    /** Prepares the statement that appends events; null when there are none. */
-    appending(events: readonly Event[], nowMs: number): Appending | null {
-      if (events.length === 0) return null;
-      const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
-      const rows = events
-        .filter((event) => firsts.get(event.id) === event)
-        .map((event) => ({ event, body: eventText(event) }));
-      const values = [
-        source,
-        String(nowMs),
-        textList(rows.map(({ event }) => storedKey(event.id))),
-        textList(rows.map(({ event }) => event.type)),
-        plainList(rows.map(({ event }) => isTelemetry(event.type))),
-        plainList(rows.map(({ event, body }) => bytesOf(event, body))),
-        textList(rows.map(({ body }) => body)),
-      ];
-      return { events, rows, asked: { text: APPEND, values, name: "append" } };
-    },
+    prepare,
 
     committed,
+
+    *appendOwn(events: readonly Event[], nowMs: number): Steps<() => void> {
+      const appending = prepare(
+        events.map((event) => ofWorkerFor(source, event)),
+        nowMs,
+      );
+      if (appending === null) return () => undefined;
+      const [rows] = yield [appending.statement];
+      return () => void committed(appending, rows as readonly AppendRow[]);
+    },
 
     /** Does the same when the reply was lost: ids at or before the old end were repeats. */
     async committedUnheard(appending: Appending, before: number): Promise<Appended> {
       forget();
-      const { rows } = await query(
-        "select id, position::double precision from event where source = $1 and id = any($2::text[])",
-        [source, textList(appending.rows.map(({ event }) => storedKey(event.id)))],
+      const found = await read<{ readonly id: string; readonly position: number }>(
+        "select id, position from event where source = $1 and id = any($2::text[])",
+        [textList(appending.rows.map(({ event }) => storedKey(event.id)))],
       );
-      const positions = new Map(rows.map(([id, position]) => [String(id), Number(position)]));
+      const positions = new Map(found.map(({ id, position }) => [id, position]));
       const old = appending.rows.filter(({ event }) => (positions.get(storedKey(event.id)) ?? before) <= before);
       const told = new Set(old.map(({ event }) => event.id));
       return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
     },
 
-    /** Drops cached events up to a removed position. */
-    removed: (position: number): void => tail.removed(position),
+    /** Drops cached events up to the last removed one. */
+    removed: (events: readonly RemovedEvent[]): void => tail.removed(events.at(-1)?.position ?? 0),
+
+    /** Drops cached events that every reader has passed. */
+    passed: tail.passed,
 
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= (await endNow())) return [];
@@ -140,9 +159,9 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     /** Returns the urgent events after a position. */
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
-      const asked = urgentChanges;
-      const events = await readAfter(position, limit, `not telemetry and ${URGENT_KIND}`);
-      if (events.length === 0 && asked === urgentChanges) lastUrgent = position;
+      const before = urgentChanges;
+      const events = await readAfter(position, limit, URGENT);
+      if (events.length === 0 && before === urgentChanges) lastUrgent = position;
       return events;
     },
 
@@ -151,22 +170,22 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       kinds: readonly Kind[] | undefined,
       about: EventsAbout | undefined,
     ): Promise<readonly LoggedEvent[]> {
-      const values: (string | Buffer)[] = [source, String(limit)];
+      const values: (string | Buffer)[] = [String(limit)];
       const conditions = ["source = $1"];
-      const given = (value: string | Buffer) => `$${values.push(value)}`;
+      const parameter = (value: string | Buffer) => `$${values.push(value) + 1}`;
       if (kinds !== undefined) {
         // Facts are rare and have an index.
         if (kinds.every((kind) => !isTelemetry(kind))) conditions.push("not telemetry");
-        conditions.push(`kind = any(${given(textList(kinds))}::text[])`);
+        conditions.push(`kind = any(${parameter(textList(kinds))}::text[])`);
       }
       if (about !== undefined) {
-        const texts = about.subjects.flatMap(textsOfSubject).map((text) => `strpos(body, ${given(text)}) > 0`);
+        const texts = about.subjects.flatMap(textsOfSubject).map((text) => `strpos(body, ${parameter(text)}) > 0`);
         conditions.push(`(${texts.join(" or ") || "false"})`);
-        conditions.push(`strpos(body, ${given(textOf("source", about.source))}) > 0`);
+        conditions.push(`strpos(body, ${parameter(textOf("source", about.source))}) > 0`);
       }
-      const { rows } = await query(
-        `select position::double precision, committed_ms::double precision, body from event
-         where ${conditions.join(" and ")} order by position desc limit $2::bigint`,
+      const rows = await read<EventText>(
+        `select position, committed_ms, body from event
+         where ${conditions.join(" and ")} order by position desc limit $2`,
         values,
         about === undefined ? undefined : SEARCH_MS,
       );
@@ -180,14 +199,13 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     ): Promise<readonly LoggedEvent[]> {
       const wanted = new Set(subjects);
       // The first subject in the text is the event's own; parsing the JSON would take ten times as long.
-      const { rows } = await query(
-        `select position::double precision, committed_ms::double precision, body from event
-         where source = $1 and position > $2::bigint and committed_ms >= $3::bigint and kind = any($4::text[])
+      const rows = await read<EventText>(
+        `select position, committed_ms, body from event
+         where source = $1 and position > $2 and committed_ms >= $3 and kind = any($4::text[])
            and ${offeredSql("bytes")} <= ${RECENT_BYTES}
            and split_part(split_part(body, '"subject":"', 2), '"', 1) = any($5::text[])
-         order by position desc limit $6::bigint`,
+         order by position desc limit $6`,
         [
-          source,
           String((await endNow()) - within),
           String(sinceMs),
           textList(kinds),
@@ -204,7 +222,7 @@ export type EventLog = ReturnType<typeof createEventLog>;
 
 /** Events that are about to be appended. */
 export interface Appending {
-  readonly asked: Query;
+  readonly statement: Statement;
   readonly events: readonly Event[];
   /** The first event of each id. */
   readonly rows: readonly { readonly event: Event; readonly body: string }[];
@@ -213,12 +231,6 @@ export interface Appending {
 export interface Appended {
   readonly lastPosition: number;
   readonly repeated: readonly string[];
-}
-
-/** Appends within a transaction; returns the reply for `committed`. */
-export async function appendWithin(session: Work, appending: Appending): Promise<QueryResult> {
-  const [answer] = await session.queries([appending.asked]);
-  return answer ?? { command: "", rows: [] };
 }
 
 /**
@@ -246,10 +258,19 @@ const APPEND = `with told as materialized (
       written = written + sums.bytes
     from sums where name = $1 and sums.events > 0
   )
-  select base.last_position::double precision, sums.events::double precision,
-    case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end,
-    base.committed_ms::double precision
+  select base.last_position as before, sums.events as fresh,
+    case when sums.events < cardinality($3::text[]) then (select coalesce(string_agg(n::text, ','), '') from told) end
+      as new_ordinals,
+    base.committed_ms
   from base, sums`;
+
+/** The reply to `APPEND`. */
+export interface AppendRow {
+  readonly before: number;
+  readonly fresh: number;
+  readonly new_ordinals: string | null;
+  readonly committed_ms: number;
+}
 
 /** Ids that were in the log already, or occur twice among the events. */
 function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): readonly string[] {
@@ -257,17 +278,9 @@ function repeatedOf({ events, rows }: Appending, told: ReadonlySet<string>): rea
   return events.filter((event) => !first.has(event) || told.has(event.id)).map(({ id }) => id);
 }
 
-/** Ids that were in the log already; `fresh` lists the ordinals of the new events. */
-function repeatedIn({ rows }: Appending, fresh: QueryResult["rows"][number][number] | undefined): ReadonlySet<string> {
-  if (fresh === null || fresh === undefined) return new Set();
-  const places = new Set(String(fresh).split(","));
-  return new Set(rows.filter((_, n) => !places.has(String(n + 1))).map(({ event }) => event.id));
-}
-
-export function toLoggedEvent([position, committedMs, body]: QueryResult["rows"][number]): LoggedEvent {
-  return {
-    position: Number(position),
-    committedAt: isoUtc(Number(committedMs)),
-    event: eventIn(String(body)),
-  };
+/** Ids that were in the log already, unless all events are new. */
+function repeatedIn({ rows }: Appending, newOrdinals: string | null): ReadonlySet<string> {
+  if (newOrdinals === null) return new Set();
+  const ordinals = new Set(newOrdinals.split(","));
+  return new Set(rows.filter((_, n) => !ordinals.has(String(n + 1))).map(({ event }) => event.id));
 }

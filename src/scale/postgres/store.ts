@@ -1,14 +1,13 @@
 import { createWakeup } from "../../core/runtime/waiting.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
-import type { DocumentChange, Store } from "../../engine/store/store.ts";
+import { createOutbox } from "../../engine/store/outbox.ts";
+import { createQuotaStore } from "../../engine/store/quota-store.ts";
+import type { SqlDriver } from "../../engine/store/sql.ts";
+import type { ClockMark, DocumentChange, QuotaStore, Store } from "../../engine/store/store.ts";
 import { appendRecords, changeDocuments, createDocuments, putDocument, type RunQuery } from "./documents.ts";
-import { createEventLog } from "./event-log.ts";
+import { createPostgresDriver, queryOf, rowsOf } from "./driver.ts";
+import { type AppendRow, createEventLog } from "./event-log.ts";
 import { noSuchSource } from "./open.ts";
-import { createOutbox } from "./outbox.ts";
-import { createQuotaStore } from "./quota-store.ts";
-import { createDeadLetters, createRedeliveries } from "./redeliveries.ts";
-import { createRetention } from "./retention.ts";
-import { createSinks } from "./sinks.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createWriter } from "./writer.ts";
 
@@ -31,9 +30,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   const writer = createWriter({ ...options, database, lastCommit: String(lastCommit) });
   const documents = createDocuments(source, query);
   const log = createEventLog(source, query, isHolder);
-  const sinks = createSinks(source, query, isHolder);
-  const redeliveries = createRedeliveries(source, query, writer, isHolder);
-  const retention = createRetention({ source, query, writer, log, sinks, clock });
   const wakeup = createWakeup();
   const versions = new Map<string, number>();
   let operationsSeen = Number(operations);
@@ -46,8 +42,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     if (now === operationsSeen) return;
     operationsSeen = now;
     log.forget();
-    sinks.forget();
-    redeliveries.forget();
+    outbox.forget();
     wakeup.wakeUp();
   }
 
@@ -70,24 +65,14 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     return Number(found[0]?.[0] ?? 0);
   }
 
+  const sql = createPostgresDriver(source, query, writer, changed, changes);
   const outbox = createOutbox({
-    source,
-    query,
-    writer,
-    log,
-    sinks,
-    letters: createDeadLetters(source, query),
-    redeliveries,
-    retention,
-    clock,
-    news: wakeup,
-    changed,
-    changes,
+    ...{ sql, log, clock, changes: wakeup, isCached: isHolder },
   });
 
   return {
     outbox,
-    quotaStore: createQuotaStore(source, query, writer),
+    quotaStore: createQuotaStore(sql, quotaClocks(sql)),
     document: documents.document,
     documents: documents.documents,
     records: documents.records,
@@ -99,16 +84,18 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
     async commit({ documents: wished = [], events = [], records = [] }) {
       const asked = [...changeDocuments(source, wished), ...appendRecords(source, records)];
-      const appending = log.appending(events, clock.now());
+      const appending = log.prepare(events, clock.now());
       const before = await log.end();
       if (appending === null && asked.length === 0) return { lastPosition: before, repeated: [] };
       const answers = await writer
-        .commit(appending === null ? asked : [...asked, appending.asked])
+        .commit(appending === null ? asked : [...asked, queryOf(source, appending.statement)])
         .finally(() => changed(setsOf(wished)));
       if (appending === null) return { lastPosition: before, repeated: [] };
       const answer = answers?.at(-1);
       const committed =
-        answer === undefined ? await log.committedUnheard(appending, before) : log.committed(appending, answer);
+        answer === undefined
+          ? await log.committedUnheard(appending, before)
+          : log.committed(appending, rowsOf<AppendRow>(answer));
       if (events.length > committed.repeated.length) wakeup.wakeUp();
       return committed;
     },
@@ -136,4 +123,30 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
 
 function setsOf(changes: readonly DocumentChange[]): ReadonlySet<string> {
   return new Set(changes.map(({ set }) => set));
+}
+
+function quotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
+  return {
+    async loadClock(key, boot) {
+      const [mark] = await sql.query<ClockMark>(
+        `select wall_ms as "wallMs", since_boot_ms as "sinceBootMs" from quota_clock
+         where source = $1 and bucket = $2 and boot = $3`,
+        key,
+        boot,
+      );
+      return mark;
+    },
+
+    /** Replaces the mark of another boot or machine, which is useless. */
+    async saveClock(key, boot, { wallMs, sinceBootMs }) {
+      await sql.commit([
+        {
+          text: `insert into quota_clock (source, bucket, boot, wall_ms, since_boot_ms) values ($1, $2, $3, $4, $5)
+            on conflict (source, bucket) do update set boot = excluded.boot, wall_ms = excluded.wall_ms,
+              since_boot_ms = excluded.since_boot_ms`,
+          values: [key, boot, wallMs, sinceBootMs],
+        },
+      ]);
+    },
+  };
 }

@@ -1,0 +1,96 @@
+import { CHECKED, type CheckedName, checksumSql } from "./checksum.ts";
+import type { DeferredWrites } from "./deferred-writes.ts";
+import type { createDocuments } from "./documents.ts";
+import type { Cells, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sql.ts";
+import type { Database, Statement as Prepared } from "./sqlite.ts";
+
+/** Runs the rules of the outbox on a SQLite file: synchronously, one transaction at a time.
+ * `repairCursors` repairs damaged cursors within a transaction and returns whether there was one. */
+export function createSqliteDriver(
+  database: Database,
+  deferred: DeferredWrites<() => void>,
+  documents: Pick<ReturnType<typeof createDocuments>, "change">,
+  repairCursors: () => boolean,
+): SqlDriver {
+  const prepared = new Map<string, Prepared>();
+
+  function run({ text, values }: Pick<Statement, "text" | "values">): readonly unknown[] {
+    let statement = prepared.get(text);
+    if (statement === undefined) {
+      statement = database.prepare(translated(text));
+      prepared.set(text, statement);
+    }
+    const bound = values.map(bindable);
+    if (!text.startsWith("update sink ")) return statement.all(...bound);
+    // A damaged cursor is not changed: repair it first.
+    if (statement.run(...bound) === 0 && repairCursors()) statement.run(...bound);
+    return [];
+  }
+
+  function runSteps<T>(steps: Steps<T>): T {
+    let next = steps.next();
+    while (next.done !== true) next = steps.next(next.value.map(run));
+    return next.value;
+  }
+
+  return {
+    dialect: SQLITE,
+    query: <Row>(text: string, ...values: readonly SqlValue[]) => run({ text, values }) as readonly Row[],
+    commit: (statements, changes = []) =>
+      database.transaction(() => {
+        for (const statement of statements) run(statement);
+        for (const change of changes) documents.change(change);
+      }),
+    transaction: (work) => database.transaction(() => runSteps(work())),
+    defer: (key, statement) => deferred.write(key, () => void run(statement())),
+    isBehind: deferred.isBehind,
+    flush: deferred.flush,
+    changes: database.changes,
+  };
+}
+
+/** A file has one state and no column `source`, so `$2` is its first parameter. Types of values are not declared. */
+function translated(text: string): string {
+  return text
+    .replaceAll(/(\w+\.)?source = \$1/g, "true")
+    .replaceAll(/::\w+(\[\])?/g, "")
+    .replaceAll(/\$(\d+)/g, (_, number) => `?${Number(number) - 1}`)
+    .replaceAll("greatest(", "max(")
+    .replaceAll("least(", "min(");
+}
+
+function bindable(value: SqlValue): string | number | null {
+  return value === null || typeof value !== "object" ? value : JSON.stringify(value);
+}
+
+const SQLITE: Dialect = {
+  insert: (table, cells, from = "where true", copyOf) =>
+    `${insertion(table, cells, from, copyOf)} on conflict do nothing`,
+  upsert(table, keys, cells, from = "") {
+    const replaced = [...Object.keys(cells).filter((column) => !keys.includes(column)), "checksum"];
+    const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
+    return `${insertion(table, cells, from)} on conflict (${keys.join(", ")}) do update set ${set}`;
+  },
+  update(table, cells, where) {
+    const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}, `);
+    return `update ${table} set ${set.join("")}checksum = ${checksumSql(table, cells)}
+      where ${where} and ${SQLITE.isSound(table)}`;
+  },
+  isSound: (table) => `${checksumSql(table)} is ${table}.checksum`,
+  isIn: (column, list) => `${column} in (select value from json_each(${list}))`,
+  kindIn: (body) => `case when json_valid(${body}) then ${body} ->> '$.type' end`,
+  counters: { table: "log_size", where: "true" },
+  end: "(select coalesce(max(seq), 0) from sqlite_sequence where name = 'event')",
+  valuesAfter: "(select count(*) from event where telemetry = 1 and position > $2)",
+};
+
+function insertion(table: CheckedName, cells: Cells, from: string, copyOf?: CheckedName): string {
+  const names = Object.keys(cells).join(", ");
+  const values = Object.entries(cells).map(([column, value]) => `${value} as ${column}`);
+  const checksum = `row_checksum(${CHECKED[table].columns.join(", ")})`;
+  return copyOf === undefined
+    ? `insert into ${table} (${names}, checksum)
+        select ${names}, ${checksum} from (select ${values.join(", ")} ${from}) where true`
+    : `insert into ${table} (${names}, checksum) select ${names}, case when is_sound then ${checksum} end
+        from (select ${values.join(", ")}, ${SQLITE.isSound(copyOf)} as is_sound ${from}) where true`;
+}

@@ -1,0 +1,86 @@
+import { plainList, textList } from "../../core/postgres/lists.ts";
+import type { Query, QueryResult } from "../../core/postgres/session.ts";
+import type { CheckedName } from "../../engine/store/checksum.ts";
+import type { Cells, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
+import { changeDocuments, type RunQuery } from "./documents.ts";
+import { storedText } from "./keys.ts";
+import type { Writer } from "./writer.ts";
+
+/**
+ * Runs the rules of the outbox on the rows of one source in PostgreSQL. `changed` is called with the sets of documents
+ * that a commit has changed.
+ */
+export function createPostgresDriver(
+  source: string,
+  query: RunQuery,
+  writer: Writer,
+  changed: (sets: Iterable<string>) => void,
+  changes: () => Promise<number>,
+): SqlDriver {
+  const toQuery = (statement: Statement) => queryOf(source, statement);
+  return {
+    dialect: POSTGRES,
+    query: async <Row>(text: string, ...values: readonly SqlValue[]) =>
+      rowsOf<Row>(await query(text, toQuery({ text, values }).values)),
+    async commit(statements, documents = []) {
+      await writer.commit([...statements.map(toQuery), ...changeDocuments(source, documents)]);
+      changed(documents.map(({ set }) => set));
+    },
+    transaction: (work) =>
+      writer.work(async (session) => {
+        const steps = work();
+        let next = steps.next();
+        while (next.done !== true) {
+          const results = await session.queries(next.value.map(toQuery));
+          next = steps.next(results.map(rowsOf));
+        }
+        return next.value;
+      }),
+    defer: (key, statement) => writer.soon.write(key, () => toQuery(statement())),
+    isBehind: writer.soon.isBehind,
+    flush: async () => writer.soon.flush(),
+    changes,
+  };
+}
+
+export function queryOf(source: string, { values, ...statement }: Statement): Query {
+  return { ...statement, values: [source, ...values.map(boundValue)] };
+}
+
+/** The rows of a result as objects, by the names of their columns. */
+export function rowsOf<Row>({ rows, columns = [] }: QueryResult): readonly Row[] {
+  return rows.map((cells) => Object.fromEntries(columns.map((column, index) => [column, cells[index]])) as Row);
+}
+
+function boundValue(value: SqlValue): string | Buffer | null {
+  if (value === null) return null;
+  if (typeof value === "number") return String(value);
+  if (typeof value === "string") return storedText(value);
+  return value.every((each) => typeof each === "number") ? plainList(value) : textList(value as readonly string[]);
+}
+
+const POSTGRES: Dialect = {
+  insert: (table, cells, from = "") => `${insertion(table, cells, from)} on conflict do nothing`,
+  upsert(table, keys, cells, from = "") {
+    const replaced = Object.keys(cells).filter((column) => !keys.includes(column));
+    const set = replaced.map((column) => `${column} = excluded.${column}`).join(", ");
+    return `${insertion(table, cells, from)} on conflict (source, ${keys.join(", ")}) do update set ${set}`;
+  },
+  update(table, cells, where) {
+    const set = Object.entries(cells).map(([column, value]) => `${column} = ${value}`);
+    return `update ${table} set ${set.join(", ")} where source = $1 and ${where}`;
+  },
+  isSound: () => "true",
+  isIn: (column, list) => `${column} = any(${list})`,
+  kindIn: (body) => `${body}::json ->> 'type'`,
+  counters: { table: "source", where: "source.name = $1" },
+  end: "(select last_position from source where source.name = $1)",
+  // No index has the values, so this is all events less the facts.
+  valuesAfter: `(select count(*) from event where source = $1 and position > $2)
+    - (select count(*) from event where source = $1 and position > $2 and not telemetry)`,
+};
+
+function insertion(table: CheckedName, cells: Cells, from: string): string {
+  return `insert into ${table} (source, ${Object.keys(cells).join(", ")})
+    select $1, ${Object.values(cells).join(", ")} ${from}`;
+}
