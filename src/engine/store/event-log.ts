@@ -304,11 +304,13 @@ export function createEventLog(
 
 const RECOUNT = `update log_size set bytes = counted.bytes,
     written = max(iif(typeof(log_size.written) = 'integer', log_size.written, 0), counted.written)
-  from (select coalesce(sum(bytes), 0) as bytes, coalesce(max(written), 0) as written from event) as counted`;
+  from (select coalesce(sum(bytes), 0) as bytes,
+    coalesce(max(written) filter (where typeof(written) = 'integer'), 0) as written from event) as counted`;
 
 /** Raises the counter of written bytes to that of the newest event. */
 const RAISE_WRITTEN = `update log_size set written = newest.written
-  from (select written from event order by position desc limit 1) as newest where log_size.written < newest.written`;
+  from (select written from event order by position desc limit 1) as newest
+  where log_size.written < newest.written and typeof(newest.written) = 'integer'`;
 
 function isOutOfRange(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "ERR_OUT_OF_RANGE";

@@ -81,7 +81,10 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
     /** Applies a settlement to the cached sinks. */
     moved(sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): void {
       const before = cached?.get(sink);
-      if (before === undefined) return forget();
+      if (before === undefined) {
+        forget();
+        return;
+      }
       const isLater = counted?.epoch === before.counted.epoch && counted.number > before.counted.number;
       const after = { ...before, [cursor]: Math.max(to, before[cursor]), counted: isLater ? counted : before.counted };
       cached?.set(sink, after);
