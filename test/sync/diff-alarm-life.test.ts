@@ -28,7 +28,7 @@ const ACKNOWLEDGED: Partial<Alarm> = {
 };
 
 function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): StoredAlarm {
-  return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).held, ...changes };
+  return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).stored, ...changes };
 }
 
 const kinds = (events: readonly Event[]) => events.map(({ type }) => type);
@@ -36,7 +36,7 @@ const differenceOf = (event: Event | undefined) => (event?.data as { readonly be
 
 describe("an episode begins", () => {
   test("with what is held of it, and one raise at its own time", () => {
-    const { held: now, events } = begin(ALARM, false, CONTEXT);
+    const { stored: now, events } = begin(ALARM, false, CONTEXT);
     expect(now).toEqual({
       alarm: ALARM,
       episode: "500001@2026-11-02T06:15:00.000Z",
@@ -87,7 +87,7 @@ describe("an episode goes on", () => {
     ["out-of-scope", AT, 1],
   ] as const)("after it was %s, in silence", (state, since, returns) => {
     expect(goOn(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
-      held: held({ state: "active", misses: 0, since, returns }),
+      stored: held({ state: "active", misses: 0, since, returns }),
       events: [],
     });
   });
@@ -97,7 +97,7 @@ describe("an episode goes on", () => {
     const step = goOn(over, ALARM, CONTEXT);
     const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
     const remembered = state === "resolved" ? { ended } : {};
-    expect(step.held).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
+    expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
     // That it is active again is what the return says; nothing else has changed.
     expect(kinds(step.events)).toEqual(["alarm-retriggered"]);
     expect(step.events[0]?.time).toBe(AT);
@@ -160,7 +160,7 @@ describe("an episode ends", () => {
 
   test("resolved at its own time, and nothing is missed any more", () => {
     const step = resolve(held({ state: "missing", misses: 2 }), over, CONTEXT);
-    expect(step.held).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
+    expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
     expect(resolve(held(), { ...over, resolvedAt: null }, CONTEXT).events[0]?.time).toBe(AT);
     const secondEnd = resolve(held({ returns: 1 }), over, CONTEXT);
@@ -176,7 +176,7 @@ describe("an episode ends", () => {
   test("and is acknowledged afterwards, once", () => {
     const ended = held({ state: "resolved" }, over);
     const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
-    expect(step?.held).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
+    expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
     expect(step?.events).toMatchObject([
       { type: "alarm-acknowledged", time: ACKNOWLEDGED.acknowledgedAt, data: { late: false } },
     ]);
@@ -191,15 +191,15 @@ describe("an episode ends", () => {
 
   test("without a word: missed first, then vanished or out of the scope", () => {
     const once = miss(held(), CONTEXT);
-    expect(once).toEqual({ held: held({ state: "missing", since: AT, misses: 1 }), events: [] });
+    expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
     const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
-    expect(miss(once.held, later).held).toEqual(held({ state: "missing", since: AT, misses: 2 }));
-    expect(miss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).held).toMatchObject({ returns: 2 });
-    const gone = vanish(once.held, later);
-    expect(gone.held).toEqual({ ...once.held, state: "vanished", since: later.at });
+    expect(miss(once.stored, later).stored).toEqual(held({ state: "missing", since: AT, misses: 2 }));
+    expect(miss(held({ state: "out-of-scope", returns: 1 }), CONTEXT).stored).toMatchObject({ returns: 2 });
+    const gone = vanish(once.stored, later);
+    expect(gone.stored).toEqual({ ...once.stored, state: "vanished", since: later.at });
     expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);
-    const away = leaveScope(once.held, later);
-    expect(away.held).toEqual({ ...once.held, state: "out-of-scope", since: later.at, misses: 0 });
+    const away = leaveScope(once.stored, later);
+    expect(away.stored).toEqual({ ...once.stored, state: "out-of-scope", since: later.at, misses: 0 });
     expect(kinds(away.events)).toEqual(["alarm-out-of-scope"]);
   });
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
@@ -36,7 +36,7 @@ const OLDER: Alarm = {
 const SITE = new Set([ALARM.site.id]);
 
 function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, StoredAlarm> {
-  return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).held, ...changes }]]);
+  return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
 function seen(changes: Partial<AlarmObservation> = {}): AlarmObservation {
@@ -74,7 +74,12 @@ describe("whose fate is to be asked", () => {
     ["out of the scope", { state: "out-of-scope" }, none, "complete", false, false],
     ["in the scope again", { state: "out-of-scope" }, none, "complete", true, true],
   ])("%s", (_what, changes, listed, coverage, isVisible, expected) => {
-    const absent = absentees(held(changes), { listed, coverage: () => coverage }, () => isVisible);
+    const absent = findAbsent(
+      held(changes),
+      listed,
+      () => coverage,
+      () => isVisible,
+    );
     expect(absent).toHaveLength(expected ? 1 : 0);
   });
 });

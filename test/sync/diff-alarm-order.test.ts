@@ -3,10 +3,10 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, absentees } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmDiffOptions, type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
-import { createPendingVerification } from "#src/engine/sync/alarms/pending-verification.ts";
+import { type Statements, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
@@ -37,7 +37,7 @@ const OPTIONS: AlarmDiffOptions = {
 const SITE = new Set([ALARM.site.id]);
 
 const heldOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
-  ...begin(alarm, false, OPTIONS).held,
+  ...begin(alarm, false, OPTIONS).stored,
   ...more,
 });
 
@@ -48,7 +48,7 @@ function follow() {
   const told: string[] = [];
   const ids: string[] = [];
   const facts: AlarmFact[] = [];
-  const doubts = createPendingVerification();
+  let statements: Statements = new Map();
   const keep = ({ put, events }: ReturnType<typeof diffResolved>) => {
     held = new Map([...held, ...put]);
     told.push(...events.map(({ type }) => type.replace("alarm-", "")));
@@ -64,8 +64,8 @@ function follow() {
     /** What the list of active alarms shows, and the look-up of what it lacks. */
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
       const coverage = () => "complete" as const;
-      const sifted = doubts.sift(held, shown, coverage);
-      const absent = absentees(held, { ...sifted, coverage }, () => true).map(({ alarm }) => alarm.id);
+      const sifted = sortRecords(statements, held, shown, coverage);
+      const absent = findAbsent(held, sifted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const seen: AlarmObservation = {
         ...sifted,
         coverage,
@@ -75,7 +75,7 @@ function follow() {
         ...more,
       };
       keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
-      doubts.committed();
+      statements = sifted.statements;
       return told.splice(0);
     },
     sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolved>[2]> = {}) {

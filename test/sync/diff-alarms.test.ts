@@ -3,8 +3,13 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
-import { type AlarmObservation, absentees, type Coverage, diffAlarms } from "#src/engine/sync/alarms/diff-alarms.ts";
-import { inParts } from "#src/engine/sync/alarms/diff-parts.ts";
+import {
+  type AlarmObservation,
+  type Coverage,
+  cutDiff,
+  diffAlarms,
+  findAbsent,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { episodeOf, isResolved } from "#src/engine/sync/alarms/episode.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
@@ -142,13 +147,13 @@ function createWorld() {
         return grade === "complete" || (grade === "moving" && ((seen >> Number(alarm.id)) & 1) === 1);
       });
       const isVisible = (siteId: number) => lastScope.has(siteId);
-      const absent = absentees(held, { listed, coverage: gradeOf }, isVisible);
+      const absent = findAbsent(held, listed, gradeOf, isVisible);
       // What is shown as the very object that is held makes no other difference than what says the same.
       const asHeld = listed.map((alarm) => {
         const known = held.get(alarm.id)?.alarm;
         return isDeepStrictEqual(known, alarm) && known !== undefined ? known : alarm;
       });
-      expect(absentees(held, { listed: asHeld, coverage: gradeOf }, isVisible)).toEqual(absent);
+      expect(findAbsent(held, asHeld, gradeOf, isVisible)).toEqual(absent);
       const found = searches ? visible.filter((alarm) => absent.some((one) => one.alarm.id === alarm.id)) : [];
       const observation: AlarmObservation = {
         listed,
@@ -510,7 +515,7 @@ describe("a difference in parts", () => {
   test("keeps what is held of an alarm and what is told of it together, and says which part is the last", () => {
     const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
     const put = new Map(["1", "2", "3"].map((id) => [id, held(id)]));
-    expect([...inParts({ put, events }, 2)]).toEqual([
+    expect([...cutDiff({ put, events }, 2)]).toEqual([
       {
         put: ["1", "2"].map((id) => [id, held(id)]),
         events: [event("1", 1), event("1", 2), event("2", 1)],
@@ -521,6 +526,6 @@ describe("a difference in parts", () => {
   });
 
   test("of nothing has one part, the last", () => {
-    expect([...inParts({ put: new Map(), events: [] }, 250)]).toEqual([{ put: [], events: [], isLast: true }]);
+    expect([...cutDiff({ put: new Map(), events: [] }, 250)]).toEqual([{ put: [], events: [], isLast: true }]);
   });
 });

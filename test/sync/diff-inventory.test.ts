@@ -36,8 +36,8 @@ function diffInventory<N extends InventoryNoun>(
   const events: Event[] = [];
   for (const step of inventorySteps(noun, held, observations, options)) {
     if (step === null) continue;
-    if (step.held === null) remove.push(step.id);
-    else put.set(step.id, step.held);
+    if (step.next === null) remove.push(step.id);
+    else put.set(step.id, step.next);
     events.push(...step.events);
   }
   return { put, remove, events };

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { offlineGateways } from "#src/engine/sync/inventory/behind-gateway.ts";
+import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/held.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { dueWarning } from "#src/engine/sync/token-poll.ts";

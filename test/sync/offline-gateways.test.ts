@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Gateway } from "#src/core/model/building.ts";
 import type { Page } from "#src/engine/source/source.ts";
-import { createOfflineGateways } from "#src/engine/sync/inventory/offline-gateways.ts";
+import { createOfflineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { matcher } from "#src/engine/sync/schedule.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock } from "../virtual-clock.ts";

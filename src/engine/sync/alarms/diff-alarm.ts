@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
-import { type AlarmFact, type Event, type Kind, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import { type AlarmFact, type Event, type EventData, makeEvent, subjectOf } from "../../../core/model/event.ts";
+import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { episodeOf, lastEndOf, orderOfActivity, withFormer } from "./episode.ts";
 import { instant, isSameMoment, shiftBetween } from "./times.ts";
@@ -12,246 +13,193 @@ export interface AlarmContext {
   readonly source: string;
   /** Now, UTC. */
   readonly at: string;
-  /** True for what the sweep over resolved alarms finds after the fact. */
+  /** True for events that the sweep over resolved alarms adds later. */
   readonly late: boolean;
-  /** True for an episode that is over and was found after a later one of its alarm. */
+  /** True for an ended episode that was found after a later one of its alarm. */
   readonly superseded?: true;
-  /** The offline gateway that explains an alarm, where there is evidence of one. */
+  /** Returns the offline gateway that explains an alarm; null without evidence of one. */
   readonly behindGateway: (alarm: Alarm) => string | null;
 }
 
 export interface Step {
-  readonly held: StoredAlarm;
+  readonly stored: StoredAlarm;
   readonly events: readonly Event[];
 }
 
-/** A new episode, and the one that was held `before`. `initial`: it was met, not seen to begin. */
+/** Begins an episode after the stored one, `before`. `initial`: Plenum did not see the beginning. */
 export function begin(alarm: Alarm, initial: boolean, context: AlarmContext, before?: StoredAlarm): Step {
-  const held: StoredAlarm = {
+  const former = before && withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
+  const stored: StoredAlarm = {
     alarm,
     episode: episodeOf(alarm),
     state: "active",
     since: context.at,
     misses: 0,
     returns: 0,
-    ...(before === undefined ? {} : { former: formerBy(before) }),
+    ...(former && { former }),
   };
-  const events = [raised(held, initial, context)];
-  if (alarm.acknowledged && !initial) events.push(acknowledged(held, context));
-  return { held, events };
+  const events = [raised(stored, initial, context)];
+  if (alarm.acknowledged && !initial) events.push(acknowledged(stored, context));
+  return { stored, events };
 }
 
-/** Episodes to store when another episode of the alarm begins. */
-function formerBy(before: StoredAlarm) {
-  return withFormer(before, { episode: before.episode, endMs: lastEndOf(before).endMs });
+/** Emits an active alarm again, once per start, if `startup` is `announce`. */
+export function announce(stored: StoredAlarm, startedAt: string, context: AlarmContext): Event {
+  return raised(stored, true, context, ["announced", startedAt]);
 }
 
-/** An active alarm told again, because the configuration wants every start announced; once per start. */
-export function announce(held: StoredAlarm, startedAt: string, context: AlarmContext): Event {
-  return raised(held, true, context, startedAt);
-}
-
-/** The episode is listed as active. Coming back from outside the scope is silent; coming back from its end is not. */
+/** The episode is listed as active. A return after its end is emitted; a return into the token's scope is not. */
 export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
-  const former = before.former === undefined ? {} : { former: before.former };
+  const former = before.former && { former: before.former };
   if (before.untold === true) {
-    const { held, events } = begin(alarm, false, context);
-    return { held: { ...held, ...former }, events };
+    const { stored, events } = begin(alarm, false, context);
+    return { stored: { ...stored, ...former }, events };
   }
-  const ended = before.state === "resolved" || before.state === "vanished";
+  const hadEnded = before.state === "resolved" || before.state === "vanished";
+  const wasAway = hadEnded || before.state === "out-of-scope";
   const lastEnd = before.state === "resolved" ? lastEndOf(before) : before.ended;
-  const away = ended || before.state === "out-of-scope";
-  const held: StoredAlarm = {
+  const stored: StoredAlarm = {
     alarm,
     episode: before.episode,
     state: "active",
-    since: before.state === "active" || before.state === "missing" ? before.since : context.at,
+    since: wasAway ? context.at : before.since,
     misses: 0,
-    returns: before.returns + (away ? 1 : 0),
-    ...(lastEnd === undefined ? {} : { ended: lastEnd }),
+    returns: before.returns + (wasAway ? 1 : 0),
+    ...(lastEnd && { ended: lastEnd }),
     ...former,
   };
-  const events = changes(before.alarm, held, ended, context);
-  if (ended) events.unshift(fact("alarm-retriggered", held, context.at, ["after", before.since], context));
-  return { held, events };
+  const events = changes(before.alarm, stored, hadEnded, context);
+  if (hadEnded)
+    events.unshift(alarmEvent("alarm-retriggered", stored, context.at, ["after", before.since], context, {}));
+  return { stored, events };
 }
 
-/** The service says that the episode is over. */
+/** The service states that the episode is over. */
 export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
-  const held: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
-  const events: Event[] = [];
-  if (isAcknowledgedAnew(before.alarm, alarm)) events.push(acknowledged(held, context));
-  const facts = [alarm.resolvedAt, held.returns];
-  events.push(fact("alarm-resolved", held, timeOr(alarm.resolvedAt, context), facts, context));
-  return { held, events };
+  const stored: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
+  const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledged(stored, context)] : [];
+  const facts = [alarm.resolvedAt, stored.returns];
+  events.push(alarmEvent("alarm-resolved", stored, timeOr(alarm.resolvedAt, context), facts, context, {}));
+  return { stored, events };
 }
 
-/** Acknowledged only after its end; null when nothing is new. That an acknowledgement is gone by then is no news. */
+/** An ended alarm was acknowledged; null without a new acknowledgement. */
 export function acknowledgeEnded(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step | null {
-  if (!isAcknowledgedAnew(before.alarm, alarm)) return null;
+  if (!isNewAcknowledgement(before.alarm, alarm)) return null;
   const { acknowledgedBy, acknowledgedMessage, acknowledgedAt } = alarm;
-  const told = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
-  const held: StoredAlarm = { ...before, alarm: { ...before.alarm, ...told } };
-  return { held, events: [acknowledged(held, context)] };
+  const acknowledgement = { acknowledged: true, acknowledgedBy, acknowledgedMessage, acknowledgedAt };
+  const stored: StoredAlarm = { ...before, alarm: { ...before.alarm, ...acknowledgement } };
+  return { stored, events: [acknowledged(stored, context)] };
 }
 
-/** The alarm is absent everywhere, or its id now belongs to another episode. */
+/** No list shows the alarm, or its id belongs to another episode now. */
 export function vanish(before: StoredAlarm, context: AlarmContext): Step {
-  const held: StoredAlarm = { ...before, state: "vanished", since: context.at };
-  return { held, events: [fact("alarm-vanished", held, context.at, [held.returns], context)] };
+  const stored: StoredAlarm = { ...before, state: "vanished", since: context.at };
+  return { stored, events: [alarmEvent("alarm-vanished", stored, context.at, [stored.returns], context, {})] };
 }
 
-/** The token does not see its site any more: the picture of it stays as it was. */
+/** The token lost the alarm's site; the stored record stays as it was. */
 export function leaveScope(before: StoredAlarm, context: AlarmContext): Step {
-  const held: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
-  return { held, events: [fact("alarm-out-of-scope", held, context.at, [held.returns], context)] };
+  const stored: StoredAlarm = { ...before, state: "out-of-scope", since: context.at, misses: 0 };
+  return { stored, events: [alarmEvent("alarm-out-of-scope", stored, context.at, [stored.returns], context, {})] };
 }
 
-/** A complete listing did not show it; what that means is not known yet. */
+/** A complete list did not show the alarm, for a reason that is not known yet. */
 export function miss(before: StoredAlarm, context: AlarmContext): Step {
   const since = before.state === "missing" ? before.since : context.at;
   const returns = before.returns + (before.state === "out-of-scope" ? 1 : 0);
-  return { held: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
+  return { stored: { ...before, state: "missing", since, misses: before.misses + 1, returns }, events: [] };
 }
 
 /** True when the emitted state of the episode is open. */
-export function isOpen(held: StoredAlarm): boolean {
-  return held.state !== "resolved" && held.state !== "vanished";
+export function isOpen({ state }: StoredAlarm): boolean {
+  return state !== "resolved" && state !== "vanished";
 }
 
-function changes(before: Alarm, held: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
-  const { alarm } = held;
+function changes(before: Alarm, stored: StoredAlarm, reopened: boolean, context: AlarmContext): Event[] {
+  const { alarm, returns } = stored;
+  const { lastActiveEvent, recoveringUntil } = alarm;
   const events: Event[] = [];
-  const activity = alarm.lastActiveEvent;
-  const again = activity !== null && orderOfActivity(alarm, before) === "after";
-  if (again && !reopened) {
-    const facts = held.returns === 0 ? [activity.id] : [activity.id, held.returns];
-    events.push(fact("alarm-retriggered", held, timeOr(activity.triggeredAt, context), facts, context));
-  }
-  const recovering =
-    alarm.recoveringUntil !== null &&
-    !isSameMoment(before.recoveringUntil, alarm.recoveringUntil, shiftBetween(before, alarm));
-  if (recovering) {
-    events.push(fact("alarm-recovering", held, context.at, [alarm.recoveringUntil, context.at], context));
-  }
-  if (isAcknowledgedAnew(before, alarm)) events.push(acknowledged(held, context));
-  if (!alarm.acknowledged && before.acknowledged) {
-    const facts = [before.acknowledgedAt, context.at];
-    events.push(fact("alarm-unacknowledged", held, context.at, facts, context));
-  }
-  const different: Partial<Record<keyof Alarm, unknown>> = {};
-  // The return already states that it is active again.
-  for (const name of reopened ? DESCRIPTION.filter((one) => one !== "status") : DESCRIPTION)
-    if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
-  if (alarm.recoveringUntil === null && before.recoveringUntil !== null) {
-    different.recoveringUntil = before.recoveringUntil;
-  }
-  if (!again && !isDeepStrictEqual(activity, before.lastActiveEvent)) {
-    different.lastActiveEvent = before.lastActiveEvent;
-  }
-  if (Object.keys(different).length > 0) {
+  const isRetriggered = lastActiveEvent !== null && orderOfActivity(alarm, before) === "after";
+  if (isRetriggered && !reopened) {
+    const facts = returns === 0 ? [lastActiveEvent.id] : [lastActiveEvent.id, returns];
     events.push(
-      makeEvent({
-        ...envelope("alarm-changed", held, context.at, [context.at]),
-        source: context.source,
-        data: { ...factOf(held, context), before: different },
-      }),
+      alarmEvent("alarm-retriggered", stored, timeOr(lastActiveEvent.triggeredAt, context), facts, context, {}),
     );
   }
+  if (recoveringUntil !== null && !isSameMoment(before.recoveringUntil, recoveringUntil, shiftBetween(before, alarm)))
+    events.push(alarmEvent("alarm-recovering", stored, context.at, [recoveringUntil, context.at], context, {}));
+  if (isNewAcknowledgement(before, alarm)) events.push(acknowledged(stored, context));
+  if (!alarm.acknowledged && before.acknowledged) {
+    const facts = [before.acknowledgedAt, context.at];
+    events.push(alarmEvent("alarm-unacknowledged", stored, context.at, facts, context, {}));
+  }
+  const different: Partial<Record<keyof Alarm, unknown>> = {};
+  for (const name of DESCRIPTION) {
+    // The return already states that the alarm is active again.
+    if (reopened && name === "status") continue;
+    if (!isDeepStrictEqual(alarm[name], before[name])) different[name] = before[name];
+  }
+  if (recoveringUntil === null && before.recoveringUntil !== null) different.recoveringUntil = before.recoveringUntil;
+  if (!isRetriggered && !isDeepStrictEqual(lastActiveEvent, before.lastActiveEvent))
+    different.lastActiveEvent = before.lastActiveEvent;
+  if (Object.keys(different).length > 0)
+    events.push(alarmEvent("alarm-changed", stored, context.at, [context.at], context, { before: different }));
   return events;
 }
 
-/**
- * Whether another person, text or time makes it another acknowledgement. A time that moved by as much as the start of
- * the alarm is the same time, corrected.
- */
-function isAcknowledgedAnew(before: Alarm, alarm: Alarm): boolean {
+const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
+
+/** True for another person, text or time. A time that moved as much as the alarm's start is the same time, corrected. */
+function isNewAcknowledgement(before: Alarm, alarm: Alarm): boolean {
   if (!alarm.acknowledged) return false;
-  const { acknowledgedAt } = alarm;
+  const names = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
   return (
-    ACKNOWLEDGEMENT.some((name) => alarm[name] !== before[name]) ||
-    !isSameMoment(before.acknowledgedAt, acknowledgedAt, shiftBetween(before, alarm))
+    names.some((name) => alarm[name] !== before[name]) ||
+    !isSameMoment(before.acknowledgedAt, alarm.acknowledgedAt, shiftBetween(before, alarm))
   );
 }
 
-const ACKNOWLEDGEMENT = ["acknowledged", "acknowledgedBy", "acknowledgedMessage"] as const;
-const DESCRIPTION = ["site", "trigger", "status", "source", "description", "triggeredAt"] as const;
-
-function raised(held: StoredAlarm, initial: boolean, context: AlarmContext, announcedAt?: string): Event {
-  return makeEvent({
-    ...envelope(
-      "alarm-raised",
-      held,
-      startOf(held.alarm, context),
-      announcedAt === undefined ? [] : ["announced", announcedAt],
-    ),
-    source: context.source,
-    data: { ...factOf(held, context), initial },
-  });
+function raised(stored: StoredAlarm, initial: boolean, context: AlarmContext, facts: EventFacts = []): Event {
+  return alarmEvent("alarm-raised", stored, timeOr(stored.alarm.triggeredAt, context), facts, context, { initial });
 }
 
-/** Who, what and when make it this acknowledgement; when the service does not say when, it is when we saw it. */
-function acknowledged(held: StoredAlarm, context: AlarmContext): Event {
-  const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = held.alarm;
+/** Person, time and text identify an acknowledgement; without a stated time, the time of the poll does. */
+function acknowledged(stored: StoredAlarm, context: AlarmContext): Event {
+  const { acknowledgedAt, acknowledgedBy, acknowledgedMessage } = stored.alarm;
   const facts = [acknowledgedAt ?? context.at, acknowledgedBy, acknowledgedMessage];
-  return fact("alarm-acknowledged", held, timeOr(acknowledgedAt, context), facts, context);
+  return alarmEvent("alarm-acknowledged", stored, timeOr(acknowledgedAt, context), facts, context, {});
 }
 
-type PlainKind =
-  | "alarm-resolved"
-  | "alarm-acknowledged"
-  | "alarm-unacknowledged"
-  | "alarm-recovering"
-  | "alarm-retriggered"
-  | "alarm-vanished"
-  | "alarm-out-of-scope";
-
-function fact(
-  type: PlainKind,
-  held: StoredAlarm,
-  time: string,
-  facts: readonly (string | number | null)[],
-  context: AlarmContext,
-): Event {
-  return makeEvent({
-    ...envelope(type, held, time, facts),
-    source: context.source,
-    data: factOf(held, context),
-  });
-}
-
-function envelope<K extends Kind>(
+function alarmEvent<K extends Extract<keyof EventData, `alarm-${string}`>>(
   type: K,
-  held: StoredAlarm,
+  stored: StoredAlarm,
   time: string,
-  facts: readonly (string | number | null)[],
-) {
-  const { alarm, episode } = held;
-  return {
+  facts: EventFacts,
+  context: AlarmContext,
+  more: Omit<EventData[K], keyof AlarmFact>,
+): Event {
+  const { alarm, episode } = stored;
+  const fact: AlarmFact = {
+    alarm,
+    episode,
+    late: context.late,
+    ...(context.superseded && { superseded: true }),
+    behindGateway: context.behindGateway(alarm),
+  };
+  return makeEvent({
     type,
+    source: context.source,
     subject: subjectOf("alarm", alarm.site.id, alarm.id),
     time,
     siteId: alarm.site.id,
     priority: alarm.trigger.priority,
+    data: { ...fact, ...more } as unknown as EventData[K],
     facts: [episode, ...facts],
-  };
+  });
 }
 
-function factOf(held: StoredAlarm, context: AlarmContext): AlarmFact {
-  return {
-    alarm: held.alarm,
-    episode: held.episode,
-    late: context.late,
-    ...(context.superseded === true ? { superseded: true } : {}),
-    behindGateway: context.behindGateway(held.alarm),
-  };
-}
-
-function startOf(alarm: Alarm, context: AlarmContext): string {
-  return timeOr(alarm.triggeredAt, context);
-}
-
-/** The service's time when its offset is known, otherwise the time of the request. */
+/** The service's time when its offset is known, otherwise the time of the poll. */
 function timeOr(time: string | null, context: AlarmContext): string {
   return time !== null && instant(time) !== null ? time : context.at;
 }

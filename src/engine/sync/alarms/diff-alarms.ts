@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Alarm } from "../../../core/model/building.ts";
-import type { Event } from "../../../core/model/event.ts";
+import type { AlarmFact, Event, Kind } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import {
   type AlarmContext,
@@ -27,37 +27,34 @@ import {
   type Relation,
   relationOf,
 } from "./episode.ts";
-import { inEpisodeOrder } from "./episode-order.ts";
 import { endOf } from "./times.ts";
 
 /** Result of one poll of the active alarms and of the searches that followed. */
 export interface AlarmObservation {
-  /** Records of the active list, each as some answer of the service showed it. */
+  /** Records of the active list. */
   readonly listed: readonly Alarm[];
-  /**
-   * Meaning of a site's absent alarms. `complete`: they are not active. `moving`: unknown, because the list changed, is incomplete,
-   * or its drop awaits confirmation. `none`: the site was not read.
-   */
   readonly coverage: (siteId: number) => Coverage;
-  /** Alarm ids that some answer showed, in a way that nothing can be concluded from yet (doubts.ts). */
+  /** Ids of listed alarms whose records prove nothing yet (unverified-records.ts). */
   readonly doubted?: ReadonlySet<string>;
-  /**
-   * Alarm ids that so many polls in a row have shown with the same record that it counts, although it seems to come
-   * from the past (doubts.ts).
-   */
+  /** Ids of alarms whose overtaken records enough polls have shown: they count. */
   readonly insisted?: ReadonlySet<string>;
-  /** Alarm ids whose listed start counts although it is not the known one (doubts.ts). */
+  /** Ids of alarms whose listed start counts although it is not the stored one. */
   readonly corrected?: ReadonlySet<string>;
-  /** Records that the look-up of absent alarms brought, of whatever status. */
+  /** Records of any status that the search of absent alarms returned. */
   readonly found: readonly Alarm[];
-  /** Alarm ids that the look-up searched for in every page there is, of every status. */
+  /** Alarm ids that were searched in every page of every status. */
   readonly searched: ReadonlySet<string>;
-  /** Sites that the token sees, before and after; null when that was not asked or not answered. */
+  /** Sites that the token sees; null when unknown. */
   readonly scope: Scope | null;
 }
 
+/**
+ * Meaning of a site's absent alarms. `complete`: they are not active. `moving`: unknown, because the list changed, is
+ * incomplete, or its drop awaits confirmation. `none`: the site was not read.
+ */
 export type Coverage = "complete" | "moving" | "none";
 
+/** Visible sites before and after the last `GET me`. */
 export interface Scope {
   readonly before: ReadonlySet<number>;
   readonly after: ReadonlySet<number>;
@@ -65,12 +62,12 @@ export interface Scope {
 
 export interface AlarmDiffOptions extends AlarmContext {
   readonly vanishAfterMisses: number;
-  /** Whether this site's alarms were listed before; the alarms of a new one are met, not seen to begin. */
+  /** False for a site that is listed for the first time: Plenum did not see the beginning of its alarms. */
   readonly isKnownSite: (siteId: number) => boolean;
   /** Handling of a site's first list after the start of the worker, and the time of that start, UTC. */
   readonly startup: "reconcile" | "announce" | "silent";
   readonly startedAt: string;
-  /** Whether the site of an alarm, or a page with the alarm, was listed after the start. */
+  /** True when the alarm's site, or a page with the alarm, was listed after the start. */
   readonly isTakenOver: (alarm: Alarm) => boolean;
 }
 
@@ -79,25 +76,23 @@ export interface AlarmDiff {
   readonly events: readonly Event[];
 }
 
-/** Held alarms that the list should show and does not, or shows with another episode: their fate is to be asked. */
-export function absentees(
-  held: ReadonlyMap<string, StoredAlarm>,
-  seen: Pick<AlarmObservation, "listed" | "coverage">,
+type Alarms = ReadonlyMap<string, StoredAlarm>;
+
+/** Returns open alarms that the list should show and does not, or shows with a newer episode. */
+export function findAbsent(
+  alarms: Alarms,
+  listed: readonly Alarm[],
+  coverage: (siteId: number) => Coverage,
   isVisible: (siteId: number) => boolean,
 ): readonly StoredAlarm[] {
-  const episodes = new Map<string, Alarm>();
-  for (const alarm of seen.listed) episodes.set(alarm.id, alarm);
-  const absent: StoredAlarm[] = [];
-  for (const known of held.values()) {
-    if (!isOpen(known) || seen.coverage(known.alarm.site.id) === "none") continue;
-    const listed = episodes.get(known.alarm.id);
-    const isAbsent =
-      listed === undefined
-        ? known.state !== "out-of-scope" || isVisible(known.alarm.site.id)
-        : relationOf(known, listed) === "newer";
-    if (isAbsent) absent.push(known);
-  }
-  return absent;
+  const records = new Map(listed.map((record) => [record.id, record]));
+  return [...alarms.values()].filter((known) => {
+    const { id, site } = known.alarm;
+    if (!isOpen(known) || coverage(site.id) === "none") return false;
+    const record = records.get(id);
+    if (record !== undefined) return relationOf(known, record) === "newer";
+    return known.state !== "out-of-scope" || isVisible(site.id);
+  });
 }
 
 /**
@@ -105,175 +100,216 @@ export function absentees(
  * and other work must run in between.
  */
 export function* diffAlarms(
-  held: ReadonlyMap<string, StoredAlarm>,
+  alarms: Alarms,
   seen: AlarmObservation,
   options: AlarmDiffOptions,
 ): Generator<undefined, AlarmDiff, undefined> {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const take = (steps: Iterable<Step>) => {
-    const told: Event[] = [];
-    for (const { held: next, events: news } of steps) {
-      const before = put.get(next.alarm.id) ?? held.get(next.alarm.id);
-      if (!isDeepStrictEqual(before, next)) put.set(next.alarm.id, next);
-      const silent = options.startup === "silent" && !options.isTakenOver(next.alarm);
-      if (!silent) told.push(...news);
+  const apply = (steps: Iterable<Step>) => {
+    const emitted: Event[] = [];
+    for (const step of steps) {
+      const { alarm } = step.stored;
+      if (!isDeepStrictEqual(put.get(alarm.id) ?? alarms.get(alarm.id), step.stored)) put.set(alarm.id, step.stored);
+      if (options.startup !== "silent" || options.isTakenOver(alarm)) emitted.push(...step.events);
     }
-    events.push(...inEpisodeOrder(told));
+    events.push(...inEpisodeOrder(emitted));
   };
 
-  const shown = new Set<string>();
-  const all = [
-    ...seen.listed.map((alarm) => asKnown(held, alarm, seen.corrected?.has(alarm.id))),
-    ...seen.found.map((alarm) => asKnown(held, alarm)),
+  const records = [
+    ...seen.listed.map((record) => asKnown(alarms, record, seen.corrected?.has(record.id))),
+    ...seen.found.map((record) => asKnown(alarms, record)),
   ];
-  const evidence = byId(all.filter(isResolved));
-  const listed = all.filter((alarm) => !isResolved(alarm));
-  for (const alarm of listed) {
-    if (shown.has(alarm.id)) continue;
-    shown.add(alarm.id);
-    const known = held.get(alarm.id);
-    if (known !== undefined && isAsHeld(known, alarm) && !isAnnouncing(alarm, options)) continue;
-    take(observe(known, alarm, seen, evidence, options));
+  const evidence = byId(records.filter(isResolved));
+  const compared = new Set<string>();
+  for (const record of records) {
+    if (isResolved(record) || compared.has(record.id)) continue;
+    compared.add(record.id);
+    const known = alarms.get(record.id);
+    // Nearly all alarms are stored as active with this very record.
+    const isUnchanged = record === known?.alarm && known.state === "active" && known.untold === undefined;
+    if (isUnchanged && !isAnnounced(record, options)) continue;
+    apply(compareListed(known, record, seen, evidence, options));
     yield;
   }
-  for (const known of held.values()) {
-    if (shown.has(known.alarm.id)) continue;
-    take(missed(known, seen, evidence, options));
+  for (const known of alarms.values()) {
+    if (compared.has(known.alarm.id)) continue;
+    apply(compareAbsent(known, seen, evidence, options));
     yield;
   }
   return { put, events };
 }
 
-/** Whether the alarm is emitted again, because it is the first look at it after a start. */
-function isAnnouncing(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
+/** True when the alarm is emitted again, because it is read for the first time after a start. */
+function isAnnounced(alarm: Alarm, { startup, isTakenOver }: AlarmDiffOptions): boolean {
   return startup === "announce" && !isTakenOver(alarm);
 }
 
-/** Listed as active by the very record that is held, and held as active: nothing is new. So it is with nearly all. */
-function isAsHeld(known: StoredAlarm, alarm: Alarm): boolean {
-  return alarm === known.alarm && known.state === "active" && known.untold === undefined;
-}
-
-/** An alarm that is listed as active. */
-function* observe(
+function* compareListed(
   known: StoredAlarm | undefined,
-  alarm: Alarm,
+  record: Alarm,
   seen: AlarmObservation,
   evidence: Evidence,
   options: AlarmDiffOptions,
 ): Generator<Step> {
-  const siteId = alarm.site.id;
-  const announcing = isAnnouncing(alarm, options);
-  const initial = !options.isKnownSite(siteId) || announcing;
+  const isAnnouncing = isAnnounced(record, options);
+  const initial = !options.isKnownSite(record.site.id) || isAnnouncing;
   if (known === undefined) {
-    yield begin(alarm, initial, options);
+    yield begin(record, initial, options);
     return;
   }
-  const relation = relationOf(known, alarm);
-  // An answer from the past changes nothing, until it turns out to be the present.
-  if (isOvertaken(known, alarm) && !(seen.insisted?.has(alarm.id) === true && isNews(known, alarm))) return;
+  const relation = relationOf(known, record);
+  if (isOvertaken(known, record) && !(seen.insisted?.has(record.id) === true && isNews(known, record))) return;
   // Only a record without an end revokes an emitted end.
-  if (relation === "same" && known.state === "resolved" && contradictsItself(alarm)) return;
-  if (
-    relation === "same" ||
-    (relation === "past" && (isOpen(known) || isSameEpisode(known, alarm) || isFormer(known, alarm)))
-  ) {
-    const step = goOn(known, alarm, options);
-    yield announcing
-      ? { held: step.held, events: [announce(step.held, options.startedAt, options), ...step.events] }
-      : step;
+  if (relation === "same" && known.state === "resolved" && contradictsItself(record)) return;
+  const isKnownPast = () => isOpen(known) || isSameEpisode(known, record) || isFormer(known, record);
+  if (relation === "same" || (relation === "past" && isKnownPast())) {
+    const { stored, events } = goOn(known, record, options);
+    yield { stored, events: isAnnouncing ? [announce(stored, options.startedAt, options), ...events] : events };
     return;
   }
   const closed = isOpen(known) ? close(known, evidence, options) : null;
   if (closed !== null) yield closed;
-  yield begin(alarm, initial, options, closed?.held ?? known);
+  yield begin(record, initial, options, closed?.stored ?? known);
 }
 
 /**
  * True when an overtaken record contains more than a known open alarm. A service restored from a backup numbers its events from
  * an earlier point, and later acknowledgements there are new.
  */
-function isNews(known: StoredAlarm, alarm: Alarm): boolean {
-  if (!isOpen(known) || orderOfActivity(alarm, known.alarm) !== "before") return true;
+function isNews(known: StoredAlarm, record: Alarm): boolean {
+  if (!isOpen(known) || orderOfActivity(record, known.alarm) !== "before") return true;
   const { triggeredAt, triggeredAtRaw, lastActiveEvent } = known.alarm;
-  return !isDeepStrictEqual({ ...alarm, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
+  return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-/** A held alarm that is not listed as active. */
-function* missed(
+/** Compares a stored alarm that is not listed as active. */
+function* compareAbsent(
   known: StoredAlarm,
   seen: AlarmObservation,
   evidence: Evidence,
   options: AlarmDiffOptions,
 ): Generator<Step> {
-  const word = wordAbout(known, evidence);
-  if (word !== undefined && isOpen(known) && isEmittedEnd(known, word)) {
-    // It came back after this end, and now both lists say that it is over: not by one look, as they disagreed before.
-    if (seen.coverage(known.alarm.site.id) !== "complete") return;
+  const { id, site } = known.alarm;
+  const isComplete = seen.coverage(site.id) === "complete";
+  const isDoubted = seen.doubted?.has(id) === true;
+  const ended = lastRecord(known, "same", evidence) ?? lastRecord(known, "newer", evidence);
+  if (ended !== undefined && isOpen(known) && isEmittedEnd(known, ended)) {
+    // The alarm came back after this end. Both lists now state that it is over, but they disagreed before: wait.
+    if (!isComplete) return;
     const step = miss(known, options);
-    yield step.held.misses >= options.vanishAfterMisses ? resolve(step.held, word, options) : step;
+    yield step.stored.misses >= options.vanishAfterMisses ? resolve(step.stored, ended, options) : step;
     return;
   }
   // An end before the known start is that of an older episode for as long as the alarm may still be listed.
-  const mayBeListed = seen.coverage(known.alarm.site.id) !== "complete" || seen.doubted?.has(known.alarm.id) === true;
-  if (word !== undefined && mayBeListed && isOverBefore(known, word)) return;
-  if (word !== undefined && (isOpen(known) || known.state === "vanished")) {
-    yield* believe(known, word, evidence, options);
+  if (ended !== undefined && (!isComplete || isDoubted) && isOverBefore(known, ended)) return;
+  if (ended !== undefined && (isOpen(known) || known.state === "vanished")) {
+    yield* endEpisode(known, ended, evidence, options);
     return;
   }
-  if (!isOpen(known) || seen.scope === null || seen.doubted?.has(known.alarm.id)) return;
-  const siteId = known.alarm.site.id;
-  if (!seen.scope.after.has(siteId)) {
+  if (!isOpen(known) || seen.scope === null || isDoubted) return;
+  if (!seen.scope.after.has(site.id)) {
     if (known.state !== "out-of-scope") yield leaveScope(known, options);
     return;
   }
-  if (!seen.scope.before.has(siteId) || seen.coverage(siteId) !== "complete") return;
+  if (!seen.scope.before.has(site.id) || !isComplete) return;
   const step = miss(known, options);
-  const enough = step.held.misses >= options.vanishAfterMisses && seen.searched.has(known.alarm.id);
-  yield enough ? vanish(step.held, options) : step;
+  const hasVanished = step.stored.misses >= options.vanishAfterMisses && seen.searched.has(id);
+  yield hasVanished ? vanish(step.stored, options) : step;
 }
 
-/** The service's word about an alarm that is over: of this episode, or of a later one of the same id. */
-export function* believe(known: StoredAlarm, word: Alarm, evidence: Evidence, context: AlarmContext): Generator<Step> {
-  if (relationOf(known, word) !== "newer") {
-    yield resolve(known, word, context);
+/** Applies a resolved record that ends the stored episode, or belongs to a later one of the same alarm. */
+export function* endEpisode(
+  known: StoredAlarm,
+  record: Alarm,
+  evidence: Evidence,
+  context: AlarmContext,
+): Generator<Step> {
+  if (relationOf(known, record) !== "newer") {
+    yield resolve(known, record, context);
     return;
   }
   const closed = isOpen(known) ? close(known, evidence, context) : null;
   if (closed !== null) yield closed;
-  const late = { ...context, late: true };
-  const begun = begin(word, false, late, closed?.held ?? known);
+  yield* wholeEpisode(record, { ...context, late: true }, closed?.stored ?? known);
+}
+
+/** Begins and ends an episode that was over when it was found. */
+export function* wholeEpisode(record: Alarm, context: AlarmContext, before?: StoredAlarm): Generator<Step> {
+  const begun = begin(record, false, context, before);
   yield begun;
-  yield resolve(begun.held, word, late);
+  yield resolve(begun.stored, record, context);
 }
 
-/** The end of an episode whose id stands for a newer one: resolved where the service still says so. */
+/** Ends an episode whose id belongs to a newer one: resolved if the service still lists its end. */
 function close(known: StoredAlarm, evidence: Evidence, context: AlarmContext): Step {
-  const word = lastWord(known, "same", evidence);
-  return word === undefined ? vanish(known, context) : resolve(known, word, context);
+  const record = lastRecord(known, "same", evidence);
+  return record === undefined ? vanish(known, context) : resolve(known, record, context);
 }
 
-function wordAbout(known: StoredAlarm, evidence: Evidence): Alarm | undefined {
-  return lastWord(known, "same", evidence) ?? lastWord(known, "newer", evidence);
-}
-
-/** Returns the resolved record with this relation to the held episode that ended last. */
-function lastWord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
-  const words = (evidence.get(known.alarm.id) ?? []).filter((alarm) => relationOf(known, alarm) === relation);
+/** Returns the resolved record with this relation to the stored episode that ended last. */
+function lastRecord(known: StoredAlarm, relation: Relation, evidence: Evidence): Alarm | undefined {
+  const records = (evidence.get(known.alarm.id) ?? []).filter((record) => relationOf(known, record) === relation);
   // An unreadable end is null, which counts as 0 and so as the earliest.
-  return words.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
+  return records.sort((one, other) => Number(endOf(other)) - Number(endOf(one)))[0];
 }
 
-/** A record, completed with what is known of its alarm where it says nothing; `counts`: its start does as it is. */
-export function asKnown(held: ReadonlyMap<string, StoredAlarm>, alarm: Alarm, counts = false): Alarm {
-  const known = held.get(alarm.id);
-  return known === undefined ? alarm : completed(known, alarm, counts);
+/** Completes a record with the stored alarm. `counts`: its start counts even if it is later than the stored one. */
+export function asKnown(alarms: Alarms, record: Alarm, counts = false): Alarm {
+  const known = alarms.get(record.id);
+  return known === undefined ? record : completed(known, record, counts);
 }
 
 /** Resolved records by alarm id. */
 export type Evidence = ReadonlyMap<string, readonly Alarm[]>;
 
-export function byId(alarms: readonly Alarm[]): Evidence {
-  return Map.groupBy(alarms, (alarm) => alarm.id);
+export function byId(records: readonly Alarm[]): Evidence {
+  return Map.groupBy(records, ({ id }) => id);
+}
+
+/** Order of an episode's events with equal times. */
+const EVENT_ORDER: readonly Kind[] = [
+  "alarm-raised",
+  "alarm-acknowledged",
+  "alarm-retriggered",
+  "alarm-recovering",
+  "alarm-unacknowledged",
+  "alarm-changed",
+  "alarm-resolved",
+  "alarm-vanished",
+  "alarm-out-of-scope",
+];
+
+/**
+ * Orders the events of one alarm from one poll: episode by episode, each by time. The raise is always first, because its time
+ * is that of the poll when the service states none.
+ */
+export function inEpisodeOrder(events: readonly Event[]): readonly Event[] {
+  if (events.length < 2) return events;
+  const rankOf = ({ type }: Event) => EVENT_ORDER.indexOf(type);
+  const compare = (one: Event, other: Event) => {
+    const byTime = [one, other].some(({ type }) => type === "alarm-raised")
+      ? 0
+      : Date.parse(one.time) - Date.parse(other.time);
+    return byTime || rankOf(one) - rankOf(other);
+  };
+  const episodes = Map.groupBy(events, (event) => (event.data as AlarmFact).episode);
+  return [...episodes.values()].flatMap((own) => own.toSorted(compare));
+}
+
+/** Cuts a difference into parts of `size` alarms, each with the document and events of its alarms. There is always a last part. */
+export function* cutDiff({ put, events }: AlarmDiff, size: number) {
+  const eventsOf = Map.groupBy(events, (event) => (event.data as AlarmFact).alarm.id);
+  const ids = [...new Set([...eventsOf.keys(), ...put.keys()])];
+  for (let from = 0; from === 0 || from < ids.length; from += size) {
+    const part = ids.slice(from, from + size);
+    yield {
+      put: part.flatMap((id) => {
+        const stored = put.get(id);
+        return stored === undefined ? [] : [[id, stored] as const];
+      }),
+      events: part.flatMap((id) => eventsOf.get(id) ?? []),
+      isLast: from + size >= ids.length,
+    };
+  }
 }

@@ -1,8 +1,8 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Event } from "../../../core/model/event.ts";
 import type { StoredAlarm } from "../snapshot.ts";
-import { type AlarmContext, acknowledgeEnded, begin, isOpen, resolve, type Step } from "./diff-alarm.ts";
-import { type AlarmDiff, asKnown, believe, byId } from "./diff-alarms.ts";
+import { type AlarmContext, acknowledgeEnded, isOpen } from "./diff-alarm.ts";
+import { type AlarmDiff, asKnown, byId, endEpisode, inEpisodeOrder, wholeEpisode } from "./diff-alarms.ts";
 import {
   episodeOf,
   isEmittedEnd,
@@ -14,15 +14,14 @@ import {
   relationOf,
   withFormer,
 } from "./episode.ts";
-import { inEpisodeOrder } from "./episode-order.ts";
 import { endOf, lastTimeOf } from "./times.ts";
 
 export interface ResolvedDiffOptions extends AlarmContext {
-  /** Episodes that ended before this, milliseconds since 1970 by the service's clock, are history. */
+  /** Episodes that ended before this time are history, milliseconds since 1970 by the service's clock. */
   readonly fromMs: number;
   /** True when an unknown alarm began and ended before its site was followed. */
   readonly isHistory: (alarm: Alarm) => boolean;
-  /** True at the first sweep after a start that is to be silent. */
+  /** True at the first sweep if `startup` is `silent`. */
   readonly silent: boolean;
 }
 
@@ -31,66 +30,54 @@ export interface ResolvedDiffOptions extends AlarmContext {
  * acknowledgements after the end. Each record is evidence about one alarm; an absence proves nothing.
  */
 export function diffResolved(
-  held: ReadonlyMap<string, StoredAlarm>,
+  alarms: ReadonlyMap<string, StoredAlarm>,
   records: readonly Alarm[],
   options: ResolvedDiffOptions,
 ): AlarmDiff {
   const put = new Map<string, StoredAlarm>();
   const events: Event[] = [];
-  const filled = records.map((record) => asKnown(held, record));
-  const resolved = filled.filter(isResolved).sort((a, b) => (endOf(a) ?? 0) - (endOf(b) ?? 0));
+  const resolved = records
+    .map((record) => asKnown(alarms, record))
+    .filter(isResolved)
+    .sort((one, other) => (endOf(one) ?? 0) - (endOf(other) ?? 0));
   const evidence = byId(resolved);
   for (const record of resolved) {
-    const known = put.get(record.id) ?? held.get(record.id);
-    const history = options.isHistory(record) || options.silent;
+    const known = put.get(record.id) ?? alarms.get(record.id);
+    const isQuiet = options.isHistory(record) || options.silent;
     const relation = known === undefined ? "newer" : relationOf(known, record);
-    const told = known !== undefined && relation === "same";
-    if (told && known.state === "resolved") {
-      // If an episode has several ends, the last one states the acknowledgement.
-      const isLast = record === evidence.get(record.id)?.findLast((one) => relationOf(known, one) === "same");
-      const step = known.untold === true || !isLast ? null : acknowledgeEnded(known, record, options);
-      if (step !== null) put.set(record.id, step.held);
-      if (step !== null && !options.silent) events.push(...step.events);
-      continue;
-    }
-    // The end of a time before: the episode came back since, and whether it is over again, the other list says.
-    if (told && isOpen(known) && isEmittedEnd(known, record)) continue;
-    // While the alarm is listed as active, this is the end of an older one; the poll that misses the alarm asks again.
-    if (told && known.state === "active" && isOverBefore(known, record)) continue;
-    if (relation !== "same" && (lastTimeOf(record) ?? 0) < options.fromMs) continue;
-    if (known !== undefined && relation === "past" && !isLateWord(known, record)) {
-      if (!isUnheard(known, record)) continue;
+    if (known !== undefined && relation === "same") {
+      if (known.state === "resolved") {
+        // If an episode has several ends, the last one states the acknowledgement.
+        const isLast = record === evidence.get(record.id)?.findLast((one) => relationOf(known, one) === "same");
+        const step = known.untold === true || !isLast ? null : acknowledgeEnded(known, record, options);
+        if (step !== null) put.set(record.id, step.stored);
+        if (step !== null && !options.silent) events.push(...step.events);
+        continue;
+      }
+      // The alarm came back after this end; the list of active alarms decides whether it is over again.
+      if (isOpen(known) && isEmittedEnd(known, record)) continue;
+      // The alarm is listed as active, so this is the end of an older episode.
+      if (known.state === "active" && isOverBefore(known, record)) continue;
+    } else if ((lastTimeOf(record) ?? 0) < options.fromMs) continue;
+    if (known !== undefined && relation === "past" && !isLateEnd(known, record)) {
+      if (isSameEpisode(known, record) || isFormer(known, record) || isForgotten(known, record)) continue;
       const former = withFormer(known, { episode: episodeOf(record), endMs: endOf(record) });
       put.set(record.id, { ...known, former });
-      const before = whole(record, { ...options, superseded: true });
-      if (!history) events.push(...inEpisodeOrder(before.flatMap((step) => step.events)));
+      const steps = isQuiet ? [] : [...wholeEpisode(record, { ...options, superseded: true })];
+      events.push(...inEpisodeOrder(steps.flatMap((step) => step.events)));
       continue;
     }
-    const steps: readonly Step[] =
-      known === undefined ? whole(record, options) : [...believe(known, record, evidence, options)];
-    const news: Event[] = [];
-    for (const step of steps) {
-      const open = known !== undefined && isOpen(known) && !options.silent;
-      const tells = !history || open;
-      put.set(record.id, tells ? step.held : { ...step.held, untold: true });
-      if (tells) news.push(...step.events);
-    }
-    events.push(...inEpisodeOrder(news));
+    const steps = [
+      ...(known === undefined ? wholeEpisode(record, options) : endEpisode(known, record, evidence, options)),
+    ];
+    const isEmitted = !isQuiet || (known !== undefined && isOpen(known) && !options.silent);
+    for (const { stored } of steps) put.set(record.id, isEmitted ? stored : { ...stored, untold: true });
+    if (isEmitted) events.push(...inEpisodeOrder(steps.flatMap((step) => step.events)));
   }
   return { put, events };
 }
 
-/** For a vanished alarm, accepts an end of an earlier event unless that end was emitted. */
-function isLateWord(known: StoredAlarm, record: Alarm): boolean {
+/** True for an earlier event's end of a vanished alarm, unless that end was emitted. */
+function isLateEnd(known: StoredAlarm, record: Alarm): boolean {
   return known.state === "vanished" && isSameEpisode(known, record) && !isEmittedEnd(known, record);
-}
-
-/** Whether a record is of a whole episode before the held one of which no event was emitted. */
-function isUnheard(known: StoredAlarm, record: Alarm): boolean {
-  return !isSameEpisode(known, record) && !isFormer(known, record) && !isForgotten(known, record);
-}
-
-function whole(record: Alarm, options: AlarmContext): readonly Step[] {
-  const begun = begin(record, false, options);
-  return [begun, resolve(begun.held, record, options)];
 }

@@ -2,80 +2,68 @@ import type { Alarm } from "../../../core/model/building.ts";
 import type { FormerEpisode, StoredAlarm } from "../snapshot.ts";
 import { areOneTime, endOf, instant, isSameMoment, later, shiftBetween } from "./times.ts";
 
-/**
- * An episode is one raise and one end. Its key is the alarm's id and the time of its trigger; without a time, the id of the last
- * active event.
- */
-export function episodeOf(alarm: Alarm): string {
-  const start = instant(alarm.triggeredAt);
-  if (start !== null) return `${alarm.id}@${new Date(start).toISOString()}`;
-  if (alarm.triggeredAt !== "") return `${alarm.id}@${alarm.triggeredAt}`;
-  return alarm.lastActiveEvent === null ? alarm.id : `${alarm.id}@event-${alarm.lastActiveEvent.id}`;
+/** An episode is one raise and one end of an alarm. This file decides to which episode a record belongs. */
+
+/** Key of the episode: alarm id and time of the trigger, or the last active event when the service states no time. */
+export function episodeOf({ id, triggeredAt, lastActiveEvent }: Alarm): string {
+  const startMs = instant(triggeredAt);
+  if (startMs !== null) return `${id}@${new Date(startMs).toISOString()}`;
+  if (triggeredAt !== "") return `${id}@${triggeredAt}`;
+  return lastActiveEvent === null ? id : `${id}@event-${lastActiveEvent.id}`;
+}
+
+/** Start in the key of an episode; null without a comparable time. */
+function startIn(episode: string, alarmId: string): number | null {
+  return instant(episode.slice(alarmId.length + 1));
 }
 
 /**
  * True when the service states that the alarm is over: status `resolved`, or a time of resolution with an unknown status.
  * `active` with a time of resolution contradicts itself and does not count as resolved.
  */
-export function isResolved(alarm: Alarm): boolean {
-  if (alarm.status === "resolved") return true;
-  if (alarm.status === "active" || alarm.resolvedAt === null) return false;
-  const start = instant(alarm.triggeredAt);
-  const end = instant(alarm.resolvedAt);
-  return start === null || end === null || end >= start;
+export function isResolved({ status, triggeredAt, resolvedAt }: Alarm): boolean {
+  if (status === "resolved") return true;
+  if (status === "active" || resolvedAt === null) return false;
+  const [startMs, endMs] = [instant(triggeredAt), instant(resolvedAt)];
+  return startMs === null || endMs === null || endMs >= startMs;
 }
 
 /**
  * True when a record of the *active* list contradicts itself: resolved without a time, or with an end but not resolved. An end
  * before the last trigger belongs to an earlier episode and contradicts nothing.
  */
-export function contradictsItself(alarm: Alarm): boolean {
-  return alarm.status === "resolved" ? alarm.resolvedAt === null : statesItsEnd(alarm);
+export function contradictsItself({ status, resolvedAt, triggeredAt, lastActiveEvent }: Alarm): boolean {
+  if (status === "resolved" || resolvedAt === null) return status === "resolved" && resolvedAt === null;
+  const endMs = instant(resolvedAt);
+  const starts = [triggeredAt, lastActiveEvent?.triggeredAt ?? null].map(instant);
+  return endMs === null || starts.every((startMs) => startMs === null || endMs >= startMs);
 }
 
-/** Whether a time of resolution belongs to the present episode, as far as the times can be compared. */
-function statesItsEnd(alarm: Alarm): boolean {
-  if (alarm.resolvedAt === null) return false;
-  const end = instant(alarm.resolvedAt);
-  const starts = [alarm.triggeredAt, alarm.lastActiveEvent?.triggeredAt ?? null].map(instant);
-  return end === null || starts.every((start) => start === null || end >= start);
-}
-
-/** Whether a record says nothing but an id: its attributes came as the empty array that PHP makes of an empty object. */
+/** True when a record contains only its id: its attributes came as the empty array that PHP makes of an empty object. */
 export function hasNoStatus({ status, triggeredAt, trigger, resolvedAt, lastActiveEvent }: Alarm): boolean {
   return status === "" && triggeredAt === "" && trigger.id === 0 && resolvedAt === null && lastActiveEvent === null;
 }
 
-/**
- * The record, and in the places where it says nothing (an object that came empty, no time of its trigger) what was
- * known before: that a thing is not said is not the news that it changed, and no new episode.
- */
+/** Fills the empty fields of a record from the stored one: a missing field is no change and no new episode. */
 function filledFrom(known: Alarm, alarm: Alarm): Alarm {
-  // A record that equals the stored one needs no completion.
   if (alarm === known || hasNoStatus(alarm)) return known;
-  const unsaidStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
-  const sameStart = unsaidStart || alarm.triggeredAt === known.triggeredAt;
-  const unsaidStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
-  const status = unsaidStatus ? known.status : alarm.status;
-  const site = saidSite(known, alarm);
-  const trigger = alarm.trigger.id === 0 && alarm.trigger.displayName === "" ? known.trigger : alarm.trigger;
-  const lastActiveEvent = alarm.lastActiveEvent ?? (sameStart ? known.lastActiveEvent : null);
-  const isWhole =
-    !unsaidStart &&
-    !unsaidStatus &&
-    site === alarm.site &&
-    trigger === alarm.trigger &&
-    lastActiveEvent === alarm.lastActiveEvent;
-  // Then the record itself is what will be held, and the next list shows it as that.
-  if (isWhole) return alarm;
-  const start = unsaidStart ? { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw } : {};
-  return { ...alarm, status, site, trigger, ...start, lastActiveEvent };
-}
-
-/** A site without a name is the one that we know, or has none. */
-function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
-  if (site.id === 0) return known.site;
-  return site.displayName === "" && site.id === known.site.id ? known.site : site;
+  const lacksStart = alarm.triggeredAt === "" && known.triggeredAt !== "";
+  const isSameStart = lacksStart || alarm.triggeredAt === known.triggeredAt;
+  const lacksStatus = alarm.status === "" && alarm.resolvedAt === null && known.status !== "resolved";
+  const lacksSite = alarm.site.id === 0 || (alarm.site.displayName === "" && alarm.site.id === known.site.id);
+  const lacksTrigger = alarm.trigger.id === 0 && alarm.trigger.displayName === "";
+  const lastActiveEvent = alarm.lastActiveEvent ?? (isSameStart ? known.lastActiveEvent : null);
+  const isFilled = lacksStart || lacksStatus || lacksSite || lacksTrigger || lastActiveEvent !== alarm.lastActiveEvent;
+  // The record itself will be stored, and a later list that shows it again needs no comparison.
+  if (!isFilled) return alarm;
+  return {
+    ...alarm,
+    status: lacksStatus ? known.status : alarm.status,
+    site: lacksSite ? known.site : alarm.site,
+    trigger: lacksTrigger ? known.trigger : alarm.trigger,
+    ...(lacksStart && { triggeredAt: known.triggeredAt, triggeredAtRaw: known.triggeredAtRaw }),
+    lastActiveEvent,
+  };
 }
 
 /**
@@ -85,10 +73,9 @@ function saidSite(known: Alarm, { site }: Alarm): Alarm["site"] {
 export type Relation = "same" | "newer" | "past";
 
 /**
- * A record with the trigger and the event number that are known is of the known episode, whatever its times: a new
- * episode has a new event, while a wrong time zone moves every time by an hour. Otherwise the time of the trigger orders
- * episodes, and where it is equal, runs back or cannot be compared, the number of the last active event does: numbers
- * only rise, while a clock that ran ahead is set right one day.
+ * A record with the known trigger and event number belongs to the known episode, whatever its times: a new episode has a new
+ * event, while a wrong time zone moves every time by an hour. Otherwise the start orders episodes. If the starts are equal,
+ * run backwards or cannot be compared, the number of the last active event does: numbers only rise, clocks are corrected.
  */
 export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   if (record === known.alarm) return "same";
@@ -98,57 +85,53 @@ export function relationOf(known: StoredAlarm, record: Alarm): Relation {
   const isOfKnownEvent = isSameEvent(known.alarm, alarm);
   if (isFormer(known, alarm) && (isResolved(alarm) || !isOfKnownEvent)) return "past";
   if (isOfKnownEvent) return "same";
-  const start = instant(alarm.triggeredAt);
-  const before = instant(known.alarm.triggeredAt);
-  if (start === null || before === null)
+  const [startMs, knownMs] = [instant(alarm.triggeredAt), instant(known.alarm.triggeredAt)];
+  if (startMs === null || knownMs === null)
     return ({ after: "newer", before: "past", same: "same", unknown: "newer" } as const)[activity];
-  if (start > before || activity === "after") return "newer";
+  if (startMs > knownMs || activity === "after") return "newer";
   // The same activity with an earlier time is a corrected time; an end before it belongs to another episode.
-  const end = instant(alarm.resolvedAt);
-  return activity === "same" && (end === null || end >= before) ? "same" : "past";
+  const endMs = instant(alarm.resolvedAt);
+  return activity === "same" && (endMs === null || endMs >= knownMs) ? "same" : "past";
 }
 
 /**
- * Whether the times say that a record is of the held episode: its first time or its present one, at the precision that
- * both records have, or one between the two without a later event.
+ * True when the start of a record is the first or the present start of the stored episode, at the precision of both, or one
+ * between these without a later event.
  */
 export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Alarm): boolean {
   if (episodeOf(alarm) === episode || episodeOf(alarm) === episodeOf(known)) return true;
-  const start = instant(alarm.triggeredAt);
-  const present = instant(known.triggeredAt);
-  if (start === null || present === null) return false;
-  const first = startIn(episode, known.id) ?? present;
-  if (areOneTime(start, present) || areOneTime(start, first)) return true;
-  return start > present && start < first && orderOfActivity(alarm, known) !== "after";
+  const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
+  if (startMs === null || presentMs === null) return false;
+  const firstMs = startIn(episode, known.id) ?? presentMs;
+  if (areOneTime(startMs, presentMs) || areOneTime(startMs, firstMs)) return true;
+  return startMs > presentMs && startMs < firstMs && orderOfActivity(alarm, known) !== "after";
 }
 
-/** Whether two records of one alarm name the same trigger and the same last active event. */
+/** True when two records of one alarm name the same trigger and the same last active event. */
 function isSameEvent(one: Alarm, other: Alarm): boolean {
   return one.trigger.id === other.trigger.id && orderOfActivity(one, other) === "same";
 }
 
 /**
- * Whether a record shows the known event with a start that is not the known one. A start that is earlier than every
- * known one counts at once; any other has to be shown twice in a row (doubts.ts), because two replicas of the service
- * may take turns.
+ * True when a record shows the known event with another start. A start earlier than all known ones counts at once; any other
+ * must be shown twice in a row (unverified-records.ts), because two replicas of the service may alternate.
  */
 export function hasOtherStart({ alarm: known }: StoredAlarm, record: Alarm): boolean {
   const alarm = filledFrom(known, record);
-  const [start, present] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
-  if (start === null || present === null || areOneTime(start, present)) return false;
-  return isSameEvent(known, alarm);
+  const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.triggeredAt)];
+  return startMs !== null && presentMs !== null && !areOneTime(startMs, presentMs) && isSameEvent(known, alarm);
 }
 
 /**
- * Whether a record is over before the known episode began, by times that are not the known ones: the known episode
- * with its times moved back, or an older one to which the service gives the number of the alarm's latest event.
+ * True when a record ended before the stored episode began and has other times: the stored episode with its times moved back,
+ * or an older one to which the service gives the number of the latest event.
  */
 export function isOverBefore(known: StoredAlarm, record: Alarm): boolean {
-  const [end, start] = [instant(record.resolvedAt), instant(known.alarm.triggeredAt)];
-  return end !== null && start !== null && end < start && !isSameEpisode(known, record);
+  const [endMs, startMs] = [instant(record.resolvedAt), instant(known.alarm.triggeredAt)];
+  return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(known, record);
 }
 
-/** Order of the last activity of two records, by the numbers of their events. */
+/** Orders the last activity of two records by the numbers of their events. */
 export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
   if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
   const order = one.lastActiveEvent.id - other.lastActiveEvent.id;
@@ -165,7 +148,7 @@ export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   return orderOfActivity(alarm, known.alarm) !== "after";
 }
 
-/** End to store, with earlier ones, when the episode has come back. */
+/** Latest end to store, over all returns of the episode. */
 export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
   return {
     endMs: later(endOf(alarm), ended?.endMs ?? null),
@@ -176,61 +159,48 @@ export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlar
 /** True when a record states an end that was emitted before the episode came back. */
 export function isEmittedEnd({ ended }: StoredAlarm, record: Alarm): boolean {
   if (ended === undefined) return false;
-  const isLaterEvent = later(record.lastActiveEvent?.id ?? null, ended.eventId) !== ended.eventId;
-  if (isLaterEvent && ended.eventId !== null) return false;
+  if (ended.eventId !== null && (record.lastActiveEvent?.id ?? 0) > ended.eventId) return false;
   const endMs = endOf(record);
   return endMs === null || ended.endMs === null || Math.floor(endMs / 1_000) <= Math.floor(ended.endMs / 1_000);
 }
 
-/**
- * How many episodes of one alarm are remembered besides the last: of one that flaps more often within the overlap of the
- * sweeps, what is older than all of them is not told any more.
- */
+/** Former episodes that are stored per alarm. If it flaps more often within the overlap of the sweeps, older ones are lost. */
 const FORMER = 20;
 
 /** True when a record belongs to an episode that was emitted before the stored one. */
 export function isFormer({ former = [] }: StoredAlarm, record: Alarm): boolean {
   const episode = episodeOf(record);
-  const start = instant(record.triggeredAt);
-  return former.some((one) => one.episode === episode || isSameTime(one.episode, record.id, start));
+  const startMs = instant(record.triggeredAt);
+  return former.some((one) => {
+    const formerMs = startIn(one.episode, record.id);
+    return one.episode === episode || (startMs !== null && formerMs !== null && areOneTime(startMs, formerMs));
+  });
 }
 
 /** True when a record may belong to an emitted episode that is no longer stored. */
 export function isForgotten({ former = [] }: StoredAlarm, record: Alarm): boolean {
-  const start = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
-  return former.length >= FORMER && former.every((one) => start < (startIn(one.episode, record.id) ?? start + 1));
+  const startMs = instant(record.triggeredAt) ?? Number.NEGATIVE_INFINITY;
+  return former.length >= FORMER && former.every((one) => startMs < (startIn(one.episode, record.id) ?? startMs + 1));
 }
 
-/** The remembered episodes, and one more. */
-export function withFormer({ former = [] }: StoredAlarm, ...more: readonly FormerEpisode[]): readonly FormerEpisode[] {
-  return [...former, ...more].slice(-FORMER);
-}
-
-function isSameTime(episode: string, id: string, start: number | null): boolean {
-  const known = startIn(episode, id);
-  return start !== null && known !== null && areOneTime(start, known);
-}
-
-/** The time in the name of an episode; null where it has none that can be compared. */
-function startIn(episode: string, id: string): number | null {
-  return instant(episode.slice(id.length + 1));
+export function withFormer({ former = [] }: StoredAlarm, episode: FormerEpisode): readonly FormerEpisode[] {
+  return [...former, episode].slice(-FORMER);
 }
 
 /**
- * A record, completed with what is held of its alarm where it says nothing. The known start of an episode gives way to
- * an earlier one only, unless another one `counts` (see `hasOtherStart`): what a list cuts to whole seconds is no news.
+ * Fills a record from the stored alarm. An earlier start replaces the stored one; a later one only if it `counts` (see
+ * `hasOtherStart`), because some lists cut times to whole seconds.
  */
 export function completed(known: StoredAlarm, record: Alarm, counts = false): Alarm {
   const alarm = filledFrom(known.alarm, record);
   if (counts || alarm.triggeredAt === known.alarm.triggeredAt) return alarm;
-  const start = instant(alarm.triggeredAt);
-  const present = instant(known.alarm.triggeredAt);
-  const isUnread = start === null && relationOf(known, alarm) === "same";
-  const isLater = start !== null && present !== null && start > present && isSameEvent(known.alarm, alarm);
-  return isUnread || isLater || isSameEpisode(known, alarm) ? withTimesOf(known.alarm, alarm) : alarm;
+  const [startMs, presentMs] = [instant(alarm.triggeredAt), instant(known.alarm.triggeredAt)];
+  const isUnreadable = startMs === null && relationOf(known, alarm) === "same";
+  const isLater = startMs !== null && presentMs !== null && startMs > presentMs && isSameEvent(known.alarm, alarm);
+  return isUnreadable || isLater || isSameEpisode(known, alarm) ? withTimesOf(known.alarm, alarm) : alarm;
 }
 
-/** The record with its start as known, and with each other time as known that was moved by as much as the start. */
+/** Replaces the record's start with the stored one, and each other time that moved as much as the start. */
 function withTimesOf(known: Alarm, alarm: Alarm): Alarm {
   const shiftMs = shiftBetween(known, alarm);
   const timeOf = <T extends string | null>(before: T, now: T) => (isSameMoment(before, now, shiftMs) ? before : now);

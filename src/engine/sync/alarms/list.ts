@@ -15,114 +15,87 @@ import {
 import { perSite } from "../per-site.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";
-import { createSiteList, type ReadHow, sameAs } from "./site-list.ts";
+import { createSiteListReader, idOf, type ReadActive, type ReadLimits, stateOf } from "./site-list.ts";
 
-/** Active alarms of one poll. */
+/** One reading of the active alarms. */
 export interface ActiveAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
   /** False for several pages that were read once: an absence counts only when a second reading shows the same. */
   readonly isConfirmed: boolean;
   readonly failures: ReadonlyMap<number, Failure>;
-  /** Why not everything is covered completely, as sentences. */
+  /** Why the list is incomplete, as messages. */
   readonly reasons: readonly string[];
-  /** Messages for people about the reading. */
   readonly remarks: readonly string[];
-  /** Records that cannot be read, each as the service sent it, cut. */
+  /** Unreadable records as the service sent them, cut. */
   readonly unreadable: readonly string[];
-}
-
-export interface ReadActive {
-  /** Reads everything twice, however few pages. */
-  readonly careful: boolean;
-  /** Called with the followed alarms of each page before the next page is requested. */
-  readonly onPage: (shown: readonly Alarm[]) => Promise<void>;
-  readonly signal: AbortSignal;
-}
-
-export interface AlarmList {
-  read(how: ReadActive): Promise<ActiveAlarms>;
-  /** True when the last reading listed sites one by one: then only sites that are known were seen completely. */
-  wasPerSite(): boolean;
 }
 
 export interface AlarmListOptions {
   readonly source: Source;
-  /** The sites to follow; null for every one. */
+  /** Sites to follow; null for all. */
   readonly only: readonly number[] | null;
-  /** The sites that the token is known to see. */
+  /** Sites that the token sees. */
   readonly sites: () => Iterable<number>;
-  /** Returns the stored alarm. */
-  readonly held: (id: string) => Alarm | undefined;
+  /** Returns the stored record of an alarm. */
+  readonly stored: (id: string) => Alarm | undefined;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }
 
+export interface AlarmList {
+  read(how: ReadActive): Promise<ActiveAlarms>;
+  /** True when the last reading listed sites singly: then it cannot show unknown sites. */
+  wasPerSite(): boolean;
+}
+
 /** Most pages of the list of all sites: 100,000 alarms at 500 a page. */
 const MOST_PAGES = 200;
-/** Sites that one poll lists one by one: 20 s at 30 lists a minute, so that the next poll is not late. */
+/** Sites that one poll lists singly: 20 s at 30 lists a minute, so that the next poll is not late. */
 const SITES_PER_POLL = 10;
-const idOf = (alarm: Alarm) => alarm.id;
 
 /**
- * Reads the active alarms: one list of all sites, page by page. Where its pages cannot be trusted (page-trust.ts), they
- * show what they show, and what they do not show says nothing: then the sites are listed one by one (site-list.ts), ten
- * at each poll, so that most come in one page each.
+ * Reads the active alarms: one list of all sites. If its pages cannot be trusted (page-trust.ts), they prove no absence,
+ * and each poll also lists ten sites singly (site-list.ts).
  */
-export function createAlarmList(options: AlarmListOptions): AlarmList {
-  const { source, only, sites, held, clock, log } = options;
+export function createAlarmList({ source, only, sites, stored, clock, log }: AlarmListOptions): AlarmList {
   const follows = (siteId: number) => only === null || only.includes(siteId);
   const trust = createPageTrust(clock, log);
-  let perSiteLast = false;
+  let wasPerSite = false;
   let isOneSite = false;
   let nextSite = 0;
-  let current: Pick<ReadActive, "careful" | "onPage"> = { careful: false, onPage: async () => {} };
 
-  function listOf(filter: Omit<AlarmFilter, "status">, maxPages: number, signal: AbortSignal) {
-    const { onPage } = current;
-    const shown = (items: readonly Alarm[]) => onPage(items.filter((alarm) => follows(alarm.site.id)));
-    return {
-      read: () => source.alarms({ status: "active", ...filter }, signal, held),
-      settings: { idOf, keepsShown: true, maxPages, onPage: shown },
-    };
-  }
-
-  async function steady(filter: Omit<AlarmFilter, "status">, maxPages: number, signal: AbortSignal) {
-    const { read, settings } = listOf(filter, maxPages, signal);
-    const listing = await collectSteady(read, { ...settings, sameAs, always: current.careful });
+  async function readList(
+    filter: Omit<AlarmFilter, "status">,
+    { careful, onPage, signal }: ReadActive,
+    { maxPages, twice }: ReadLimits,
+  ): Promise<Listing<Alarm>> {
+    const read = () => source.alarms({ status: "active", ...filter }, signal, stored);
+    const followed = (items: readonly Alarm[]) => onPage(items.filter((alarm) => follows(alarm.site.id)));
+    const settings = { idOf, keepsShown: true, maxPages, onPage: followed };
+    const listing = twice
+      ? await collectSteady(read, { ...settings, sameAs: stateOf, always: careful })
+      : await collect(read(), settings);
     signal.throwIfAborted();
     return listing;
   }
 
-  async function once(filter: Omit<AlarmFilter, "status">, maxPages: number, signal: AbortSignal) {
-    const { read, settings } = listOf(filter, maxPages, signal);
-    const listing = await collect(read(), settings);
-    signal.throwIfAborted();
-    return listing;
-  }
+  const isBroken = () => isOneSite && trust.distrust() !== null;
+  const readSite = createSiteListReader({ clock, log, isBroken, read: readList });
 
-  const siteList = createSiteList({
-    clock,
-    log,
-    isBroken: () => isOneSite && trust.distrust() !== null,
-    read: (siteId, part, { maxPages, twice, signal }: ReadHow) =>
-      twice ? steady({ siteId, ...part }, maxPages, signal) : once({ siteId, ...part }, maxPages, signal),
-  });
-
-  /** The list of all sites; null where not even its first page is worth a request. */
-  async function readPaged({ careful, signal }: ReadActive) {
-    // The list of the only site shows the same.
+  /** Reads the list of all sites; null when not even its first page is worth a request. */
+  async function readAllSites(how: ReadActive): Promise<Listing<Alarm> | null> {
+    // The list of the only site has the same pages.
     if (isOneSite && !trust.isDue()) return null;
-    if (!trust.leadsOn()) return once({}, 1, signal);
-    const listing = careful ? await steady({}, MOST_PAGES, signal) : await once({}, MOST_PAGES, signal);
+    if (!trust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
+    const listing = await readList({}, how, { maxPages: MOST_PAGES, twice: how.careful });
     trust.judge(listing, isOneSite);
     // A page that failed once or twice may come again: such a list proves no absence.
     if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;
     return listing;
   }
 
-  /** The next sites in turn; every one where they are few. */
-  function inTurn(followed: readonly number[]): readonly number[] {
+  function takeNextSites(followed: readonly number[]): readonly number[] {
     if (followed.length <= SITES_PER_POLL) return followed;
     const from = nextSite % followed.length;
     nextSite = from + SITES_PER_POLL;
@@ -130,72 +103,67 @@ export function createAlarmList(options: AlarmListOptions): AlarmList {
   }
 
   return {
-    wasPerSite: () => perSiteLast,
-
+    wasPerSite: () => wasPerSite,
     async read(how) {
-      current = how;
       const followed = [...(only ?? sites())];
       isOneSite = followed.length === 1;
-      const paged = await readPaged(how);
-      const shown = paged === null ? [] : listedCoverage(paged).filter((alarm) => follows(alarm.site.id));
-      // A record that does not say its site says it in the list of that site.
-      const isPlaced = paged === null || listedCoverage(paged).every((alarm) => alarm.site.id !== 0);
+      const all = await readAllSites(how);
+      // A record without its site states the site in the list of that site.
+      const haveSites = all === null || listedCoverage(all).every((alarm) => alarm.site.id !== 0);
       const distrust = trust.distrust();
-      perSiteLast = paged === null || distrust !== null || !isPlaced;
-      if (paged !== null && (!perSiteLast || followed.length === 0)) {
+      wasPerSite = all === null || distrust !== null || !haveSites;
+      if (all !== null && (!wasPerSite || followed.length === 0)) {
         return {
-          listed: shown,
-          coverage: (siteId) => (follows(siteId) ? (isPlaced ? coverageOf(paged) : "moving") : "none"),
-          isConfirmed: how.careful || !paged.complete || paged.pages === 1,
+          listed: listedCoverage(all).filter((alarm) => follows(alarm.site.id)),
+          coverage: (siteId) => (follows(siteId) ? (haveSites ? coverageOf(all) : "moving") : "none"),
+          isConfirmed: how.careful || !all.complete || all.pages === 1,
           failures: new Map(),
-          reasons: reasonsOf([paged]),
           remarks: [],
-          unreadable: unreadableIn([paged]),
+          ...faultsOf([all]),
         };
       }
-      const listedNow = inTurn(followed);
-      const visits = await perSite(listedNow, (siteId) => siteList.read(siteId, how.careful, how.signal), how.signal);
-      const lists = [...visits.seen.values()].map(({ listing }) => listing);
+      const next = takeNextSites(followed);
+      const visits = await perSite(next, (siteId) => readSite(siteId, how), how.signal);
+      const readings = [...visits.seen.values()];
+      const lists = readings.map(({ listing }) => listing);
+      const { reasons, unreadable } = faultsOf(lists);
+      const remarks = readings.flatMap(({ remark }) => remark ?? []);
       return {
         // Alarms of other sites were emitted when their pages arrived.
         listed: lists.flatMap(listedCoverage),
-        coverage: (siteId) => {
-          const one = visits.seen.get(siteId);
-          return one === undefined ? "none" : coverageOf(one.listing);
-        },
+        coverage: (siteId) => coverageOf(visits.seen.get(siteId)?.listing),
         isConfirmed: true,
         failures: visits.failures,
-        reasons: reasonsOf(lists),
-        remarks: [
-          ...(distrust === null || followed.length <= 1
-            ? []
-            : [distrustOf(distrust, listedNow.length, followed.length)]),
-          ...[...visits.seen.values()].flatMap(({ remark }) => remark ?? []),
-        ],
-        unreadable: [...unreadableIn(lists), ...(paged === null ? [] : unreadableIn([paged]))],
+        reasons,
+        remarks:
+          distrust === null || followed.length <= 1
+            ? remarks
+            : [describeDistrust(distrust, next.length, followed.length), ...remarks],
+        unreadable: all === null ? unreadable : [...unreadable, ...faultsOf([all]).unreadable],
       };
     },
   };
 }
 
-function distrustOf(reason: string, sites: number, of: number): string {
+function describeDistrust(reason: string, sites: number, of: number): string {
   const how =
     sites === of ? "each site is listed by itself" : `sites are listed one by one, ${sites} of ${of} at each poll`;
   return `The pages of the list of active alarms cannot be trusted, so ${how}. ${reason}`;
 }
 
-/** Two readings as one: both show what they show, and only where they agree they say that there is nothing else. */
+/** Joins two readings. All their records count; an absence counts only where both show the same. */
 export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveAlarms {
-  const printsOf = ({ listed }: ActiveAlarms) => {
+  const statesOf = ({ listed }: ActiveAlarms) => {
     const bySite = Map.groupBy(listed, (alarm) => alarm.site.id);
-    return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, sameAs)]));
+    return new Map([...bySite].map(([siteId, alarms]) => [siteId, fingerprint(alarms, stateOf)]));
   };
-  const [one, two] = [printsOf(first), printsOf(second)];
+  const [one, two] = [statesOf(first), statesOf(second)];
   const isSame = (siteId: number) => one.get(siteId) === two.get(siteId);
-  // Between pages a record can slip at one site because another site changed.
+  // Between pages a record can move at one site because another site changed.
   const isPaged = !(first.isConfirmed && second.isConfirmed);
   const areSame = [...one.keys(), ...two.keys()].every(isSame);
   return {
+    ...second,
     listed: union(first.listed, second.listed, idOf),
     coverage(siteId) {
       const both = [first.coverage(siteId), second.coverage(siteId)];
@@ -204,23 +172,20 @@ export function bothReadings(first: ActiveAlarms, second: ActiveAlarms): ActiveA
       return agree && !both.includes("moving") ? "complete" : "moving";
     },
     isConfirmed: true,
-    failures: second.failures,
     reasons: isPaged && !areSame ? [...second.reasons, "Two readings of the list differ."] : second.reasons,
-    remarks: second.remarks,
-    unreadable: second.unreadable,
   };
 }
 
-/** Why lists have to be read again. Records that cannot be read are no reason: the next reading would show them, too. */
-function reasonsOf(lists: readonly Listing<Alarm>[]): readonly string[] {
-  return lists.flatMap((one) => (one.complete || lacksOnlyUnreadable(one) ? [] : [one.reason]));
+/** Unreadable records, and why lists must be read again: not because of these, which the next reading shows too. */
+function faultsOf(lists: readonly Listing<Alarm>[]): Pick<ActiveAlarms, "reasons" | "unreadable"> {
+  const partial = lists.filter((list) => !list.complete);
+  return {
+    reasons: partial.filter((list) => !lacksOnlyUnreadable(list)).map(({ reason }) => reason),
+    unreadable: partial.flatMap(({ unreadable }) => unreadable ?? []),
+  };
 }
 
-function unreadableIn(lists: readonly Listing<Alarm>[]): readonly string[] {
-  return lists.flatMap((one) => (one.complete ? [] : (one.unreadable ?? [])));
-}
-
-function coverageOf(listing: Listing<Alarm>): Coverage {
-  if (listing.complete) return "complete";
-  return listing.shown === null ? "none" : "moving";
+function coverageOf(listing: Listing<Alarm> | undefined): Coverage {
+  if (listing?.complete === true) return "complete";
+  return listing === undefined || listing.shown === null ? "none" : "moving";
 }

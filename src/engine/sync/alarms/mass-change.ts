@@ -3,83 +3,63 @@ import type { Log } from "../../../core/runtime/log.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import type { AlarmDiff, Coverage } from "./diff-alarms.ts";
 
-/**
- * One way in which a poll changes alarms that are known to be active: `absent`: a complete list does not show them;
- * `ended`: the service says that they are resolved; `replaced`: another episode has begun; `restarted`: the same episode
- * has another start time.
- */
-export type Way = "absent" | "ended" | "replaced" | "restarted";
+/** Withholds a change of many active alarms until later polls confirm it. */
 
-/** How many of the alarms that are known to be active one poll would change in the same way, and at which sites. */
-export interface Mass {
+/**
+ * A change counts as a mass change from five alarms on, if these are also more than a third of the active ones. Five that
+ * change together are more often a cache, an old replica, an index being built, or a server with a wrong time zone.
+ */
+const LEAST = 5;
+const SHARE = 1 / 3;
+
+/**
+ * Kinds of mass change, and how many further polls in a row must show the same. Ten polls (five minutes at one poll per 30 s)
+ * outlast a usual cache. `text` follows "5 of 12 active alarms".
+ */
+const KINDS = {
+  /** A complete list lacks the alarms. */
+  absent: { polls: 10, text: "left the list at once" },
+  ended: { polls: 1, text: "are said to be resolved at once" },
+  /** Another episode has begun. */
+  replaced: { polls: 1, text: "are said to have begun again at once" },
+  /** The same episode has another start time. */
+  restarted: { polls: 1, text: "got another start time at once" },
+} as const;
+type ChangeKind = keyof typeof KINDS;
+const KIND_NAMES = Object.keys(KINDS) as readonly ChangeKind[];
+
+type Alarms = ReadonlyMap<string, StoredAlarm>;
+
+/** Sites of a mass change; `changed` of their `of` active alarms change. */
+interface MassChange {
   readonly siteIds: ReadonlySet<number>;
   readonly changed: number;
   readonly of: number;
 }
 
 /**
- * A change is a mass change from so many alarms on, where it also concerns more than a third of the known active ones.
- * Below that it is everyday life: one of one is over, two of three. Five that change together are more often the answer
- * of a cache, of an old replica, of an index that is being built, or of a server with a wrong time zone.
+ * Finds a mass change at single sites or at all sites together; null without one. Missing alarms do not count as active,
+ * because their absence was confirmed before.
  */
-const LEAST = 5;
-const SHARE = 1 / 3;
-
-interface Kind {
-  /** Further polls in a row that must show the same before it is believed. */
-  readonly polls: number;
-  /** Follows "5 of 12 active alarms". */
-  readonly text: string;
-}
-
-/**
- * Ten polls, five minutes at one poll per 30 s, are the life of a usual cache: an absence is believed after them. What
- * the service states is believed when the next poll shows it again.
- */
-const KINDS: Readonly<Record<Way, Kind>> = {
-  absent: { polls: 10, text: "left the list at once" },
-  ended: { polls: 1, text: "are said to be resolved at once" },
-  replaced: { polls: 1, text: "are said to have begun again at once" },
-  restarted: { polls: 1, text: "got another start time at once" },
-};
-const WAYS = Object.keys(KINDS) as readonly Way[];
-
-/**
- * The mass change among the alarms that are known to be active, at single sites or at all of them together; null where
- * there is none. Pure. An alarm that was missed once already does not count as active: its absence has been confirmed.
- */
-export function massOf(
-  held: ReadonlyMap<string, StoredAlarm>,
+export function findMassChange(
+  alarms: Alarms,
   isChanged: (known: StoredAlarm) => boolean,
   isObserved: (siteId: number) => boolean,
-): Mass | null {
-  const counts = new Map<number, { siteId: number; changed: number; of: number }>();
-  for (const known of held.values()) {
-    const siteId = known.alarm.site.id;
-    if (known.state !== "active" || !isObserved(siteId)) continue;
-    const count = counts.get(siteId) ?? { siteId, changed: 0, of: 0 };
-    counts.set(siteId, count);
-    count.of += 1;
-    if (isChanged(known)) count.changed += 1;
-  }
-  const sites = [...counts.values()];
-  const all = { changed: sumOf(sites, "changed"), of: sumOf(sites, "of") };
-  const counted = isMass(all) ? sites.filter((site) => site.changed > 0) : sites.filter(isMass);
-  if (counted.length === 0) return null;
-  const siteIds = new Set(counted.map((site) => site.siteId));
-  return { siteIds, changed: sumOf(counted, "changed"), of: sumOf(counted, "of") };
+): MassChange | null {
+  const active = [...alarms.values()].filter(({ state, alarm }) => state === "active" && isObserved(alarm.site.id));
+  const sites = [...Map.groupBy(active, ({ alarm }) => alarm.site.id)].map(([siteId, ofSite]) => {
+    return { siteId, changed: ofSite.filter(isChanged).length, of: ofSite.length };
+  });
+  const isMass = ({ changed, of }: Omit<MassChange, "siteIds">) => changed >= LEAST && changed > SHARE * of;
+  const sumOf = (counted: typeof sites) => ({
+    changed: counted.reduce((sum, { changed }) => sum + changed, 0),
+    of: counted.reduce((sum, { of }) => sum + of, 0),
+  });
+  const counted = sites.filter(isMass(sumOf(sites)) ? ({ changed }) => changed > 0 : isMass);
+  return counted.length === 0 ? null : { siteIds: new Set(counted.map(({ siteId }) => siteId)), ...sumOf(counted) };
 }
 
-function isMass({ changed, of }: { readonly changed: number; readonly of: number }): boolean {
-  return changed >= LEAST && changed > SHARE * of;
-}
-
-function sumOf(sites: readonly { readonly changed: number; readonly of: number }[], what: "changed" | "of"): number {
-  return sites.reduce((sum, site) => sum + site[what], 0);
-}
-
-/** In which way a difference changes an alarm that is known to be active; null where in none. */
-function wayOf(known: StoredAlarm, next: StoredAlarm | undefined): Way | null {
+function kindOfChange(known: StoredAlarm, next: StoredAlarm | undefined): ChangeKind | null {
   if (known.state !== "active" || next === undefined) return null;
   if (next.episode !== known.episode) return "replaced";
   if (next.state === "resolved") return "ended";
@@ -91,100 +71,88 @@ function isAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
   return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
 }
 
-/** Ids of the alarms whose end a difference states, where these ends are a mass change. */
-export function massEnds(held: ReadonlyMap<string, StoredAlarm>, { put }: AlarmDiff): ReadonlySet<string> {
-  const isEnded = (known: StoredAlarm) => wayOf(known, put.get(known.alarm.id)) === "ended";
-  const mass = massOf(held, isEnded, () => true);
-  const ended = [...held.values()].filter((known) => mass?.siteIds.has(known.alarm.site.id) === true && isEnded(known));
-  return new Set(ended.map((known) => known.alarm.id));
+/** Ids of the alarms that end in a mass change. */
+export function massEnds(alarms: Alarms, { put }: AlarmDiff): ReadonlySet<string> {
+  const isEnded = (known: StoredAlarm) => kindOfChange(known, put.get(known.alarm.id)) === "ended";
+  const mass = findMassChange(alarms, isEnded, () => true);
+  if (mass === null) return new Set();
+  const ended = alarms.values().filter((known) => mass.siteIds.has(known.alarm.site.id) && isEnded(known));
+  return new Set(ended.map(({ alarm }) => alarm.id));
 }
 
 export interface MassGuard {
-  /** The difference without the mass changes that have to be confirmed first, and messages about these. */
-  judge(held: ReadonlyMap<string, StoredAlarm>, diff: AlarmDiff, seen: Seen): Judged;
-  /** Whether the absence of many alarms of a site waits for its confirmation: then each reading of it counts. */
-  isOpen(siteId: number): boolean;
+  /** Returns the difference without unconfirmed mass changes, and messages about these. */
+  judge(
+    alarms: Alarms,
+    diff: AlarmDiff,
+    coverage: (siteId: number) => Coverage,
+    /** Ids of alarms whose end a second reading in the same poll confirmed. */
+    confirmed?: ReadonlySet<string>,
+  ): { readonly diff: AlarmDiff; readonly remarks: readonly string[] };
+  /** True while the absence of many alarms of a site is unconfirmed. */
+  isPending(siteId: number): boolean;
 }
 
-interface Seen {
-  readonly coverage: (siteId: number) => Coverage;
-  /** Alarm ids whose end a second reading in the same poll has stated again. */
-  readonly confirmed?: ReadonlySet<string>;
-}
-
-export interface Judged {
-  readonly diff: AlarmDiff;
-  readonly remarks: string[];
-}
-
-/**
- * Keeps alarms as they are until a mass change is confirmed. The change is measured against the alarms that the store
- * holds as active, so it is found again after a restart, and the count begins again.
- */
+/** Changes are measured against the stored active alarms, so a restart finds them again and counts from the start. */
 export function createMassGuard(log: Pick<Log, "info" | "warn">): MassGuard {
-  const readings: Readonly<Record<Way, Map<number, number>>> = {
-    absent: new Map(),
-    ended: new Map(),
-    replaced: new Map(),
-    restarted: new Map(),
-  };
+  const readings = Object.fromEntries(KIND_NAMES.map((kind) => [kind, new Map<number, number>()])) as Readonly<
+    Record<ChangeKind, Map<number, number>>
+  >;
 
-  /** Counts one more reading of a mass change; answers the sites at which it is not believed yet. */
-  function count(way: Way, mass: Mass | null, isObserved: (siteId: number) => boolean): ReadonlySet<number> {
-    const counted = readings[way];
-    const { polls, text } = KINDS[way];
-    const over = [...counted.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
-    for (const siteId of over) counted.delete(siteId);
-    if (over.length > 0) log.info({ sites: over, way }, "a mass change of alarms is over");
+  /** Counts one reading of a kind and returns the sites where it is unconfirmed. */
+  function count(kind: ChangeKind, mass: MassChange | null, isObserved: (siteId: number) => boolean): Set<number> {
+    const bySite = readings[kind];
+    const { polls, text } = KINDS[kind];
+    const over = [...bySite.keys()].filter((siteId) => isObserved(siteId) && !mass?.siteIds.has(siteId));
+    for (const siteId of over) bySite.delete(siteId);
+    if (over.length > 0) log.info({ sites: over, way: kind }, "a mass change of alarms is over");
     if (mass === null) return new Set();
     const { changed, of, siteIds } = mass;
-    const began = [...siteIds].filter((siteId) => !counted.has(siteId));
-    for (const siteId of siteIds) counted.set(siteId, (counted.get(siteId) ?? 0) + 1);
-    if (began.length > 0)
-      log.warn({ sites: began, way, changed, of, polls }, `many active alarms ${text}: waiting for confirmation`);
-    const confirmed = [...siteIds].filter((siteId) => counted.get(siteId) === polls + 1);
+    for (const siteId of siteIds) bySite.set(siteId, (bySite.get(siteId) ?? 0) + 1);
+    const sitesAt = (reading: number) => [...siteIds].filter((siteId) => bySite.get(siteId) === reading);
+    const [begun, confirmed] = [sitesAt(1), sitesAt(polls + 1)];
+    if (begun.length > 0)
+      log.warn({ sites: begun, way: kind, changed, of, polls }, `many active alarms ${text}: waiting for confirmation`);
     if (confirmed.length > 0)
-      log.warn({ sites: confirmed, way, changed, of }, `many active alarms ${text}: confirmed and believed`);
-    return new Set([...siteIds].filter((siteId) => (counted.get(siteId) ?? 0) <= polls));
+      log.warn({ sites: confirmed, way: kind, changed, of }, `many active alarms ${text}: confirmed and believed`);
+    return new Set([...siteIds].filter((siteId) => (bySite.get(siteId) ?? 0) <= polls));
   }
 
   return {
-    isOpen: (siteId) => readings.absent.has(siteId),
-    judge(held, diff, { coverage, confirmed = new Set() }) {
+    isPending: (siteId) => readings.absent.has(siteId),
+    judge(alarms, diff, coverage, confirmed = new Set()) {
       const remarks: string[] = [];
-      const waiting = new Set<string>();
-      const stated = massEnds(held, diff);
-      if (stated.size > 0 && stated.isSubsetOf(confirmed))
-        log.warn({ alarms: stated.size }, "many active alarms ended at once: a second reading states the same");
-      for (const way of WAYS) {
+      const withheld = new Set<string>();
+      const ended = massEnds(alarms, diff);
+      if (ended.size > 0 && ended.isSubsetOf(confirmed))
+        log.warn({ alarms: ended.size }, "many active alarms ended at once: a second reading states the same");
+      for (const kind of KIND_NAMES) {
         const isChanged = (known: StoredAlarm) =>
-          wayOf(known, diff.put.get(known.alarm.id)) === way && !(way === "ended" && confirmed.has(known.alarm.id));
+          kindOfChange(known, diff.put.get(known.alarm.id)) === kind &&
+          !(kind === "ended" && confirmed.has(known.alarm.id));
         const isObserved = (siteId: number) =>
-          way === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
-        const mass = massOf(held, isChanged, isObserved);
-        const siteIds = count(way, mass, isObserved);
+          kind === "absent" ? coverage(siteId) === "complete" : coverage(siteId) !== "none";
+        const mass = findMassChange(alarms, isChanged, isObserved);
+        const siteIds = count(kind, mass, isObserved);
         if (mass === null || siteIds.size === 0) continue;
-        for (const known of held.values()) {
+        for (const known of alarms.values()) {
           const { id, site } = known.alarm;
-          // The same list says nothing about the alarms that it lacked before, either.
-          const waits = way === "absent" ? isAbsent(known, diff.put.get(id)) : isChanged(known);
-          if (waits && siteIds.has(site.id)) waiting.add(id);
+          // The same list proves nothing about alarms that were missing before, either.
+          const isConcerned = kind === "absent" ? isAbsent(known, diff.put.get(id)) : isChanged(known);
+          if (isConcerned && siteIds.has(site.id)) withheld.add(id);
         }
-        remarks.push(remarkOf(way, mass, siteIds));
+        const { polls, text } = KINDS[kind];
+        const until = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
+        remarks.push(
+          `${mass.changed} of ${mass.of} active alarms ${text} (site ${[...siteIds].join(", ")}): they stay as they were until ${until} the same.`,
+        );
       }
-      return { diff: without(waiting, diff), remarks };
+      return { diff: withoutAlarms(withheld, diff), remarks };
     },
   };
 }
 
-function remarkOf(way: Way, { changed, of }: Mass, siteIds: ReadonlySet<number>): string {
-  const { polls, text } = KINDS[way];
-  const where = `site ${[...siteIds].join(", ")}`;
-  const until = polls === 1 ? "one more poll has shown" : `${polls} polls have shown`;
-  return `${changed} of ${of} active alarms ${text} (${where}): they stay as they were until ${until} the same.`;
-}
-
-function without(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
+function withoutAlarms(ids: ReadonlySet<string>, diff: AlarmDiff): AlarmDiff {
   if (ids.size === 0) return diff;
   return {
     put: new Map([...diff.put].filter(([id]) => !ids.has(id))),

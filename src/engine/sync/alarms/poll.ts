@@ -1,368 +1,405 @@
-import { type Failure, LocalFailure, meaningOf } from "../../../core/errors/errors.ts";
-import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
+import type { Failure } from "../../../core/errors/errors.ts";
+import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import { type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
+import { durationText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { behindGateway } from "../inventory/behind-gateway.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
-import { type AlarmDiff, type AlarmDiffOptions, absentees, diffAlarms, type Scope } from "./diff-alarms.ts";
-import { inParts } from "./diff-parts.ts";
+import {
+  type AlarmDiff,
+  type AlarmDiffOptions,
+  type AlarmObservation,
+  cutDiff,
+  diffAlarms,
+  findAbsent,
+} from "./diff-alarms.ts";
 import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
-import { createPollInterval } from "./interval.ts";
-import { type ActiveAlarms, bothReadings, createAlarmList, type ReadActive } from "./list.ts";
-import { createMassGuard, massEnds, massOf } from "./mass-change.ts";
-import { createOvertakenEnds } from "./overtaken.ts";
-import { createPatience } from "./patience.ts";
-import { createPendingVerification, isUndisputed } from "./pending-verification.ts";
-import { forgotten } from "./retention.ts";
-import { PAGES, searchAlarms } from "./search.ts";
-import { instant } from "./times.ts";
-import { createUnverifiedRecords } from "./unverified-records.ts";
+import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./list.ts";
+import { createMassGuard, findMassChange, type MassGuard, massEnds } from "./mass-change.ts";
+import type { ReadActive } from "./site-list.ts";
+import { type AlarmStore, expiredAlarmIds, firstListings, openAlarmStore } from "./stored-alarms.ts";
+import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } from "./unverified-records.ts";
+import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./verify.ts";
 
+/**
+ * Follows the active alarms of one source. One poll:
+ *
+ *   read the list ──► verify absences ─────────────► compare ──────────────► commit
+ *     │                 search absent alarms,          withhold unconfirmed    alarms and events,
+ *     │ each page       check contested ends,          mass changes            250 alarms at a time
+ *     ▼                 read the list again,
+ *   emit undisputed     refresh the token's scope
+ *   records at once
+ *
+ * Only the last commit of a poll changes the counts by which the next poll verifies.
+ */
 export interface AlarmPoll {
   run(signal: AbortSignal): Promise<JobOutcome>;
   /**
-   * The first poll after the service was away: everything is read twice, and an absence counts only when both agree. What
-   * a page shows is emitted when it arrives, as ever, after the news that the service is back.
+   * First poll after an outage: reads everything twice, and an absence counts only when both agree. Pages are emitted when
+   * they arrive, after `source-available`.
    */
   reconcile(signal: AbortSignal): Promise<JobOutcome>;
 }
 
-/** How often it is asked whether the scope has grown, where no list would show it, in milliseconds. */
+interface PollState {
+  readonly parts: PollParts;
+  readonly store: AlarmStore;
+  readonly list: AlarmList;
+  readonly massGuard: MassGuard;
+  readonly reportUnverified: ReturnType<typeof createUnverifiedReport>;
+  /** Configured time between two polls, in milliseconds; null without one. */
+  readonly everyMs: () => number | null;
+  readonly startedAt: string;
+  /** Sites that were listed completely since the start, and alarms that pages of other sites showed since then. */
+  readonly takenOverSites: Set<number>;
+  readonly takenOverAlarms: Set<string>;
+  statements: Statements;
+  absenceCounts: RequestCounts;
+  endCounts: RequestCounts;
+  staleEnds: ReadonlySet<string>;
+  /** Monotonic times of the last polls, and the pages of the present one. */
+  begins: readonly number[];
+  pages: number;
+}
+
+/** Time after which the scope is checked for new sites when no list would show them. */
 const SCOPE_CHECK_MS = 300_000;
 /** Alarms compared or committed at once: 5,000 would stop the event loop for half a second. */
 const PART = 250;
-/** A step over all of so many alarms takes 5 to 10 ms. */
+/** A step over this many alarms takes 5 to 10 ms. */
 const MANY = 5_000;
+/** Intervals between polls that are averaged; the longest is left out, because it may be an outage. */
+const INTERVALS = 10;
+/** A mean interval longer than this multiple of the configured one is reported. */
+const LATE_FACTOR = 1.15;
 
-/** Follows the active alarms of one source: list, ask after what left it, compare, commit. */
 export function createAlarmPoll(
   parts: PollParts,
-  alone: OneAtATime,
-  /** Configured time from one poll to the next, in milliseconds; null where there is none. */
+  oneAtATime: OneAtATime,
   everyMs: () => number | null = () => null,
 ): AlarmPoll {
-  const { source, config, clock, log, metrics, scope, syncState: holding } = parts;
-  const { alarms: settings } = config;
-  const alarmSet = documentSet("alarm", source.name);
-  const siteSet = syncSet("alarm-site", source.name);
-  const startedAt = isoUtc(clock.now());
-  const takenOver = new Set<number>();
-  /** Ids that pages showed since the start, of sites that were not listed completely since then. */
-  const shownSinceStart = new Set<string>();
-  const held = () => holding.get<StoredAlarm>(alarmSet);
-  const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
-  const isHidden = (known: StoredAlarm) => scope.known() !== null && !isVisible(known.alarm.site.id);
-  const list = createAlarmList({
-    source,
-    only: settings.sites ?? null,
-    sites: () => scope.known() ?? holding.get(documentSet("site", source.name)).keys().map(Number),
-    held: (id) => held().get(id)?.alarm,
-    clock,
-    log,
-  });
-  const doubts = createPendingVerification();
-  const guard = createMassGuard(log);
-  const patience = createPatience(settings.vanish_after_misses);
-  const overtakenEnds = createOvertakenEnds({
-    source,
-    clock,
-    maxPages: PAGES,
-    always: settings.vanish_after_misses,
-  });
-  const interval = createPollInterval(clock, everyMs, () => source.listRate());
-  let pages = 0;
-  const doubtful = createUnverifiedRecords(source.name, metrics, log);
-
-  /**
-   * Asks after absent alarms, site by site; a site that refuses or fails simply brings no evidence. Sites that are left
-   * over after half of the poll interval wait for the next poll: 150 sites at 30 lists a minute would delay it by 5 minutes.
-   */
-  async function search(worth: readonly StoredAlarm[], isLast: (known: StoredAlarm) => boolean, signal: AbortSignal) {
-    const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
-    const visible = worth.filter((known) => !isHidden(known));
-    const bySite = Map.groupBy(visible, (known) => known.alarm.site.id);
-    const results = [];
-    const failures = new Map<number, Failure>();
-    const waiting: StoredAlarm[] = [];
-    for (const [siteId, known] of bySite) {
-      if (clock.monotonic() >= untilMs) {
-        waiting.push(...known);
-        continue;
-      }
-      const last = known.filter(isLast);
-      const wanted = known.filter((one) => !isLast(one));
-      try {
-        results.push(
-          await searchAlarms(siteId, wanted, last, { source, maxPages: settings.resolved_pages_max }, signal),
-        );
-      } catch (error) {
-        signal.throwIfAborted();
-        const failure = meaningOf(error);
-        if (failure instanceof LocalFailure) throw failure;
-        failures.set(siteId, failure);
-      }
-    }
-    return {
-      found: results.flatMap((result) => result.found),
-      searched: new Set(results.flatMap((result) => result.searched)),
-      failures,
-      waiting,
-    };
-  }
-
-  /** Whether the list lacks so many of the alarms that were known as active that it has to be read again. */
-  function isDrop(before: Alarms, seen: ActiveAlarms): boolean {
-    const shown = new Set(seen.listed.map((alarm) => alarm.id));
-    const isObserved = (siteId: number) => seen.coverage(siteId) === "complete";
-    return massOf(before, ({ alarm }) => !shown.has(alarm.id), isObserved) !== null;
-  }
-
-  /** Ids of the alarms whose end a second reading states again, where many ended at once. */
-  async function confirmedEnds(before: Alarms, diff: AlarmDiff, signal: AbortSignal): Promise<ReadonlySet<string>> {
-    const ended = massEnds(before, diff);
-    if (ended.size === 0) return ended;
-    const known = [...ended].flatMap((id) => held().get(id) ?? []);
-    const again = await search(known, () => false, signal);
-    return new Set(again.found.filter(isResolved).map(({ id }) => id));
-  }
-
-  function diffOptions(at: string): AlarmDiffOptions {
-    const sites = holding.get<StoredAlarmSite>(siteSet);
-    return {
-      source: sourceUri(source.name),
-      at,
-      late: false,
-      behindGateway: behindGateway(
-        holding.get<Listed<Gateway>>(documentSet("gateway", source.name)),
-        holding.get<Listed<Host>>(documentSet("host", source.name)),
-        parts.offlineGatewayOf,
-      ),
-      vanishAfterMisses: settings.vanish_after_misses,
-      isKnownSite: (siteId) => (sites.get(String(siteId))?.activeSince ?? null) !== null,
-      startup: settings.startup,
-      startedAt,
-      isTakenOver: ({ id, site }) => takenOver.has(site.id) || shownSinceStart.has(id),
-    };
-  }
-
-  /**
-   * Emits the alarms of a page before the next page arrives, when nothing else can change their meaning. A page that cannot be
-   * committed waits for the complete list, and so do the pages after it. `returning`: after an outage, `source-available` comes
-   * first, because gateway events wait for it.
-   */
-  function pageEmitter(returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
-    let isFailing = false;
-    let isAwayTold = returning;
-    return async (records) => {
-      pages += 1;
-      if (isFailing) return;
-      const listed = records.filter((record) => {
-        const known = held().get(record.id);
-        return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
-      });
-      if (listed.length === 0) return;
-      if (isAwayTold) await parts.commit("alarms", {}, returning);
-      isAwayTold = false;
-      const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
-      if (gateways !== null) await gateways;
-      const known = new Map(listed.flatMap(({ id }) => [...entryOf(held(), id)]));
-      const shows = { listed, coverage: () => "moving" as const, found: [], searched: new Set<string>() };
-      const steps = diffAlarms(known, { ...shows, scope: null }, diffOptions(isoUtc(clock.now())));
-      try {
-        const diff = await runInSlices(steps, PART, clock, signal);
-        for (const part of inParts(diff, PART)) {
-          await parts.commit("alarms", {
-            documents: [{ set: alarmSet, put: part.put }],
-            events: part.events,
-          });
-          await yieldUnlessAborted(clock, signal);
-        }
-        if (settings.startup === "reconcile") return;
-        for (const { id, site } of listed) if (!takenOver.has(site.id)) shownSinceStart.add(id);
-      } catch (error) {
-        isFailing = true;
-        log.debug({ err: error }, "a page of active alarms was not committed");
-      }
-    };
-  }
-
-  /** Lets others have their turn between two steps over all of so many alarms, where they are many. */
-  async function amongMany(alarms: number, signal: AbortSignal): Promise<void> {
-    if (alarms >= MANY) await yieldUnlessAborted(clock, signal);
-  }
-
-  async function poll(careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
-    interval.began();
-    pages = 0;
-    await lookForNewScope(signal);
-    // A mass change is measured against what was known before this poll.
-    const before: Alarms = new Map(held());
-    const askedAtMs = clock.now();
-    const onPage = pageEmitter(careful, signal);
-    const readAgain = async (seen: ActiveAlarms) =>
-      bothReadings(seen, await list.read({ careful: false, onPage, signal }));
-    let seen = await list.read({ careful, onPage, signal });
-    await amongMany(seen.listed.length, signal);
-    if (!careful && isDrop(before, seen)) seen = await readAgain(seen);
-    await amongMany(seen.listed.length, signal);
-    if (careful && seen.reasons.length > 0) return incomplete(seen.reasons.join(" "));
-
-    let sifted = doubts.sift(held(), seen.listed, seen.coverage);
-    await amongMany(seen.listed.length, signal);
-    const absentNow = () => absentees(held(), { listed: sifted.listed, coverage: seen.coverage }, isVisible);
-    let absent = absentNow();
-    const worth = patience.worthAsking(absent);
-    // An alarm with a doubtful record in the list is not about to vanish.
-    const isLast = ({ alarm, misses }: StoredAlarm) =>
-      misses + 1 >= settings.vanish_after_misses && !sifted.doubted.has(alarm.id);
-    const asked = await search(worth, isLast, signal);
-    const waiting = new Set(asked.waiting.map(({ alarm }) => alarm.id));
-    const unclear = asked.found.filter((alarm) => alarm.status === "active" && contradictsItself(alarm));
-    const found = Map.groupBy(asked.found, (alarm) => alarm.id);
-    // Checks the scope with each reading that may confirm a drop, and when an alarm is searched. An alarm that stays absent for
-    // hours costs no request per poll.
-    const looked = [...worth, ...absent.filter((known) => guard.isOpen(known.alarm.site.id))];
-    const isExplained = (known: StoredAlarm) =>
-      (found.get(known.alarm.id) ?? []).some((word) => !isResolved(word) || isEndOf(known, word));
-    if (!seen.isConfirmed && looked.some((known) => !isExplained(known))) {
-      seen = await readAgain(seen);
-      sifted = doubts.sift(held(), seen.listed, seen.coverage);
-      absent = absentNow();
-    }
-    const { listed, doubted } = sifted;
-    const ends = await overtakenEnds.settle(held(), sifted.overtaken, signal);
-    const refused = new Set([...seen.failures].filter(([, failure]) => isRefusal(failure)).map(([siteId]) => siteId));
-    const hidden = held()
-      .values()
-      .filter((known) => isFollowed(known) && isHidden(known))
-      .toArray();
-    // A listed alarm needs no explanation, even when the token's scope lacks its site.
-    const shownIds = new Set(hidden.length === 0 ? [] : listed.map(({ id }) => id));
-    const unexplained =
-      looked.some((known) => !found.has(known.alarm.id)) ||
-      hidden.some((known) => !shownIds.has(known.alarm.id)) ||
-      held()
-        .values()
-        .some((known) => isFollowed(known) && refused.has(known.alarm.site.id));
-    const seenScope: Scope | null = unexplained ? await scope.tryRefresh(signal) : null;
-
-    // An unexplained absence in pages that were read once proves nothing yet.
-    const unconfirmed = seen.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
-    const gateways = parts.beforeNewAlarms(sitesWithNews(listed), signal);
-    if (gateways !== null) await gateways;
-    const compared = diffAlarms(
-      held(),
-      {
-        listed,
-        insisted: sifted.insisted.difference(ends.stale).union(ends.believed),
-        corrected: sifted.corrected,
-        doubted: new Set([...doubted, ...idsOf(unclear), ...waiting, ...unconfirmed.map(({ alarm }) => alarm.id)]),
-        coverage: seen.coverage,
-        found: asked.found.filter((alarm) => !unclear.includes(alarm)),
-        searched: asked.searched,
-        scope: seenScope,
-      },
-      diffOptions(isoUtc(clock.now())),
-    );
-    const whole = await runInSlices(compared, PART, clock, signal);
-    const confirmed = await confirmedEnds(before, whole, signal);
-    const { diff, remarks: masses } = guard.judge(before, whole, { coverage: seen.coverage, confirmed });
-    const covered = [...new Set([...(scope.known() ?? []), ...seen.listed.map((alarm) => alarm.site.id)])].filter(
-      (siteId) => seen.coverage(siteId) === "complete",
-    );
-    // Alarms that began after this request, by the service's clock, are new.
-    const followedSince = isoUtc(askedAtMs - (source.clockSkewMs() ?? 0));
-    const known: DocumentChange[] = [
-      { set: alarmSet, remove: forgottenIds(diff.put) },
-      { set: siteSet, put: newlyKnown(covered, followedSince) },
-    ];
-    for (const part of inParts(diff, PART)) {
-      const documents: DocumentChange[] = [{ set: alarmSet, put: part.put }, ...(part.isLast ? known : [])];
-      await parts.commit("alarms", { documents, events: part.events }, careful);
-      if (!part.isLast) await yieldUnlessAborted(clock, signal);
-    }
-    patience.committed(absent, (known) => !waiting.has(known.alarm.id));
-    doubts.committed();
-    overtakenEnds.committed();
-    for (const siteId of covered) takenOver.add(siteId);
-    const remarks = [
-      ...seen.remarks,
-      ...masses,
-      ...doubtful.tell(sifted, ends, seen.unreadable),
-      ...[interval.remark(pages)].filter((remark) => remark !== null),
-    ];
-    return outcomeOf(new Map([...ends.failures, ...asked.failures, ...seen.failures]), seen.reasons, remarks);
-  }
-
-  /** Sites that were followed before and list an alarm that was not active. */
-  function sitesWithNews(listed: readonly Alarm[]): readonly number[] {
-    const sites = holding.get<StoredAlarmSite>(siteSet);
-    const fresh = listed.filter(({ id, site }) => {
-      const known = held().get(id);
-      return (known === undefined || !isOpen(known)) && (sites.get(String(site.id))?.activeSince ?? null) !== null;
-    });
-    return [...new Set(fresh.map(({ site }) => site.id))];
-  }
-
-  /** Lists of single sites show no site that is not known of, and an alarm out of scope may never be listed again. */
-  async function lookForNewScope(signal: AbortSignal): Promise<void> {
-    if (clock.monotonic() - scope.saidAtMs() < SCOPE_CHECK_MS) return;
-    const outside = () =>
-      held()
-        .values()
-        .some((known) => known.state === "out-of-scope");
-    if (list.wasPerSite() || outside()) await scope.tryRefresh(signal);
-  }
-
-  function forgottenIds(put: ReadonlyMap<string, StoredAlarm>): readonly string[] {
-    const sweep = holding.get<StoredSweep>(syncSet("sweep", source.name)).get("resolved");
-    const sites = holding.get<StoredAlarmSite>(siteSet);
-    return forgotten(held(), put, {
-      nowMs: clock.now(),
-      overlapMs: settings.resolved_overlap,
-      // A site that is out of sight is swept on from where it left.
-      sweptMsOf: (siteId) =>
-        instant(sites.get(String(siteId))?.sweptUntil ?? null) ?? instant(sweep?.watermark ?? null),
-    });
-  }
-
-  function newlyKnown(siteIds: readonly number[], at: string): readonly (readonly [string, StoredAlarmSite])[] {
-    const sites = holding.get<StoredAlarmSite>(siteSet);
-    return siteIds.flatMap((siteId) => {
-      const known = sites.get(String(siteId));
-      if (known !== undefined && known.activeSince !== null) return [];
-      return [[String(siteId), { resolvedSince: null, ...known, activeSince: at }] as const];
-    });
-  }
-
+  const { source, config, clock, log, metrics, scope, syncState } = parts;
+  const store = openAlarmStore(parts);
+  const storedSites = syncState.get(documentSet("site", source.name));
+  const state: PollState = {
+    parts,
+    store,
+    list: createAlarmList({
+      source,
+      only: config.alarms.sites ?? null,
+      sites: () => scope.known() ?? storedSites.keys().map(Number),
+      stored: (id) => store.alarms.get(id)?.alarm,
+      clock,
+      log,
+    }),
+    massGuard: createMassGuard(log),
+    reportUnverified: createUnverifiedReport(source.name, metrics, log),
+    everyMs,
+    startedAt: isoUtc(clock.now()),
+    takenOverSites: new Set(),
+    takenOverAlarms: new Set(),
+    statements: new Map(),
+    absenceCounts: new Map(),
+    endCounts: new Map(),
+    staleEnds: new Set(),
+    begins: [],
+    pages: 0,
+  };
   return {
-    run: (signal) => alone(() => poll(false, signal)),
-    reconcile: (signal) => alone(() => poll(true, signal)),
+    run: (signal) => oneAtATime(() => pollAlarms(state, false, signal)),
+    reconcile: (signal) => oneAtATime(() => pollAlarms(state, true, signal)),
   };
 }
 
-type Alarms = ReadonlyMap<string, StoredAlarm>;
+async function pollAlarms(state: PollState, careful: boolean, signal: AbortSignal): Promise<JobOutcome> {
+  const { parts, store, massGuard } = state;
+  const { clock, config, scope, source } = parts;
+  state.begins = [...state.begins, clock.monotonic()].slice(-(INTERVALS + 1));
+  state.pages = 0;
+  await refreshOldScope(state, signal);
+  // Mass changes are measured against the alarms before this poll.
+  const before: ReadonlyMap<string, StoredAlarm> = new Map(store.alarms);
+  const requestedAtMs = clock.now();
+  const how: ReadActive = { careful, onPage: createPageEmitter(state, careful, signal), signal };
 
-/** Whether a resolved record ends the known episode by itself, whatever the list of active alarms shows. */
-function isEndOf(known: StoredAlarm, word: Alarm): boolean {
-  return !isEmittedEnd(known, word) && !isOverBefore(known, word);
+  let first = await state.list.read(how);
+  await yieldAmongMany(state, first.listed.length, signal);
+  if (!careful && isDrop(before, first)) first = await readAgain(state, first, how);
+  await yieldAmongMany(state, first.listed.length, signal);
+  if (careful && first.reasons.length > 0) return incomplete(first.reasons.join(" "));
+
+  const verified = await verifyAbsences(state, first, how);
+  const { reading, sorted, ends } = verified;
+  await recheckGateways(state, sorted.listed, signal);
+  const steps = diffAlarms(store.alarms, verified.observation, diffOptions(state));
+  const all = await runInSlices(steps, PART, clock, signal);
+  const confirmed = await confirmMassEnds(state, massEnds(before, all), signal);
+  const { diff, remarks: massRemarks } = massGuard.judge(before, all, reading.coverage, confirmed);
+
+  const siteIds = new Set([...(scope.known() ?? []), ...reading.listed.map((alarm) => alarm.site.id)]);
+  const listedSites = [...siteIds].filter((siteId) => reading.coverage(siteId) === "complete");
+  // Alarms that began after this request, by the service's clock, are new.
+  const followedSince = isoUtc(requestedAtMs - (source.clockSkewMs() ?? 0));
+  const retention = { nowMs: clock.now(), overlapMs: config.alarms.resolved_overlap };
+  const lastDocuments = [
+    { set: store.alarmSet, remove: expiredAlarmIds(store, diff.put, retention) },
+    { set: store.siteSet, put: firstListings(store.sites, listedSites, "activeSince", followedSince) },
+  ];
+  await commitDiff(state, diff, lastDocuments, careful, signal);
+  state.absenceCounts = countRequests(state.absenceCounts, verified.absent, verified.postponed);
+  state.endCounts = countRequests(state.endCounts, ends.contested);
+  state.staleEnds = ends.stale;
+  state.statements = sorted.statements;
+  for (const siteId of listedSites) state.takenOverSites.add(siteId);
+  const remarks = [
+    ...reading.remarks,
+    ...massRemarks,
+    ...state.reportUnverified(sorted, ends, reading.unreadable),
+    ...describeLateness(state),
+  ];
+  return outcomeOf(new Map([...verified.failures, ...reading.failures]), reading.reasons, remarks);
 }
 
-function entryOf(held: Alarms, id: string): readonly (readonly [string, StoredAlarm])[] {
-  const known = held.get(id);
-  return known === undefined ? [] : [[id, known]];
+/** Lists of single sites show no unknown site, and an alarm outside the scope may never be listed again. */
+async function refreshOldScope({ parts: { clock, scope }, store, list }: PollState, signal: AbortSignal) {
+  if (clock.monotonic() - scope.saidAtMs() < SCOPE_CHECK_MS) return;
+  const hasHidden = store.alarms.values().some((known) => known.state === "out-of-scope");
+  if (list.wasPerSite() || hasHidden) await scope.tryRefresh(signal);
 }
 
-function idsOf(alarms: readonly Alarm[]): readonly string[] {
-  return alarms.map(({ id }) => id);
+/**
+ * Creates the function that emits the undisputed alarms of a page before the next page arrives. If a commit fails, this page
+ * and all later ones wait for the complete list. `returning`: `source-available` comes first after an outage, because gateway
+ * events wait for it.
+ */
+function createPageEmitter(state: PollState, returning: boolean, signal: AbortSignal): ReadActive["onPage"] {
+  const { parts, store } = state;
+  const { alarms } = store;
+  let hasFailed = false;
+  let isReturnEmitted = !returning;
+  return async (records) => {
+    state.pages += 1;
+    if (hasFailed) return;
+    const listed = records.filter((record) => {
+      const known = alarms.get(record.id);
+      return !(known?.alarm === record && known.state === "active") && isUndisputed(known, record);
+    });
+    if (listed.length === 0) return;
+    if (!isReturnEmitted) await parts.commit("alarms", {}, true);
+    isReturnEmitted = true;
+    await recheckGateways(state, listed, signal);
+    const stored = new Map(
+      listed.flatMap(({ id }) => {
+        const known = alarms.get(id);
+        return known === undefined ? [] : [[id, known] as const];
+      }),
+    );
+    const observation = {
+      listed,
+      coverage: () => "moving" as const,
+      found: [],
+      searched: new Set<string>(),
+      scope: null,
+    };
+    const steps = diffAlarms(stored, observation, diffOptions(state));
+    try {
+      const diff = await runInSlices(steps, PART, parts.clock, signal);
+      await commitDiff(state, diff, [], false, signal);
+      await yieldUnlessAborted(parts.clock, signal);
+      if (parts.config.alarms.startup === "reconcile") return;
+      for (const { id, site } of listed) if (!state.takenOverSites.has(site.id)) state.takenOverAlarms.add(id);
+    } catch (error) {
+      hasFailed = true;
+      parts.log.debug({ err: error }, "a page of active alarms was not committed");
+    }
+  };
 }
 
-function isFollowed(known: StoredAlarm): boolean {
-  return isOpen(known) && known.state !== "out-of-scope";
+/** True when the list lacks so many active alarms that it must be read again. */
+function isDrop(before: ReadonlyMap<string, StoredAlarm>, { listed, coverage }: ActiveAlarms): boolean {
+  const ids = new Set(listed.map(({ id }) => id));
+  return (
+    findMassChange(
+      before,
+      ({ alarm }) => !ids.has(alarm.id),
+      (siteId) => coverage(siteId) === "complete",
+    ) !== null
+  );
+}
+
+async function readAgain({ list }: PollState, first: ActiveAlarms, how: ReadActive): Promise<ActiveAlarms> {
+  return bothReadings(first, await list.read({ ...how, careful: false }));
+}
+
+/** Verifies what the reading does not explain: absent alarms, contested ends, and sites that the token may have lost. */
+async function verifyAbsences(state: PollState, first: ActiveAlarms, how: ReadActive) {
+  const { parts, store, massGuard } = state;
+  const { config, clock, scope, source } = parts;
+  const { vanish_after_misses: vanishAfter } = config.alarms;
+  const { alarms } = store;
+  const { signal } = how;
+  const isVisible = (siteId: number) => scope.known()?.has(siteId) ?? false;
+  const sortReading = (reading: ActiveAlarms) => {
+    const sorted = sortRecords(state.statements, alarms, reading.listed, reading.coverage);
+    return { reading, sorted, absent: findAbsent(alarms, sorted.listed, reading.coverage, isVisible) };
+  };
+
+  let sight = sortReading(first);
+  await yieldAmongMany(state, first.listed.length, signal);
+  const due = selectDue(state.absenceCounts, sight.absent, vanishAfter);
+  const isDoubted = ({ alarm }: StoredAlarm) => sight.sorted.doubted.has(alarm.id);
+  const search = await searchAbsent(
+    state,
+    due,
+    (known) => known.misses + 1 >= vanishAfter && !isDoubted(known),
+    signal,
+  );
+
+  const found = Map.groupBy(search.found, ({ id }) => id);
+  const isExplained = (known: StoredAlarm) =>
+    (found.get(known.alarm.id) ?? []).some((record) => !isResolved(record) || isEndOf(known, record));
+  // Each reading that may confirm a drop counts; an alarm that stays absent for hours costs no request per poll.
+  const questioned = [...due, ...sight.absent.filter(({ alarm }) => massGuard.isPending(alarm.site.id))];
+  if (!sight.reading.isConfirmed && !questioned.every(isExplained))
+    sight = sortReading(await readAgain(state, first, how));
+  const { reading, sorted, absent } = sight;
+
+  const check = { counts: state.endCounts, stale: state.staleEnds, always: vanishAfter, nowMs: clock.now() };
+  const ends = await checkEnds(alarms, sorted.overtaken, check, source, signal);
+  const followed = [...alarms.values()].filter((known) => isOpen(known) && known.state !== "out-of-scope");
+  const hidden = followed.filter(({ alarm }) => !scope.sees(alarm.site.id));
+  const listedIds = new Set(hidden.length === 0 ? [] : sorted.listed.map(({ id }) => id));
+  const isRefusedAt = (siteId: number) => {
+    const failure = reading.failures.get(siteId);
+    return failure !== undefined && isRefusal(failure);
+  };
+  const needsScope =
+    questioned.some(({ alarm }) => !found.has(alarm.id)) ||
+    // A listed alarm needs no explanation, even when the token's scope lacks its site.
+    hidden.some(({ alarm }) => !listedIds.has(alarm.id)) ||
+    followed.some(({ alarm }) => isRefusedAt(alarm.site.id));
+  const seenScope = needsScope ? await scope.tryRefresh(signal) : null;
+
+  const unclear = search.found.filter((record) => record.status === "active" && contradictsItself(record));
+  // An unexplained absence in pages that were read once proves nothing yet.
+  const unconfirmed = reading.isConfirmed ? [] : absent.filter((known) => !isExplained(known));
+  const observation: AlarmObservation = {
+    listed: sorted.listed,
+    insisted: sorted.insisted.difference(ends.stale).union(ends.revoked),
+    corrected: sorted.corrected,
+    doubted: new Set([
+      ...sorted.doubted,
+      ...unclear.map(({ id }) => id),
+      ...search.postponed,
+      ...unconfirmed.map(({ alarm }) => alarm.id),
+    ]),
+    coverage: reading.coverage,
+    found: search.found.filter((record) => !unclear.includes(record)),
+    searched: search.searched,
+    scope: seenScope,
+  };
+  const failures: ReadonlyMap<number, Failure> = new Map([...ends.failures, ...search.failures]);
+  return { reading, sorted, absent, ends, observation, failures, postponed: search.postponed };
+}
+
+/**
+ * Searches alarms at visible sites for half of the poll interval at most; the other sites wait for the next poll. 150 sites
+ * at 30 lists a minute would delay it by 5 minutes.
+ */
+function searchAbsent(
+  { parts: { clock, config, scope, source }, everyMs }: PollState,
+  alarms: readonly StoredAlarm[],
+  isLastSearch: (known: StoredAlarm) => boolean,
+  signal: AbortSignal,
+) {
+  const untilMs = clock.monotonic() + (everyMs() ?? Number.POSITIVE_INFINITY) / 2;
+  const isLate = () => clock.monotonic() >= untilMs;
+  const visible = alarms.filter(({ alarm }) => scope.sees(alarm.site.id));
+  return searchAlarms(visible, { source, maxPages: config.alarms.resolved_pages_max, isLastSearch, isLate, signal });
+}
+
+/** Returns which of many simultaneous ends a second search states again. */
+async function confirmMassEnds(state: PollState, ended: ReadonlySet<string>, signal: AbortSignal) {
+  const known = [...ended].flatMap((id) => state.store.alarms.get(id) ?? []);
+  const { found } = await searchAbsent(state, known, () => false, signal);
+  return new Set(found.filter(isResolved).map(({ id }) => id));
+}
+
+/** True when a resolved record ends the stored episode, whatever the list of active alarms shows. */
+function isEndOf(known: StoredAlarm, record: Alarm): boolean {
+  return !isEmittedEnd(known, record) && !isOverBefore(known, record);
+}
+
+/** Reads the gateways of followed sites with new alarms, so that the alarms can be attributed to an offline one. */
+async function recheckGateways({ parts, store }: PollState, listed: readonly Alarm[], signal: AbortSignal) {
+  const isNew = ({ id, site }: Alarm) => {
+    const known = store.alarms.get(id);
+    return (known === undefined || !isOpen(known)) && isFollowedSite(store, site.id);
+  };
+  const rechecks = parts.beforeNewAlarms([...new Set(listed.filter(isNew).map(({ site }) => site.id))], signal);
+  if (rechecks !== null) await rechecks;
+}
+
+function isFollowedSite({ sites }: AlarmStore, siteId: number): boolean {
+  return (sites.get(String(siteId))?.activeSince ?? null) !== null;
+}
+
+function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms }: PollState): AlarmDiffOptions {
+  const { clock, config, source } = parts;
+  return {
+    source: sourceUri(source.name),
+    at: isoUtc(clock.now()),
+    late: false,
+    behindGateway: store.gatewayFinder(),
+    vanishAfterMisses: config.alarms.vanish_after_misses,
+    isKnownSite: (siteId) => isFollowedSite(store, siteId),
+    startup: config.alarms.startup,
+    startedAt,
+    isTakenOver: ({ id, site }) => takenOverSites.has(site.id) || takenOverAlarms.has(id),
+  };
+}
+
+/** Commits a difference in parts; `lastDocuments` belong to the last part. */
+async function commitDiff(
+  { parts, store }: PollState,
+  diff: AlarmDiff,
+  lastDocuments: readonly DocumentChange[],
+  returning: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { put, events, isLast } of cutDiff(diff, PART)) {
+    const documents = [{ set: store.alarmSet, put }, ...(isLast ? lastDocuments : [])];
+    await parts.commit("alarms", { documents, events }, returning);
+    if (!isLast) await yieldUnlessAborted(parts.clock, signal);
+  }
+}
+
+async function yieldAmongMany({ parts }: PollState, alarms: number, signal: AbortSignal): Promise<void> {
+  if (alarms >= MANY) await yieldUnlessAborted(parts.clock, signal);
+}
+
+/** Message when polls begin less often than configured. */
+function describeLateness({ parts: { source }, everyMs, begins, pages }: PollState): readonly string[] {
+  const configuredMs = everyMs();
+  const gaps = begins.slice(1).map((atMs, index) => atMs - (begins[index] ?? atMs));
+  if (configuredMs === null || gaps.length < INTERVALS) return [];
+  const usual = gaps.sort((one, other) => one - other).slice(0, -1);
+  const meanMs = usual.reduce((sum, gapMs) => sum + gapMs, 0) / usual.length;
+  if (meanMs < LATE_FACTOR * configuredMs) return [];
+  const { perMinute, configured } = source.listRate();
+  const allowed =
+    perMinute < configured
+      ? `the service allows ${perMinute} lists a minute`
+      : `${perMinute} lists a minute are configured`;
+  const read = pages > 1 ? `a poll reads ${pages} pages, and ` : "";
+  const every = durationText(Math.round(meanMs / 1_000));
+  return [
+    `Alarms are polled every ${every} instead of every ${durationText(configuredMs / 1_000)}: ${read}${allowed}.`,
+  ];
 }

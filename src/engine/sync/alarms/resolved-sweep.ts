@@ -1,71 +1,68 @@
-import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
+import { Malformed } from "../../../core/errors/errors.ts";
+import type { Alarm } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import type { OneAtATime } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { type DocumentChange, documentSet } from "../../store/store.ts";
-import { behindGateway } from "../inventory/behind-gateway.ts";
+import type { Page } from "../../source/source.ts";
+import type { DocumentChange } from "../../store/store.ts";
 import { incomplete, type JobOutcome, OK } from "../job.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
+import type { StoredAlarmSite, StoredSweep } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { diffResolved } from "./diff-resolved.ts";
 import { createMassGuard } from "./mass-change.ts";
-import { type ResolvedReading, readResolved } from "./resolved-reading.ts";
-import { instant, lastTimeOf } from "./times.ts";
-import { unreadableRecords } from "./unverified-records.ts";
+import { firstListings, openAlarmStore } from "./stored-alarms.ts";
+import { endOf, instant, lastTimeOf } from "./times.ts";
+import { describeUnreadable } from "./unverified-records.ts";
 
-/** How long the learned order of the list is trusted before all pages are read again, in milliseconds. */
+/** Time for which the learned order of the list is trusted before all pages are read again. */
 const ORDER_TRUSTED_MS = 86_400_000;
 
 /**
- * Looks through the resolved alarms for what happened between two polls.
+ * Reads the list of resolved alarms for what happened between two polls.
  *
- * The interface states no order of the list and no way to ask for changes since a time. So the first sweep reads every
- * page; where the list turns out to begin with the newest, later sweeps stop at the first page that is all older
- * than the watermark less the overlap, and once a day everything is read again. Where it does not, each sweep reads
- * every page: one request for 500 resolved alarms, at most `resolved_pages_max`. Beyond that the sweep says so.
+ * The interface states no order of the list and no filter by time. So the first sweep reads every page. If the list begins
+ * with the newest, later sweeps stop at the first page that is older than the watermark less the overlap, and once a day all
+ * pages are read again. Otherwise each sweep reads every page, at most `resolved_pages_max`.
  */
 export function createResolvedSweep(
   parts: PollParts,
-  alone: OneAtATime,
+  oneAtATime: OneAtATime,
 ): { run(signal: AbortSignal): Promise<JobOutcome> } {
-  const { source, config, clock, log, scope, syncState: holding } = parts;
+  const { source, config, clock, log, scope } = parts;
   const { alarms: settings } = config;
-  const alarmSet = documentSet("alarm", source.name);
-  const siteSet = syncSet("alarm-site", source.name);
-  const sweepSet = syncSet("sweep", source.name);
-  const held = () => holding.get<StoredAlarm>(alarmSet);
+  const store = openAlarmStore(parts);
+  const { alarms, sites } = store;
   const guard = createMassGuard(log);
-  let first = true;
+  let isFirst = true;
 
   async function sweep(signal: AbortSignal): Promise<JobOutcome> {
-    const known = holding.get<StoredSweep>(sweepSet).get("resolved");
+    const last = store.sweeps.get("resolved");
     const visible = scope.known();
-    const fromMs = known === undefined ? null : knownUntilMs(known, visible) - settings.resolved_overlap;
-    const trusted = known !== undefined && clock.now() - Date.parse(known.wholeAt) < ORDER_TRUSTED_MS;
+    const isTrusted = last !== undefined && clock.now() - Date.parse(last.wholeAt) < ORDER_TRUSTED_MS;
+    const limits = {
+      fromMs: last === undefined ? null : sweptUntilMs(last, visible) - settings.resolved_overlap,
+      stopBy: isTrusted ? last.newestFirstBy : null,
+      maxPages: settings.resolved_pages_max,
+      isAwaited,
+    };
     const readings: ResolvedReading[] = [];
     for (const siteId of settings.sites ?? [null]) {
-      const pages = source.alarms({ status: "resolved", ...(siteId === null ? {} : { siteId }) }, signal);
-      readings.push(
-        await readResolved(pages, {
-          fromMs,
-          stopBy: trusted ? known.newestFirstBy : null,
-          maxPages: settings.resolved_pages_max,
-          isAwaited,
-        }),
-      );
+      const pages = source.alarms({ status: "resolved", ...(siteId !== null && { siteId }) }, signal);
+      readings.push(await readResolved(pages, limits));
     }
-    return alone(() => compare(known, fromMs, visible, readings));
+    return oneAtATime(() => compare(last, limits.fromMs, visible, readings));
   }
 
+  /** True when an alarm is open, or its acknowledgement may still come. */
   function isAwaited(alarmId: string): boolean {
-    const known = held().get(alarmId);
+    const known = alarms.get(alarmId);
     if (known === undefined) return false;
     return isOpen(known) || (known.state === "resolved" && !known.untold && !known.alarm.acknowledged);
   }
 
   async function compare(
-    known: StoredSweep | undefined,
+    last: StoredSweep | undefined,
     fromMs: number | null,
     visible: ReadonlySet<number> | null,
     readings: readonly ResolvedReading[],
@@ -73,31 +70,29 @@ export function createResolvedSweep(
     const at = isoUtc(clock.now());
     const records = readings
       .flatMap((reading) => reading.records)
-      .filter((record) => known === undefined || isAwaited(record.id) || isLookedAt(record, known, visible));
-    const next = nextSweep(known, readings, at);
-    const found = diffResolved(held(), records, {
+      .filter((record) => last === undefined || isAwaited(record.id) || isInSweptRange(record, last, visible));
+    const next = nextSweep(last, readings, at);
+    const found = diffResolved(alarms, records, {
       source: sourceUri(source.name),
       at,
       late: true,
-      behindGateway: behindGateway(
-        holding.get<Listed<Gateway>>(documentSet("gateway", source.name)),
-        holding.get<Listed<Host>>(documentSet("host", source.name)),
-        parts.offlineGatewayOf,
-      ),
-      fromMs: fromMs ?? firstFromMs(next) - settings.resolved_overlap,
-      isHistory: (alarm) => isHistory(alarm, known !== undefined),
-      silent: first && settings.startup === "silent",
+      behindGateway: store.gatewayFinder(),
+      fromMs: fromMs ?? firstListedMs(next) - settings.resolved_overlap,
+      isHistory: (alarm) => isHistory(alarm, last !== undefined),
+      silent: isFirst && settings.startup === "silent",
     });
-    const { diff, remarks } = guard.judge(held(), found, { coverage: () => "complete" });
+    const { diff, remarks } = guard.judge(alarms, found, () => "complete");
     // The next sweep has to read again the records that wait for a confirmation.
-    const steady = remarks.length === 0 && readings.every((reading) => reading.steady);
-    const documents: DocumentChange[] = [{ set: alarmSet, put: diff.put }];
-    if (steady) {
-      documents.push({ set: siteSet, put: [...newlyKnown(records, at), ...newlyHidden(known, visible)] });
-      if (!sameSweep(known, next)) documents.push({ set: sweepSet, put: [["resolved", next]] });
+    const isSteady = remarks.length === 0 && readings.every((reading) => reading.steady);
+    const documents: DocumentChange[] = [{ set: store.alarmSet, put: diff.put }];
+    if (isSteady) {
+      const siteIds = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
+      const listed = firstListings(sites, siteIds, "resolvedSince", at);
+      documents.push({ set: store.siteSet, put: [...listed, ...changedVisibility(last, visible)] });
+      if (!isSameSweep(last, next)) documents.push({ set: store.sweepSet, put: [["resolved", next]] });
     }
     await parts.commit("resolved_sweep", { documents, events: diff.events });
-    first = first && !steady;
+    isFirst &&= !isSteady;
     if (readings.some((reading) => reading.tooLong)) {
       return incomplete(
         `More than ${settings.resolved_pages_max} pages of resolved alarms: short alarms may be missed. Raise resolved_pages_max, or follow fewer sites.`,
@@ -105,108 +100,171 @@ export function createResolvedSweep(
     }
     const broken = readings.find((reading) => reading.brokenBy !== null);
     if (broken !== undefined) return incomplete(`${broken.brokenBy} What it showed before is told.`);
+    const unreadable = readings.flatMap((reading) => reading.unreadable);
+    const messages = [...remarks, ...describeUnreadable(unreadable, "resolved")];
+    if (messages.length > 0) return { kind: "ok", remark: messages.join(" ") };
     // Records of a changing list are emitted and the watermark stays; only the very first reading is repeated.
-    remarks.push(
-      ...unreadableRecords(
-        readings.flatMap(({ unreadable }) => unreadable),
-        "resolved",
-      ),
-    );
-    if (remarks.length > 0) return { kind: "ok", remark: remarks.join(" ") };
-    return steady || known !== undefined ? OK : incomplete("The list of resolved alarms changed while it was read.");
+    return isSteady || last !== undefined ? OK : incomplete("The list of resolved alarms changed while it was read.");
   }
 
-  /** A site that comes back into the scope is caught up with from where it left: so far back the reading goes. */
-  function knownUntilMs(known: StoredSweep, visible: ReadonlySet<number> | null): number {
-    const siteIds = [...holding.get<StoredAlarmSite>(siteSet).keys()].map(Number);
-    const untilMs = siteIds.map((siteId) => knownUntilMsAt(siteId, known, visible));
-    return Math.min(instant(known.watermark) ?? 0, ...untilMs);
+  /** Start of the range to read: the watermark, or earlier for sites that are visible again. */
+  function sweptUntilMs(last: StoredSweep, visible: ReadonlySet<number> | null): number {
+    const ofSites = [...sites.keys()].map((siteId) => siteSweptUntilMs(Number(siteId), last, visible));
+    return Math.min(instant(last.watermark) ?? 0, ...ofSites);
   }
 
-  function knownUntilMsAt(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
-    const sweptUntil = holding.get<StoredAlarmSite>(siteSet).get(String(siteId))?.sweptUntil;
+  function siteSweptUntilMs(siteId: number, { watermark }: StoredSweep, visible: ReadonlySet<number> | null): number {
+    const sweptUntil = sites.get(String(siteId))?.sweptUntil;
     const isBack = sweptUntil !== undefined && visible?.has(siteId) === true;
     return instant(isBack ? sweptUntil : watermark) ?? 0;
   }
 
   /**
-   * True when a record lies within the time that is read for its site. Ten days of one site are history for the others, whose
-   * emitted episodes are stored for a shorter time and would be emitted again.
+   * True when a record ended in the range that is read for its site. A return of one site makes the sweep read ten days of
+   * all sites; older episodes of the other sites are no longer stored and would be emitted again.
    */
-  function isLookedAt(record: Alarm, known: StoredSweep, visible: ReadonlySet<number> | null): boolean {
-    const fromMs = knownUntilMsAt(record.site.id, known, visible) - settings.resolved_overlap;
+  function isInSweptRange(record: Alarm, last: StoredSweep, visible: ReadonlySet<number> | null): boolean {
+    const fromMs = siteSweptUntilMs(record.site.id, last, visible) - settings.resolved_overlap;
     return (lastTimeOf(record) ?? fromMs) >= fromMs;
   }
 
-  /** Sites that this sweep did not see, and those that it caught up with. */
-  function newlyHidden(
-    known: StoredSweep | undefined,
+  /** Documents of the sites that are hidden or visible again since the last sweep. */
+  function changedVisibility(
+    last: StoredSweep | undefined,
     visible: ReadonlySet<number> | null,
   ): readonly (readonly [string, StoredAlarmSite])[] {
-    if (known === undefined || visible === null) return [];
-    return [...holding.get<StoredAlarmSite>(siteSet)].flatMap(([id, site]) => {
-      if (site.resolvedSince === null || visible.has(Number(id)) === (site.sweptUntil === undefined)) return [];
-      const { sweptUntil, ...seen } = site;
-      return [[id, sweptUntil === undefined ? { ...seen, sweptUntil: known.watermark } : seen] as const];
+    if (last === undefined || visible === null) return [];
+    return [...sites].flatMap(([id, { sweptUntil, ...site }]) => {
+      if (site.resolvedSince === null || visible.has(Number(id)) === (sweptUntil === undefined)) return [];
+      return [[id, sweptUntil === undefined ? { ...site, sweptUntil: last.watermark } : site] as const];
     });
   }
 
-  /** A first sweep may come long after the active alarms were first listed; what ended since then is news. */
-  function firstFromMs({ watermark }: StoredSweep): number {
-    const sites = [...holding.get<StoredAlarmSite>(siteSet).values()];
-    const listed = sites.flatMap(({ activeSince }) => (activeSince === null ? [] : [Date.parse(activeSince)]));
-    return Math.min(Date.parse(watermark), ...listed);
+  /** A first sweep may come long after the first list of active alarms; episodes that ended since then are emitted. */
+  function firstListedMs({ watermark }: StoredSweep): number {
+    const times = [...sites.values()].map(({ activeSince }) => activeSince ?? watermark);
+    return Math.min(...[watermark, ...times].map((time) => Date.parse(time)));
   }
 
-  /** At the first sweep of a site, what began after its active alarms were first listed is news all the same. */
-  function isHistory(alarm: Alarm, sweptBefore: boolean): boolean {
-    const site = holding.get<StoredAlarmSite>(siteSet).get(String(alarm.site.id));
+  /** False at a site's first sweep for an alarm that began after its active alarms were first listed. */
+  function isHistory(alarm: Alarm, hasSwept: boolean): boolean {
+    const site = sites.get(String(alarm.site.id));
     if (site === undefined) return true;
-    if (sweptBefore && site.resolvedSince !== null) return false;
-    const start = instant(alarm.triggeredAt);
-    if (site.activeSince === null || start === null) return true;
-    // The service states whole seconds: what began at 10:00:00.7 is listed with 10:00:00.
-    return start < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
+    if (hasSwept && site.resolvedSince !== null) return false;
+    const startMs = instant(alarm.triggeredAt);
+    if (site.activeSince === null || startMs === null) return true;
+    // The service states whole seconds: an alarm of 10:00:00.7 is listed with 10:00:00.
+    return startMs < Math.floor(Date.parse(site.activeSince) / 1_000) * 1_000;
   }
 
   /**
-   * No end takes the watermark beyond our own clock. One of 18:00 that is shown at 08:00 would take it to 09:00 even with a
-   * limit of one overlap, and the next sweep would begin at 08:00: what ended at 07:59 and is shown at 08:01 was lost.
+   * Returns the next watermark, at most our own time. An end of 18:00 that is listed at 08:00 would otherwise move the next
+   * sweep beyond alarms that end at 08:01.
    */
-  function nextSweep(known: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
-    const ends = readings.flatMap((reading) => (reading.latestMs === null ? [] : [reading.latestMs]));
-    const now = clock.now();
-    const before = instant(known?.watermark ?? null) ?? 0;
-    const latest = Math.max(Math.min(Math.max(...ends), now), Math.min(before, now + settings.resolved_overlap));
-    const whole = readings.every((reading) => reading.whole);
-    const orders = new Set(readings.filter((one) => one.pages > 1).map((one) => one.newestFirstBy));
+  function nextSweep(last: StoredSweep | undefined, readings: readonly ResolvedReading[], at: string): StoredSweep {
+    const nowMs = clock.now();
+    const endMs = Math.max(...readings.map(({ latestMs }) => latestMs ?? Number.NEGATIVE_INFINITY));
+    const beforeMs = instant(last?.watermark ?? null) ?? 0;
+    const watermarkMs = Math.max(Math.min(endMs, nowMs), Math.min(beforeMs, nowMs + settings.resolved_overlap));
+    const isWhole = readings.every((reading) => reading.whole);
+    const orders = new Set(readings.filter(({ pages }) => pages > 1).map(({ newestFirstBy }) => newestFirstBy));
     const [order = null] = orders;
     return {
-      watermark: latest > 0 ? isoUtc(latest) : at,
-      newestFirstBy: whole ? (orders.size === 1 ? order : null) : (known?.newestFirstBy ?? null),
-      wholeAt: whole || known === undefined ? at : known.wholeAt,
+      watermark: watermarkMs > 0 ? isoUtc(watermarkMs) : at,
+      newestFirstBy: isWhole ? (orders.size === 1 ? order : null) : (last?.newestFirstBy ?? null),
+      wholeAt: isWhole || last === undefined ? at : last.wholeAt,
     };
-  }
-
-  function newlyKnown(records: readonly Alarm[], at: string): readonly (readonly [string, StoredAlarmSite])[] {
-    const sites = holding.get<StoredAlarmSite>(siteSet);
-    const ids = new Set([...(scope.known() ?? []), ...records.map((alarm) => alarm.site.id)]);
-    return [...ids].flatMap((siteId) => {
-      const known = sites.get(String(siteId));
-      if (known !== undefined && known.resolvedSince !== null) return [];
-      return [[String(siteId), { activeSince: known?.activeSince ?? null, resolvedSince: at }] as const];
-    });
   }
 
   return { run: sweep };
 }
 
-function sameSweep(known: StoredSweep | undefined, next: StoredSweep): boolean {
+function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean {
   return (
-    known !== undefined &&
-    known.watermark === next.watermark &&
-    known.newestFirstBy === next.newestFirstBy &&
-    // The time of a whole reading matters only where sweeps stop early.
-    (next.newestFirstBy === null || known.wholeAt === next.wholeAt)
+    last?.watermark === next.watermark &&
+    last.newestFirstBy === next.newestFirstBy &&
+    // The time of a complete reading matters only if sweeps stop early.
+    (next.newestFirstBy === null || last.wholeAt === next.wholeAt)
   );
+}
+
+/** One reading of the list of resolved alarms. */
+interface ResolvedReading {
+  /** Records that ended in the relevant time, have no readable end, or belong to an awaited alarm. */
+  readonly records: readonly Alarm[];
+  readonly pages: number;
+  /** Latest end, milliseconds since 1970; null without one. */
+  readonly latestMs: number | null;
+  /** True when the order of the list is known as well as after reading every page. */
+  readonly whole: boolean;
+  /** True when no record can have moved unread: the total stayed the same, or the reading could stop early. */
+  readonly steady: boolean;
+  readonly tooLong: boolean;
+  /** Why the relevant pages could not be read, as a message; null if they were. */
+  readonly brokenBy: string | null;
+  readonly newestFirstBy: StoredSweep["newestFirstBy"];
+  /** Unreadable records as the service sent them, cut. */
+  readonly unreadable: readonly string[];
+}
+
+interface ReadingLimits {
+  /** Start of the relevant time, milliseconds since 1970; null for the first reading. */
+  readonly fromMs: number | null;
+  /** Order that earlier readings learned; null to read every page. */
+  readonly stopBy: StoredSweep["newestFirstBy"];
+  readonly maxPages: number;
+  readonly isAwaited: (alarmId: string) => boolean;
+}
+
+const ORDERS = ["resolved", "triggered"] as const;
+const TIMES = { resolved: endOf, triggered: (alarm: Alarm) => instant(alarm.triggeredAt) };
+
+async function readResolved(pages: AsyncIterable<Page<Alarm>>, limits: ReadingLimits): Promise<ResolvedReading> {
+  const { fromMs, stopBy, maxPages, isAwaited } = limits;
+  const records: Alarm[] = [];
+  const unreadable: string[] = [];
+  const last = { resolved: Number.POSITIVE_INFINITY, triggered: Number.POSITIVE_INFINITY };
+  const isFalling = { resolved: true, triggered: true };
+  let latestMs: number | null = null;
+  let total: number | null = null;
+  let hasMoved = false;
+  let count = 0;
+
+  const take = (alarm: Alarm) => {
+    const endMs = endOf(alarm);
+    const lastMs = lastTimeOf(alarm);
+    if (fromMs === null || lastMs === null || lastMs >= fromMs || isAwaited(alarm.id)) records.push(alarm);
+    if (endMs !== null && (latestMs === null || endMs > latestMs)) latestMs = endMs;
+    for (const order of ORDERS) {
+      const timeMs = TIMES[order](alarm);
+      isFalling[order] &&= timeMs !== null && timeMs <= last[order];
+      last[order] = timeMs ?? last[order];
+    }
+  };
+  const result = (whole: boolean, steady: boolean, fault: Partial<ResolvedReading> = {}): ResolvedReading => {
+    const newestFirstBy = ORDERS.find((order) => isFalling[order]) ?? null;
+    const read = { records, pages: count, latestMs, newestFirstBy, unreadable };
+    return { ...read, whole, steady, tooLong: false, brokenBy: null, ...fault };
+  };
+
+  try {
+    for await (const page of pages) {
+      count += 1;
+      hasMoved ||= total !== null && page.total !== total;
+      total = page.total;
+      page.items.forEach(take);
+      unreadable.push(...(page.unreadable ?? []));
+      if (!page.more) return result(true, !hasMoved);
+      if (stopBy !== null && fromMs !== null && isFalling[stopBy] && last[stopBy] < fromMs) return result(false, true);
+      if (count >= maxPages) {
+        const isEnough = ORDERS.some((order) => isFalling[order] && (fromMs === null || last[order] < fromMs));
+        return result(isEnough, isEnough, { tooLong: !isEnough });
+      }
+    }
+  } catch (error) {
+    // Each record is evidence about one alarm, so pages before the failure count.
+    if (count === 0 || !(error instanceof Malformed)) throw error;
+    return result(false, false, { brokenBy: error.message });
+  }
+  return result(false, false);
 }

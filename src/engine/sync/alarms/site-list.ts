@@ -7,169 +7,154 @@ import { fingerprint, type Listing, listedCoverage, union } from "../listing.ts"
 import { concernsAll } from "../per-site.ts";
 import { episodeOf } from "./episode.ts";
 
-/** The filters of the interface that cut the list of one site into parts. */
+/** Filters that cut the list of one site into parts. */
 type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
 
 export interface SiteListOptions {
-  /** Reads one part of the active alarms of a site, at most so many pages; `twice`: until two readings agree. */
-  readonly read: (siteId: number, part: Part, how: ReadHow) => Promise<Listing<Alarm>>;
-  /** Whether the pages of the uncut list are known to lead nowhere. */
+  readonly read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>;
+  /** True when the pages of the uncut list lead nowhere. */
   readonly isBroken: () => boolean;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
 }
 
-export interface ReadHow {
-  readonly maxPages: number;
-  readonly twice: boolean;
+export interface ReadActive {
+  /** Reads everything twice, however few pages. */
+  readonly careful: boolean;
+  /** Called with the followed alarms of each page before the next page is requested. */
+  readonly onPage: (listed: readonly Alarm[]) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
-export interface SiteList {
-  read(siteId: number, careful: boolean, signal: AbortSignal): Promise<SiteReading>;
+export interface ReadLimits {
+  readonly maxPages: number;
+  /** Reads again until two readings agree. */
+  readonly twice: boolean;
 }
 
 export interface SiteReading {
   readonly listing: Listing<Alarm>;
-  /** One sentence where the list is read in parts. */
+  /** Message when the list is read in parts. */
   readonly remark: string | null;
 }
 
-/**
- * Most pages of one list of active alarms: 10,000 alarms at 500 a page. Read twice, that is more than a minute of the
- * gentle pace of lists (30 a minute); a longer list is read in parts, which say more when they do not all come.
- */
-export const PAGES = 20;
-/** How often in a row, and for how long at least, a later page has to fail before it counts as one that never comes. */
+/** Most pages of an uncut list: 10,000 alarms at 500 a page. Reading these twice takes over a minute at 30 lists a minute. */
+const MOST_PAGES = 20;
+/** A later page must fail so often in a row, and for so long, before the list is cut. */
 const FAILURES = 3;
 const FAILING_MS = 120_000;
-/** After this a list whose pages could not be walked is tried whole again, in milliseconds. */
-const FORGET_MS = 3_600_000;
+/** Time after which a cut list is tried uncut again. */
+const UNCUT_RETRY_MS = 3_600_000;
 
-interface Trouble {
+interface ListFailures {
   readonly sinceMs: number;
   readonly failures: number;
-  /** Since when it is read in parts; null while it is tried whole. */
-  readonly splitMs: number | null;
+  /** Time of the cut into parts; null while the list is read uncut. */
+  readonly cutMs: number | null;
 }
 
 /**
- * The active alarms of one site. While its pages can be walked: one list. Where they cannot, it is cut by priority,
- * and what still cannot be walked by acknowledgement, until each part comes whole; which cut works is remembered, so
- * that no poll tries what failed before. The first page of the uncut list is read with the parts: it says how many
- * there are, and so whether the parts show all, those of an unknown priority too.
+ * Creates the reader of one site's active alarms. A list whose pages cannot be followed is cut by priority, and such a part
+ * by acknowledgement. The cut is kept for an hour. The first page of the uncut list states the total, which proves whether
+ * the parts show all alarms, including those of an unknown priority.
  */
-export function createSiteList({ read, isBroken, clock, log }: SiteListOptions): SiteList {
-  const troubles = new Map<string, Trouble>();
+export function createSiteListReader({ read, isBroken, clock, log }: SiteListOptions) {
+  const failuresOf = new Map<string, ListFailures>();
   const lastIds = new Map<number, ReadonlySet<string>>();
 
-  const isSplit = (key: string) => {
-    const splitMs = troubles.get(key)?.splitMs ?? null;
-    return splitMs !== null && clock.monotonic() - splitMs < FORGET_MS;
+  const isCut = (list: string) => {
+    const cutMs = failuresOf.get(list)?.cutMs ?? null;
+    return cutMs !== null && clock.monotonic() - cutMs < UNCUT_RETRY_MS;
   };
 
-  /** True when this list is to be read in parts from now on. A part of a list whose pages never come gets no grace. */
-  function note(key: string, brokenBy: "pages" | "trouble", isPart: boolean, reason: string): boolean {
+  /** Counts a failure; returns true when the list is to be cut. A part of a cut list is cut at its first failure. */
+  function noteFailure(list: string, isPart: boolean, { brokenBy, reason }: { brokenBy?: string; reason: string }) {
     const nowMs = clock.monotonic();
-    const { sinceMs, failures, splitMs } = troubles.get(key) ?? {
-      sinceMs: nowMs,
-      failures: 0,
-      splitMs: null,
-    };
-    const often = failures + 1 >= FAILURES && nowMs - sinceMs >= FAILING_MS;
-    const split = brokenBy === "pages" || isPart || often || isBroken();
-    troubles.set(key, { sinceMs, failures: failures + 1, splitMs: split ? nowMs : null });
-    if (split && splitMs === null) {
-      log.warn({ list: key, reason }, "a list of alarms cannot be read to its end: it is read in parts");
-    }
-    return split;
+    const { sinceMs, failures, cutMs } = failuresOf.get(list) ?? { sinceMs: nowMs, failures: 0, cutMs: null };
+    const failsOften = failures + 1 >= FAILURES && nowMs - sinceMs >= FAILING_MS;
+    const cut = brokenBy === "pages" || isPart || failsOften || isBroken();
+    failuresOf.set(list, { sinceMs, failures: failures + 1, cutMs: cut ? nowMs : null });
+    if (cut && cutMs === null)
+      log.warn({ list, reason }, "a list of alarms cannot be read to its end: it is read in parts");
+    return cut;
   }
 
-  async function readPart(siteId: number, part: Part, twice: boolean, signal: AbortSignal): Promise<Listing<Alarm>> {
-    const key = nameOf(siteId, part);
-    if (!isSplit(key)) {
-      const whole = await read(siteId, part, { maxPages: PAGES, twice, signal });
-      if (whole.complete || whole.brokenBy === undefined) {
-        const before = troubles.get(key);
-        troubles.delete(key);
-        if (before !== undefined && before.splitMs !== null)
-          log.info({ list: key }, "a list of alarms can be read whole again");
-        return whole;
+  async function readPart(siteId: number, part: Part, twice: boolean, how: ReadActive): Promise<Listing<Alarm>> {
+    const list = nameOf(siteId, part);
+    if (!isCut(list)) {
+      const uncut = await read({ siteId, ...part }, how, { maxPages: MOST_PAGES, twice });
+      if (uncut.complete || uncut.brokenBy === undefined) {
+        if ((failuresOf.get(list)?.cutMs ?? null) !== null)
+          log.info({ list }, "a list of alarms can be read whole again");
+        failuresOf.delete(list);
+        return uncut;
       }
-      if (!note(key, whole.brokenBy, part.priority !== undefined, whole.reason)) {
-        // A page that failed once or twice is a temporary failure: the list does not count.
-        if (whole.failure !== undefined) throw whole.failure;
-        return whole;
+      if (!noteFailure(list, part.priority !== undefined, uncut)) {
+        if (uncut.failure !== undefined) throw uncut.failure;
+        return uncut;
       }
     }
-    return inParts(siteId, part, signal);
-  }
-
-  async function inParts(siteId: number, part: Part, signal: AbortSignal): Promise<Listing<Alarm>> {
-    const first = await read(siteId, part, { maxPages: 1, twice: false, signal });
-    const smaller = partsOf(part);
+    const first = await read({ siteId, ...part }, how, { maxPages: 1, twice: false });
     if (first.complete) return first;
-    if (smaller.length === 0) {
-      const reason = `The active alarms of ${nameOf(siteId, part)} cannot be read beyond their first page.`;
-      return { ...first, reason };
-    }
-    let items = listedCoverage(first);
-    const ids = new Set<string>();
-    const reasons: string[] = [];
-    for (const each of smaller) {
-      const listing = await readOr(() => readPart(siteId, each, false, signal), signal);
+    const parts = partsOf(part);
+    if (parts.length === 0)
+      return { ...first, reason: `The active alarms of ${list} cannot be read beyond their first page.` };
+    return joinParts(first, parts, (each) => readPart(siteId, each, false, how), how.signal);
+  }
+
+  return async (siteId: number, how: ReadActive): Promise<SiteReading> => {
+    const first = await readPart(siteId, {}, true, how);
+    if (!isCut(nameOf(siteId, {}))) return { listing: first, remark: null };
+    const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
+    // An alarm may move from one part to another between two requests: read again before it counts as absent.
+    const ids = new Set(listedCoverage(first).map(idOf));
+    const lacksAlarms = lastIds.get(siteId)?.isSubsetOf(ids) !== true;
+    lastIds.set(siteId, ids);
+    if (!first.complete || !(how.careful || lacksAlarms)) return { listing: first, remark };
+    const second = await readPart(siteId, {}, true, how);
+    const items = union(first.items, listedCoverage(second), idOf);
+    lastIds.set(siteId, new Set(items.map(idOf)));
+    if (second.complete && fingerprint(first.items, stateOf) === fingerprint(second.items, stateOf))
+      return { listing: second, remark };
+    return { listing: partial("Two readings of the parts of a list differ.", items, items.length), remark };
+  };
+}
+
+/** Reads the parts of a list; they are complete together if they show as many records as the uncut list states. */
+async function joinParts(
+  first: Listing<Alarm> & { readonly complete: false },
+  parts: readonly Part[],
+  readPart: (part: Part) => Promise<Listing<Alarm>>,
+  signal: AbortSignal,
+): Promise<Listing<Alarm>> {
+  let items = listedCoverage(first);
+  const ids = new Set<string>();
+  const reasons: string[] = [];
+  for (const part of parts) {
+    try {
+      const listing = await readPart(part);
       for (const { id } of listedCoverage(listing)) ids.add(id);
       items = union(items, listedCoverage(listing), idOf);
       if (!listing.complete) reasons.push(listing.reason);
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      if (concernsAll(failure)) throw failure;
+      reasons.push(failure.message);
     }
-    const { total } = first;
-    const count = items.length;
-    if (reasons.length === 0 && total === ids.size && total === count) return { complete: true, items, pages: 1 };
-    const [reason = `The list says ${total} records and its parts show ${ids.size}.`] = reasons;
-    return { complete: false, reason, shown: items, count, total };
   }
-
-  return {
-    async read(siteId, careful, signal) {
-      const key = nameOf(siteId, {});
-      const first = await readPart(siteId, {}, true, signal);
-      if (!isSplit(key)) return { listing: first, remark: null };
-      const remark = `The pages of the active alarms of site ${siteId} cannot be walked: they are read by priority and acknowledgement.`;
-      // The parts come one after the other, so an alarm may slip between them: what seems gone is looked for again.
-      const before = lastIds.get(siteId);
-      const ids = new Set(listedCoverage(first).map(idOf));
-      const lacks = before === undefined || !before.isSubsetOf(ids);
-      lastIds.set(siteId, ids);
-      if (!first.complete || !(careful || lacks)) return { listing: first, remark };
-      const second = await readPart(siteId, {}, true, signal);
-      const items = union(first.items, listedCoverage(second), idOf);
-      lastIds.set(siteId, new Set(items.map(idOf)));
-      if (second.complete && fingerprint(first.items, sameAs) === fingerprint(second.items, sameAs)) {
-        return { listing: second, remark };
-      }
-      const reason = "Two readings of the parts of a list differ.";
-      const count = items.length;
-      return { listing: { complete: false, reason, shown: items, count, total: count }, remark };
-    },
-  };
+  const { total } = first;
+  if (reasons.length === 0 && total === ids.size && total === items.length) return { complete: true, items, pages: 1 };
+  return partial(reasons[0] ?? `The list says ${total} records and its parts show ${ids.size}.`, items, total);
 }
 
-/** A part that does not come at all shows nothing; what concerns every request is thrown. */
-async function readOr(readIt: () => Promise<Listing<Alarm>>, signal: AbortSignal): Promise<Listing<Alarm>> {
-  try {
-    return await readIt();
-  } catch (error) {
-    signal.throwIfAborted();
-    const failure = meaningOf(error);
-    if (concernsAll(failure)) throw failure;
-    return { complete: false, reason: failure.message, shown: null, count: 0, total: null };
-  }
+function partial(reason: string, shown: readonly Alarm[], total: number | null): Listing<Alarm> {
+  return { complete: false, reason, shown, count: shown.length, total };
 }
 
 function partsOf(part: Part): readonly Part[] {
   if (part.priority === undefined) return (["A", "B", "C"] as const).map((priority) => ({ priority }));
-  if (part.acknowledged === undefined) return [true, false].map((acknowledged) => ({ ...part, acknowledged }));
-  return [];
+  return part.acknowledged === undefined ? [true, false].map((acknowledged) => ({ ...part, acknowledged })) : [];
 }
 
 function nameOf(siteId: number, { priority, acknowledged }: Part): string {
@@ -177,9 +162,9 @@ function nameOf(siteId: number, { priority, acknowledged }: Part): string {
   return [`site ${siteId}`, priority, acknowledgement].filter((word) => word != null).join(", ");
 }
 
-const idOf = (alarm: Alarm) => alarm.id;
+export const idOf = (alarm: Alarm): string => alarm.id;
 
-/** Key by which two readings of an active alarm are equal. */
-export function sameAs(alarm: Alarm): string {
+/** Equal for two records that state the same of an active alarm. */
+export function stateOf(alarm: Alarm): string {
   return `${alarm.id} ${episodeOf(alarm)} ${alarm.status}`;
 }

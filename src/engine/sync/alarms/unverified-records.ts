@@ -1,85 +1,163 @@
 import type { Alarm } from "../../../core/model/building.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import type { Metrics } from "../../../core/runtime/metrics.ts";
-import type { Settlement } from "./overtaken.ts";
-import type { Sifted } from "./pending-verification.ts";
+import type { StoredAlarm } from "../snapshot.ts";
+import { isOpen } from "./diff-alarm.ts";
+import { asKnown, type Coverage } from "./diff-alarms.ts";
+import {
+  completed,
+  contradictsItself,
+  episodeOf,
+  hasNoStatus,
+  hasOtherStart,
+  isEmittedEnd,
+  isOvertaken,
+  isResolved,
+  relationOf,
+} from "./episode.ts";
+import type { EndCheck } from "./verify.ts";
 
-/** Reports the records of the list of active alarms that changed nothing, or not what they seem to say. */
-export interface UnverifiedRecords {
-  /** Counts them in the metrics; answers a message about each kind, for the status of the job. */
-  tell(sifted: Sifted, ends: Settlement, unreadable: readonly string[]): readonly string[];
+/** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
+
+/** Records of one reading, sorted by what they prove. */
+export interface SortedRecords {
+  readonly listed: readonly Alarm[];
+  /** Ids of alarms whose records change nothing in this poll: they contradict themselves or are unreadable. */
+  readonly doubted: ReadonlySet<string>;
+  /** Doubted records that state the end of their alarm. */
+  readonly contradictory: readonly Alarm[];
+  /** Ids of records without a readable status or site. */
+  readonly unreadable: readonly string[];
+  /** Listed records that are older than the stored alarm. */
+  readonly overtaken: readonly Alarm[];
+  /** Ids of overtaken records that enough polls have shown: they count. */
+  readonly insisted: ReadonlySet<string>;
+  /** Ids of listed alarms whose changed start enough polls have shown: it counts. */
+  readonly corrected: ReadonlySet<string>;
+  /** State for the next poll, if this poll is committed. */
+  readonly statements: Statements;
 }
 
-export function createUnverifiedRecords(
+/** Last unverified statement about each alarm, and in how many consecutive polls it was made. */
+export type Statements = ReadonlyMap<
+  string,
+  { readonly siteId: number; readonly text: string; readonly times: number }
+>;
+
+/** Polls after which a contradictory record or another start counts. */
+const CONFIRMING_POLLS = 2;
+/** Polls after which an overtaken record counts: five minutes at one poll per 30 s outlast a usual cache. */
+const INSISTING_POLLS = 10;
+
+export function sortRecords(
+  statements: Statements,
+  alarms: ReadonlyMap<string, StoredAlarm>,
+  records: readonly Alarm[],
+  coverage: (siteId: number) => Coverage,
+): SortedRecords {
+  const listed: Alarm[] = [];
+  const doubted = new Set<string>();
+  const contradictory: Alarm[] = [];
+  const unreadable: string[] = [];
+  const overtaken: Alarm[] = [];
+  const insisted = new Set<string>();
+  const corrected = new Set<string>();
+  // A poll that did not observe a site neither repeats nor withdraws a statement about it.
+  const next = new Map([...statements].filter(([, { siteId }]) => coverage(siteId) === "none"));
+  const countStatement = (alarm: Alarm) => {
+    const text = `${episodeOf(alarm)} ${alarm.lastActiveEvent?.id} ${alarm.status} ${alarm.resolvedAt !== null}`;
+    const before = statements.get(alarm.id);
+    const times = before?.text === text ? before.times + 1 : 1;
+    next.set(alarm.id, { siteId: alarm.site.id, text, times });
+    return times;
+  };
+  for (const record of records) {
+    const known = alarms.get(record.id);
+    // A record that contains only its id is completed from the stored alarm: it proves that the alarm is listed.
+    const alarm = asKnown(alarms, record);
+    const isReadable = alarm.site.id !== 0 && !hasNoStatus(alarm);
+    if (!isReadable || hasNoStatus(record)) unreadable.push(record.id);
+    if (!isReadable || contradictsItself(alarm)) {
+      if (isReadable) contradictory.push(alarm);
+      const isConfirmed = countStatement(alarm) >= CONFIRMING_POLLS;
+      // The list of resolved alarms decides about a record that states the end of its alarm.
+      if (isReadable && isConfirmed && !isResolved(alarm)) listed.push(alarm);
+      else doubted.add(alarm.id);
+    } else if (known !== undefined && isOvertaken(known, alarm)) {
+      listed.push(alarm);
+      overtaken.push(alarm);
+      // An alarm that came back without a later event and ended again by the same end needs such an event.
+      const isSettled = known.state === "resolved" && isEmittedEnd(known, known.alarm);
+      if (!isSettled && countStatement(alarm) >= INSISTING_POLLS) insisted.add(alarm.id);
+    } else if (known !== undefined && hasOtherStart(known, record) && countStatement(record) >= CONFIRMING_POLLS) {
+      corrected.add(alarm.id);
+      listed.push(asKnown(alarms, record, true));
+    } else listed.push(alarm);
+  }
+  return { listed, doubted, contradictory, unreadable, overtaken, insisted, corrected, statements: next };
+}
+
+/**
+ * True for a record that can be emitted before the rest of the list is read: a new alarm, one that is active again, or a
+ * change of an active one. False for what may be a mistake of the service: a contradiction, another start or episode.
+ */
+export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boolean {
+  const alarm = known === undefined ? record : completed(known, record);
+  if (alarm.site.id === 0 || hasNoStatus(record) || isResolved(alarm) || contradictsItself(alarm)) return false;
+  if (known === undefined) return true;
+  if (isOvertaken(known, alarm) || hasOtherStart(known, record)) return false;
+  if (!isOpen(known)) return true;
+  return relationOf(known, alarm) === "same" && alarm.triggeredAt === known.alarm.triggeredAt;
+}
+
+/** Creates the report about unverified records: it sets the metrics, logs, and returns messages for the job's status. */
+export function createUnverifiedReport(
   source: string,
   metrics: Pick<Metrics, "alarmRecordsDoubtful">,
   log: Pick<Log, "warn">,
-): UnverifiedRecords {
-  let wereContradictory = 0;
-
-  return {
-    tell({ contradictory, unreadable }, { believed, stale }, withoutId) {
-      const count = (reason: string, number: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, number);
-      count("contradictory", contradictory.length);
-      count("stale", stale.size);
-      count("unreadable", unreadable.length + withoutId.length);
-      if (contradictory.length > 0 && wereContradictory === 0) {
-        const alarms = contradictory.length;
-        log.warn({ alarms }, "the list of active alarms has records that contradict themselves");
-      }
-      wereContradictory = contradictory.length;
-      if (believed.size > 0) {
-        const alarms = believed.size;
-        log.warn({ alarms }, "the service lists alarms as active and does not know their end any more: believed");
-      }
-      return [
-        ...contradictionOf(contradictory),
-        ...goneBack(believed),
-        ...staleRecords(stale),
-        ...unreadableIds(unreadable),
-        ...unreadableRecords(withoutId, "active"),
-      ];
-    },
+) {
+  let wereContradictory = false;
+  return (
+    { contradictory, unreadable }: SortedRecords,
+    { revoked, stale }: EndCheck,
+    /** Records without a usable id, as the service sent them. */
+    withoutId: readonly string[],
+  ): readonly string[] => {
+    const count = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);
+    count("contradictory", contradictory.length);
+    count("stale", stale.size);
+    count("unreadable", unreadable.length + withoutId.length);
+    const [first] = contradictory;
+    if (first !== undefined && !wereContradictory) {
+      const alarms = contradictory.length;
+      log.warn({ alarms }, "the list of active alarms has records that contradict themselves");
+    }
+    wereContradictory = first !== undefined;
+    if (revoked.size > 0)
+      log.warn(
+        { alarms: revoked.size },
+        "the service lists alarms as active and does not know their end any more: believed",
+      );
+    const messages = [
+      first !== undefined &&
+        `Records of the list of active alarms that contradict themselves: ${contradictory.length}, such as alarm ${first.id} with the status "${first.status}" and the end ${first.resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
+      revoked.size > 0 &&
+        `Alarms that are active again, because the service does not know their end any more: ${revoked.size} (${someOf([...revoked])}).`,
+      stale.size > 0 &&
+        `Alarms that are in the list of active alarms and in the list of resolved ones: ${stale.size} (${someOf([...stale])}). They stay resolved.`,
+      unreadable.length > 0 &&
+        `Records of active alarms of which only the id can be read: ${unreadable.length} (${someOf(unreadable)}).`,
+    ];
+    return [...messages.filter((message) => message !== false), ...describeUnreadable(withoutId, "active")];
   };
 }
 
-function contradictionOf(records: readonly Alarm[]): readonly string[] {
-  const [first] = records;
-  if (first === undefined) return [];
-  const { id, status, resolvedAtRaw } = first;
-  return [
-    `Records of the list of active alarms that contradict themselves: ${records.length}, such as alarm ${id} with the status "${status}" and the end ${resolvedAtRaw ?? "null"}. These alarms stay as they were.`,
-  ];
+/** Message about records without a usable id, with the first one as the service sent it. */
+export function describeUnreadable(records: readonly string[], list: "active" | "resolved"): readonly string[] {
+  if (records.length === 0) return [];
+  return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${records[0]}.`];
 }
 
-function goneBack(ids: ReadonlySet<string>): readonly string[] {
-  if (ids.size === 0) return [];
-  return [
-    `Alarms that are active again, because the service does not know their end any more: ${ids.size} (${someOf(ids)}).`,
-  ];
-}
-
-function staleRecords(ids: ReadonlySet<string>): readonly string[] {
-  if (ids.size === 0) return [];
-  return [
-    `Alarms that are in the list of active alarms and in the list of resolved ones: ${ids.size} (${someOf(ids)}). They stay resolved.`,
-  ];
-}
-
-function unreadableIds(ids: readonly string[]): readonly string[] {
-  if (ids.length === 0) return [];
-  return [`Records of active alarms of which only the id can be read: ${ids.length} (${someOf(ids)}).`];
-}
-
-/** A message about records that cannot be read, with what the service sent in place of the first one. */
-export function unreadableRecords(records: readonly string[], list: "active" | "resolved"): readonly string[] {
-  const [first] = records;
-  if (first === undefined) return [];
-  return [`Records of the list of ${list} alarms without a usable id: ${records.length}, such as ${first}.`];
-}
-
-function someOf(ids: Iterable<string>): string {
-  const [one, two, three, more] = ids;
-  const named = [one, two, three].filter((id) => id !== undefined).join(", ");
-  return more === undefined ? named : `${named} …`;
+function someOf(ids: readonly string[]): string {
+  return ids.length > 3 ? `${ids.slice(0, 3).join(", ")} …` : ids.join(", ");
 }

@@ -8,6 +8,7 @@ import {
   makeEvent,
   subjectOf,
 } from "../../../core/model/event.ts";
+import type { EventFacts } from "../../../core/model/event-ids.ts";
 import type { Listed } from "../snapshot.ts";
 
 export interface InventoryNouns {
@@ -19,128 +20,100 @@ export interface InventoryNouns {
 }
 export type InventoryNoun = keyof InventoryNouns;
 
-/** One list as it was seen. */
+/** One list as it was read. */
 export interface InventoryObservation<T> {
-  /** The site whose list it is; null for the list of sites. */
+  /** Site of the list; null for the list of sites. */
   readonly siteId: number | null;
   readonly items: readonly T[];
-  /** True when the list was complete and the token saw the site before and after: what it does not show is missing. */
+  /** True when the list was complete and the token saw the site before and after: an absent object is missing. */
   readonly complete: boolean;
 }
 
 export interface InventoryDiffOptions {
   readonly source: string;
   readonly at: string;
-  /** Milliseconds that complete lists must be without a thing before it counts as removed. */
+  /** Time after which a missing object is removed, in milliseconds. */
   readonly removeAfterMs: number;
-  /** Hosts behind a gateway. */
   readonly hostsBehind?: (gatewayId: string) => GatewayFact["hosts"];
 }
 
 /** Document and events of one object; both belong into one transaction. */
 export interface InventoryStep<T> {
   readonly id: string;
-  /** Null: it is forgotten. */
-  readonly held: Listed<T> | null;
+  /** Null removes the document. */
+  readonly next: Listed<T> | null;
   readonly events: readonly Event[];
 }
 
-/** How many things that are as they were are passed before null is answered. */
-const LOOKED_AT = 10_000;
+/** Unchanged objects after which the generator yields null, so that other work can run. */
+const YIELD_AFTER = 10_000;
 
 /**
- * The difference between what is held and what was seen, thing by thing, so that what was found may be committed before
- * the rest is looked at: 50,000 new tags take seconds. Null now and then, where much was looked at and nothing found.
- * Pure; of what is held only what a step says may change before the next one is taken.
+ * Compares stored objects with lists, object by object, so that changes can be committed before the rest is compared: 50,000
+ * new tags take seconds. Yields null after many unchanged objects. Pure; before the next step is taken, only the stored
+ * object of the last step may change.
  */
 export function* inventorySteps<N extends InventoryNoun>(
   noun: N,
-  held: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
+  stored: ReadonlyMap<string, Listed<InventoryNouns[N]>>,
   observations: readonly InventoryObservation<InventoryNouns[N]>[],
   options: InventoryDiffOptions,
 ): Generator<InventoryStep<InventoryNouns[N]> | null, void> {
   type T = InventoryNouns[N];
-  const tell = teller(noun, options);
+  const { at } = options;
+  const event = (
+    change: "added" | "changed" | "removed" | "online" | "offline",
+    { siteId, value }: Pick<Listed<T>, "siteId" | "value">,
+    facts: EventFacts,
+    more: object = {},
+  ): Event =>
+    makeEvent({
+      type: `${noun}-${change}` as Kind,
+      source: options.source,
+      subject: subjectOf(noun, siteId, String(value.id)),
+      time: at,
+      siteId: noun === "site" ? value.id : siteId,
+      data: { [noun]: value, ...more } as unknown as EventData[Kind],
+      facts,
+    });
   const complete = new Set(observations.filter((list) => list.complete).map((list) => list.siteId));
-  /** Whether nothing else is known to be there. */
-  const isAlone = (id: string, siteId: number | null) =>
-    [...held].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
+  const isOnlyOne = (id: string, siteId: number | null) =>
+    [...stored].every(([other, known]) => other === id || known.siteId !== siteId || known.missingSince !== null) &&
     observations.every((list) => list.siteId !== siteId || list.items.every((item) => String(item.id) === id));
-  let lookedAt = 0;
-  const isMuch = () => ++lookedAt % LOOKED_AT === 0;
+  let compared = 0;
+  const isDueToYield = () => ++compared % YIELD_AFTER === 0;
 
-  const { ids, seen } = yield* unlikeHeld(held, observations, isMuch);
-  for (const [id, sightings] of sightingsOf(ids, observations)) {
-    const known = held.get(id);
-    const here = sightings.find((one) => one.siteId === known?.siteId) ?? sightings[0];
+  const { sightings, seenIds } = yield* findChanged(stored, observations, isDueToYield);
+  for (const [id, found] of sightings) {
+    const known = stored.get(id);
+    const here = found.find(({ siteId }) => siteId === known?.siteId) ?? found[0];
     if (here === undefined) continue;
+    const { siteId } = here;
     if (known === undefined) {
-      const begun = { value: here.item, siteId: here.siteId, since: options.at, missingSince: null };
-      yield { id, held: begun, events: [tell("added", id, here.siteId, here.item, [])] };
+      const next: Listed<T> = { value: here.item, siteId, since: at, missingSince: null };
+      yield { id, next, events: [event("added", next, [])] };
       continue;
     }
-    const moved = here.siteId !== known.siteId;
-    if (moved && !complete.has(known.siteId)) continue; // Perhaps it is in both, and its own list was not seen.
-    const events: Event[] = [];
-    const item = withLastWord(known.value, here.item);
-    const before = differences(noun, known, item, here.siteId);
-    if (Object.keys(before).length > 0) events.push(tell("changed", id, here.siteId, item, [options.at], { before }));
-    const switched = onlineSwitch(known.value, item);
-    if (switched !== null) {
-      const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isAlone(id, here.siteId) };
-      events.push(tell(switched, id, here.siteId, item, [options.at], behind));
+    // The object may be in the lists of both sites, and the list of its own site was not read.
+    if (siteId !== known.siteId && !complete.has(known.siteId)) continue;
+    const value = filledFrom(known.value, here.item);
+    const next: Listed<T> = { ...known, value, siteId, missingSince: null };
+    const before = differences(noun, known, next);
+    const events = Object.keys(before).length > 0 ? [event("changed", next, [at], { before })] : [];
+    if ("online" in known.value && "online" in value && known.value.online !== value.online) {
+      const behind = { hosts: options.hostsBehind?.(id) ?? [], wholeSite: isOnlyOne(id, siteId) };
+      events.push(event(value.online === true ? "online" : "offline", next, [at], behind));
     }
-    const next: Listed<T> = { ...known, value: item, siteId: here.siteId, missingSince: null };
-    if (!isDeepStrictEqual(next, known)) yield { id, held: next, events };
+    if (!isDeepStrictEqual(next, known)) yield { id, next, events };
   }
 
-  for (const [id, known] of complete.size === 0 ? [] : held) {
-    if (isMuch()) yield null;
-    if (seen.has(id) || !complete.has(known.siteId)) continue;
-    if (known.missingSince === null) {
-      yield { id, held: { ...known, missingSince: options.at }, events: [] };
-    } else if (isToBeRemoved(known, options)) {
-      yield {
-        id,
-        held: null,
-        events: [tell("removed", id, known.siteId, known.value, [known.missingSince])],
-      };
-    }
+  for (const [id, known] of complete.size === 0 ? [] : stored) {
+    if (isDueToYield()) yield null;
+    if (seenIds.has(id) || !complete.has(known.siteId)) continue;
+    if (known.missingSince === null) yield { id, next: { ...known, missingSince: at }, events: [] };
+    else if (isToBeRemoved(known, options))
+      yield { id, next: null, events: [event("removed", known, [known.missingSince])] };
   }
-}
-
-/**
- * Yields objects that a list shows with other contents or at another place, and all objects of a complete list. An object that is
- * identical to the stored one is unchanged.
- */
-function* unlikeHeld<T extends { readonly id: string | number }>(
-  held: ReadonlyMap<string, Listed<T>>,
-  observations: readonly InventoryObservation<T>[],
-  isMuch: () => boolean,
-) {
-  const ids = new Set<string>();
-  const seen = new Set<string>();
-  const isAbsenceSeen = observations.some((list) => list.complete);
-  for (const { siteId, items } of observations) {
-    for (const item of items) {
-      if (isMuch()) yield null;
-      const id = String(item.id);
-      if (isAbsenceSeen) seen.add(id);
-      const known = held.get(id);
-      const isAsHeld =
-        known !== undefined && known.value === item && known.siteId === siteId && known.missingSince === null;
-      if (!isAsHeld) ids.add(id);
-    }
-  }
-  return { ids, seen };
-}
-
-/** Whether something has been missing for so long that it is gone. */
-export function isToBeRemoved(
-  { missingSince }: Listed<unknown>,
-  { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
-): boolean {
-  return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
 }
 
 interface Sighting<T> {
@@ -148,78 +121,55 @@ interface Sighting<T> {
   readonly item: T;
 }
 
-/** Listings that contain the object. */
-function sightingsOf<T extends { readonly id: string | number }>(
-  ids: ReadonlySet<string>,
+/** Returns the lists that show each changed object, and the ids of all shown objects if a list is complete. */
+function* findChanged<T extends { readonly id: string | number }>(
+  stored: ReadonlyMap<string, Listed<T>>,
   observations: readonly InventoryObservation<T>[],
-): ReadonlyMap<string, readonly Sighting<T>[]> {
+  isDueToYield: () => boolean,
+) {
   const sightings = new Map<string, Sighting<T>[]>();
-  if (ids.size === 0) return sightings;
+  const seenIds = new Set<string>();
+  const hasComplete = observations.some((list) => list.complete);
   for (const { siteId, items } of observations) {
     for (const item of items) {
+      if (isDueToYield()) yield null;
       const id = String(item.id);
-      if (!ids.has(id)) continue;
-      const known = sightings.get(id);
-      if (known === undefined) sightings.set(id, [{ siteId, item }]);
-      else known.push({ siteId, item });
+      if (hasComplete) seenIds.add(id);
+      const known = stored.get(id);
+      // The source returns the stored object itself for an equal record.
+      if (known?.value !== item || known.siteId !== siteId || known.missingSince !== null) sightings.set(id, []);
     }
   }
-  return sightings;
+  if (sightings.size === 0) return { sightings, seenIds };
+  for (const { siteId, items } of observations)
+    for (const item of items) sightings.get(String(item.id))?.push({ siteId, item });
+  return { sightings, seenIds };
 }
 
-/** Fields that differ, with the value before; `online` has events of its own, and a move shows as `siteId`. */
-function differences<N extends InventoryNoun>(
-  noun: N,
-  known: Listed<InventoryNouns[N]>,
-  item: InventoryNouns[N],
-  siteId: number | null,
+/** True when an object has been missing for so long that it is removed. */
+export function isToBeRemoved(
+  { missingSince }: Listed<unknown>,
+  { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,
+): boolean {
+  return missingSince !== null && Date.parse(at) - Date.parse(missingSince) >= removeAfterMs;
+}
+
+/** Former values of the fields that differ. `online` has events of its own; another site is the field `siteId`. */
+function differences(
+  noun: InventoryNoun,
+  known: Listed<object>,
+  next: Listed<object>,
 ): Readonly<Record<string, unknown>> {
-  const before: Record<string, unknown> & { siteId?: unknown } = {};
-  const old = Object.entries(known.value);
-  const now: Readonly<Record<string, unknown>> = { ...item };
-  for (const [name, value] of old) {
-    if (noun === "gateway" && name === "online") continue;
-    if (!isDeepStrictEqual(value, now[name])) before[name] = value;
-  }
-  if (siteId !== known.siteId) before.siteId = known.siteId;
-  return before;
+  const now = new Map(Object.entries(next.value));
+  const before = Object.entries(known.value).filter(
+    ([name, value]) => !(noun === "gateway" && name === "online") && !isDeepStrictEqual(value, now.get(name)),
+  );
+  return Object.fromEntries(next.siteId === known.siteId ? before : [...before, ["siteId", known.siteId]]);
 }
 
-/** A gateway record without an online state keeps the stored one; the next state is emitted. */
-function withLastWord<T extends object>(before: T, item: T): T {
-  // Attributes that came empty, as PHP writes an object without members, say nothing: no name was taken away.
-  const said = Object.entries(item).filter(([name, value]) => name !== "id" && value !== null && value !== "");
-  if (said.length === 0) return before;
-  const silent = "online" in item && item.online === null && "online" in before;
-  return silent ? { ...item, online: before.online } : item;
-}
-
-function onlineSwitch(before: object, after: object): "online" | "offline" | null {
-  if (!("online" in before && "online" in after) || before.online === after.online) return null;
-  return after.online === true ? "online" : "offline";
-}
-
-type Happening = "added" | "changed" | "removed" | "online" | "offline";
-
-function teller<N extends InventoryNoun>(noun: N, options: InventoryDiffOptions) {
-  return (
-    happening: Happening,
-    id: string,
-    siteId: number | null,
-    item: InventoryNouns[N],
-    facts: readonly (string | number | null)[],
-    more: object = {},
-  ): Event => {
-    const data = { [noun]: item, ...more };
-    return makeEvent({
-      type: `${noun}-${happening}` as Kind,
-      source: options.source,
-      subject: subjectOf(noun, siteId, id),
-      time: options.at,
-      siteId: noun === "site" ? id : siteId,
-      // The compiler cannot follow that the noun in the kind is the noun in the data.
-      data: data as unknown as EventData[Kind],
-      facts,
-    });
-  };
+/** Keeps the stored object for a record without attributes, and the stored state of a gateway for a record without one. */
+function filledFrom<T extends object>(before: T, item: T): T {
+  if (Object.entries(item).every(([name, value]) => name === "id" || value === null || value === "")) return before;
+  const lacksState = "online" in item && item.online === null && "online" in before;
+  return lacksState ? { ...item, online: before.online } : item;
 }

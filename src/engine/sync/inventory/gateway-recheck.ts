@@ -9,7 +9,7 @@ import type { Follower } from "../job.ts";
  * is offline is then known within seconds. The interface links no tag to a gateway, so the site decides.
  */
 export interface GatewayRecheck extends Follower {
-  /** Has the list of this site read soon; ignored while it would say nothing new. */
+  /** Reads the list of this site soon; ignored while that would tell nothing new. */
   request(siteId: number): void;
   /**
    * Reads the gateway lists of sites with new alarms and one gateway that is not known as offline, so that the alarms can be
@@ -18,25 +18,25 @@ export interface GatewayRecheck extends Follower {
   beforeAlarms(siteIds: readonly number[], signal: AbortSignal): Promise<unknown> | null;
 }
 
-/** From one list of a site to the next, in milliseconds: no more often than the default schedule polls. */
+/** Least time between two lists of a site: the default schedule polls as often. */
 const AGAIN_MS = 300_000;
 /** The same for the only gateway of a site with new alarms: a burst may begin with one of them. */
 const ALARMS_AGAIN_MS = 60_000;
-/** New alarms wait so long for the lists, in milliseconds, and for so many sites. */
-const ALARMS_WAIT_MS = 5_000;
-const ALARMS_SITES = 5;
 /** The same while a gateway of the site is offline, which explains the nulls that are still to come. */
 const EXPLAINED_MS = 3_600_000;
+/** New alarms wait for the lists of this many sites, for at most this long. */
+const ALARMS_WAIT_MS = 5_000;
+const ALARMS_SITES = 5;
 
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
-  /** Whether gateways of the site are polled at all. */
+  /** True when gateways of the site are polled. */
   readonly isFollowed: (siteId: number) => boolean;
-  /** Whether the only gateway of the site is known to be offline. */
+  /** True when the only gateway of the site is known to be offline. */
   readonly isExplained: (siteId: number) => boolean;
-  /** Whether any gateway of the site is known to be offline. */
+  /** True when any gateway of the site is known to be offline. */
   readonly hasOffline: (siteId: number) => boolean;
-  /** Whether the site has exactly one gateway, and it is not known to be offline. */
+  /** True when the site has exactly one gateway, and it is not known to be offline. */
   readonly hasOnlyOneOnline: (siteId: number) => boolean;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
@@ -44,49 +44,44 @@ export function createGatewayRecheck(options: {
   const { clock, log } = options;
   const requested = createWakeup();
   const waiting = new Set<number>();
-  /** When each site was requested last, on the monotonic clock. */
   const requestedMs = new Map<number, number>();
+  const isDue = (siteId: number, everyMs: number) =>
+    clock.monotonic() - (requestedMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= everyMs;
 
-  async function recheck(siteId: number, why: string, signal: AbortSignal): Promise<void> {
-    log.info({ site: siteId, why }, "the list of gateways of a site is read now");
-    try {
-      await options.read(siteId, signal);
-    } catch (error) {
-      if (isStopping(error) || signal.aborted) throw error;
-      log.warn({ site: siteId, err: error }, "the list of gateways could not be read; the next poll reads it");
+  async function recheck(siteIds: Iterable<number>, why: string, signal: AbortSignal): Promise<void> {
+    for (const siteId of siteIds) {
+      waiting.delete(siteId);
+      log.info({ site: siteId, why }, "the list of gateways of a site is read now");
+      try {
+        await options.read(siteId, signal);
+      } catch (error) {
+        if (isStopping(error) || signal.aborted) throw error;
+        log.warn({ site: siteId, err: error }, "the list of gateways could not be read; the next poll reads it");
+      }
     }
-  }
-
-  async function oneByOne(siteIds: readonly number[], signal: AbortSignal): Promise<void> {
-    for (const siteId of siteIds) await recheck(siteId, "the site has a new alarm", signal);
   }
 
   return {
     name: "gateway_recheck",
     ability: "read:gateways",
     request(siteId) {
-      const nowMs = clock.monotonic();
-      const sinceMs = nowMs - (requestedMs.get(siteId) ?? Number.NEGATIVE_INFINITY);
-      if (sinceMs < (options.hasOffline(siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
+      if (!isDue(siteId, options.hasOffline(siteId) ? EXPLAINED_MS : AGAIN_MS)) return;
       if (!options.isFollowed(siteId) || options.isExplained(siteId)) return;
-      requestedMs.set(siteId, nowMs);
+      requestedMs.set(siteId, clock.monotonic());
       waiting.add(siteId);
       requested.wakeUp();
     },
     beforeAlarms(siteIds, signal) {
-      const nowMs = clock.monotonic();
       const due = siteIds.filter(
-        (siteId) =>
-          options.hasOnlyOneOnline(siteId) &&
-          options.isFollowed(siteId) &&
-          nowMs - (requestedMs.get(siteId) ?? Number.NEGATIVE_INFINITY) >= ALARMS_AGAIN_MS,
+        (siteId) => options.hasOnlyOneOnline(siteId) && options.isFollowed(siteId) && isDue(siteId, ALARMS_AGAIN_MS),
       );
-      for (const siteId of due) requestedMs.set(siteId, nowMs);
       if (due.length === 0) return null;
+      for (const siteId of due) requestedMs.set(siteId, clock.monotonic());
+      const later = due.slice(ALARMS_SITES);
+      for (const siteId of later) waiting.add(siteId);
+      if (later.length > 0) requested.wakeUp();
       const first = due.slice(0, ALARMS_SITES);
-      for (const siteId of due.slice(ALARMS_SITES)) waiting.add(siteId);
-      if (due.length > first.length) requested.wakeUp();
-      return within(clock, ALARMS_WAIT_MS, oneByOne(first, signal));
+      return within(clock, ALARMS_WAIT_MS, recheck(first, "the site has a new alarm", signal));
     },
     async follow({ draining, forced }) {
       const signal = AbortSignal.any([draining, forced]);
@@ -95,10 +90,7 @@ export function createGatewayRecheck(options: {
         signal,
         bell: requested,
         async turn() {
-          for (const siteId of waiting) {
-            waiting.delete(siteId);
-            await recheck(siteId, "many values of the site turned null at once", signal);
-          }
+          await recheck(waiting, "many values of the site turned null at once", signal);
           return Number.POSITIVE_INFINITY;
         },
         fault: (error) => log.error({ err: error }, "reading the gateways of a site broke"),

@@ -1,195 +1,195 @@
-import type { Host, Site, Tag } from "../../../core/model/building.ts";
+import type { Host, Site, System, Tag } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
 import { DIFFERENCE_BOUND_MS } from "../../../core/runtime/clock-check.ts";
+import type { Log } from "../../../core/runtime/log.ts";
 import { yieldIfMany, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import type { Page, Known as Shown } from "../../source/source.ts";
-import { type DocumentChange, documentSet } from "../../store/store.ts";
+import type { Page, Known as StoredObjects } from "../../source/source.ts";
+import { documentSet } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
-import { collect, type Listing } from "../listing.ts";
+import { collect, type Listing, listedCoverage } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
-import { isAbsenceNews } from "./absence.ts";
-import { hostsBehind } from "./behind-gateway.ts";
 import {
   type InventoryNoun,
   type InventoryNouns,
   type InventoryObservation,
   type InventoryStep,
   inventorySteps,
+  isToBeRemoved,
 } from "./diff.ts";
-import { createDropCheck, type Drop } from "./drop-check.ts";
-import { commitSeen } from "./sight.ts";
-import { type StoredTagNeighbours, withTagCompany } from "./tag-neighbours.ts";
+import { hostsBehind } from "./gateways.ts";
+import { type StoredTagContext, withTagEvents } from "./tag-systems.ts";
 
 export interface Poll {
   run(signal: AbortSignal): Promise<JobOutcome>;
 }
 
 type SiteNoun = Exclude<InventoryNoun, "site">;
-type Read<T> = (
+type ReadSite<T> = (
   siteId: number,
   signal: AbortSignal,
-  held: Shown<T>,
-  /** Before other lists, because alarms wait for it. */
+  stored: StoredObjects<T>,
+  /** True when alarms wait for the list: it is read before other lists. */
   isUrgent: boolean,
 ) => AsyncIterable<Page<T>>;
+interface Identified {
+  readonly id: string | number;
+}
+type Scope = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 
-/** So many things at most are looked through, and so many changed in one transaction, before others have their turn. */
+/** Objects committed in one transaction, before other work runs. */
 export const SLICE = 250;
 
-/** The list of sites; one list for everything. */
+/** Polls the list of sites. */
 export function createSitePoll(parts: PollParts): Poll {
   const { source, scope } = parts;
-  const heldSite = listedAsStored<Site>(parts, "site");
   return {
     async run(signal) {
-      const list = await readList(() => source.sites({}, signal, heldSite));
-      const shown = list.complete ? list.items : (list.shown ?? []);
+      const list = await readList(() => source.sites({}, signal, storedObjects<Site>(parts, "site")));
+      const items = listedCoverage(list);
       // All readers of a site's tags use the scope.
-      const known = scope.known();
-      const isOther = shown.some(({ id }) => !scope.sees(id)) || (list.complete && known?.size !== shown.length);
-      if (isOther) await scope.tryRefresh(signal);
-      const sites = { siteId: null, items: shown, complete: list.complete };
-      await commitDiff(parts, "sites", "site", [sites], signal);
+      const differsFromScope =
+        items.some(({ id }) => !scope.sees(id)) || (list.complete && scope.known()?.size !== items.length);
+      if (differsFromScope) await scope.tryRefresh(signal);
+      await commitDiff(parts, "sites", "site", [{ siteId: null, items, complete: list.complete }], signal);
       return list.complete ? outcomeOf(new Map()) : incomplete(list.reason);
     },
   };
 }
 
-/** A poll of one list for each site. */
 export interface InventoryPoll extends Poll {
-  /** Reads the list of one site between two polls and commits what it shows; what it does not show is left to the polls. */
+  /** Reads the list of one site between two polls and commits what it contains, without absences. */
   pollSite(siteId: number, signal: AbortSignal): Promise<void>;
 }
 
-/** Gateways, hosts, systems or tags: one list for each site. */
+/** Polls gateways, hosts, systems or tags: one list for each site. */
 export function createInventoryPoll<N extends SiteNoun>(
   parts: PollParts,
   job: string,
   noun: N,
-  read: Read<InventoryNouns[N]>,
+  read: ReadSite<InventoryNouns[N]>,
 ): InventoryPoll {
-  const { source, scope, syncState: holding, clock } = parts;
-  const held = () => holding.get<Listed<InventoryNouns[N]>>(documentSet(noun, source.name));
-  const shown = listedAsStored<InventoryNouns[N]>(parts, noun);
-  const isDropDoubted = createDropCheck(clock, parts.log);
-  const isDoubted = (siteId: number, items: readonly { readonly id: string | number }[]) =>
-    isDropDoubted(String(siteId), dropOf(held(), siteId, items), { job, site: siteId, shown: items.length });
-
-  /** Sites that `pollSite` read after the poll that is running: the older list must not revert what it found. */
+  type T = InventoryNouns[N];
+  const { source, scope, syncState, clock, log } = parts;
+  const stored = syncState.get<Listed<T>>(documentSet(noun, source.name));
+  const isDropDoubted = createDropCheck(clock, log);
+  /** Sites that `pollSite` read during the present poll: the older list must not revert what it found. */
   const polledSince = new Set<number>();
 
   /**
-   * Pages of one list. Pages of tags are committed when they arrive: the complete list takes minutes, and tags are read as soon as they
-   * are known. A page proves no absence.
+   * Reads one list and commits what it contains: the lists of all sites take minutes. Pages of tags are committed when they
+   * arrive. Absences wait until all lists are read.
    */
-  async function* pagesOf(
+  async function readSite(
     siteId: number,
     signal: AbortSignal,
-    at: { readonly site: number; readonly sites: number } | null,
-  ): AsyncGenerator<Page<InventoryNouns[N]>, void> {
-    for await (const page of read(siteId, signal, shown, at === null)) {
-      if (noun === "tag") await commitShown(parts, job, noun, siteId, page.items, signal);
-      if (at !== null) parts.firstInventory.page(job, at, page);
-      yield page;
+    progress: { readonly site: number; readonly sites: number } | null = null,
+  ): Promise<Listing<T>> {
+    async function* pages(): AsyncGenerator<Page<T>, void> {
+      for await (const page of read(siteId, signal, storedObjects<T>(parts, noun), progress === null)) {
+        if (noun === "tag") await commitListed(parts, job, noun, siteId, page.items, signal);
+        if (progress !== null) parts.firstInventory.page(job, progress, page);
+        yield page;
+      }
     }
-  }
-
-  async function visit(
-    siteId: number,
-    signal: AbortSignal,
-    at: Parameters<typeof pagesOf>[2] = null,
-  ): Promise<Listing<InventoryNouns[N]>> {
-    const list = await readList(() => pagesOf(siteId, signal, at));
+    const list = await readList(pages);
     polledSince.delete(siteId);
-    // Emit what this list shows now: the lists of all sites take minutes. What it does not show is missing only
-    // when the token's scope confirms it, after all lists.
-    if (list.complete && noun !== "tag") await commitShown(parts, job, noun, siteId, list.items, signal);
+    if (list.complete && noun !== "tag") await commitListed(parts, job, noun, siteId, list.items, signal);
     return list;
   }
 
-  /** Records the time of a complete list of a site's objects. */
-  async function rememberSight(
-    seen: ReadonlyMap<number, Listing<InventoryNouns[N]>>,
-    begunAt: ReadonlyMap<number, string>,
-  ): Promise<void> {
-    const whole = [...seen].filter(([siteId, list]) => list.complete && dropOf(held(), siteId, list.items).gone === 0);
+  /** Stores when each site was listed without an absence. */
+  async function commitCompleteLists(lists: ReadonlyMap<number, Listing<T>>, begunAt: ReadonlyMap<number, string>) {
+    const whole = [...lists].filter(([siteId, list]) => list.complete && dropIn(stored, siteId, list.items).gone === 0);
     await commitSeen(parts, job, "tags", new Map(whole.map(([siteId]) => [siteId, begunAt.get(siteId) ?? null])));
   }
 
   return {
     async pollSite(siteId, signal) {
-      await visit(siteId, signal);
+      await readSite(siteId, signal);
       polledSince.add(siteId);
     },
     async run(signal) {
       const sites = followedSites(parts);
       if (sites.length === 0) return incomplete("No site is known yet.");
       const begunAt = new Map<number, string>();
-      const visits = await perSite(
-        sites,
-        async (siteId) => {
-          begunAt.set(siteId, isoUtc(clock.now()));
-          const list = await visit(siteId, signal, { site: begunAt.size, sites: sites.length });
-          if (noun !== "tag") return list;
-          parts.listedSites.add(siteId);
-          const seen = holding.get<StoredTagSeen>(syncSet("tag-seen", source.name)).get(String(siteId));
-          // After a crash in the midst of the first lists it is known which sites were listed.
-          if (seen == null) await rememberSight(new Map([[siteId, list]]), begunAt);
-          return list;
-        },
-        signal,
-      );
-      const doubted = new Set(
-        [...visits.seen].flatMap(([siteId, list]) => (list.complete && isDoubted(siteId, list.items) ? [siteId] : [])),
-      );
-      const misses = isAbsenceNews(held(), visits.seen, doubted, {
-        at: isoUtc(clock.now()),
-        removeAfterMs: removeAfterMs(parts),
+      const visit = async (siteId: number) => {
+        begunAt.set(siteId, isoUtc(clock.now()));
+        const list = await readSite(siteId, signal, { site: begunAt.size, sites: sites.length });
+        if (noun !== "tag") return list;
+        parts.listedSites.add(siteId);
+        // After a crash during the first lists, the listed sites are known.
+        const isFirst = !syncState.get<StoredTagSeen>(syncSet("tag-seen", source.name)).has(String(siteId));
+        if (isFirst) await commitCompleteLists(new Map([[siteId, list]]), begunAt);
+        return list;
+      };
+      const { seen, failures } = await perSite(sites, visit, signal);
+      const doubted = new Set<number>();
+      for (const [siteId, list] of seen) {
+        if (!list.complete) continue;
+        const details = { job, site: siteId, shown: list.items.length };
+        if (isDropDoubted(String(siteId), dropIn(stored, siteId, list.items), details)) doubted.add(siteId);
+      }
+      const removal = { at: isoUtc(clock.now()), removeAfterMs: removeAfterMs(parts) };
+      const seenScope = needsScope(stored, seen, doubted, removal) ? await scope.tryRefresh(signal) : null;
+      const latest = [...seen].filter(([siteId]) => !polledSince.has(siteId));
+      const observations = latest.map(([siteId, list]): InventoryObservation<T> => {
+        const complete = list.complete && !doubted.has(siteId) && staysVisible(seenScope, siteId);
+        return { siteId, items: listedCoverage(list), complete };
       });
-      const seenScope = misses ? await scope.tryRefresh(signal) : null;
-      const latest = [...visits.seen].filter(([siteId]) => !polledSince.has(siteId));
-      const observations: InventoryObservation<InventoryNouns[N]>[] = latest.map(([siteId, list]) => ({
-        siteId,
-        items: list.complete ? list.items : (list.shown ?? []),
-        complete:
-          list.complete &&
-          !doubted.has(siteId) &&
-          (seenScope?.before.has(siteId) ?? false) &&
-          (seenScope?.after.has(siteId) ?? false),
-      }));
       await commitDiff(parts, job, noun, observations, signal);
-      await yieldIfMany(held().size);
-      if (noun === "tag") await rememberSight(visits.seen, begunAt);
-      await yieldIfMany(held().size);
-      const reasons = [...visits.seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
-      const doubts = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
-      return outcomeOf(visits.failures, [...doubts, ...reasons]);
+      await yieldIfMany(stored.size);
+      if (noun === "tag") await commitCompleteLists(seen, begunAt);
+      await yieldIfMany(stored.size);
+      const reasons = [...seen.values()].flatMap((list) => (list.complete ? [] : [list.reason]));
+      const drops = [...doubted].map((siteId) => `Most of the ${job} of site ${siteId} are gone at once.`);
+      return outcomeOf(failures, [...drops, ...reasons]);
     },
   };
 }
 
-/** Sites whose inventory is followed: those the token sees, as far as the configuration wants them. */
-export function followedSites(parts: PollParts): readonly number[] {
-  const wanted = parts.config.inventory.sites;
-  return [...parts.syncState.get<Listed<Site>>(documentSet("site", parts.source.name)).values()]
-    .filter((held) => held.missingSince === null)
-    .map((held) => held.value.id)
-    .filter((siteId) => wanted === undefined || wanted.includes(siteId));
+/** Visible sites that the configuration follows. */
+export function followedSites({ config, source, syncState }: PollParts): readonly number[] {
+  const wanted = config.inventory.sites;
+  return [...syncState.get<Listed<Site>>(documentSet("site", source.name)).values()]
+    .filter(({ missingSince, value }) => missingSince === null && wanted?.includes(value.id) !== false)
+    .map(({ value }) => value.id);
 }
 
-/** Returns the stored objects of one kind, for a list that contains them again. */
-export function listedAsStored<T>({ syncState: holding, source }: PollParts, noun: InventoryNoun): Shown<T> {
-  return (id) => holding.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
+/** Returns stored objects by id, so that a list with an equal record can reuse the object. */
+export function storedObjects<T>({ syncState, source }: PollParts, noun: InventoryNoun): StoredObjects<T> {
+  return (id) => syncState.get<Listed<T>>(documentSet(noun, source.name)).get(id)?.value;
+}
+
+/** True when the token saw the site before and after the lists. */
+export function staysVisible(scope: Scope, siteId: number): boolean {
+  return scope?.before.has(siteId) === true && scope.after.has(siteId);
+}
+
+/** Stores by site when its tags, or those of its systems, were last listed completely. */
+export async function commitSeen(
+  { syncState, source, commit }: PollParts,
+  job: string,
+  field: keyof StoredTagSeen,
+  sites: ReadonlyMap<number, string | null>,
+): Promise<void> {
+  const set = syncSet("tag-seen", source.name);
+  const stored = syncState.get<StoredTagSeen>(set);
+  const put = [...sites].map(([siteId, at]) => {
+    const before = stored.get(String(siteId)) ?? { tags: null, systems: null };
+    return [String(siteId), { ...before, [field]: at }] as const;
+  });
+  await commit(job, { documents: [{ set, put }] });
 }
 
 /**
  * Commits what a list contains, without absences. A long list is committed in parts: each object depends only on its stored
  * state, except a gateway, which may be the only one of its site.
  */
-async function commitShown<N extends InventoryNoun>(
+async function commitListed<N extends InventoryNoun>(
   parts: PollParts,
   job: string,
   noun: N,
@@ -206,7 +206,7 @@ async function commitShown<N extends InventoryNoun>(
   }
 }
 
-/** Tells the difference, and says that the job is well even where there is none. */
+/** Commits the differences in parts. Commits at least once, because a commit records that the job succeeded. */
 async function commitDiff<N extends InventoryNoun>(
   parts: PollParts,
   job: string,
@@ -215,91 +215,121 @@ async function commitDiff<N extends InventoryNoun>(
   signal: AbortSignal,
   at = isoUtc(parts.clock.now()),
 ): Promise<void> {
-  const set = documentSet(noun, parts.source.name);
-  const commit = (found: readonly InventoryStep<InventoryNouns[N]>[]) => {
-    const { steps, documents } = inCompany(parts, noun, found, at);
-    return parts.commit(job, {
-      documents: [
-        {
-          set,
-          put: steps.flatMap(({ id, held }) => (held === null ? [] : [[id, held] as const])),
-          remove: steps.flatMap(({ id, held }) => (held === null ? [id] : [])),
-        },
-        ...documents,
-      ],
-      events: steps.flatMap(({ events }) => events),
+  type T = InventoryNouns[N];
+  const { syncState } = parts;
+  const { name } = parts.source;
+  const set = documentSet(noun, name);
+  const source = sourceUri(name);
+  const tagContext = noun === "tag" ? tagContextOf(parts) : null;
+  const commit = async (steps: readonly InventoryStep<T>[]) => {
+    const completed = steps.map((step) =>
+      tagContext === null
+        ? { step, documents: [] }
+        : withTagEvents(step as InventoryStep<Tag>, tagContext, { source, at }),
+    );
+    const put = completed.flatMap(({ step: { id, next } }) => (next === null ? [] : [[id, next] as const]));
+    const remove = completed.flatMap(({ step: { id, next } }) => (next === null ? [id] : []));
+    await parts.commit(job, {
+      documents: [{ set, put, remove }, ...completed.flatMap(({ documents }) => documents)],
+      events: completed.flatMap(({ step }) => step.events),
     });
   };
-  let found: InventoryStep<InventoryNouns[N]>[] = [];
-  const steps = inventorySteps(noun, parts.syncState.get<Listed<InventoryNouns[N]>>(set), observations, {
-    source: sourceUri(parts.source.name),
+  const steps = inventorySteps(noun, syncState.get<Listed<T>>(set), observations, {
+    source,
     at,
     removeAfterMs: removeAfterMs(parts),
-    hostsBehind: (gatewayId) =>
-      hostsBehind(parts.syncState.get<Listed<Host>>(documentSet("host", parts.source.name)), gatewayId),
+    hostsBehind: (gatewayId) => hostsBehind(syncState.get<Listed<Host>>(documentSet("host", name)), gatewayId),
   });
+  const found: InventoryStep<T>[] = [];
   for (const step of steps) {
     if (step !== null) found.push(step);
     if (step !== null && found.length < SLICE) continue;
-    if (found.length >= SLICE) {
-      await commit(found);
-      found = [];
-    }
+    if (found.length >= SLICE) await commit(found.splice(0));
     await yieldUnlessAborted(parts.clock, signal);
   }
   await commit(found);
 }
 
-/** Adds the events that tags need in addition to their records. */
-function inCompany<N extends InventoryNoun>(
-  { syncState: holding, source: { name } }: PollParts,
-  noun: N,
-  steps: readonly InventoryStep<InventoryNouns[N]>[],
-  at: string,
-): { readonly steps: typeof steps; readonly documents: readonly DocumentChange[] } {
-  if (noun !== "tag") return { steps, documents: [] };
-  const placeSet = syncSet("tag-system", name);
-  const seen = holding.get<StoredTagSeen>(syncSet("tag-seen", name));
-  const held: StoredTagNeighbours = {
-    tags: holding.get<Listed<Tag>>(documentSet("tag", name)),
-    places: holding.get<StoredTagSystems>(placeSet),
-    placeSet,
-    seenAt: (siteId) => seen.get(String(siteId))?.tags ?? null,
-  };
-  const company = (steps as readonly InventoryStep<Tag>[]).map((step) =>
-    withTagCompany(step, held, { source: sourceUri(name), at }),
-  );
+/** Stored documents that decide which further events a changed tag needs. */
+export function tagContextOf({ syncState, source: { name } }: PollParts): StoredTagContext {
+  const tagSystemSet = syncSet("tag-system", name);
   return {
-    steps: company.map(({ step }) => step) as unknown as typeof steps,
-    documents: company.flatMap(({ documents }) => documents),
+    tags: syncState.get<Listed<Tag>>(documentSet("tag", name)),
+    systems: syncState.get<Listed<System>>(documentSet("system", name)),
+    tagSystems: syncState.get<StoredTagSystems>(tagSystemSet),
+    tagSystemSet,
+    seen: syncState.get<StoredTagSeen>(syncSet("tag-seen", name)),
   };
 }
 
 /** Without a verified clock, the duration of an absence is unknown. */
 function removeAfterMs({ config, source }: PollParts): number {
-  const isInDoubt = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
-  return isInDoubt ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
+  const isClockWrong = Math.abs(source.clockSkewMs() ?? 0) > DIFFERENCE_BOUND_MS;
+  return isClockWrong ? Number.POSITIVE_INFINITY : config.inventory.remove_after;
 }
 
-/** A list that moved while it was read is read once more; inventories rarely move twice. */
-export async function readList<T extends { readonly id: string | number }>(
-  read: () => AsyncIterable<Page<T>>,
-): Promise<Listing<T>> {
+/** Reads a list, and once more if it changed while it was read. */
+export async function readList<T extends Identified>(read: () => AsyncIterable<Page<T>>): Promise<Listing<T>> {
   const options = { idOf: (item: T) => String(item.id) };
   const first = await collect(read(), options);
   return first.complete || first.shown === null ? first : await collect(read(), options);
 }
 
-/** Objects of a site, and how many of them its list no longer contains. */
-function dropOf<T>(
-  held: ReadonlyMap<string, Listed<T>>,
-  siteId: number,
-  items: readonly { readonly id: string | number }[],
-): Drop {
+/** True when the scope decides about an absence: an object is newly missing, is to be removed, or is at another site now. */
+function needsScope<T extends Identified>(
+  stored: ReadonlyMap<string, Listed<T>>,
+  seen: ReadonlyMap<number, Listing<T>>,
+  doubted: ReadonlySet<number>,
+  removal: Parameters<typeof isToBeRemoved>[1],
+): boolean {
+  const isListedAt = (siteId: number | null) => siteId !== null && seen.get(siteId)?.complete === true;
+  // Nearly always, the complete lists contain every stored object of their sites.
+  let absent = stored.values().reduce((count, { siteId }) => count + (isListedAt(siteId) ? 1 : 0), 0);
+  for (const [siteId, list] of seen)
+    if (list.complete) for (const { id } of list.items) if (stored.get(String(id))?.siteId === siteId) absent -= 1;
+  if (absent === 0) return false;
+  const sitesOf = new Map<string, Set<number>>();
+  for (const [siteId, list] of seen)
+    for (const { id } of listedCoverage(list))
+      sitesOf.set(String(id), (sitesOf.get(String(id)) ?? new Set()).add(siteId));
+  return stored.entries().some(([id, known]) => {
+    const { missingSince, siteId } = known;
+    if (siteId === null || doubted.has(siteId) || !isListedAt(siteId) || sitesOf.get(id)?.has(siteId)) return false;
+    return missingSince === null || sitesOf.has(id) || isToBeRemoved(known, removal);
+  });
+}
+
+/** Objects of a list before, and how many of them are absent now. */
+export interface Drop {
+  readonly before: number;
+  readonly gone: number;
+}
+
+/** A list that lost more than half, and at least five objects, counts only after ten minutes. */
+const DROP_LEAST = 5;
+const DROP_BELIEVED_MS = 600_000;
+
+/** Returns a function that is true while a list that lost most of its objects does not count yet. */
+export function createDropCheck(
+  clock: Pick<Clock, "monotonic">,
+  log: Pick<Log, "warn">,
+): (key: string, drop: Drop, details: object) => boolean {
+  const droppedMs = new Map<string, number>();
+  return (key, { before, gone }, details) => {
+    if (gone < DROP_LEAST || gone <= before / 2) {
+      droppedMs.delete(key);
+      return false;
+    }
+    if (!droppedMs.has(key)) log.warn(details, "most of a list is gone at once: it is read again");
+    const sinceMs = droppedMs.get(key) ?? clock.monotonic();
+    droppedMs.set(key, sinceMs);
+    return clock.monotonic() - sinceMs < DROP_BELIEVED_MS;
+  };
+}
+
+function dropIn<T>(stored: ReadonlyMap<string, Listed<T>>, siteId: number, items: readonly Identified[]): Drop {
   const isPresent = (known: Listed<T> | undefined) => known?.siteId === siteId && known.missingSince === null;
-  let before = 0;
-  for (const known of held.values()) if (isPresent(known)) before += 1;
-  let there = 0;
-  for (const { id } of items) if (isPresent(held.get(String(id)))) there += 1;
+  const before = stored.values().reduce((count, known) => count + (isPresent(known) ? 1 : 0), 0);
+  const there = items.reduce((count, { id }) => count + (isPresent(stored.get(String(id))) ? 1 : 0), 0);
   return { before, gone: before - there };
 }

@@ -1,103 +1,91 @@
-import type { System, Tag } from "../../../core/model/building.ts";
+import type { System } from "../../../core/model/building.ts";
 import { sourceUri } from "../../../core/model/event.ts";
 import { abortable, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { documentSet } from "../../store/store.ts";
 import type { JobOutcome } from "../job.ts";
 import { type Listing, listedCoverage } from "../listing.ts";
 import { outcomeOf, perSite } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
-import { type Listed, type StoredTagSeen, type StoredTagSystems, syncSet } from "../snapshot.ts";
-import { createDropCheck, type Drop } from "./drop-check.ts";
-import { createInventoryPoll, followedSites, listedAsStored, type Poll, readList, SLICE } from "./poll.ts";
-import { commitSeen } from "./sight.ts";
-import { type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
+import {
+  commitSeen,
+  createDropCheck,
+  createInventoryPoll,
+  type Drop,
+  followedSites,
+  type Poll,
+  readList,
+  SLICE,
+  staysVisible,
+  storedObjects,
+  tagContextOf,
+} from "./poll.ts";
+import { type StoredTagContext, type SystemObservation, type TagSystemsStep, tagSystemsSteps } from "./tag-systems.ts";
+
+type TagList = Listing<{ readonly id: string }>;
 
 /**
- * Lists tags, and then, when configured, the tags of each system with one list per system. `systemsRead` resolves after the first
- * list of systems.
+ * Polls tags, and then, when configured, the tags of each system with one list per system. `systemsRead` resolves after the
+ * first list of systems.
  */
 export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Poll {
-  const { source, config, syncState: holding, clock, scope } = parts;
-  const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, held) =>
-    source.tags({ siteId }, signal, held),
+  const { source, config, clock, scope } = parts;
+  const tags = createInventoryPoll(parts, "tags", "tag", (siteId, signal, stored) =>
+    source.tags({ siteId }, signal, stored),
   );
-  const shown = listedAsStored<Tag>(parts, "tag");
-  const placeSet = syncSet("tag-system", source.name);
+  const stored = tagContextOf(parts);
   const isDropDoubted = createDropCheck(clock, parts.log);
 
-  async function learnPlaces(signal: AbortSignal): Promise<JobOutcome> {
-    const systems = [...holding.get<Listed<System>>(documentSet("system", source.name)).values()].filter(
-      (held) => held.missingSince === null,
-    );
+  async function pollTagsOfSystems(signal: AbortSignal): Promise<JobOutcome> {
+    const systems = [...stored.systems.values()].filter(({ missingSince }) => missingSince === null);
     const begunAt = new Map<number, string>();
-    const visits = await perSite(
-      followedSites(parts),
-      async (siteId) => {
-        begunAt.set(siteId, isoUtc(clock.now()));
-        const members: (readonly [systemId: string, list: Listing<{ id: string }>])[] = [];
-        for (const system of systems.filter((held) => held.siteId === siteId)) {
-          const systemId = system.value.id;
-          members.push([systemId, await readList(() => source.tags({ siteId, systemId }, signal, shown))]);
-        }
-        return members;
-      },
-      signal,
-    );
-    const drops = dropsOf(
-      [...visits.seen.values()].flat(),
-      holding.get<StoredTagSystems>(placeSet),
-      holding.get<Listed<Tag>>(documentSet("tag", source.name)),
-    );
-    const isNews = [...drops.values()].some(({ gone }) => gone > 0);
-    const seenScope = isNews ? await scope.tryRefresh(signal) : null;
+    const visit = async (siteId: number) => {
+      begunAt.set(siteId, isoUtc(clock.now()));
+      const lists = new Map<string, TagList>();
+      for (const { value } of systems.filter((system) => system.siteId === siteId))
+        lists.set(value.id, await readSystem(siteId, value, signal));
+      return lists;
+    };
+    const { seen, failures } = await perSite(followedSites(parts), visit, signal);
+    const drops = dropsIn(new Map([...seen.values()].flatMap((lists) => [...lists])), stored);
+    const hasAbsent = [...drops.values()].some(({ gone }) => gone > 0);
+    const seenScope = hasAbsent ? await scope.tryRefresh(signal) : null;
     const reasons: string[] = [];
     const observations: SystemObservation[] = [];
-    for (const [siteId, lists] of visits.seen) {
-      const isInSight = (seenScope?.before.has(siteId) ?? false) && (seenScope?.after.has(siteId) ?? false);
+    for (const [siteId, lists] of seen) {
       for (const [systemId, list] of lists) {
         if (!list.complete) reasons.push(list.reason);
         const drop = drops.get(systemId) ?? { before: 0, gone: 0 };
         const isDoubted = isDropDoubted(systemId, drop, { job: "tags", site: siteId, system: systemId });
         if (isDoubted) reasons.push(`Most of the tags of system ${systemId} are gone at once.`);
         const tagIds = listedCoverage(list).map(({ id }) => id);
-        const complete = list.complete && !isDoubted && (drop.gone === 0 || isInSight);
+        const complete = list.complete && !isDoubted && (drop.gone === 0 || staysVisible(seenScope, siteId));
         observations.push({ systemId, siteId, tagIds, complete });
       }
     }
-    await commitSystems(observations, signal);
-    const whole = [...visits.seen.keys()].filter((siteId) =>
-      observations.every((list) => list.siteId !== siteId || list.complete),
-    );
-    const seen = new Map(whole.map((siteId) => [siteId, begunAt.get(siteId) ?? null]));
-    await commitSeen(parts, "tags", "systems", seen);
-    return outcomeOf(visits.failures, reasons);
+    await commitSteps(observations, signal);
+    const partial = new Set(observations.filter((list) => !list.complete).map(({ siteId }) => siteId));
+    const whole = [...seen.keys()].filter((siteId) => !partial.has(siteId));
+    await commitSeen(parts, "tags", "systems", new Map(whole.map((siteId) => [siteId, begunAt.get(siteId) ?? null])));
+    return outcomeOf(failures, reasons);
   }
 
-  async function commitSystems(observations: readonly SystemObservation[], signal: AbortSignal): Promise<void> {
-    const { name } = source;
-    const held = {
-      tags: holding.get<Listed<Tag>>(documentSet("tag", name)),
-      systems: holding.get<Listed<System>>(documentSet("system", name)),
-      places: holding.get<StoredTagSystems>(placeSet),
-      seen: holding.get<StoredTagSeen>(syncSet("tag-seen", name)),
+  function readSystem(siteId: number, { id: systemId }: System, signal: AbortSignal): Promise<TagList> {
+    return readList(() => source.tags({ siteId, systemId }, signal, storedObjects(parts, "tag")));
+  }
+
+  async function commitSteps(observations: readonly SystemObservation[], signal: AbortSignal): Promise<void> {
+    const commit = async (steps: readonly TagSystemsStep[]) => {
+      const put = steps.flatMap(({ id, next }) => (next === null ? [] : [[id, next] as const]));
+      const remove = steps.flatMap(({ id, next }) => (next === null ? [id] : []));
+      const documents = [{ set: stored.tagSystemSet, put, remove }];
+      await parts.commit("tags", { documents, events: steps.flatMap(({ events }) => events) });
     };
-    const steps = tagSystemsSteps(observations, held, {
-      source: sourceUri(name),
-      at: isoUtc(clock.now()),
-    });
-    const commit = async (found: readonly TagSystemsStep[]) => {
-      const put = found.flatMap(({ id, place }) => (place === null ? [] : [[id, place] as const]));
-      const remove = found.flatMap(({ id, place }) => (place === null ? [id] : []));
-      const events = found.flatMap((step) => step.events);
-      await parts.commit("tags", { documents: [{ set: placeSet, put, remove }], events });
-    };
-    let found: TagSystemsStep[] = [];
-    for (const step of steps) {
+    const found: TagSystemsStep[] = [];
+    const options = { source: sourceUri(source.name), at: isoUtc(clock.now()) };
+    for (const step of tagSystemsSteps(observations, stored, options)) {
       found.push(step);
       if (found.length < SLICE) continue;
-      await commit(found);
-      found = [];
+      await commit(found.splice(0));
       await yieldUnlessAborted(clock, signal);
     }
     await commit(found);
@@ -108,31 +96,27 @@ export function createTagPoll(parts: PollParts, systemsRead: Promise<void>): Pol
       const outcome = await tags.run(signal);
       if (!config.inventory.tags_of_systems) return outcome;
       await abortable(systemsRead, signal);
-      const places = await learnPlaces(signal);
-      return outcome.kind === "ok" ? places : outcome;
+      const ofSystems = await pollTagsOfSystems(signal);
+      return outcome.kind === "ok" ? ofSystems : outcome;
     },
   };
 }
 
-/** By system, how much of what its list showed is not on it now though it is there; of lists that say so. */
-function dropsOf(
-  lists: readonly (readonly [systemId: string, list: Listing<{ id: string }>])[],
-  places: ReadonlyMap<string, StoredTagSystems>,
-  tags: ReadonlyMap<string, Listed<Tag>>,
+/** How many listed tags each system had, and how many present tags its complete list no longer contains. */
+function dropsIn(
+  lists: ReadonlyMap<string, TagList>,
+  { tags, tagSystems }: StoredTagContext,
 ): ReadonlyMap<string, Drop> {
-  const complete = new Map(
-    lists.flatMap(([systemId, list]) =>
-      list.complete ? [[systemId, new Set(list.items.map(({ id }) => id))] as const] : [],
-    ),
-  );
+  const complete = [...lists].filter(([, list]) => list.complete);
+  const members = new Map(complete.map(([id, list]) => [id, new Set(listedCoverage(list).map((tag) => tag.id))]));
   const drops = new Map<string, Drop>();
-  for (const [id, { systemIds }] of places) {
+  for (const [id, { systemIds }] of tagSystems) {
     if (tags.get(id)?.missingSince !== null) continue;
     for (const systemId of systemIds) {
-      const members = complete.get(systemId);
-      if (members === undefined) continue;
+      const isMember = members.get(systemId)?.has(id);
+      if (isMember === undefined) continue;
       const { before, gone } = drops.get(systemId) ?? { before: 0, gone: 0 };
-      drops.set(systemId, { before: before + 1, gone: gone + (members.has(id) ? 0 : 1) });
+      drops.set(systemId, { before: before + 1, gone: gone + (isMember ? 0 : 1) });
     }
   }
   return drops;

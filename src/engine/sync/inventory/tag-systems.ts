@@ -1,30 +1,39 @@
 import type { System, Tag } from "../../../core/model/building.ts";
 import { type Event, makeEvent, subjectOf } from "../../../core/model/event.ts";
-import type { TagSystemsFact } from "../../../core/model/tag-facts.ts";
+import type { SeriesBreak, TagSystemsFact } from "../../../core/model/tag-facts.ts";
+import type { DocumentChange } from "../../store/store.ts";
 import type { Listed, StoredTagSeen, StoredTagSystems } from "../snapshot.ts";
-import { systemsBreak } from "./series-break.ts";
+import type { InventoryStep } from "./diff.ts";
 
-/** The tags of one system as its list was seen. */
+/** Events of tags in addition to those of the inventory: series breaks and changed systems. */
+
+/** One list of the tags of a system. */
 export interface SystemObservation {
   readonly systemId: string;
   readonly siteId: number;
   readonly tagIds: readonly string[];
-  /** True when what the list does not show is no tag of the system any more. */
+  /** True when an absent tag no longer belongs to the system. */
   readonly complete: boolean;
 }
 
-export interface StoredSystemsOfTags {
+export interface StoredTagContext {
   readonly tags: ReadonlyMap<string, Listed<Tag>>;
   readonly systems: ReadonlyMap<string, Listed<System>>;
-  readonly places: ReadonlyMap<string, StoredTagSystems>;
+  readonly tagSystems: ReadonlyMap<string, StoredTagSystems>;
+  /** Name of the set `tagSystems`. */
+  readonly tagSystemSet: string;
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
 
-/** Document and events of one tag; both belong into one transaction. */
+interface StepOptions {
+  readonly source: string;
+  readonly at: string;
+}
+
+/** Document and events of one tag; both belong into one transaction. Null removes the document. */
 export interface TagSystemsStep {
   readonly id: string;
-  /** Null: it is forgotten. */
-  readonly place: StoredTagSystems | null;
+  readonly next: StoredTagSystems | null;
   readonly events: readonly Event[];
 }
 
@@ -34,106 +43,106 @@ export interface TagSystemsStep {
  */
 export function* tagSystemsSteps(
   observations: readonly SystemObservation[],
-  held: StoredSystemsOfTags,
-  options: { readonly source: string; readonly at: string },
+  { tags, systems, tagSystems, seen }: StoredTagContext,
+  { source, at }: StepOptions,
 ): Generator<TagSystemsStep, void> {
-  const { source, at } = options;
-  const now = systemsByTag(observations, held);
-  for (const [id, place] of held.places) {
-    // The removal was emitted with the tag's; this entry is from an older version.
-    if (!held.tags.has(id)) yield { id, place: null, events: [] };
-    else if (!now.has(id) && place.systemIds.length > 0) now.set(id, new Set());
-  }
-  for (const [id, systems] of now) {
-    const tag = held.tags.get(id);
-    if (tag === undefined || tag.missingSince !== null) continue;
-    const place = held.places.get(id);
-    const systemIds = [...systems].sort();
-    const told = place?.toldAt === undefined ? [] : place.systemIds;
-    const isKnown = place !== undefined && place.systemIds.join() === systemIds.join();
-    if (isKnown && (place.toldAt !== undefined || systemIds.length === 0)) continue;
-    const { siteId, value } = tag;
-    const lastBefore = held.seen.get(String(siteId))?.systems ?? place?.toldAt ?? tag.since;
-    const broken = systemsBreak(value, told, systemIds, {
-      source,
-      siteId,
-      since: { lastBefore, firstAfter: at },
-    });
-    yield {
-      id,
-      place: { systemIds, toldAt: at },
-      events: [
-        systemsEvent({ source, siteId, at, tag: value, systemIds, before: told, systems: held.systems }),
-        ...(broken === null ? [] : [broken]),
-      ],
-    };
-  }
-}
-
-/** Held and observed together, without the systems that were removed. */
-function systemsByTag(
-  observations: readonly SystemObservation[],
-  { systems, places }: StoredSystemsOfTags,
-): Map<string, Set<string>> {
   const complete = new Map(
     observations.filter((list) => list.complete).map((list) => [list.systemId, new Set(list.tagIds)]),
   );
-  const byTag = new Map<string, Set<string>>();
-  const add = (id: string, systemId: string) => {
-    const known = byTag.get(id);
-    if (known === undefined) byTag.set(id, new Set([systemId]));
-    else known.add(systemId);
-  };
-  for (const [id, { systemIds }] of places)
+  const systemsOf = new Map<string, Set<string>>();
+  const add = (id: string, systemId: string) =>
+    systemsOf.set(id, (systemsOf.get(id) ?? new Set<string>()).add(systemId));
+  for (const [id, { systemIds }] of tagSystems)
     for (const systemId of systemIds)
       if (systems.has(systemId) && complete.get(systemId)?.has(id) !== false) add(id, systemId);
   for (const { systemId, tagIds } of observations) for (const id of tagIds) add(id, systemId);
-  return byTag;
+
+  for (const [id, { systemIds }] of tagSystems) {
+    // An older version left this entry; the removal was emitted with the tag's.
+    if (!tags.has(id)) yield { id, next: null, events: [] };
+    else if (!systemsOf.has(id) && systemIds.length > 0) systemsOf.set(id, new Set());
+  }
+  for (const [id, now] of systemsOf) {
+    const tag = tags.get(id);
+    if (tag === undefined || tag.missingSince !== null) continue;
+    const stored = tagSystems.get(id);
+    const systemIds = [...now].sort();
+    const isStored = stored !== undefined && stored.systemIds.join() === systemIds.join();
+    if (isStored && (stored.toldAt !== undefined || systemIds.length === 0)) continue;
+    const { siteId, value } = tag;
+    const before = stored?.toldAt === undefined ? [] : stored.systemIds;
+    const lastBefore = seen.get(String(siteId))?.systems ?? stored?.toldAt ?? tag.since;
+    const since = { lastBefore, firstAfter: at };
+    const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
+    const events: Event[] = [systemsEvent(tag, named, before, { source, at })];
+    // Without systems before, nothing is broken.
+    if (before.length > 0) {
+      const what = { tag: value, what: ["system"], before: { systems: before }, systems: systemIds, since } as const;
+      events.push(breakEvent(what, source, siteId));
+    }
+    yield { id, next: { systemIds, toldAt: at }, events };
+  }
 }
 
-/** Last event about the systems of a removed tag; null when none was emitted. */
-export function withoutSystems(
-  tag: Tag,
-  siteId: number | null,
-  place: StoredTagSystems | undefined,
-  options: { readonly source: string; readonly at: string },
-): Event<"tag-systems-changed"> | null {
-  if (place?.toldAt === undefined || place.systemIds.length === 0) return null;
-  return systemsEvent({
-    ...options,
-    siteId,
+/**
+ * Adds the events that follow when a tag changes or is removed: `series-break` after `tag-changed`, and an empty
+ * `tag-systems-changed` before `tag-removed`. Pure; computed before the commit.
+ */
+export function withTagEvents(
+  step: InventoryStep<Tag>,
+  { tags, tagSystems, tagSystemSet, seen }: Omit<StoredTagContext, "systems">,
+  options: StepOptions,
+): { readonly step: InventoryStep<Tag>; readonly documents: readonly DocumentChange[] } {
+  const { id, next, events } = step;
+  const known = tags.get(id);
+  if (known === undefined) return { step, documents: [] };
+  if (next === null) {
+    const stored = tagSystems.get(id);
+    const isEmitted = stored?.toldAt !== undefined && stored.systemIds.length > 0;
+    const last = isEmitted ? [systemsEvent(known, [], stored.systemIds, options)] : [];
+    const documents = stored === undefined ? [] : [{ set: tagSystemSet, remove: [id] }];
+    return { step: { ...step, events: [...last, ...events] }, documents };
+  }
+  const { lastSeen = seen.get(String(known.siteId))?.tags ?? known.since, ...rest } = known;
+  if (next.missingSince !== null) return { step: { ...step, next: { ...next, lastSeen } }, documents: [] };
+  const { siteId, value } = next;
+  const broken = recordBreak(known.value, value, { lastBefore: lastSeen, firstAfter: options.at });
+  const breaks = broken === null ? [] : [breakEvent(broken, options.source, siteId)];
+  const present: Listed<Tag> = { ...rest, value, siteId, missingSince: null };
+  return { step: { ...step, next: present, events: [...events, ...breaks] }, documents: [] };
+}
+
+/**
+ * Returns the series break that a new record causes; null without one. An empty unit before proves nothing about earlier
+ * values: from none to kWh is no break; from Wh to kWh, and from Wh to none, is one.
+ */
+function recordBreak(before: Tag, tag: Tag, since: SeriesBreak["since"]): SeriesBreak | null {
+  const hasChanged = (from: string | null, to: string | null) => from !== null && from !== "" && from !== to;
+  const hasUnit = hasChanged(before.unit, tag.unit);
+  const hasName = hasChanged(before.displayName, tag.displayName);
+  if (!hasUnit && !hasName) return null;
+  return {
     tag,
-    systemIds: [],
-    before: place.systemIds,
-    systems: new Map(),
-  });
+    what: [...(hasUnit ? (["unit"] as const) : []), ...(hasName ? (["name"] as const) : [])],
+    before: { ...(hasUnit && { unit: before.unit ?? "" }), ...(hasName && { displayName: before.displayName }) },
+    since,
+  };
 }
 
-function systemsEvent(told: {
-  readonly source: string;
-  readonly siteId: number | null;
-  readonly at: string;
-  readonly tag: Tag;
-  readonly systemIds: readonly string[];
-  readonly before: readonly string[];
-  readonly systems: ReadonlyMap<string, Listed<System>>;
-}): Event<"tag-systems-changed"> {
-  const { source, siteId, at, tag, before } = told;
-  return makeEvent({
-    type: "tag-systems-changed",
-    source,
-    subject: subjectOf("tag", siteId, tag.id),
-    time: at,
-    siteId,
-    data: { tag, systems: namedSystems(told.systemIds, (id) => told.systems.get(id)?.value), before },
-    facts: [at],
-  });
+function breakEvent(data: SeriesBreak, source: string, siteId: number | null): Event<"series-break"> {
+  const time = data.since.firstAfter;
+  const subject = subjectOf("tag", siteId, data.tag.id);
+  return makeEvent({ type: "series-break", source, subject, time, siteId, data, facts: [time, ...data.what] });
 }
 
-/** Systems by id, as far as they are known, in the words of an event. */
-function namedSystems(ids: readonly string[], systemOf: (id: string) => System | undefined): TagSystemsFact["systems"] {
-  return ids.flatMap((id) => {
-    const system = systemOf(id);
-    return system === undefined ? [] : [{ id, code: system.code, displayName: system.displayName }];
-  });
+function systemsEvent(
+  { siteId, value: tag }: Listed<Tag>,
+  systems: readonly System[],
+  before: readonly string[],
+  { source, at }: StepOptions,
+): Event<"tag-systems-changed"> {
+  const named: TagSystemsFact["systems"] = systems.map(({ id, code, displayName }) => ({ id, code, displayName }));
+  const subject = subjectOf("tag", siteId, tag.id);
+  const data = { tag, systems: named, before };
+  return makeEvent({ type: "tag-systems-changed", source, subject, time: at, siteId, data, facts: [at] });
 }

@@ -1,0 +1,95 @@
+import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
+import { documentSet } from "../../store/store.ts";
+import { behindGateway } from "../inventory/gateways.ts";
+import type { PollParts } from "../poll-parts.ts";
+import { type Listed, type StoredAlarm, type StoredAlarmSite, type StoredSweep, syncSet } from "../snapshot.ts";
+import { isOpen } from "./diff-alarm.ts";
+import { instant, lastTimeOf } from "./times.ts";
+
+/** Retention of episodes without a readable time, and of vanished or unacknowledged ones. */
+const RETAINED_MS = 7 * 86_400_000;
+/** Retention of other ends: a wrong time zone shows an end up to 14 hours late. */
+const SHIFTED_MS = 86_400_000;
+/** Most ends that are retained for longer than the sweep needs: about 4 MB. */
+const MOST_ENDS = 2_000;
+
+/** Documents of one source's alarms. The maps are live: they change with each commit. */
+export interface AlarmStore {
+  readonly alarmSet: string;
+  readonly siteSet: string;
+  readonly sweepSet: string;
+  readonly alarms: ReadonlyMap<string, StoredAlarm>;
+  readonly sites: ReadonlyMap<string, StoredAlarmSite>;
+  readonly sweeps: ReadonlyMap<string, StoredSweep>;
+  /** Returns the function that finds the offline gateway of an alarm, by the present lists of gateways and hosts. */
+  gatewayFinder(): (alarm: Alarm) => string | null;
+}
+
+export function openAlarmStore({ source: { name }, syncState, offlineGatewayOf }: PollParts): AlarmStore {
+  const [alarmSet, siteSet, sweepSet] = [
+    documentSet("alarm", name),
+    syncSet("alarm-site", name),
+    syncSet("sweep", name),
+  ];
+  const gateways = syncState.get<Listed<Gateway>>(documentSet("gateway", name));
+  const hosts = syncState.get<Listed<Host>>(documentSet("host", name));
+  return {
+    alarmSet,
+    siteSet,
+    sweepSet,
+    alarms: syncState.get(alarmSet),
+    sites: syncState.get(siteSet),
+    sweeps: syncState.get(sweepSet),
+    gatewayFinder: () => behindGateway(gateways, hosts, offlineGatewayOf),
+  };
+}
+
+/** Documents of the sites that a list showed for the first time. */
+export function firstListings(
+  sites: AlarmStore["sites"],
+  siteIds: Iterable<number>,
+  field: "activeSince" | "resolvedSince",
+  at: string,
+): (readonly [string, StoredAlarmSite])[] {
+  return [...siteIds].flatMap((siteId) => {
+    const site = sites.get(String(siteId)) ?? { activeSince: null, resolvedSince: null };
+    return site[field] === null ? [[String(siteId), { ...site, [field]: at }] as const] : [];
+  });
+}
+
+/**
+ * Returns the ids of ended episodes that no later sweep finds again. Ends are retained for a day, and for a week while
+ * their acknowledgement may still come.
+ */
+export function expiredAlarmIds(
+  { alarms, sites, sweeps }: AlarmStore,
+  changed: ReadonlyMap<string, StoredAlarm>,
+  { nowMs, overlapMs }: { readonly nowMs: number; readonly overlapMs: number },
+): readonly string[] {
+  const watermarkMs = instant(sweeps.get("resolved")?.watermark ?? null);
+  const expired: string[] = [];
+  const retained: { readonly id: string; readonly since: string }[] = [];
+  for (const [id, stored] of alarms) {
+    if (isOpen(stored) || changed.has(id)) continue;
+    const { alarm, since, state, untold } = stored;
+    const endMs = latestEndMs(stored);
+    // The sweep of an invisible site continues from where it stopped.
+    const sweptMs = instant(sites.get(String(alarm.site.id))?.sweptUntil ?? null) ?? watermarkMs;
+    const ageMs = nowMs - Date.parse(since);
+    const isSwept = state === "resolved" && endMs !== null && sweptMs !== null;
+    const isOld = isSwept ? endMs < sweptMs - 2 * overlapMs && ageMs > 2 * overlapMs : ageMs > RETAINED_MS;
+    if (!isOld) continue;
+    const awaitsAcknowledgement = untold !== true && !alarm.acknowledged;
+    if (state === "resolved" && ageMs <= (awaitsAcknowledgement ? RETAINED_MS : SHIFTED_MS))
+      retained.push({ id, since });
+    else expired.push(id);
+  }
+  const newestFirst = retained.sort((one, other) => (one.since < other.since ? 1 : -1));
+  return [...expired, ...newestFirst.slice(MOST_ENDS).map(({ id }) => id)];
+}
+
+/** Latest end of all episodes of an alarm, because the sweep would emit a forgotten record again. */
+function latestEndMs({ alarm, former = [] }: StoredAlarm): number | null {
+  const lastMs = lastTimeOf(alarm);
+  return lastMs === null ? null : Math.max(lastMs, ...former.map(({ endMs }) => endMs ?? 0));
+}

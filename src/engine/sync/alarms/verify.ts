@@ -1,0 +1,208 @@
+import { type Failure, LocalFailure, Malformed, meaningOf } from "../../../core/errors/errors.ts";
+import type { Alarm } from "../../../core/model/building.ts";
+import type { AlarmFilter, Source } from "../../source/source.ts";
+import { collect, collectSteady, listedCoverage } from "../listing.ts";
+import type { StoredAlarm } from "../snapshot.ts";
+import { episodeOf, isOverBefore, isResolved, relationOf } from "./episode.ts";
+import { endOf, instant } from "./times.ts";
+
+/** Requests to the service about alarms that the list of active alarms does not explain. */
+
+/** Search by name for at most this many names; for more, the list of resolved alarms costs fewer requests. */
+const NAMES = 2;
+/** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
+const PAGES = 10;
+/** Length limit of a search text (interface, Limits). */
+const SEARCH_LENGTH = 255;
+/** A replica of the service may lack an end for this long, in milliseconds. */
+const REPLICA_MS = 60_000;
+
+/** Consecutive polls in which an episode was unexplained and requested, by episode. */
+export type RequestCounts = ReadonlyMap<string, number>;
+
+const nextCount = (counts: RequestCounts, { episode }: StoredAlarm) => (counts.get(episode) ?? 0) + 1;
+
+/** Returns the alarms to request in this poll: at their polls 1 to `always`, then 4, 8, 16 …; rarely requested ones first. */
+export function selectDue(
+  counts: RequestCounts,
+  unexplained: readonly StoredAlarm[],
+  always: number,
+): readonly StoredAlarm[] {
+  const isDue = (count: number) => count <= always || Number.isInteger(Math.log2(count));
+  return unexplained
+    .filter((known) => isDue(nextCount(counts, known)))
+    .toSorted((one, other) => nextCount(counts, one) - nextCount(counts, other));
+}
+
+/** Counts of the next poll. An alarm that the poll had no time to request keeps its count. */
+export function countRequests(
+  counts: RequestCounts,
+  unexplained: readonly StoredAlarm[],
+  postponed: ReadonlySet<string> = new Set(),
+): RequestCounts {
+  return new Map(
+    unexplained.map((known) => [known.episode, nextCount(counts, known) - (postponed.has(known.alarm.id) ? 1 : 0)]),
+  );
+}
+
+export interface SearchResult {
+  readonly found: readonly Alarm[];
+  /** Alarm ids that were searched in every page of every status. */
+  readonly searched: ReadonlySet<string>;
+  readonly failures: ReadonlyMap<number, Failure>;
+  /** Alarm ids left for the next poll. */
+  readonly postponed: ReadonlySet<string>;
+}
+
+export interface SearchOptions {
+  readonly source: Source;
+  /** Most pages of the list of all alarms. */
+  readonly maxPages: number;
+  /** True for an alarm that counts as vanished unless this search finds it. */
+  readonly isLastSearch: (known: StoredAlarm) => boolean;
+  /** True when the remaining sites have to wait for the next poll. */
+  readonly isLate: () => boolean;
+  readonly signal: AbortSignal;
+}
+
+/** Searches absent alarms site by site. A site that fails provides no evidence. */
+export async function searchAlarms(absent: readonly StoredAlarm[], options: SearchOptions): Promise<SearchResult> {
+  const results: Pick<SearchResult, "found" | "searched">[] = [];
+  const postponed: string[] = [];
+  const failures = await visitSites(absent, options.signal, async (siteId, alarms) => {
+    if (options.isLate()) postponed.push(...alarms.map(({ alarm }) => alarm.id));
+    else results.push(await searchSite(siteId, alarms, options));
+  });
+  return {
+    found: results.flatMap(({ found }) => found),
+    searched: new Set(results.flatMap(({ searched }) => [...searched])),
+    failures,
+    postponed: new Set(postponed),
+  };
+}
+
+/**
+ * Searches the alarms of one site: by the name of their trigger, then in the list of resolved alarms, and before the last
+ * miss in the complete list of all alarms.
+ */
+async function searchSite(siteId: number, absent: readonly StoredAlarm[], options: SearchOptions) {
+  const { source, maxPages, signal } = options;
+  const wanted = new Map(absent.map((known) => [known.alarm.id, known]));
+  const found: Alarm[] = [];
+  const note = (record: Alarm) => {
+    const known = wanted.get(record.id);
+    if (known === undefined || relationOf(known, record) === "past") return;
+    found.push(record);
+    // An end before the known start may be that of an older episode: continue the search for a later one.
+    if (!isOverBefore(known, record)) wanted.delete(record.id);
+  };
+  const scan = async (filter: AlarmFilter, pages: number) => {
+    let count = 0;
+    try {
+      for await (const page of source.alarms(filter, signal)) {
+        page.items.forEach(note);
+        count += 1;
+        if (wanted.size === 0 || count >= pages) return;
+      }
+    } catch (error) {
+      // Records of earlier pages stay evidence.
+      if (count === 0 || !(error instanceof Malformed)) throw error;
+    }
+  };
+
+  const names = new Set(absent.map(({ alarm }) => alarm.trigger.displayName.slice(0, SEARCH_LENGTH)));
+  if (names.size <= NAMES) {
+    for (const search of names) if (search.trim() !== "") await scan({ siteId, status: "resolved", search }, 1);
+  }
+  if (wanted.values().some((known) => !options.isLastSearch(known))) await scan({ siteId, status: "resolved" }, PAGES);
+  const last = [...wanted.values()].filter(options.isLastSearch).map(({ alarm }) => alarm.id);
+  if (last.length === 0) return { found, searched: new Set<string>() };
+  const settings = { idOf: ({ id }: Alarm) => id, maxPages, keepsShown: true };
+  const all = await collect(source.alarms({ siteId, status: "all" }, signal), settings);
+  signal.throwIfAborted();
+  listedCoverage(all).forEach(note);
+  return { found, searched: new Set(all.complete ? last : []) };
+}
+
+/** Which stored ends the list of resolved alarms confirms, of alarms that the list of active alarms shows. */
+export interface EndCheck {
+  /** Ids of alarms whose stored end the service does not list (restored from a backup): they are active again. */
+  readonly revoked: ReadonlySet<string>;
+  /** Ids of alarms whose stored end the service lists: their records in the list of active alarms are out of date. */
+  readonly stale: ReadonlySet<string>;
+  readonly failures: ReadonlyMap<number, Failure>;
+  /** Alarms whose stored end the list of active alarms contradicts. */
+  readonly contested: readonly StoredAlarm[];
+}
+
+/**
+ * Checks the stored ends of alarms that are listed as active without a later event. An incomplete list of resolved alarms
+ * decides nothing; then ten polls do (unverified-records.ts).
+ */
+export async function checkEnds(
+  alarms: ReadonlyMap<string, StoredAlarm>,
+  overtaken: readonly Alarm[],
+  /** Result of the last check, and the settings of this one. */
+  {
+    counts,
+    stale,
+    always,
+    nowMs,
+  }: {
+    readonly counts: RequestCounts;
+    readonly stale: ReadonlySet<string>;
+    readonly always: number;
+    readonly nowMs: number;
+  },
+  source: Source,
+  signal: AbortSignal,
+): Promise<EndCheck> {
+  const listed = new Map(overtaken.map((record) => [record.id, record]));
+  const contested = [...listed.keys()]
+    .flatMap((id) => alarms.get(id) ?? [])
+    .filter(({ state, since }) => state === "resolved" && Math.abs(nowMs - Date.parse(since)) >= REPLICA_MS);
+  const revoked = new Set<string>();
+  const stillStale = new Set(contested.map(({ alarm }) => alarm.id).filter((id) => stale.has(id)));
+  const failures = await visitSites(selectDue(counts, contested, always), signal, async (siteId, due) => {
+    // A list may have one row for each episode of an alarm.
+    const rowOf = (alarm: Alarm) => `${episodeOf(alarm)} ${alarm.id} ${alarm.resolvedAt}`;
+    const read = () => source.alarms({ siteId, status: "resolved" }, signal);
+    const ends = await collectSteady(read, { idOf: rowOf, sameAs: rowOf, maxPages: PAGES });
+    signal.throwIfAborted();
+    if (!ends.complete) return;
+    const rows = Map.groupBy(ends.items, ({ id }) => id);
+    for (const known of due) {
+      const { id } = known.alarm;
+      const showsEnd = (rows.get(id) ?? []).some((row) => isResolved(row) && relationOf(known, row) !== "past");
+      stillStale.delete(id);
+      if (!showsEnd) revoked.add(id);
+      else if (!beganAfterEnd(known, listed.get(id))) stillStale.add(id);
+    }
+  });
+  return { revoked, stale: stillStale, failures, contested };
+}
+
+function beganAfterEnd({ alarm }: StoredAlarm, record: Alarm | undefined): boolean {
+  const [startMs, endMs] = [instant(record?.triggeredAt ?? null), endOf(alarm)];
+  return startMs !== null && endMs !== null && startMs > endMs;
+}
+
+/** Visits the sites of some alarms and returns the failures; only a failure of this machine ends the round. */
+async function visitSites(
+  alarms: readonly StoredAlarm[],
+  signal: AbortSignal,
+  visit: (siteId: number, alarms: readonly StoredAlarm[]) => Promise<void>,
+): Promise<ReadonlyMap<number, Failure>> {
+  const failures = new Map<number, Failure>();
+  for (const [siteId, ofSite] of Map.groupBy(alarms, ({ alarm }) => alarm.site.id)) {
+    try {
+      await visit(siteId, ofSite);
+    } catch (error) {
+      signal.throwIfAborted();
+      const failure = meaningOf(error);
+      if (failure instanceof LocalFailure) throw failure;
+      failures.set(siteId, failure);
+    }
+  }
+  return failures;
+}

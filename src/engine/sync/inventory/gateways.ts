@@ -1,0 +1,127 @@
+import type { Alarm, Gateway, Host } from "../../../core/model/building.ts";
+import type { Clock } from "../../../core/runtime/clock.ts";
+import type { Page } from "../../source/source.ts";
+import type { Listed } from "../snapshot.ts";
+
+type Gateways = ReadonlyMap<string, Listed<Gateway>>;
+type Hosts = ReadonlyMap<string, Listed<Host>>;
+
+/**
+ * Returns which offline gateway explains an alarm; null without evidence. The interface links no alarm to a gateway, so there
+ * are two kinds of evidence: the source of the alarm, or of its last active event, is the display name of a gateway or of
+ * hosts of the site, and all of them are behind one offline gateway; or the only gateway of the site is offline.
+ *
+ * A tag names neither gateway nor host, and the search of tags does not state what a host interface is. So values are marked
+ * by `offlineGateways` only: a wrong link would mark good values as doubtful.
+ */
+export function behindGateway(
+  gateways: Gateways,
+  hosts: Hosts,
+  /** Returns the only gateway of a site while it is known to be offline. */
+  onlyOffline: (siteId: number) => string | null = () => null,
+): (alarm: Alarm) => string | null {
+  const offline = new Set(presentOf(gateways).flatMap(({ value }) => (value.online === false ? [value.id] : [])));
+  if (offline.size === 0) return () => null;
+  const named = [
+    ...[...gateways.values()].map(({ siteId, value }) => ({ siteId, name: value.displayName, id: value.id })),
+    ...presentOf(hosts).flatMap(({ siteId, value: { displayName: name, gateway } }) =>
+      gateway === null ? [] : [{ siteId, name, id: String(gateway.id) }],
+    ),
+  ];
+  const byName = Map.groupBy(named, ({ siteId, name }) => `${siteId} ${name}`);
+  return (alarm) => {
+    for (const name of [alarm.source, alarm.lastActiveEvent?.source]) {
+      const [only, ...others] = new Set((byName.get(`${alarm.site.id} ${name}`) ?? []).map(({ id }) => id));
+      if (only !== undefined && others.length === 0 && offline.has(only)) return only;
+    }
+    return onlyOffline(alarm.site.id);
+  };
+}
+
+function presentOf<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T>[] {
+  return [...listed.values()].filter(({ missingSince }) => missingSince === null);
+}
+
+/** Listed hosts that name this gateway, by name. */
+export function hostsBehind(
+  hosts: Hosts,
+  gatewayId: string,
+): readonly { readonly id: string; readonly displayName: string }[] {
+  return presentOf(hosts)
+    .filter(({ value }) => String(value.gateway?.id) === gatewayId)
+    .map(({ value: { id, displayName } }) => ({ id, displayName }))
+    .sort((one, other) => (one.displayName < other.displayName ? -1 : 1));
+}
+
+/** Offline gateways by site, of sites with one gateway: all tags of such a site are read through it (interface). */
+export function offlineGateways(gateways: Gateways): ReadonlyMap<number, string> {
+  const offline = new Map<number, string>();
+  for (const [siteId, [only, ...others]] of Map.groupBy(presentOf(gateways), ({ siteId }) => siteId))
+    if (siteId !== null && only?.value.online === false && others.length === 0) offline.set(siteId, only.value.id);
+  return offline;
+}
+
+/** True when a site has exactly one gateway, and it is not known to be offline. */
+export function hasOnlyOneOnline(gateways: Gateways, siteId: number): boolean {
+  const [only, ...others] = presentOf(gateways).filter((gateway) => gateway.siteId === siteId);
+  return only !== undefined && others.length === 0 && only.value.online !== false;
+}
+
+/** True when any gateway of a site is known to be offline. */
+export function hasOffline(gateways: Gateways, siteId: number): boolean {
+  return presentOf(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
+}
+
+/**
+ * Offline gateways of each site while their list is recent. An old list proves nothing: the gateway may be back, and its tags
+ * must be read at their interval.
+ */
+export interface OfflineGateways {
+  /** Passes on the pages of a site's list, and notes when it was read to its end. */
+  noting(siteId: number, pages: AsyncIterable<Page<Gateway>>): AsyncIterable<Page<Gateway>>;
+  /** Returns the only gateway of a site while it is offline; null otherwise. */
+  of(siteId: number): string | null;
+}
+
+/** Time for which the derived map is reused. */
+const REUSE_MS = 1_000;
+/** A list may come this much later than its schedule says. */
+const LATE_MS = 60_000;
+
+export function createOfflineGateways(
+  stored: () => Gateways,
+  /** Returns a function from a time to that of the next list, milliseconds since 1970; null when lists are not read. */
+  nextList: () => ((afterMs: number) => number) | null,
+  clock: Clock,
+): OfflineGateways {
+  /** Monotonic time until which a site's list counts: until the next two are due and neither came. */
+  const countsUntilMs = new Map<number, number>();
+  const twoListsLaterMs = () => {
+    const nextListMs = nextList();
+    if (nextListMs === null) return Number.NEGATIVE_INFINITY;
+    const nowMs = clock.now();
+    return clock.monotonic() + nextListMs(nextListMs(nowMs)) - nowMs + LATE_MS;
+  };
+  /** Gateways stored at the start count as listed at the start. */
+  const atStartMs = twoListsLaterMs();
+  let derivedMs = Number.NEGATIVE_INFINITY;
+  let offline: ReadonlyMap<number, string> = new Map();
+
+  return {
+    async *noting(siteId, pages) {
+      for await (const page of pages) {
+        if (!page.more) countsUntilMs.set(siteId, twoListsLaterMs());
+        yield page;
+      }
+    },
+    of(siteId) {
+      const nowMs = clock.monotonic();
+      if (nowMs > (countsUntilMs.get(siteId) ?? atStartMs)) return null;
+      if (nowMs - derivedMs >= REUSE_MS) {
+        offline = offlineGateways(stored());
+        derivedMs = nowMs;
+      }
+      return offline.get(siteId) ?? null;
+    },
+  };
+}
