@@ -9,10 +9,11 @@ import {
   endSilence,
   SILENCES,
   type Silence,
+  type SilenceRequest,
+  silenceOf,
   silencesIn,
   whom,
 } from "#src/engine/silence/silence.ts";
-import { type SilenceRequest, silenceOf } from "#src/engine/silence/wish.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM } from "./sample-events.ts";
 import { describeService } from "./suites/service-suite.ts";

@@ -31,12 +31,9 @@ const told = (id: string) =>
 const idOf = (event: Event) => (event.data as AlarmFact).alarm.id;
 const factOf = (event: Event | undefined) => event?.data as (AlarmFact & { initial?: boolean }) | undefined;
 
-describe("the life of an alarm", () => {
-  test("is told once for each thing that happens", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+describe("the events of an alarm", () => {
+  test("emits one event per change, from raise to end", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     control.acknowledgeAlarm(id, "Kari", "on my way");
@@ -56,12 +53,8 @@ describe("the life of an alarm", () => {
     expect(resolved?.late).toBe(false);
   });
 
-  test("a steady poll costs one request, whatever the number of sites", async () => {
-    const {
-      simulator: { control },
-      clock,
-      requests,
-    } = await started();
+  test("a poll without changes sends one request for all sites", async () => {
+    const { control, clock, requests } = await started();
     for (let i = 0; i < 20; i += 1) control.raiseAlarm({ siteId: 2 + (i % 3) });
     await clock.advance(2 * MINUTE);
     const before = requests.length;
@@ -71,12 +64,8 @@ describe("the life of an alarm", () => {
     expect(requests.slice(before).filter(({ path }) => path.endsWith("/me"))).toHaveLength(0);
   });
 
-  test("trap 34: the status is always said", async () => {
-    const {
-      simulator: { control },
-      clock,
-      requests,
-    } = await started();
+  test("trap 34: every request for alarms states a status", async () => {
+    const { control, clock, requests } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     control.deleteAlarm(id);
@@ -86,11 +75,8 @@ describe("the life of an alarm", () => {
     expect(asked.filter(({ query }) => query.get("status") === null)).toEqual([]);
   });
 
-  test("trap 36: an alarm that is deleted has vanished, once, and is never resolved", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("trap 36: emits alarm-vanished once for a deleted alarm, and no end", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     control.deleteAlarm(id);
@@ -98,11 +84,8 @@ describe("the life of an alarm", () => {
     expect(told(id)).toEqual(["alarm-raised", "alarm-vanished"]);
   });
 
-  test("trap 37: raised and resolved between two polls is told afterwards, both in order, marked late", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("trap 37: emits raise and end, marked late, of an alarm between two polls", async () => {
+    const { control, clock } = await started();
     await clock.advance(60_000 - (clock.now() % 30_000) + 5_000);
     const ids: string[] = [];
     for (let i = 0; i < 50; i += 1) {
@@ -117,11 +100,8 @@ describe("the life of an alarm", () => {
     expect(alarmEvents().every((event) => factOf(event)?.late)).toBe(true);
   });
 
-  test("trap 38: the same id again is a new episode", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("trap 38: begins a new episode when an id is used again", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     for (let i = 0; i < 20; i += 1) {
@@ -138,11 +118,8 @@ describe("the life of an alarm", () => {
     expect(alarmEvents()).toHaveLength(41);
   });
 
-  test("an id that stands for a new episode ends the old one first, without calling it resolved", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("emits alarm-vanished for the old episode before it raises a new one with the same id", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     control.retriggerAlarm(id);
@@ -150,11 +127,8 @@ describe("the life of an alarm", () => {
     expect(told(id)).toEqual(["alarm-raised", "alarm-vanished", "alarm-raised"]);
   });
 
-  test("trap 39: fields that churn are changes, never a second raise", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("trap 39: emits changes, and no second raise, for fields that change often", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     for (let i = 0; i < 30; i += 1) {
       await clock.advance(30_000);
@@ -172,9 +146,9 @@ describe("the life of an alarm", () => {
 });
 
 describe("starting", () => {
-  test("trap 40: what is active at a first start is marked initial, and has the same ids after a lost state", async () => {
+  test("trap 40: marks active alarms as initial at a first start, with the same ids after a lost state", async () => {
     await begin();
-    const ids = [2, 3, 3, 4].map((siteId) => trial.simulator.control.raiseAlarm({ siteId }));
+    const ids = [2, 3, 3, 4].map((siteId) => trial.control.raiseAlarm({ siteId }));
     await trial.start();
     await trial.clock.advance(MINUTE);
     const first = trial.events("alarm-raised");
@@ -197,11 +171,8 @@ describe("starting", () => {
     await lost.stop();
   });
 
-  test("reconcile: what changed while we were away is told, and nothing else", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("reconcile: emits only the changes since the stop", async () => {
+    const { control, clock } = await started();
     const stays = control.raiseAlarm({ siteId: 3 });
     const ends = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -228,12 +199,9 @@ describe("starting", () => {
     expect(since.filter((event) => event.type === "alarm-raised" && factOf(event)?.initial)).toEqual([]);
   });
 
-  test("announce: every active alarm is told at every start, marked initial, once a start", async () => {
+  test("announce: emits every active alarm once per start, marked initial", async () => {
     const sync = { ...ALARMS_ONLY, alarms: { startup: "announce" as const } };
-    const {
-      simulator: { control },
-      clock,
-    } = await started({ sync });
+    const { control, clock } = await started({ sync });
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     await trial.restart();
@@ -245,24 +213,24 @@ describe("starting", () => {
     expect(new Set(raised.map((event) => factOf(event)?.episode)).size).toBe(1);
   });
 
-  test("silent: the picture is taken over and told of from then on", async () => {
+  test("silent: stores the alarms of the first list, and emits only later changes", async () => {
     await begin({ sync: { ...ALARMS_ONLY, alarms: { startup: "silent" } } });
-    const old = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    const old = trial.control.raiseAlarm({ siteId: 3 });
     await trial.start();
     await trial.clock.advance(MINUTE);
     expect(alarmEvents()).toEqual([]);
-    const fresh = trial.simulator.control.raiseAlarm({ siteId: 3 });
-    trial.simulator.control.resolveAlarm(old);
+    const fresh = trial.control.raiseAlarm({ siteId: 3 });
+    trial.control.resolveAlarm(old);
     await trial.clock.advance(MINUTE);
     expect(told(fresh)).toEqual(["alarm-raised"]);
     expect(told(old)).toEqual(["alarm-resolved"]);
   });
 
-  test("resolved alarms of before the first start are history", async () => {
+  test("emits no alarm that ended before the first start", async () => {
     await begin();
-    const id = trial.simulator.control.raiseAlarm({ siteId: 3 });
+    const id = trial.control.raiseAlarm({ siteId: 3 });
     await trial.clock.advance(MINUTE);
-    trial.simulator.control.resolveAlarm(id);
+    trial.control.resolveAlarm(id);
     await trial.clock.advance(MINUTE);
     await trial.start();
     await trial.clock.advance(30 * MINUTE);
@@ -274,10 +242,7 @@ describe("trap 23: the token loses a site", () => {
   const TOKEN = "simulator-token";
 
   test.each(["empty", "403"] as const)("its alarms are out of scope, and come back in silence (%s)", async (answer) => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started({
+    const { control, clock } = await started({
       simulator: { alarms: { recorded: false, out_of_scope_site: answer } },
     });
     const hidden = control.raiseAlarm({ siteId: 3 });
@@ -295,11 +260,8 @@ describe("trap 23: the token loses a site", () => {
     expect(told(other)).toEqual(["alarm-raised"]);
   });
 
-  test("resolved while out of scope is told when the site is back", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("emits the end of an out-of-scope alarm when its site is visible again", async () => {
+    const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
     control.changeToken(TOKEN, { sites: [2, 4] });
@@ -314,11 +276,8 @@ describe("trap 23: the token loses a site", () => {
 });
 
 describe("lists that cannot be trusted", () => {
-  test("trap 35: pages that shift while they are read end no alarm and miss none", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started({
+  test("trap 35: misses and ends no alarm when pages shift while they are read", async () => {
+    const { control, clock } = await started({
       pageSize: 5,
       simulator: { sites: [3], alarms: { recorded: false } },
     });
@@ -342,10 +301,7 @@ describe("lists that cannot be trusted", () => {
   });
 
   test.each([1, 2, 3, 4, 5])("trap 42: an error on page %i of 5 changes nothing", async (page) => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started({
+    const { control, clock } = await started({
       pageSize: 5,
       simulator: { sites: [3], alarms: { recorded: false } },
     });
@@ -362,11 +318,8 @@ describe("lists that cannot be trusted", () => {
     expect(alarmEvents()).toHaveLength(before + 2);
   });
 
-  test("trap 42: the trouble of one site is its own when each is listed for itself", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started({
+  test("trap 42: a failing site does not delay the others when sites are listed singly", async () => {
+    const { control, clock } = await started({
       pageSize: 5,
       // Pages of a list that has another order each time are not trusted.
       simulator: { alarms: { recorded: false, order: "shuffled" } },
@@ -385,12 +338,8 @@ describe("lists that cannot be trusted", () => {
     expect(told(mute)).toEqual(["alarm-raised", "alarm-vanished"]);
   });
 
-  test("a commit that fails leaves nothing told, and the next poll tells it", async () => {
-    const {
-      simulator: { control },
-      clock,
-      store,
-    } = await started();
+  test("emits a change with the next poll after a failed commit", async () => {
+    const { control, clock, store } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     const { commit } = store;
     store.commit = () => Promise.reject(new Error("The disk is full."));
@@ -401,12 +350,8 @@ describe("lists that cannot be trusted", () => {
     expect(told(id)).toEqual(["alarm-raised"]);
   });
 
-  test("while nothing can be committed, the end of an alarm is asked for anew with every poll", async () => {
-    const {
-      simulator: { control },
-      clock,
-      store,
-    } = await started({
+  test("searches the end of an alarm with every poll until it is committed", async () => {
+    const { control, clock, store } = await started({
       sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, resolved_sweep: false } },
     });
     const id = control.raiseAlarm({ siteId: 3 });
@@ -422,7 +367,7 @@ describe("lists that cannot be trusted", () => {
   });
 });
 
-describe("maintenance freezes", () => {
+describe("outages", () => {
   const faults = {
     "503": { kind: "maintenance", retry_after: 120 },
     "503 in HTML": { kind: "maintenance", body: "html" },
@@ -433,10 +378,7 @@ describe("maintenance freezes", () => {
   test.each(Object.entries(faults))(
     "%s: one event, nothing else, then one for the return and the difference",
     async (_name, fault) => {
-      const {
-        simulator: { control },
-        clock,
-      } = await started();
+      const { control, clock } = await started();
       const ends = control.raiseAlarm({ siteId: 3 });
       const stays = control.raiseAlarm({ siteId: 3 });
       await clock.advance(2 * MINUTE);
@@ -461,11 +403,8 @@ describe("maintenance freezes", () => {
     },
   );
 
-  test("a restart in the middle tells neither end again", async () => {
-    const {
-      simulator: { control },
-      clock,
-    } = await started();
+  test("emits beginning and end of an outage once despite a restart", async () => {
+    const { control, clock } = await started();
     control.setFaults([{ fault: { kind: "maintenance" } }]);
     await clock.advance(5 * MINUTE);
     await trial.restart();
@@ -479,11 +418,7 @@ describe("maintenance freezes", () => {
   });
 
   test("503 with 30 days: back within three minutes after the health check says healthy, each thing emitted once", async () => {
-    const {
-      simulator: { control },
-      clock,
-      requests,
-    } = await started();
+    const { control, clock, requests } = await started();
     control.setFaults([{ fault: { kind: "maintenance", retry_after: 30 * 86_400 } }]);
     await clock.advance(MINUTE);
     const from = requests.length;
@@ -518,7 +453,7 @@ describe("maintenance freezes", () => {
   test("many pages: a new alarm is emitted with its page, after the return, while the pages are read twice", async () => {
     const id = await awayWithManyPages();
     const before = news().length;
-    trial.simulator.control.setFaults([]);
+    trial.control.setFaults([]);
     const asked = trial.requests.length;
     while (told(id).length === 0 && trial.requests.length - asked < 60) await trial.clock.advance(50);
     const pages = trial.requests.slice(asked).filter(({ query }) => query.get("status") === "active");
@@ -539,9 +474,9 @@ describe("maintenance freezes", () => {
       // The second reading meets it.
       if (isMet || told(id).length === 0) return;
       isMet = true;
-      trial.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);
+      trial.control.setFaults([{ when: { count: 1 }, fault: { kind } }]);
     });
-    trial.simulator.control.setFaults([]);
+    trial.control.setFaults([]);
     await trial.clock.advance(20 * MINUTE);
     expect(isMet).toBe(true);
     expect(news().slice(before)).toEqual(events);
@@ -549,11 +484,7 @@ describe("maintenance freezes", () => {
 
   test("trap 21: a refused token: at most 12 requests an hour, no alarm event, a new token within 10 s", async () => {
     let stamp = "old";
-    const {
-      simulator: { control },
-      clock,
-      requests,
-    } = await started({ tokenStamp: async () => stamp });
+    const { control, clock, requests } = await started({ tokenStamp: async () => stamp });
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(2 * MINUTE);
     const before = trial.store.events.length;
@@ -573,11 +504,7 @@ describe("maintenance freezes", () => {
   });
 
   test("trap 24: a refused ability stops its own job alone, says so once, and is tried every 15 minutes", async () => {
-    const {
-      simulator: { control },
-      clock,
-      requests,
-    } = await started({
+    const { control, clock, requests } = await started({
       sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, gateways: "*/5 * * * *" } },
     });
     await clock.advance(MINUTE);

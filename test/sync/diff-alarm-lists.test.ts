@@ -9,7 +9,7 @@ import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 
-/** What one list of alarms changes in what is held, case by case. */
+/** Changes of the stored alarms by one list, case by case. */
 const AT = "2026-11-02T08:00:00.000Z";
 const BEFORE = "2026-11-02T07:00:00.000Z";
 const ENDED = "2026-11-02T07:45:00.000Z";
@@ -60,7 +60,7 @@ const poll = (
   return { told: told(events), events, held: put.get(ALARM.id) };
 };
 
-describe("whose fate is to be asked", () => {
+describe("findAbsent", () => {
   const none: readonly Alarm[] = [];
   test.each<[string, Partial<StoredAlarm>, readonly Alarm[], "complete" | "none", boolean, boolean]>([
     ["active and not listed", {}, none, "complete", true, true],
@@ -84,8 +84,8 @@ describe("whose fate is to be asked", () => {
   });
 });
 
-describe("a listed alarm", () => {
-  test("is raised, and met where its site was not known", () => {
+describe("diffAlarms with a listed alarm", () => {
+  test("raises it, as initial if its site was not followed", () => {
     const initial = (options: Partial<AlarmDiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
@@ -96,7 +96,7 @@ describe("a listed alarm", () => {
     expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
-  test("that is known is announced at a start that wants it, before its changes", () => {
+  test("announces a stored alarm at a start with `announce`, before its changes", () => {
     const options = { startup: "announce", isTakenOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
@@ -104,25 +104,25 @@ describe("a listed alarm", () => {
     expect(poll(held(), { listed: [changed] }, { isTakenOver: () => false }).told).toEqual(["changed"]);
   });
 
-  test("is held and not told at a silent start, until its site was taken over", () => {
+  test("stores it without an event at a silent start, until its site was listed", () => {
     const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isTakenOver: () => false });
     expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
     expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
   });
 
-  test("counts once, however often it is listed, and nothing is written of what is as it was", () => {
+  test("raises it once if it is listed twice, and writes nothing if it is unchanged", () => {
     expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("of a later episode ends the one before, by the service's word or without", () => {
+  test("ends the previous episode when a later one is listed", () => {
     expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
     expect(poll(held(), { listed: [NEXT], found: [OVER] }).told).toEqual(["resolved", "raised"]);
     expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
 
-  test("that was resolved comes back by a later event or ten polls, and by a record that states no end", () => {
+  test("retriggers a resolved alarm by a later event or ten polls, if the record states no end", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = {
@@ -137,8 +137,8 @@ describe("a listed alarm", () => {
   });
 });
 
-describe("an alarm that is not listed", () => {
-  test("is missed, and has vanished with as many misses as it takes, and a search", () => {
+describe("diffAlarms with an absent alarm", () => {
+  test("counts misses, and emits alarm-vanished after enough misses and a search", () => {
     const once = poll(held(), {});
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
     const missing = held({ state: "missing", misses: 1 });
@@ -152,30 +152,31 @@ describe("an alarm that is not listed", () => {
     ["the scope is not known", { scope: null }],
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
     ["the list moved", { coverage: () => "moving" }],
-  ])("stays as it was where %s", (_why, observation) => {
+    ["its site was not read", { coverage: () => "none" }],
+  ])("changes nothing when %s", (_why, observation) => {
     expect(poll(held(), observation)).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("left the scope, which is told once", () => {
+  test("emits alarm-out-of-scope once when the site left the scope", () => {
     const scope = { before: SITE, after: new Set<number>() };
     expect(poll(held(), { scope }).told).toEqual(["out-of-scope"]);
     expect(poll(held({ state: "out-of-scope" }), { scope }).held).toBeUndefined();
   });
 
-  test("was resolved where the service says so, also when it had vanished; a resolved one stays", () => {
+  test("resolves an active or vanished alarm that the service lists as resolved", () => {
     expect(poll(held(), { found: [OVER] }).told).toEqual(["resolved"]);
     expect(poll(held({ state: "vanished" }), { found: [OVER], scope: null }).told).toEqual(["resolved"]);
     expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
   });
 
-  test("is not over by an end before its known start while the alarm may still be listed", () => {
+  test("ignores an end before the known start while the alarm may still be listed", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
     expect(poll(held(), { found, coverage: () => "moving" }).told).toEqual([]);
     expect(poll(held(), { found }).told).toEqual(["resolved"]);
   });
 
-  test("stands for a later episode that is over, too: both are told, the later one late", () => {
+  test("emits both episodes when a later one is over too, the later one marked late", () => {
     const { told: kinds, events } = poll(held(), { found: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);
     expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
@@ -183,7 +184,7 @@ describe("an alarm that is not listed", () => {
   });
 });
 
-describe("the list of resolved alarms", () => {
+describe("diffResolved", () => {
   const sweep = (
     known: ReadonlyMap<string, StoredAlarm>,
     records: readonly Alarm[],
@@ -200,14 +201,14 @@ describe("the list of resolved alarms", () => {
     return { told: told(events), put, held: put.get(ALARM.id) };
   };
 
-  test("tells a whole episode that nobody saw, from the time on that counts", () => {
+  test("emits a complete unknown episode that ended in the relevant time", () => {
     expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
     expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
   });
 
-  test("holds what is history, and tells it to nobody", () => {
+  test("stores history without events", () => {
     const history = sweep(new Map(), [OVER], { isHistory: () => true });
     expect([history.told, history.held?.untold]).toEqual([[], true]);
     const silent = sweep(new Map(), [OVER], { silent: true });
@@ -215,13 +216,13 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
-  test("tells the end of what was told to begin, history or not, but not at a silent start", () => {
+  test("emits the end of an emitted alarm, but not at a silent start", () => {
     expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
     const silent = sweep(held(), [OVER], { silent: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
   });
 
-  test("tells of a known alarm its end, a later episode and one before it", () => {
+  test("emits the end, a later episode and an earlier one of a stored alarm", () => {
     expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
     expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
     expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);
@@ -232,13 +233,13 @@ describe("the list of resolved alarms", () => {
     expect(sweep(held(), [older], { fromMs: Date.parse("2026-11-02T06:00:00Z") }).put.size).toBe(0);
   });
 
-  test("tells episodes in the order of their ends, whatever the order of the list", () => {
+  test("emits episodes in the order of their ends", () => {
     const first = { ...OVER, id: "2", resolvedAt: "2026-11-02T07:00:00.000Z" };
     const { put } = sweep(new Map(), [OVER, first]);
     expect([...put.keys()]).toEqual(["2", ALARM.id]);
   });
 
-  test("tells an end of which nobody can read when it was", () => {
+  test("emits an end with an unreadable time", () => {
     const unread = { ...OVER, resolvedAt: "yesterday" };
     const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
     expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
@@ -246,7 +247,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
   });
 
-  test("tells an acknowledgement after the end, once, and not of what nobody was told", () => {
+  test("emits an acknowledgement after the end once, unless the alarm was not emitted", () => {
     const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
     const resolved = held({ state: "resolved", alarm: OVER });
     const late = sweep(resolved, [acknowledged]);
@@ -258,7 +259,7 @@ describe("the list of resolved alarms", () => {
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 
-  test("takes the trigger for the end where none is said, and UTC where no offset is", () => {
+  test("endOf uses the trigger without a stated end, and UTC without an offset", () => {
     expect(endOf(OVER)).toBe(Date.parse(ENDED));
     expect(endOf({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
     expect(endOf({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));

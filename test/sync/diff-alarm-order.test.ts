@@ -11,7 +11,7 @@ import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
 import { diffOf } from "./diff-of.ts";
 
-/** Which episode a record is of, and what comes after what, when clocks are set and lists lag behind each other. */
+/** Assignment of records to episodes, and order of events, when clocks are set and lists lag behind each other. */
 const at = (time: string) => `2026-11-02T${time}Z`;
 const START = at("06:15:00.000");
 const event = (id: number | null) =>
@@ -36,7 +36,7 @@ const OPTIONS: AlarmDiffOptions = {
 };
 const SITE = new Set([ALARM.site.id]);
 
-const heldOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
+const storedOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
   ...begin(alarm, false, OPTIONS).stored,
   ...more,
 });
@@ -64,10 +64,10 @@ function follow() {
     /** What the list of active alarms shows, and the look-up of what it lacks. */
     poll(shown: readonly Alarm[], found: readonly Alarm[] = [], more: Partial<AlarmObservation> = {}) {
       const coverage = () => "complete" as const;
-      const sifted = sortRecords(statements, held, shown, coverage);
-      const absent = findAbsent(held, sifted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
+      const sorted = sortRecords(statements, held, shown, coverage);
+      const absent = findAbsent(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
       const seen: AlarmObservation = {
-        ...sifted,
+        ...sorted,
         coverage,
         found: found.filter(({ id }) => absent.includes(id)),
         searched: new Set(absent),
@@ -75,7 +75,7 @@ function follow() {
         ...more,
       };
       keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
-      statements = sifted.statements;
+      statements = sorted.statements;
       return told.splice(0);
     },
     sweep(records: readonly Alarm[], more: Partial<Parameters<typeof diffResolved>[2]> = {}) {
@@ -86,7 +86,7 @@ function follow() {
   };
 }
 
-describe("what a record is to the episode that is held", () => {
+describe("relationOf", () => {
   test.each<[string, string, number | null, string]>([
     ["the same time", START, 9001, "same"],
     ["the same time, and a later event", START, 9002, "same"],
@@ -107,36 +107,36 @@ describe("what a record is to the episode that is held", () => {
     ["a time that nobody can compare, and the event before", "2026-11-02T07:15:00", 9000, "past"],
     ["a time that nobody can compare, and no event", "2026-11-02T07:15:00", null, "newer"],
   ])("%s", (_what, triggeredAt, eventId, expected) => {
-    expect(relationOf(heldOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
+    expect(relationOf(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
-  test("times with milliseconds on both sides are compared as they are", () => {
-    const known = heldOf(record(at("06:15:00.123"), null));
+  test("compares times exactly when both have milliseconds", () => {
+    const known = storedOf(record(at("06:15:00.123"), null));
     expect(relationOf(known, record(at("06:15:00.124"), null))).toBe("newer");
     expect(relationOf(known, record(at("06:15:00.000"), null))).toBe("same");
   });
 
-  test("a held time that nobody can compare leaves it to the event", () => {
-    const known = heldOf(record("2026-11-02T07:15:00", 9001));
+  test("uses the event number when the stored time cannot be compared", () => {
+    const known = storedOf(record("2026-11-02T07:15:00", 9001));
     expect(relationOf(known, record(START, 9001))).toBe("same");
     expect(relationOf(known, record(START, 9000))).toBe("past");
     expect(completed(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
-  test("an end from before the present start is one of it by the number of the event alone", () => {
-    const known = heldOf(record(START, 9001));
+  test("assigns an end before the start to the episode only by the event number", () => {
+    const known = storedOf(record(START, 9001));
     const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
     expect(relationOf(known, older(9001))).toBe("same");
     expect(relationOf(known, older(null))).toBe("past");
   });
 
-  test("the same event of another trigger is another episode", () => {
+  test("treats the same event of another trigger as another episode", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
-    expect(relationOf(heldOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
+    expect(relationOf(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
-  test("the time of a trigger moves back at once, and on again only where it counts", () => {
-    const known = heldOf(record(START, 9001));
+  test("moves a start back at once, and forward only when it counts", () => {
+    const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(completed(known, corrected)).toEqual(corrected);
     const held = { ...known, alarm: corrected };
@@ -154,11 +154,11 @@ describe("what a record is to the episode that is held", () => {
   });
 });
 
-describe("a clock of the service that ran ahead and was set right", () => {
+describe("a service clock that ran ahead and was corrected", () => {
   const ahead = record(at("07:15:00.000"), 9001);
   const again = record(START, 9002);
 
-  test("does not keep an episode from being told, raise and end", () => {
+  test("does not suppress raise and end of the next episode", () => {
     const one = follow();
     expect(one.poll([ahead])).toEqual(["raised"]);
     expect(one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }])).toEqual(["resolved"]);
@@ -168,7 +168,7 @@ describe("a clock of the service that ran ahead and was set right", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("nor one that nobody saw active", () => {
+  test("does not suppress an episode that only the sweep found", () => {
     const one = follow();
     one.poll([ahead]);
     one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
@@ -177,7 +177,7 @@ describe("a clock of the service that ran ahead and was set right", () => {
     expect(one.sweep([ended])).toEqual([]);
   });
 
-  test("is told of an open alarm as a change, and its end as the end of the episode", () => {
+  test("emits a change of an open alarm, and its end as the end of the episode", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     const corrected = record(at("06:14:57.000"), 9001);
@@ -188,7 +188,7 @@ describe("a clock of the service that ran ahead and was set right", () => {
   });
 });
 
-test("a list that cuts times to whole seconds speaks of the episode that the other one shows", () => {
+test("matches episodes between lists with and without milliseconds", () => {
   const exact = record(at("06:15:00.123"), 9001);
   const cut = record(at("06:15:00.000"), 9001);
   const one = follow();
@@ -200,11 +200,11 @@ test("a list that cuts times to whole seconds speaks of the episode that the oth
   expect(other.sweep([{ ...cut, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
 });
 
-describe("a record from the past in the list of active alarms", () => {
+describe("an outdated record in the list of active alarms", () => {
   const older = record(at("05:15:00.000"), null);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
 
-  test("counts as another episode with the tenth poll that shows it, where the last one is over", () => {
+  test("begins another episode at the tenth poll after the last one ended", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
@@ -213,7 +213,7 @@ describe("a record from the past in the list of active alarms", () => {
     expect(one.poll([older])).toEqual([]);
   });
 
-  test("is counted from the beginning when a poll shows something else, and not by one that saw nothing", () => {
+  test("is counted again from one after a poll without it", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
@@ -223,7 +223,7 @@ describe("a record from the past in the list of active alarms", () => {
     expect(one.poll([older])).toEqual(["raised"]);
   });
 
-  test("corrects the time of one that is open, and stays corrected", () => {
+  test("corrects the start of an open alarm at the tenth poll", () => {
     const one = follow();
     const now = record(START, null);
     one.poll([now]);
@@ -233,7 +233,7 @@ describe("a record from the past in the list of active alarms", () => {
     expect(one.poll([], [{ ...older, ...over(at("06:20:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("says nothing of one that is open and has had a later event", () => {
+  test("changes nothing of an open alarm with a later event", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
@@ -241,7 +241,7 @@ describe("a record from the past in the list of active alarms", () => {
     expect(one.poll([record(START, 9002)])).toEqual(["retriggered"]);
   });
 
-  test("brings back an episode that is over", () => {
+  test("reopens an ended episode at the tenth poll", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);

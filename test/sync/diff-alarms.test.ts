@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
+  type AlarmDiffOptions,
   type AlarmObservation,
   type Coverage,
   cutDiff,
@@ -298,6 +299,18 @@ describe("for any sequence, too", () => {
   });
 });
 
+const OPTIONS: AlarmDiffOptions = {
+  source: "/sources/main",
+  at: "2026-01-01T00:00:00.000Z",
+  late: false,
+  behindGateway: () => null,
+  vanishAfterMisses: 2,
+  isKnownSite: () => true,
+  startup: "reconcile",
+  startedAt: "2026-01-01T00:00:00.000Z",
+  isTakenOver: () => true,
+};
+
 /** One alarm through a series of observations; answers the events of each. */
 function follow(...observations: readonly Partial<AlarmObservation>[]): readonly (readonly Event[])[] {
   let held: ReadonlyMap<string, StoredAlarm> = new Map();
@@ -313,17 +326,7 @@ function follow(...observations: readonly Partial<AlarmObservation>[]): readonly
         scope: SEES,
         ...observation,
       },
-      {
-        source: "/sources/main",
-        at,
-        late: false,
-        behindGateway: () => null,
-        vanishAfterMisses: 2,
-        isKnownSite: () => true,
-        startup: "reconcile",
-        startedAt: at,
-        isTakenOver: () => true,
-      },
+      { ...OPTIONS, at, startedAt: at },
     );
     held = new Map([...held, ...diff.put]);
     return diff.events;
@@ -344,12 +347,12 @@ const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
 const RETURNED = { before: new Set<number>(), after: new Set([ALARM.site.id]) };
 const kinds = (steps: readonly (readonly Event[])[]) => steps.map((events) => events.map((event) => event.type));
 
-describe("the events of one alarm from one look", () => {
+describe("the events of one alarm from one poll", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
   const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
     follow({ listed: [{ ...ACTIVE, ...before }] }, { listed: [{ ...ACTIVE, ...before, ...alarm }] })[1];
 
-  test("leave in the order of their times, in the order of life where these are equal", () => {
+  test("are ordered by time, and by kind when the times are equal", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
     const activity = {
       ...ALARM.lastActiveEvent,
@@ -362,7 +365,7 @@ describe("the events of one alarm from one look", () => {
     expect(told(equal)?.map(({ type }) => type)).toEqual(["alarm-acknowledged", "alarm-retriggered"]);
   });
 
-  test("begin with the raise, also where nobody says when it was", () => {
+  test("begin with the raise, even if the service states no time", () => {
     const unsaid = { ...ACTIVE, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
     const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
     expect(first?.map(({ type }) => type)).toEqual(["alarm-raised", "alarm-acknowledged"]);
@@ -370,44 +373,9 @@ describe("the events of one alarm from one look", () => {
 });
 
 describe("an absent alarm", () => {
-  test("has vanished after two complete misses with nothing to be found anywhere", () => {
-    expect(kinds(follow({ listed: [ACTIVE] }, {}, {}, {}))).toEqual([["alarm-raised"], [], ["alarm-vanished"], []]);
-  });
-
-  test.each<[string, Partial<AlarmObservation>]>([
-    ["the list moved", { coverage: () => "moving" }],
-    ["the site was not observed", { coverage: () => "none" }],
-    ["the scope was not asked", { scope: null }],
-    ["the site came into the scope on the way", { scope: RETURNED }],
-    ["not everything was searched", { searched: new Set() }],
-  ])("stays as it is while %s, however often", (_why, observation) => {
-    const steps = follow({ listed: [ACTIVE] }, ...Array.from({ length: 6 }, () => observation));
-    expect(kinds(steps).flat()).toEqual(["alarm-raised"]);
-  });
-
-  test("that comes back after its end is told as triggered again, and its second end with an id of its own", () => {
-    const lastActiveEvent = { ...ALARM.lastActiveEvent, id: 9002 } as Alarm["lastActiveEvent"];
-    const again: Alarm = { ...ACTIVE, lastActiveEvent };
-    const at = (alarm: Alarm, time: string): Alarm => ({ ...alarm, status: "resolved", resolvedAt: time });
-    const steps = follow(
-      { listed: [ACTIVE] },
-      { found: [at(ACTIVE, "2026-11-02T06:20:30.000Z")] },
-      { listed: [again] },
-      { found: [at(again, "2026-11-02T06:22:30.000Z")] },
-    );
-    expect(kinds(steps)).toEqual([["alarm-raised"], ["alarm-resolved"], ["alarm-retriggered"], ["alarm-resolved"]]);
-    const ids = steps.flat().map((event) => event.id);
-    expect(new Set(ids).size).toBe(ids.length);
-  });
-
-  test("that was history and is active again within the second of its trigger is raised, as nobody knows of it", () => {
+  test("is raised when it was history and is active again within the second of its trigger", () => {
     const resolved: Alarm = { ...ACTIVE, status: "resolved", resolvedAt: ACTIVE.triggeredAt };
-    const context = {
-      source: "/sources/main",
-      at: "2026-01-01T00:00:00.000Z",
-      late: true,
-      behindGateway: () => null,
-    };
+    const context = { ...OPTIONS, late: true };
     const swept = diffResolved(new Map(), [resolved], {
       ...context,
       fromMs: 0,
@@ -418,20 +386,12 @@ describe("an absent alarm", () => {
     const polled = diffOf(
       swept.put,
       { listed: [ACTIVE], coverage: () => "complete", found: [], searched: new Set(), scope: null },
-      {
-        ...context,
-        late: false,
-        vanishAfterMisses: 2,
-        isKnownSite: () => true,
-        startup: "reconcile",
-        startedAt: context.at,
-        isTakenOver: () => true,
-      },
+      OPTIONS,
     );
     expect(polled.events.map((event) => event.type)).toEqual(["alarm-raised"]);
   });
 
-  test("whose site leaves the scope twice is told twice, with two ids, listed in between or not", () => {
+  test("emits two alarm-out-of-scope with different ids when its site leaves the scope twice", () => {
     for (const between of [{ listed: [ACTIVE] }, {}]) {
       const steps = follow({ listed: [ACTIVE] }, { scope: HIDDEN }, between, { scope: HIDDEN });
       const out = steps.flat().filter((event) => event.type === "alarm-out-of-scope");
@@ -440,31 +400,20 @@ describe("an absent alarm", () => {
   });
 });
 
-describe("trap 18: words that the interface does not name", () => {
+describe("trap 18: unknown status texts", () => {
   const observe = (alarm: Alarm) => {
     const held = new Map<string, StoredAlarm>();
-    const options = {
-      source: "/sources/main",
-      at: "2026-01-01T00:00:00.000Z",
-      late: false,
-      behindGateway: () => null,
-      vanishAfterMisses: 2,
-      isKnownSite: () => true,
-      startup: "reconcile" as const,
-      startedAt: "2026-01-01T00:00:00.000Z",
-      isTakenOver: () => true,
-    };
     const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
     const active: Alarm = { ...ALARM, status: "active", resolvedAt: null };
-    const first = diffOf(held, { ...seen, listed: [active] }, options);
-    return diffOf(first.put, { ...seen, listed: [alarm] }, options).events.map((event) => event.type);
+    const first = diffOf(held, { ...seen, listed: [active] }, OPTIONS);
+    return diffOf(first.put, { ...seen, listed: [alarm] }, OPTIONS).events.map((event) => event.type);
   };
 
   test.each(["paused", "", "RESOLVED?", "closed"])("the status %j alone is not resolved", (status) => {
     expect(observe({ ...ALARM, status, resolvedAt: null })).not.toContain("alarm-resolved");
   });
 
-  test("active beside a time of resolution contradicts itself and changes nothing", () => {
+  test("active with a time of resolution contradicts itself and changes nothing", () => {
     expect(observe({ ...ALARM, status: "active", resolvedAt: ALARM.triggeredAt })).toEqual([]);
   });
 
@@ -485,34 +434,23 @@ describe("trap 41: times", () => {
   });
 });
 
-test("a difference stops after each alarm that may be news, and at none that is as it was", () => {
+test("diffAlarms yields after each possibly changed alarm, and after no unchanged one", () => {
   const alarms = Array.from({ length: 300 }, (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }));
   const seen = { coverage: () => "complete" as const, found: [], searched: new Set<string>(), scope: null };
-  const options = {
-    source: "/sources/main",
-    at: "2026-01-01T00:00:00.000Z",
-    late: false,
-    behindGateway: () => null,
-    vanishAfterMisses: 2,
-    isKnownSite: () => true,
-    startup: "reconcile" as const,
-    startedAt: "2026-01-01T00:00:00.000Z",
-    isTakenOver: () => true,
-  };
   const stops = (held: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
-    [...diffAlarms(held, { ...seen, listed }, options)].length;
+    [...diffAlarms(held, { ...seen, listed }, OPTIONS)].length;
   expect(stops(new Map(), alarms)).toBe(300);
-  const { put } = diffOf(new Map(), { ...seen, listed: alarms }, options);
+  const { put } = diffOf(new Map(), { ...seen, listed: alarms }, OPTIONS);
   const asHeld = [...put.values()].map(({ alarm }) => alarm);
   expect(stops(put, asHeld)).toBe(0);
   expect(stops(put, asHeld.slice(100))).toBe(100);
 });
 
-describe("a difference in parts", () => {
+describe("cutDiff", () => {
   const held = (id: string) => ({ alarm: { id } }) as StoredAlarm;
   const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
 
-  test("keeps what is held of an alarm and what is told of it together, and says which part is the last", () => {
+  test("keeps document and events of an alarm together and marks the last part", () => {
     const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
     const put = new Map(["1", "2", "3"].map((id) => [id, held(id)]));
     expect([...cutDiff({ put, events }, 2)]).toEqual([

@@ -37,8 +37,8 @@ async function started(
 
 const offline = (events: readonly AnyEvent[]) => events.filter(({ type }) => type === "gateway-offline");
 
-describe("values of a site that turn null at once", () => {
-  test.each([12, 1])("have its list of gateways read at once: site %i", async (siteId) => {
+describe("the recheck when values of a site turn null at once", () => {
+  test.each([12, 1])("reads the list of gateways within 30 s: site %i", async (siteId) => {
     const { clock, simulator, gateways, since } = await started([siteId, 3]);
     const gateway = gateways.find((each) => each.site_id === siteId);
     const fromMs = clock.now();
@@ -58,7 +58,7 @@ describe("values of a site that turn null at once", () => {
     );
   });
 
-  test("need no further list while the gateway is known to be offline", async () => {
+  test("reads no further list while the gateway is offline", async () => {
     const { clock, simulator, gateways, since } = await started([12], {
       schedules: { gateways: "0 0 1 1 *" },
     });
@@ -69,7 +69,7 @@ describe("values of a site that turn null at once", () => {
     expect(offline(await virtual.events())).toHaveLength(1);
   });
 
-  test("again and again, with gateways that are online, cost one list in five minutes", async () => {
+  test("reads one list in five minutes when values turn null again and again", async () => {
     const { clock, simulator, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
     const fromMs = clock.now();
     const tags = [...simulator.world.tags.keys()];
@@ -81,7 +81,7 @@ describe("values of a site that turn null at once", () => {
     expect(offline(await virtual.events())).toEqual([]);
   });
 
-  test("are not contradicted by the older list of a poll that still goes on", async () => {
+  test("is not reverted by the older list of a running poll", async () => {
     let slow = "";
     const { clock, simulator, gateways, since } = await started([9, 12, 13], {}, (site) =>
       site === slow ? 20 * SECOND : 0,
@@ -98,7 +98,7 @@ describe("values of a site that turn null at once", () => {
     expect(events.filter(({ type }) => type === "gateway-online")).toEqual([]);
   });
 
-  test("cost no list where gateways are not polled", async () => {
+  test("reads no list when gateways are not polled", async () => {
     const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: false } });
     simulator.control.setGateway(gateways[0]?.id ?? 0, false);
     await clock.advance(2 * MINUTE);
@@ -106,7 +106,7 @@ describe("values of a site that turn null at once", () => {
   });
 });
 
-test("after a maintenance, a new alarm is told behind the gateway that went offline meanwhile", async () => {
+test("after an outage, attributes a new alarm to the gateway that went offline", async () => {
   const { clock, simulator, gateways } = await started([12], {
     read: [{ name: "all", every: "15m" }],
     schedules: { gateways: "0 0 1 1 *" },

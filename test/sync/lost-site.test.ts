@@ -7,8 +7,6 @@ import type { StatusReport } from "#src/ui/status/report.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
-/** A token that sees a site no more, seen by whoever looks at the worker. */
-
 const MINUTE = 60_000;
 
 async function started(): Promise<VirtualWorker> {
@@ -32,7 +30,7 @@ async function told(virtual: VirtualWorker): Promise<readonly string[]> {
     .map(({ type, subject, siteid }) => `${type} ${subject} ${siteid}`);
 }
 
-test("a lost site is told as that, once, within a minute; also over a restart; and its return", async () => {
+test("emits a lost site once within a minute, despite a restart, and its return", async () => {
   const virtual = await started();
   expect((await reportOf(virtual)).notices).toEqual([]);
   virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
@@ -55,7 +53,7 @@ test("a lost site is told as that, once, within a minute; also over a restart; a
   expect((await reportOf(virtual)).notices).toEqual([]);
 });
 
-test("what was lost while the worker was away is told at its start", async () => {
+test("emits a site that was lost while the worker was stopped", async () => {
   const virtual = await started();
   virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
   await virtual.restart("crash");
@@ -63,7 +61,7 @@ test("what was lost while the worker was away is told at its start", async () =>
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
 });
 
-test("a site that is taken for gone is not waited for any more, and nothing is told of it", async () => {
+test("ends the wait for a removed site without an event", async () => {
   const clock = createVirtualClock(0);
   const held = new Map([
     [1, "2026-06-01T00:00:00.000Z"],

@@ -30,7 +30,7 @@ async function* pages(fails = false): AsyncIterable<Page<Gateway>> {
   if (fails) throw new Error("403");
 }
 
-test("a gateway that a list showed offline counts until two lists are overdue", async () => {
+test("an offline gateway counts until two lists are overdue", async () => {
   const { clock, gateways, list } = stage();
   await clock.advance(2 * MINUTE);
   await list(pages());
@@ -43,7 +43,7 @@ test("a gateway that a list showed offline counts until two lists are overdue", 
   expect(gateways.of(SITE)).toBe("g1");
 });
 
-test("a list that breaks off says nothing; what was held at a start counts as listed then", async () => {
+test("a broken list proves nothing; gateways stored at the start count as listed then", async () => {
   const { clock, gateways, list } = stage();
   expect(gateways.of(SITE)).toBe("g1");
   await clock.advance(10 * MINUTE);
@@ -52,6 +52,6 @@ test("a list that breaks off says nothing; what was held at a start counts as li
   expect(gateways.of(SITE)).toBeNull();
 });
 
-test("where gateways are not listed, none is known to be offline", () => {
+test("returns null when gateways are not polled", () => {
   expect(stage(null).gateways.of(SITE)).toBeNull();
 });

@@ -24,6 +24,7 @@ import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 export interface TrialSync {
   readonly clock: VirtualClock;
   readonly simulator: Simulator;
+  readonly control: Simulator["control"];
   readonly store: MemoryStore;
   readonly metrics: Metrics;
   /** Path and query of every request that reached the service. */
@@ -127,6 +128,7 @@ export function createTrial(options: TrialOptions = {}): TrialSync {
   const trial: TrialSync = {
     clock,
     simulator,
+    control: simulator.control,
     store,
     metrics,
     requests,

@@ -1,8 +1,10 @@
+import { randomBytes } from "node:crypto";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Alarm } from "../../core/model/building.ts";
 import { type Event, makeEvent } from "../../core/model/event.ts";
 import type { AgreedSilence } from "../../core/model/silence-facts.ts";
 import { globMatches } from "../../core/values/glob.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../store/store.ts";
 
 /**
@@ -13,14 +15,14 @@ import type { Store } from "../store/store.ts";
 export interface Silence extends AgreedSilence {
   /** True when its beginning was emitted as an event. */
   readonly isTold: boolean;
-  /** Who had it end before its time, by then `to`, and leaves it to the worker to tell so. */
+  /** Person who ended it early (at `to`); the worker still has to emit the end. */
   readonly endedBy?: string | null;
 }
 
-/** The set of documents that they are. */
+/** Name of the set of documents. */
 export const SILENCES = "silence";
 
-/** Every alarm is held against every silence, and the page shows them all. */
+/** Limit, because every alarm is compared with every silence. */
 const MOST_SILENCES = 1_000;
 
 export async function silencesIn(store: Pick<Store, "documents">): Promise<readonly Silence[]> {
@@ -28,7 +30,7 @@ export async function silencesIn(store: Pick<Store, "documents">): Promise<reado
   return all.sort((a, b) => a.from.localeCompare(b.from) || a.id.localeCompare(b.id));
 }
 
-/** Throws `ConfigError` where there are as many as there can be. */
+/** Stores a silence; throws `ConfigError` at the limit. */
 export async function addSilence(store: Pick<Store, "commit" | "documents">, silence: Silence): Promise<void> {
   if ((await store.documents(SILENCES)).size >= MOST_SILENCES)
     throw new ConfigError("There are 1,000 silences, as many as there can be; end some first.");
@@ -70,12 +72,43 @@ export async function cutSilence(
   return true;
 }
 
-/** Tells that a silence has begun. */
+/** Emits that a silence has begun. */
 export async function beginSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
   await store.commit({
     documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
     events: [silenceEvent("silence-started", silence, at, silence.madeBy)],
   });
+}
+
+/** A requested silence. */
+export interface SilenceRequest extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
+  /** Milliseconds since 1970. */
+  readonly fromMs: number;
+  readonly toMs: number;
+  readonly reason: string;
+}
+
+/** A longer silence is a mistake, or belongs into the configuration. */
+const LONGEST_MS = 366 * 86_400_000;
+
+/** Most characters of a reason. */
+export const LONGEST_REASON = 500;
+
+/** Creates the requested silence; throws `ConfigError` when the request is invalid. */
+export function silenceOf({ fromMs, toMs, reason, ...selection }: SilenceRequest, nowMs: number): Silence {
+  if (toMs <= Math.max(fromMs, nowMs)) throw new ConfigError("The end has to be after the beginning, and after now.");
+  if (toMs - fromMs > LONGEST_MS) throw new ConfigError("A silence lasts a year at most.");
+  const why = reason.trim();
+  if (why === "" || why.length > LONGEST_REASON)
+    throw new ConfigError(`Say why, in ${LONGEST_REASON} characters at most.`);
+  return {
+    ...selection,
+    id: randomBytes(4).toString("hex"),
+    from: isoUtc(fromMs),
+    to: isoUtc(toMs),
+    reason: why,
+    isTold: false,
+  };
 }
 
 /** True when the silence selects the alarm, at any time. */
@@ -89,7 +122,7 @@ export function covers(silence: Silence, source: string, alarm: Alarm): boolean 
   );
 }
 
-/** Which alarms it is about, in words; ids where no names are given. */
+/** Describes the selected alarms, with ids for missing names. */
 export function whom(
   { alarm, name, priorities, site, source }: Silence,
   names: { readonly alarm?: string | undefined; readonly site?: string | undefined } = {},

@@ -1,7 +1,7 @@
 import type { Site } from "../../core/model/building.ts";
 import { firstMatch, type SelectableTag, type Selection, selects } from "./select.ts";
 
-/** Buildings of one source as the service lists them, to compare with the names in the configuration. */
+/** Buildings of one source, to compare with the names in the configuration. */
 export interface SeenBuilding {
   /** Every site that the token sees. */
   readonly sites: readonly Site[];
@@ -12,7 +12,7 @@ export interface SeenBuilding {
   /** Null if they were not listed. */
   readonly systems: readonly NamedThing[] | null;
   readonly gateways: readonly LocatedObject[] | null;
-  /** By tag id, what the last reading was; a tag that is not here was not read, or had no value. */
+  /** Types of the last values by tag id; without tags that were not read or had no value. */
   readonly types: ReadonlyMap<string, "number" | "boolean">;
 }
 
@@ -25,7 +25,7 @@ export interface LocatedObject extends NamedThing {
   readonly siteId: number | null;
 }
 
-/** Something that the configuration says and that means nothing in this building. */
+/** Part of the configuration that matches nothing in this building. */
 export interface Mismatch {
   /** Path below the compared section, such as `["units", 0]`. */
   readonly path: readonly (string | number)[];
@@ -33,13 +33,13 @@ export interface Mismatch {
   readonly message: string;
 }
 
-/** Names and their numbers as a sentence has room for: `°C 14, % 8 and 3 more`. */
+/** Joins the first words: `°C 14, % 8 and 3 more`. */
 export function some(words: readonly string[], most = 8): string {
   const shown = words.slice(0, most).join(", ");
   return words.length > most ? `${shown} and ${words.length - most} more` : shown;
 }
 
-/** `There are 1 (School), 6 (Town hall).`, for a complaint about one that is not there. */
+/** `there are 1 (School), 6 (Town hall)` */
 export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   if (sites.length === 0) return "it sees none";
   return `there are ${some(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
@@ -62,7 +62,6 @@ export function siteMismatches(
   });
 }
 
-/** Without `exclude`: fields that narrow. */
 type Fields = Omit<Selection, "exclude">;
 
 /**
@@ -75,7 +74,8 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   const { exclude, ...include } = selection;
   const dead = deadEntries(include, building);
   const included = building.tags.filter(selects(include));
-  if (included.length === 0 && dead.length === 0) return [{ path: [], message: noneTogether(include, building) }];
+  if (included.length === 0 && dead.length === 0)
+    return [{ path: [], message: describeNoneTogether(include, building) }];
   if (exclude === undefined || included.length === 0) return dead;
   const left = building.tags.filter(selects(selection)).length;
   const message = `This takes out all ${included.length} tags that the rest of the selection has: nothing is left.`;
@@ -86,7 +86,7 @@ export function selectionMismatches(selection: Selection, building: SeenBuilding
   ];
 }
 
-/** Entries of each field that fit no tag by themselves. */
+/** Returns the entries of each field that match no tag by themselves. */
 function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[] {
   return [
     ...deadSites(fields.sites ?? [], building),
@@ -100,48 +100,49 @@ function deadEntries(fields: Fields, building: SeenBuilding): readonly Mismatch[
 function deadSites(sites: readonly number[], building: SeenBuilding): readonly Mismatch[] {
   const withTags = new Set(building.tags.map(({ siteId }) => siteId));
   const unseen = siteMismatches(sites, building);
-  const told = new Set(unseen.map(({ path }) => path[0]));
-  const empty = sites.flatMap((id, index): readonly Mismatch[] =>
-    told.has(index) || withTags.has(id)
-      ? []
-      : [{ path: [index], message: `Site ${id} has no tags that the token may see.` }],
-  );
-  return [...unseen, ...empty].map(({ path, message }) => ({ path: ["sites", ...path], message }));
+  const reported = new Set(unseen.map(({ path }) => path[0]));
+  const empty = [...sites.entries()].filter(([index, id]) => !reported.has(index) && !withTags.has(id));
+  return [
+    ...unseen.map(({ path, message }) => ({ path: ["sites", ...path], message })),
+    ...empty.map(([index, id]) => ({
+      path: ["sites", index],
+      message: `Site ${id} has no tags that the token may see.`,
+    })),
+  ];
 }
 
 function deadSystems(wanted: readonly string[], { systems, tags }: SeenBuilding): readonly Mismatch[] {
   const withTags = new Set(tags.flatMap(({ systemIds }) => systemIds));
-  return wanted.flatMap((id, index): readonly Mismatch[] => {
-    if (withTags.has(id)) return [];
-    const path = ["systems", index];
-    if (systems === null) return [{ path, message: `No tag belongs to a system ${id}.` }];
+  const describe = (id: string) => {
+    if (systems === null) return `No tag belongs to a system ${id}.`;
     const known = systems.find((system) => system.id === id);
-    if (known !== undefined) return [{ path, message: `The system ${id} (${known.name}) has no tags.` }];
-    const alike = systems.filter(({ name }) => name.includes(id));
-    const shown = alike.length > 0 ? alike : systems;
-    const there =
-      shown.length === 0 ? "there are none" : `there are ${some(shown.map((each) => `${each.id} (${each.name})`))}`;
-    const meant = alike.length === 1 ? ` Write the id: "${alike[0]?.id}".` : "";
-    return [{ path, message: `There is no system with the id ${id}; ${there}.${meant}` }];
-  });
+    if (known !== undefined) return `The system ${id} (${known.name}) has no tags.`;
+    const similar = systems.filter(({ name }) => name.includes(id));
+    const hint = similar.length === 1 ? ` Write the id: "${similar[0]?.id}".` : "";
+    return `There is no system with the id ${id}; ${listNamed(similar.length > 0 ? similar : systems, "there are none")}.${hint}`;
+  };
+  return wanted.flatMap((id, index) => (withTags.has(id) ? [] : [{ path: ["systems", index], message: describe(id) }]));
+}
+
+function listNamed(things: readonly NamedThing[], none: string): string {
+  return things.length === 0 ? none : `there are ${some(things.map(({ id, name }) => `${id} (${name})`))}`;
 }
 
 function deadUnits(wanted: readonly string[], { tags }: SeenBuilding): readonly Mismatch[] {
-  const counts = new Map<string, number>();
-  for (const { tag } of tags) counts.set(tag.unit ?? "", (counts.get(tag.unit ?? "") ?? 0) + 1);
-  const there = [...counts]
-    .toSorted((a, b) => b[1] - a[1])
-    .map(([unit, count]) => `${unit === "" ? '"" (none)' : unit} ${count}`);
-  return wanted.flatMap((unit, index): readonly Mismatch[] => {
-    if (counts.has(unit)) return [];
-    const meant = [...counts.keys()].find((each) => bare(each) === bare(unit) && each !== "");
-    const write = meant === undefined ? "" : ` Write "${meant}".`;
-    return [{ path: ["units", index], message: `No tag has the unit "${unit}"; there are ${some(there)}.${write}` }];
+  const byUnit = Map.groupBy(tags, ({ tag }) => tag.unit ?? "");
+  const present = [...byUnit]
+    .toSorted(([, one], [, other]) => other.length - one.length)
+    .map(([unit, { length }]) => `${unit === "" ? '"" (none)' : unit} ${length}`);
+  return wanted.flatMap((unit, index) => {
+    if (byUnit.has(unit)) return [];
+    const similar = byUnit.keys().find((each) => lettersOf(each) === lettersOf(unit) && each !== "");
+    const hint = similar === undefined ? "" : ` Write "${similar}".`;
+    return [{ path: ["units", index], message: `No tag has the unit "${unit}"; there are ${some(present)}.${hint}` }];
   });
 }
 
-/** A unit by its letters alone: what people leave out or write otherwise is °, ³, case and spaces. */
-function bare(unit: string): string {
+/** Letters, digits and % of a unit, in lower case: people vary °, ³, case and spaces. */
+function lettersOf(unit: string): string {
   return unit
     .normalize("NFKC")
     .toLowerCase()
@@ -149,53 +150,48 @@ function bare(unit: string): string {
 }
 
 function deadNames(name: Fields["name"], { tags }: SeenBuilding): readonly Mismatch[] {
-  const patterns = name === undefined ? [] : typeof name === "string" ? [name] : name;
-  return patterns.flatMap((pattern, index): readonly Mismatch[] => {
+  const patterns = name === undefined ? [] : [name].flat();
+  return patterns.flatMap((pattern, index) => {
     if (tags.some(selects({ name: pattern }))) return [];
     const path = typeof name === "string" ? ["name"] : ["name", index];
-    const around = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
-    const wider = tags.filter(selects({ name: around }));
+    const wider = `*${pattern.replaceAll(/^\*+|\*+$/g, "")}*`;
+    const matches = wider === pattern ? 0 : tags.filter(selects({ name: wider })).length;
     const help =
-      wider.length > 0 && around !== pattern
-        ? `${wider.length} tags contain it: write "${around}"`
-        : `names are such as ${some(
-            tags.map(({ tag }) => tag.displayName),
-            3,
-          ).replace(/ and \d+ more$/, "")}`;
+      matches > 0
+        ? `${matches} tags contain it: write "${wider}"`
+        : `names are such as ${firstThree(tags.map(({ tag }) => tag.displayName))}`;
     return [{ path, message: `The name of no tag fits "${pattern}"; ${help}.` }];
   });
 }
 
+/** Reports all unknown ids as one mismatch. */
 function deadIds(wanted: readonly string[], { tags }: SeenBuilding): readonly Mismatch[] {
-  const known = new Set(tags.map(({ tag }) => tag.id));
-  const gone = wanted.flatMap((id, index) => (known.has(id) ? [] : [{ id, index }]));
+  const ids = tags.map(({ tag }) => tag.id);
+  const known = new Set(ids);
+  const gone = wanted.filter((id) => !known.has(id));
   const [first] = gone;
   if (first === undefined) return [];
-  const what =
-    gone.length === 1 ? `There is no tag ${first.id}` : `There are no tags ${some(gone.map(({ id }) => id))}`;
-  const named = tags.find(({ tag }) => tag.displayName === first.id);
-  const help = named === undefined ? "" : ` That is a name; its id is "${named.tag.id}".`;
-  const such = some(
-    tags.map(({ tag }) => tag.id),
-    3,
-  ).replace(/ and \d+ more$/, "");
-  return [{ path: ["ids", first.index], message: `${what}; ids are such as ${such}.${help}` }];
+  const what = gone.length === 1 ? `There is no tag ${first}` : `There are no tags ${some(gone)}`;
+  const named = tags.find(({ tag }) => tag.displayName === first);
+  const hint = named === undefined ? "" : ` That is a name; its id is "${named.tag.id}".`;
+  return [{ path: ["ids", wanted.indexOf(first)], message: `${what}; ids are such as ${firstThree(ids)}.${hint}` }];
 }
 
-/** Each field has tags by itself, and no tag is in all of them. */
-function noneTogether(fields: Fields, building: SeenBuilding): string {
+function firstThree(words: readonly string[]): string {
+  return words.slice(0, 3).join(", ");
+}
+
+/** Message for fields that each match tags, but none together. */
+function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
   const count = (field: Fields) => building.tags.filter(selects(field)).length;
-  const each = (Object.keys(fields) as (keyof Fields)[])
-    .filter((key) => fields[key] !== undefined)
-    .map((key) => `${key} ${count({ [key]: fields[key] })}`);
-  const widest =
-    fields.units === undefined ? "" : unitsOf(building.tags.filter(selects({ ...fields, units: undefined })));
-  return `Each field has tags by itself (${each.join(", ")}), and no tag is in all of them.${widest}`;
-}
-
-function unitsOf(tags: readonly SelectableTag[]): string {
-  const units = [...new Set(tags.map(({ tag }) => tag.unit ?? '"" (none)'))];
-  return units.length === 0 ? "" : ` Without \`units\` it has ${tags.length}, with the units ${some(units)}.`;
+  const each = Object.entries(fields)
+    .filter(([, entries]) => entries !== undefined)
+    .map(([field, entries]) => `${field} ${count({ [field]: entries })}`);
+  const message = `Each field has tags by itself (${each.join(", ")}), and no tag is in all of them.`;
+  const others = building.tags.filter(selects({ ...fields, units: undefined }));
+  if (fields.units === undefined || others.length === 0) return message;
+  const units = [...new Set(others.map(({ tag }) => tag.unit ?? '"" (none)'))];
+  return `${message} Without \`units\` it has ${others.length}, with the units ${some(units)}.`;
 }
 
 /** One entry of `read`, or of those of `history` for the same series. */
@@ -206,7 +202,7 @@ export interface NamedSelection {
 
 export interface ClassComparison {
   readonly name: string;
-  /** Tags that it has: those that it selects and no earlier one does. */
+  /** Number of tags that it selects and no earlier class does. */
   readonly tags: number;
   readonly mismatches: readonly Mismatch[];
 }
@@ -242,7 +238,7 @@ function takenBefore(
   return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
 }
 
-/** Facts about a tag named in `commands.allow`. */
+/** Entry of `commands.allow`. */
 export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly site_id: number;
@@ -251,52 +247,32 @@ export interface WritableTag {
   readonly gateway_id?: string | undefined;
 }
 
-/** Why nothing could ever be written by an entry of `commands.allow`; empty where the building has such a tag. */
+/** Returns why no tag can be written by an entry of `commands.allow`; empty if the building has such a tag. */
 export function writableMismatches(entry: WritableTag, building: SeenBuilding): readonly Mismatch[] {
-  const { site_id: siteId, tag_id: id } = entry;
+  const { site_id: siteId, tag_id: id, gateway_id: gatewayId, unit, type } = entry;
   const found = building.tags.find(({ tag }) => tag.id === id);
   if (found === undefined) {
     const [unseen] = siteMismatches([siteId], building);
     if (unseen !== undefined) return [{ path: ["site_id"], message: unseen.message }];
     return [{ path: ["tag_id"], message: `There is no tag ${id} at any site that is followed.` }];
   }
-  return [...wrongPlace(entry, found.siteId, building), ...wrongKind(entry, found.tag.unit, building)];
-}
-
-function wrongPlace(
-  { site_id: siteId, tag_id: id, gateway_id: gatewayId }: WritableTag,
-  realId: number | null,
-  { sites, gateways }: SeenBuilding,
-): readonly Mismatch[] {
-  if (realId !== siteId) {
-    const name = sites.find((site) => site.id === realId)?.displayName;
-    const message = `Tag ${id} is at site ${realId}${name === undefined ? "" : ` (${name})`}, not ${siteId}: write site_id: ${realId}.`;
-    return [{ path: ["site_id"], message }];
+  const mismatches: Mismatch[] = [];
+  const gateways = building.gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
+  if (found.siteId !== siteId) {
+    const name = building.sites.find((site) => site.id === found.siteId)?.displayName;
+    const where = `site ${found.siteId}${name === undefined ? "" : ` (${name})`}`;
+    const message = `Tag ${id} is at ${where}, not ${siteId}: write site_id: ${found.siteId}.`;
+    mismatches.push({ path: ["site_id"], message });
+  } else if (gatewayId !== undefined && gateways?.every((gateway) => gateway.id !== gatewayId) === true) {
+    const message = `Site ${siteId} has no gateway ${gatewayId}; ${listNamed(gateways, "it has none")}.`;
+    mismatches.push({ path: ["gateway_id"], message });
   }
-  const there = gateways?.filter((gateway) => gateway.siteId === siteId) ?? null;
-  if (gatewayId === undefined || there === null || there.some((gateway) => gateway.id === gatewayId)) return [];
-  const known =
-    there.length === 0 ? "it has none" : `there are ${some(there.map((each) => `${each.id} (${each.name})`))}`;
-  return [{ path: ["gateway_id"], message: `Site ${siteId} has no gateway ${gatewayId}; ${known}.` }];
-}
-
-function wrongKind(
-  { tag_id: id, unit, type }: WritableTag,
-  realUnit: string | null,
-  { types }: SeenBuilding,
-): readonly Mismatch[] {
-  const read = types.get(id);
-  return [
-    ...(unit === undefined || unit === realUnit
-      ? []
-      : [
-          {
-            path: ["unit"],
-            message: `Tag ${id} has ${realUnit === null ? "no unit" : `the unit "${realUnit}"`}, not "${unit}".`,
-          },
-        ]),
-    ...(read === undefined || read === type
-      ? []
-      : [{ path: ["type"], message: `Tag ${id} was read as a ${read}: write type: ${read}.` }]),
-  ];
+  if (unit !== undefined && unit !== found.tag.unit) {
+    const real = found.tag.unit === null ? "no unit" : `the unit "${found.tag.unit}"`;
+    mismatches.push({ path: ["unit"], message: `Tag ${id} has ${real}, not "${unit}".` });
+  }
+  const read = building.types.get(id);
+  if (read !== undefined && read !== type)
+    mismatches.push({ path: ["type"], message: `Tag ${id} was read as a ${read}: write type: ${read}.` });
+  return mismatches;
 }

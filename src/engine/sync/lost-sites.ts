@@ -32,8 +32,8 @@ export function createLostSites(options: {
   const { source, availability, outage, scope, holding, clock, log } = options;
   const sites = () => holding.get<Listed<Site>>(documentSet("site", source));
 
-  /** The token as it was polled last knows only the loss; the next poll of it may come after a restart. */
-  function seenAgain(siteId: number): readonly DocumentChange[] {
+  /** Updates the stored token, which states the loss; its next poll may come after a restart. */
+  function withVisibleSite(siteId: number): readonly DocumentChange[] {
     const set = documentSet("token", source);
     const token = holding.get<StoredToken>(set).get("token");
     if (token === undefined) return [];
@@ -44,7 +44,7 @@ export function createLostSites(options: {
     return [{ set, put: [["token", next]] }];
   }
 
-  async function tell(): Promise<void> {
+  async function emitChanges(): Promise<void> {
     if (scope.known() === null) return;
     const lost = Object.entries(scope.lost()).filter(([name]) => /^\d+$/.test(name));
     const down = availability.sitesDown();
@@ -56,7 +56,7 @@ export function createLostSites(options: {
     }
     for (const siteId of down.keys()) {
       if (scope.sees(siteId)) {
-        await availability.siteUp(siteId, seenAgain(siteId));
+        await availability.siteUp(siteId, withVisibleSite(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lost.some(([id]) => Number(id) === siteId)) {
         // The site counts as gone.
@@ -75,7 +75,7 @@ export function createLostSites(options: {
         async turn() {
           // During an outage, `source-available` comes first.
           await abortable(outage.over(signal), signal);
-          await tell();
+          await emitChanges();
           return Number.POSITIVE_INFINITY;
         },
         fault: (error, inMs) => log.warn({ err: error, inMs }, "a lost site could not be told; it is tried again"),

@@ -19,22 +19,22 @@ import type { StoredHealth } from "./snapshot.ts";
  */
 export interface Outage {
   isOn(): boolean;
-  /** Resolves when the service is available; at once when it is. */
+  /** Resolves when the service is available. */
   over(signal: AbortSignal): Promise<void>;
-  /** Resolves when an outage begins; at once during one. */
+  /** Resolves during an outage, or when one begins. */
   begun(signal: AbortSignal): Promise<void>;
   /** Judges a failed job; true when it means an outage. */
   judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
   /** Probes during an outage until the service is back. Runs in parallel to everything else. */
   watch(signal: AbortSignal): Promise<void>;
-  /** Any job has succeeded. */
+  /** Notes that a job succeeded. */
   noteSuccess(): void;
 }
 
 export interface FailedJob {
   /** It has failed before and has not succeeded since. */
   readonly repeated: boolean;
-  /** It asks `GET me`, which is what others are judged by. */
+  /** The job requests `GET me`, by which other failures are judged. */
   readonly isAboutMe: boolean;
 }
 
@@ -45,41 +45,37 @@ export interface OutageOptions {
   readonly random: () => number;
   readonly availability: Availability;
   readonly scope: Pick<TokenScope, "refresh" | "explain">;
-  /** The service's own word about its health, asked while it is away; null when it is back. It decides nothing. */
+  /** Stores the service's health status during an outage, for people; null when the service is back. */
   readonly noteHealth: (health: StoredHealth | null) => Promise<void>;
-  /** The pass that compares everything; its commits carry the good news. Null while alarms are not followed. */
+  /** Pass that compares everything and emits `source-available`. Null while alarms are not followed. */
   readonly reconcile: () => ((signal: AbortSignal) => Promise<JobOutcome>) | null;
-  /** A text that changes when the token does, to try a new one at once; null when that cannot be known. */
+  /** Returns a text that changes with the token, so that a new one is tried at once; null when unknown. */
   readonly tokenStamp: (() => Promise<string>) | null;
 }
 
 /**
- * A refused token is tried again every minute at first, because it may have been renewed under the same secret, later
- * every 8 minutes, so that an hour costs 12 requests; one that was changed is tried within 5 seconds (milliseconds).
+ * A rejected token is tried five times every minute, because it may have been renewed under the same secret, then every
+ * 8 minutes: 12 requests in the first hour. A changed token is tried within 5 seconds.
  */
 const REFUSED_TOKEN_MS = 60_000;
 const REFUSED_TOKEN_LATER_MS = 480_000;
 const SOON_PROBES = 5;
 const TOKEN_LOOK_MS = 5_000;
-/** The health check is asked at most this often, in milliseconds. */
+/** Least time between two health checks. */
 const HEALTH_EVERY_MS = 60_000;
-/**
- * After `GET me` was asked whether a failure is everybody's, the next failure does not ask again for so long
- * (milliseconds): an endpoint that answers 500 for ten minutes costs 10 questions, not one with each of its 100 tries.
- */
-const WORD_EVERY_MS = 60_000;
+/** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
+const ME_EVERY_MS = 60_000;
 /** A service that cannot be reached is tried again after 5 s at first and every 30 s at most. */
 const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
 /**
- * For so long after an outage, and after the last time that this counted, a question that fails is not enough for
- * another: nothing at all may have come for a minute, in milliseconds. Where `GET me` fails and lists come, the service
- * would be away and back every five seconds.
+ * For ten minutes after an outage, a failing `GET me` begins another one only if no job has succeeded for a minute. Otherwise,
+ * while `GET me` fails and lists succeed, an outage would begin and end every five seconds.
  */
 const RELAPSE_MS = 600_000;
 const SILENT_MS = 60_000;
-/** Maintenance without a stated end: the source room keeps the requests back as long as it thinks right. */
+/** Wait during maintenance without a stated end. */
 const MAINTENANCE_MS = 30_000;
-/** Passes over a list that moves too much to be compared, after which life goes on without. */
+/** Passes over a changing list, after which the outage ends without a complete comparison. */
 const PASSES = 3;
 
 export function createOutage(options: OutageOptions): Outage {
@@ -91,9 +87,9 @@ export function createOutage(options: OutageOptions): Outage {
   let endedMs = Number.NEGATIVE_INFINITY;
   let relapseUntilMs = Number.NEGATIVE_INFINITY;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
-  let wordAskedMs = Number.NEGATIVE_INFINITY;
-  /** Rings when an outage begins or ends. */
-  const turns = createWakeup();
+  let meRequestedMs = Number.NEGATIVE_INFINITY;
+  /** Wakes when an outage begins or ends. */
+  const changes = createWakeup();
 
   const isOn = () => cause !== null || availability.isDown();
 
@@ -103,15 +99,14 @@ export function createOutage(options: OutageOptions): Outage {
       await availability.down(reasonOf(failure));
     }
     cause = failure;
-    turns.wakeUp();
+    changes.wakeUp();
   }
 
   async function until(holds: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!holds()) await abortable(turns.nextWakeup(signal), signal);
+    while (!holds()) await abortable(changes.nextWakeup(signal), signal);
   }
 
-  /** A hint for a person who looks; whatever comes of it. */
-  async function askHealth(signal: AbortSignal): Promise<void> {
+  async function requestHealth(signal: AbortSignal): Promise<void> {
     if (clock.monotonic() - healthAskedMs < HEALTH_EVERY_MS) return;
     healthAskedMs = clock.monotonic();
     try {
@@ -123,11 +118,11 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  const wasAskedLately = () => clock.monotonic() - wordAskedMs < WORD_EVERY_MS;
+  const wasMeRequestedLately = () => clock.monotonic() - meRequestedMs < ME_EVERY_MS;
 
-  /** The word of `GET me`: null when it answers. */
-  async function askMe(signal: AbortSignal): Promise<Failure | null> {
-    wordAskedMs = clock.monotonic();
+  /** Requests `GET me`; null when it succeeds. */
+  async function requestMe(signal: AbortSignal): Promise<Failure | null> {
+    meRequestedMs = clock.monotonic();
     try {
       await scope.refresh(signal);
       return null;
@@ -138,10 +133,10 @@ export function createOutage(options: OutageOptions): Outage {
   }
 
   /** Decides what a rejection means for the complete service. Requests `GET me` once a minute at most. */
-  async function wordAbout(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
+  async function explainRejection(failure: ConfigError, signal: AbortSignal): Promise<Failure | null> {
     if (failure.reason === "unauthenticated") return failure;
     if (failure.reason !== "forbidden" && failure.reason !== "validation") {
-      return wasAskedLately() ? null : askMe(signal);
+      return wasMeRequestedLately() ? null : requestMe(signal);
     }
     try {
       await scope.explain({ siteIds: [], ability: null, atMs: clock.monotonic() }, signal);
@@ -153,7 +148,7 @@ export function createOutage(options: OutageOptions): Outage {
   }
 
   async function waitForProbe(signal: AbortSignal): Promise<void> {
-    // The last probe never left: it was none.
+    // The last probe failed before it was sent: it does not count.
     if (cause instanceof LocalFailure) return clock.sleep(LOCAL_RETRY_MS, signal);
     attempts += 1;
     if (!isForPerson(cause)) {
@@ -171,12 +166,12 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** The probe of a service that ordered a long wait is itself kept back by the source: the health is asked meanwhile. */
+  /** A probe waits as long as the service ordered; health checks run in the meantime. */
   async function probeNotingHealth(signal: AbortSignal): Promise<Failure | null> {
     if (!(cause instanceof Throttled)) return probe(signal);
     const over = new AbortController();
     const noting = (async () => {
-      while (await sleepFor(clock, HEALTH_EVERY_MS, over.signal, signal)) await askHealth(signal);
+      while (await sleepFor(clock, HEALTH_EVERY_MS, over.signal, signal)) await requestHealth(signal);
     })().catch(() => undefined);
     try {
       return await probe(signal);
@@ -186,11 +181,11 @@ export function createOutage(options: OutageOptions): Outage {
     }
   }
 
-  /** Null after the service is back and `source-available` was emitted. */
+  /** Null when the service is back and `source-available` was emitted. */
   async function probe(signal: AbortSignal): Promise<Failure | null> {
     const reconcile = options.reconcile();
     if (isRefusedToken(cause) || reconcile === null) {
-      const trouble = await askMe(signal);
+      const trouble = await requestMe(signal);
       if (trouble !== null) return trouble;
     }
     try {
@@ -213,12 +208,8 @@ export function createOutage(options: OutageOptions): Outage {
 
   return {
     isOn,
-    async over(signal) {
-      await until(() => !isOn(), signal);
-    },
-    async begun(signal) {
-      await until(isOn, signal);
-    },
+    over: (signal) => until(() => !isOn(), signal),
+    begun: (signal) => until(isOn, signal),
     noteSuccess() {
       lastSuccessMs = clock.monotonic();
       suspectSinceMs = null;
@@ -228,9 +219,9 @@ export function createOutage(options: OutageOptions): Outage {
       if (isOn()) return true;
       if (failure instanceof LocalFailure) return false;
       if (failure instanceof ConfigError) {
-        // Another address than the service's answers 404 to every job; to this one alone also a service that is there.
+        // A wrong address answers 404 to every job. A 404 to `GET me` alone may come from the right service.
         if (isAboutMe && failure.reason === "settings") return false;
-        const whole = await wordAbout(failure, signal);
+        const whole = await explainRejection(failure, signal);
         if (whole instanceof ConfigError && !isAnswer(whole)) await begin(whole);
         return isOn();
       }
@@ -245,8 +236,8 @@ export function createOutage(options: OutageOptions): Outage {
         relapseUntilMs = nowMs + RELAPSE_MS;
         return false;
       }
-      if (wasAskedLately()) return false;
-      const whole = await askMe(signal);
+      if (wasMeRequestedLately()) return false;
+      const whole = await requestMe(signal);
       if (whole instanceof LocalFailure) return false;
       if (whole === null || isAnswer(whole)) suspectSinceMs = null;
       else await begin(whole);
@@ -258,9 +249,9 @@ export function createOutage(options: OutageOptions): Outage {
         await until(isOn, signal);
         attempts = 0;
         while (isOn()) {
-          // After a restart in the middle of an outage the cause is not known any more: look at once.
+          // After a restart during an outage the cause is unknown: probe at once.
           if (cause !== null) {
-            if (!isForPerson(cause)) await askHealth(signal);
+            if (!isForPerson(cause)) await requestHealth(signal);
             await waitForProbe(signal);
           }
           const before = cause;
@@ -280,19 +271,19 @@ export function createOutage(options: OutageOptions): Outage {
         suspectSinceMs = null;
         if (Number.isFinite(healthAskedMs)) await options.noteHealth(null);
         healthAskedMs = Number.NEGATIVE_INFINITY;
-        turns.wakeUp();
+        changes.wakeUp();
       }
     },
   };
 }
 
-/** Refused or told to wait, but by a service that is there. */
+/** True for a rejection or an ordered wait by an available service. */
 function isAnswer(failure: Failure): boolean {
   if (failure instanceof Throttled) return failure.scope === "allowance";
   return failure instanceof ConfigError && failure.reason === "forbidden";
 }
 
-/** Mended by a person: a token that is refused, or an address that is not the service's. */
+/** True for what a person must fix: a rejected token or a wrong address. */
 function isForPerson(cause: Failure | null): boolean {
   return cause instanceof ConfigError;
 }
@@ -302,13 +293,7 @@ function isRefusedToken(cause: Failure | null): boolean {
 }
 
 function reasonOf(failure: Failure): string {
-  const kind =
-    failure instanceof ConfigError
-      ? failure.reason
-      : failure instanceof Throttled
-        ? "maintenance"
-        : failure.kind === "malformed"
-          ? "unusable-answers"
-          : "unreachable";
-  return `${kind}: ${sentence(failure)}`;
+  if (failure instanceof ConfigError) return `${failure.reason}: ${sentence(failure)}`;
+  const other = failure.kind === "malformed" ? "unusable-answers" : "unreachable";
+  return `${failure instanceof Throttled ? "maintenance" : other}: ${sentence(failure)}`;
 }

@@ -25,16 +25,16 @@ import { createTimeSeriesReader, type TimeSeriesStore } from "./time-series.ts";
 export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<string, string>): BuildingView {
   async function ofAll<H, P>(
     name: SnapshotName,
-    picture: (source: string, key: string, held: H) => P | undefined,
+    view: (source: string, key: string, held: H) => P | undefined,
   ): Promise<readonly P[]> {
-    const pictured: P[] = [];
+    const views: P[] = [];
     for (const source of zones.keys()) {
       for (const [key, held] of await store.documents<H>(documentSet(name, source))) {
-        const one = picture(source, key, held);
-        if (one !== undefined) pictured.push(one);
+        const one = view(source, key, held);
+        if (one !== undefined) views.push(one);
       }
     }
-    return pictured;
+    return views;
   }
 
   async function one<N extends keyof Inventory>(noun: N, source: string, id: string) {
@@ -50,7 +50,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     async hasListedSystems(source, siteId) {
       const seen = await store.document<StoredTagSeen>(syncSet("tag-seen", source), siteId);
       if ((seen?.systems ?? null) !== null) return true;
-      // The poll of tags has ended well and learned no systems: they are not followed.
+      // The poll of tags succeeded without systems: they are not followed.
       const poll = await store.document<StoredPoll>(documentSet("poll", source), "tags");
       return (poll?.lastSuccess ?? null) !== null;
     },
@@ -75,15 +75,15 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
       }));
     },
     async activeAlarms() {
-      const alarms = await ofAll("alarm", (source, _, held: StoredAlarm) => pictured(source, held));
+      const alarms = await ofAll("alarm", (source, _, held: StoredAlarm) => alarmView(source, held));
       return alarms.filter(({ state }) => state === "active");
     },
     async alarm(source, id) {
       const held = await store.document<StoredAlarm>(documentSet("alarm", source), id);
-      return held === undefined ? undefined : pictured(source, held);
+      return held === undefined ? undefined : alarmView(source, held);
     },
     curves: createTimeSeriesReader(store),
-    inventory: (noun) => ofAll(noun, inventoried<never>),
+    inventory: (noun) => ofAll(noun, listedObject<never>),
     async tagSystems() {
       const all: TagSystemsView[] = [];
       for (const source of zones.keys()) {
@@ -97,11 +97,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
             source,
             siteId: held.siteId,
             tag: held.value,
-            systems: named.map(({ id: systemId, code, displayName }) => ({
-              id: systemId,
-              code,
-              displayName,
-            })),
+            systems: named.map(({ id: systemId, code, displayName }) => ({ id: systemId, code, displayName })),
           });
         }
       }
@@ -109,7 +105,7 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
     },
     async values() {
       const tags = new Map(
-        (await ofAll("tag", inventoried<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
+        (await ofAll("tag", listedObject<Tag>)).map((each) => [`${each.source} ${each.value.id}`, each]),
       );
       return ofAll("value", (source, id, held: StoredValue): ValueView | undefined => {
         const tag = tags.get(`${source} ${id}`);
@@ -122,10 +118,10 @@ export function createBuildingView(store: TimeSeriesStore, zones: ReadonlyMap<st
   };
 }
 
-function pictured(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {
+function alarmView(source: string, { alarm, episode, state }: StoredAlarm): AlarmView {
   return { source, alarm, episode, state };
 }
 
-function inventoried<T>(source: string, _: string, held: Listed<T>): ListedObject<T> {
+function listedObject<T>(source: string, _: string, held: Listed<T>): ListedObject<T> {
   return { source, siteId: held.siteId, value: held.value, isThere: held.missingSince === null };
 }

@@ -1,7 +1,7 @@
 import { type AnyEvent, type Event, sourceName } from "../../core/model/event.ts";
 import { type Change, type Store, sinkStateSet } from "../store/store.ts";
 
-/** The part of an alarm receiver's sink state that is read here; `connectors/shared/receiver` writes it. */
+/** Sink state of an alarm receiver, as `connectors/shared/receiver` writes it. */
 interface IncidentState {
   readonly kind: string;
   readonly source: string;
@@ -34,18 +34,18 @@ export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
 
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;
 
-/** Tickets in the stored state of the sinks. `documents` reads a set of the state. */
+/** Reads the tickets from the stored state of the sinks. */
 export async function ticketsOf(
   documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
   sinks: readonly string[],
 ): Promise<Tickets> {
   const tickets = new Map<string, Ticket[]>();
   for (const sink of sinks) {
-    const book = await documents<Partial<IncidentState>>(sinkStateSet(sink));
-    for (const { kind, source, episode, into, told } of book.values()) {
-      // Other connectors remember other things.
+    const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
+    for (const { kind, source, episode, into, told } of incidents.values()) {
+      // Other connectors store other documents.
       if (kind !== "alarm" || source === undefined || episode === undefined) continue;
-      const group = into == null ? undefined : book.get(into);
+      const group = into == null ? undefined : incidents.get(into);
       const at = group?.told ?? told;
       if (at == null) continue;
       const { ticket, link } = at.place;
@@ -60,7 +60,7 @@ export async function ticketsOf(
   return tickets;
 }
 
-/** Names of the sinks that have still to send something of an alarm, by `<source> <episode>`. */
+/** Names of the sinks that still have to send a message about the alarm with this `ticketKey`. */
 export async function unsentBy(
   documents: <T>(set: string) => Promise<ReadonlyMap<string, T>>,
   sinks: readonly string[],
@@ -68,8 +68,8 @@ export async function unsentBy(
 ): Promise<ReadonlySet<string>> {
   const behind = new Set<string>();
   for (const sink of sinks) {
-    const book = await documents<Partial<IncidentState>>(sinkStateSet(sink));
-    for (const { kind, source, episode, into, status, told, refused } of book.values()) {
+    const incidents = await documents<Partial<IncidentState>>(sinkStateSet(sink));
+    for (const { kind, source, episode, into, status, told, refused } of incidents.values()) {
       if (kind !== "alarm" || ticketKey(source ?? "", episode ?? "") !== key) continue;
       if (into != null || refused !== undefined) continue;
       const isBehind = told == null || told.isInDoubt === true || told.isClosed !== (status === "resolved");
@@ -96,7 +96,7 @@ export function withTickets(store: Store, sinks: () => readonly string[]): Store
   };
 }
 
-/** A beginning comes before every ticket. */
+/** False for `alarm-raised`, which comes before every ticket. */
 function mayHaveTickets({ type }: Event): boolean {
   return type.startsWith("alarm-") && type !== "alarm-raised";
 }

@@ -4,15 +4,15 @@ import { type AnyEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { documentSet, type LoggedEvent, type Store } from "../store/store.ts";
 import { type Listed, type StoredTagSystems, type StoredValue, syncSet } from "../sync/snapshot.ts";
 
-/** The alarm's own and 19 others. */
+/** The alarm's tag and 19 others. */
 const MOST_TAGS = 20;
-/** Three hours of what the service lets us read, 400 values a minute, are 72,000 events. */
+/** Most events to search: three hours at 400 values a minute are 72,000. */
 const MOST_PASSED_OVER = 75_000;
-/** Twenty tags that are read every minute have 3,600 in three hours. */
+/** Most events to return: 20 tags that are read every minute have 3,600 in three hours. */
 const MOST_EVENTS = 5_000;
-/** Names of tags and their systems are believed for so long, in milliseconds: to read 20,000 of them takes 0.4 s. */
+/** Names of tags and systems are cached for this time: reading 20,000 takes 0.4 s. */
 const NAMES_MS = 60_000;
-/** A day or a week as one value says nothing about hours. The finest first. */
+/** Resolutions finer than a day, finest first. */
 const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
 /** Documents that time series are read from; no request is sent. */
@@ -34,12 +34,20 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["cu
     const last = namesOf.get(source);
     if (last !== undefined && Math.abs(nowMs - last.readMs) < NAMES_MS) return last.tags;
     const held = await store.documents<Listed<Tag>>(documentSet("tag", source));
-    const places = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
+    const tagSystems = await store.documents<StoredTagSystems>(syncSet("tag-system", source));
     const tags = [...held]
       .filter(([, { missingSince }]) => missingSince === null)
-      .map(([id, { siteId, value }]) => {
-        return { id, siteId, name: value.displayName, systemIds: places.get(id)?.systemIds ?? [] };
-      });
+      .map(
+        ([
+          id,
+          {
+            siteId,
+            value: { displayName: name },
+          },
+        ]) => {
+          return { id, siteId, name, systemIds: tagSystems.get(id)?.systemIds ?? [] };
+        },
+      );
     namesOf.set(source, { readMs: nowMs, tags });
     return tags;
   }
@@ -53,15 +61,15 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["cu
     const tags = await tagsOf(source, span.toMs);
     const own = tagOf(alarm, tags);
     if (own === null) return [];
-    const shown = [own, ...companionsOf(own, tags)];
+    const shownTags = [own, ...companionsOf(own, tags)];
     const events = await store.outbox.recent(
-      { source: sourceUri(source), subjects: shown.flatMap(subjectsOf) },
+      { source: sourceUri(source), subjects: shownTags.flatMap(subjectsOf) },
       ["tag-value", "tag-history"],
       { sinceMs: span.fromMs, within: MOST_PASSED_OVER, limit: MOST_EVENTS },
     );
     const byTag = Map.groupBy(events, ({ event }) => (event as TagEvent).data.tag.id);
     const curves: TimeSeries[] = [];
-    for (const { id } of shown) {
+    for (const { id } of shownTags) {
       const held = await store.document<Listed<Tag>>(documentSet("tag", source), id);
       if (held === undefined) continue;
       const points = pointsOf(byTag.get(id) ?? [], await newestOf(source, id), span);
@@ -71,7 +79,7 @@ export function createTimeSeriesReader(store: TimeSeriesStore): BuildingView["cu
   };
 }
 
-/** The one tag of the site that the alarm names; null where none or several have the name, for nothing is guessed. */
+/** Returns the tag of the site that the alarm names; null if none or several have the name. */
 export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
   { lastActiveEvent, site, source }: Alarm,
   tags: readonly T[],
@@ -83,7 +91,7 @@ export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
   return null;
 }
 
-/** Other tags of its systems, by name; where no listing says what it belongs to there are none. */
+/** Returns the other tags of its systems, by name. */
 function companionsOf(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
   return tags
     .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { findingsIn, isJudged } from "#src/engine/sync/sensors/findings.ts";
 import type { SensorRow } from "#src/engine/sync/sensors/sensor-table.ts";
 
-/** From which numbers on a row is a finding. */
+/** Limits of each finding. */
 
 type LogOf = NonNullable<SensorRow["log"]>;
 
@@ -37,7 +37,7 @@ const found = (row: Partial<SensorRow>, unit?: string | null, mayRest?: boolean)
   judged([row], unit, mayRest).map(({ finding }) => finding);
 const differs = (log: LogOf, row: Partial<SensorRow> = {}) => found({ ...row, log }).length > 0;
 
-describe("a tag is judged", () => {
+describe("isJudged", () => {
   test.each([
     [12, 120, 168, true],
     [11, 120, 168, false],
@@ -50,7 +50,7 @@ describe("a tag is judged", () => {
   });
 });
 
-describe("a value that never moved", () => {
+describe("never-moved", () => {
   test.each([
     [0, "°C", true],
     [0, "K", true],
@@ -65,7 +65,7 @@ describe("a value that never moved", () => {
     expect(found({ min: value, max: value }, unit)).toEqual(expected ? ["never-moved"] : []);
   });
 
-  test("is one up to half of its readings without a value, and none where it may rest", () => {
+  test("is found with up to half of the readings null, unless the tag may rest", () => {
     const steady = { min: 5, max: 5 };
     expect(found({ ...steady, nulls: 50 })).toEqual(["never-moved"]);
     expect(found({ ...steady, nulls: 51 })).toEqual([]);
@@ -78,15 +78,15 @@ describe("a value that never moved", () => {
   });
 });
 
-test("a tag without any value is a finding, and one with a single value is none", () => {
+test("always-null is found only without any value", () => {
   const none = { nulls: 100, min: 0, max: 0, type: "none" } as const;
   expect(found(none)).toEqual(["always-null"]);
   expect(found({ ...none, nulls: 99 })).toEqual([]);
   expect(found({ ...none, spanHours: 100 })).toEqual([]);
 });
 
-describe("a log that differs", () => {
-  test("is a finding with six pairs and a difference above 5 % of their size", () => {
+describe("log-differs", () => {
+  test("is found with six pairs and a mean difference above 5 % of their size", () => {
     expect(differs(logOf({ each: 5.1 }))).toBe(true);
     expect(differs(logOf({ each: -5.1 }))).toBe(true);
     expect(differs(logOf({ each: 5 }))).toBe(false);
@@ -94,17 +94,17 @@ describe("a log that differs", () => {
     expect(differs(logOf({ each: 5.1, pairs: 5 }))).toBe(false);
   });
 
-  test("is none up to 5 % of the range of the live values", () => {
+  test("is not found up to 5 % of the range of the live values", () => {
     expect(differs(logOf({ each: 10 }), { min: 0, max: 200 })).toBe(false);
     expect(differs(logOf({ each: 10.1 }), { min: 0, max: 200 })).toBe(true);
   });
 
-  test("is a finding where half of the pairs differ", () => {
+  test("is found when at least half of the pairs differ", () => {
     expect(differs(logOf({ each: 10, off: 10 }))).toBe(true);
     expect(differs(logOf({ each: 10, off: 9 }))).toBe(false);
   });
 
-  test("is none where chance explains the mean: up to four standard errors", () => {
+  test("is not found when chance explains the mean: up to four standard errors", () => {
     // Mean 10; the standard error is the spread divided by the root of 16 pairs.
     const spread = (deviation: number) =>
       logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
@@ -112,7 +112,7 @@ describe("a log that differs", () => {
     expect(differs(spread(10))).toBe(false);
   });
 
-  test("says what both were on average, to six digits", () => {
+  test("states both averages with six digits", () => {
     const [finding] = judged([{ log: logOf({ each: 20, sumLive: 2_400 / 7, sumLogged: 4_000 / 7 }) }]);
     expect(finding).toMatchObject({
       finding: "log-differs",
@@ -124,7 +124,7 @@ describe("a log that differs", () => {
     });
   });
 
-  test("of a switch is one where three quarters of the pairs differ and the share of time by more than a fifth", () => {
+  test("is found for a boolean when 75 % of the pairs and 20 % of the time differ", () => {
     const log = (off: number, on: number) => logOf({ off, sumLive: on, sumLogged: 5 });
     const row = { type: "boolean", min: 0, max: 1 } as const;
     expect(differs(log(15, 9.1), row)).toBe(true);
@@ -135,7 +135,7 @@ describe("a log that differs", () => {
     expect(differs(log(15, 9.1))).toBe(false);
   });
 
-  test("stands still where the live value moves and three quarters of the pairs differ", () => {
+  test("is found for a constant log when the live value moves and 75 % of the pairs differ", () => {
     const standing = (off: number) => logOf({ off, min: 7, max: 7 });
     expect(differs(standing(15))).toBe(true);
     expect(differs(standing(14))).toBe(false);
@@ -146,12 +146,12 @@ describe("a log that differs", () => {
     );
   });
 
-  test("is found also where the tag was read too little to judge its value", () => {
+  test("is found even with too few readings to judge the value", () => {
     expect(found({ hours: 1, log: logOf({ each: 10 }) })).toEqual(["log-differs"]);
   });
 });
 
-describe("a log whose clock is off", () => {
+describe("log-clock-off", () => {
   const HOUR = 3_600_000;
   const lagging = (leastLagMs: number, more: Partial<LogOf> = {}, others = 5) =>
     judged(
@@ -179,7 +179,7 @@ describe("a log whose clock is off", () => {
     expect(judged(rows)).toHaveLength(count);
   });
 
-  test("needs three replies, and five logs of the site with as many", () => {
+  test("needs three replies, and five logs of the site with three replies", () => {
     expect(lagging(9 * HOUR, { replies: 3 })).toHaveLength(1);
     expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
     expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);
@@ -188,7 +188,7 @@ describe("a log whose clock is off", () => {
     expect(lagging(9 * HOUR, { resolution: "1d" })).toEqual([]);
   });
 
-  test("says by how much, and on which side", () => {
+  test("states the lag and its direction", () => {
     expect(lagging(3 * HOUR)[0]).toMatchObject({
       message: "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
       lagMs: 3 * HOUR,

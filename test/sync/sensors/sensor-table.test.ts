@@ -38,7 +38,7 @@ function watched(resolution: Resolution = "1h") {
 }
 
 describe("readings", () => {
-  test("are counted with their hours, their range and their type", () => {
+  test("counts readings with hours, range and type", () => {
     const one = watched();
     for (const [hour, value] of [
       [2, 7],
@@ -53,7 +53,7 @@ describe("readings", () => {
     expect(one.row()).toMatchObject({ type: "mixed", min: -3, max: 7, hours: 2 });
   });
 
-  test("in the first hour count as well, and a tag that was never read has none", () => {
+  test("counts the first hour; a tag without readings has no hours", () => {
     const one = watched();
     one.log([0, 1]);
     expect(one.row()).toMatchObject({ readings: 0, hours: 0, spanHours: 0, type: "none" });
@@ -61,7 +61,7 @@ describe("readings", () => {
     expect(one.row()).toMatchObject({ readings: 1, hours: 1, spanHours: 1, type: "boolean", min: 0, max: 0 });
   });
 
-  test("keep their numbers while the table grows", () => {
+  test("keeps the statistics of 600 tags in three groups", () => {
     const table = createSensorTable();
     for (let n = 0; n < 600; n++) table.read(String(n), n, 0, null);
     expect([...table.rows()].map(([id, { max }]) => [id, max])).toEqual(
@@ -72,8 +72,8 @@ describe("readings", () => {
   });
 });
 
-describe("a pair of live value and log", () => {
-  test("is a reading with its bucket, once the bucket behind it has come", () => {
+describe("pairs of live value and log", () => {
+  test("pairs a reading with its bucket when the next bucket arrives", () => {
     const one = watched();
     one.read(0.5, 21.5);
     one.log([0, 20]);
@@ -86,7 +86,7 @@ describe("a pair of live value and log", () => {
     });
   });
 
-  test("sums the differences, and of each pair the larger size", () => {
+  test("sums the differences and the larger absolute value of each pair", () => {
     const one = watched();
     one.log([0, 10]);
     for (const [hour, live, logged] of [
@@ -115,7 +115,7 @@ describe("a pair of live value and log", () => {
     expect(one.pairs()).toBe(pairs);
   });
 
-  test("is explained by the bucket before, unless that is too long ago", () => {
+  test("accepts values within the range of the previous bucket, unless that is too old", () => {
     for (const [before, off] of [
       [1, 0],
       [-1, 1],
@@ -143,7 +143,7 @@ describe("a pair of live value and log", () => {
     expect(one.pairs()).toBe(pairs);
   });
 
-  test("is made of one reading for each bucket, the first, and of none without a time to trust", () => {
+  test("uses the first reading of each bucket that has a reliable time", () => {
     const one = watched();
     one.log([0, 5]);
     one.table.read("1", 99, 0, null);
@@ -155,7 +155,7 @@ describe("a pair of live value and log", () => {
     expect(one.row().log).toMatchObject({ pairs: 2, sumLive: 11 });
   });
 
-  test("has the least and the greatest of what was logged", () => {
+  test("stores the minimum and maximum of the log", () => {
     const one = watched();
     for (const [hour, value] of [5, 3, 8, 4].entries()) {
       one.log([hour, value]);
@@ -165,8 +165,8 @@ describe("a pair of live value and log", () => {
   });
 });
 
-describe("a reply of history", () => {
-  test("counts the least time by which its newest value is late", () => {
+describe("replies of history", () => {
+  test("stores the least lag of the newest value", () => {
     const one = watched();
     const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
       one.table.logged(
@@ -184,7 +184,7 @@ describe("a reply of history", () => {
     expect(one.row().log).toMatchObject({ replies: 3, leastLagMs: 4 * MINUTE });
   });
 
-  test("that comes again makes no second pair", () => {
+  test("makes no second pair from a repeated reply", () => {
     const one = watched();
     one.read(0.5, 1);
     one.log([0, 1], [1, 1]);
@@ -195,7 +195,7 @@ describe("a reply of history", () => {
     expect(one.pairs()).toBe(2);
   });
 
-  test("of a finer series takes the place of a coarser one", () => {
+  test("replaces a coarser series by a finer one", () => {
     const one = watched();
     one.log([0, 1]);
     one.read(0.5, 1);
@@ -209,7 +209,7 @@ describe("a reply of history", () => {
   });
 });
 
-test("groups that were stored with other columns are not loaded", () => {
+test("does not load groups that were stored with other columns", () => {
   const table = createSensorTable();
   table.read("1", 5, 0, null);
   const packed = table.pack(0);
@@ -236,7 +236,7 @@ test.each([
   ).toBeCloseTo(off, 9);
 });
 
-test("the configuration takes periods from 1d to 31d and names of one letter", () => {
+test("the configuration accepts periods from 1d to 31d and class names of one letter", () => {
   const isTaken = (config: object) => SilentSensorsConfig.safeParse(config).success;
   for (const config of [{ every: "1d" }, { every: "31d" }, { exclude: { classes: ["a"] } }, {}])
     expect(isTaken(config), JSON.stringify(config)).toBe(true);
@@ -255,7 +255,7 @@ test("the configuration takes periods from 1d to 31d and names of one letter", (
   expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
 });
 
-describe("the parts of a report", () => {
+describe("reportParts", () => {
   /** A finding whose JSON has so many characters. */
   function findingOf(characters: number): SensorFinding {
     const none = { value: null, logged: null, pairs: null, lagMs: null, resolution: null };
@@ -268,7 +268,7 @@ describe("the parts of a report", () => {
       (part) => part.findings.length,
     );
 
-  test("hold 500 findings, and 150,000 characters", () => {
+  test("limits a part to 500 findings and 150,000 characters", () => {
     expect(sizesOf([])).toEqual([0]);
     expect(sizesOf(Array(500).fill(findingOf(300)))).toEqual([500]);
     expect(sizesOf(Array(501).fill(findingOf(300)))).toEqual([500, 1]);

@@ -4,7 +4,7 @@ import { durationText } from "../../../core/values/duration.ts";
 import type { LocatedTag } from "../inventory/held.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
-/** A tag with what the period has shown of it. */
+/** A tag and its statistics of the period. */
 export interface WatchedSensor {
   readonly placed: LocatedTag;
   readonly row: SensorRow;
@@ -16,14 +16,14 @@ export interface SensorRules {
   readonly mayRest: (placed: LocatedTag) => boolean;
 }
 
-/** Read in so many hours at least, or a quarter of the period where that is less; and over 5 of 7 days of it. */
+/** Least hours with readings (or a quarter of the period, if less), and least share of the period from first to last. */
 const ENOUGH_HOURS = 12;
 const ENOUGH_SPAN = 5 / 7;
 const ENOUGH_PAIRS = 6;
 const ENOUGH_REPLIES = 3;
-/** So many logs of a site say where "now" is. */
+/** Least logs of a site that define the usual lag. */
 const ENOUGH_OTHERS = 5;
-/** A difference of live value and log is one from this part of their size, and of the range of the live values, on. */
+/** Least difference of live value and log, relative to their size and to the range of the live values. */
 const DIFFERENCE = 0.05;
 /**
  * Least share of differing pairs for booleans; in addition the share of time in `true` must differ. Averages are not
@@ -31,7 +31,7 @@ const DIFFERENCE = 0.05;
  */
 const MOSTLY = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
-/** How many standard errors a mean lies from 0 before chance does not explain it: one tag in 30,000. */
+/** A mean this many standard errors from 0 is not chance: one tag in 30,000. */
 const STANDARD_ERRORS = 4;
 const LAG_MS = 30 * 60_000;
 const TEMPERATURES: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
@@ -50,25 +50,22 @@ export function findingsIn(sensors: readonly WatchedSensor[], rules: SensorRules
   });
 }
 
-/** Whether a tag was read often enough, and for long enough, to say that nothing happened. */
+/** True when a tag was read often and long enough to conclude that its value never changed. */
 export function isJudged({ hours, spanHours }: SensorRow, periodHours: number): boolean {
   return hours >= Math.min(ENOUGH_HOURS, periodHours / 4) && spanHours >= ENOUGH_SPAN * periodHours;
 }
 
-/** A measured number moves; a switch, a set point and what is off rest. */
+/** Finds measured numbers that never changed; switches, set points and values at rest may stay constant. */
 function neverMoved({ placed, row }: WatchedSensor, rules: SensorRules): readonly SensorFinding[] {
   const { readings, nulls, min, max, type } = row;
   if (type !== "number" || min !== max || nulls > readings / 2) return [];
   if (isAtRest(min, placed.tag.unit) || rules.mayRest(placed)) return [];
   const unit = placed.tag.unit === null ? "" : ` ${placed.tag.unit}`;
-  return [
-    finding(placed, row, "never-moved", `It was ${min}${unit} at each of ${readings - nulls} readings.`, {
-      value: min,
-    }),
-  ];
+  const message = `It was ${min}${unit} at each of ${readings - nulls} readings.`;
+  return [finding(placed, row, "never-moved", message, { value: min })];
 }
 
-/** Off, closed, or fully open; nothing is off at 0 °C. */
+/** True for off, closed or fully open; 0 °C is none of these. */
 function isAtRest(value: number, unit: string | null): boolean {
   if (value === 0) return !TEMPERATURES.has(unit ?? "");
   return value === 100 && unit === "%";
@@ -81,8 +78,8 @@ function alwaysNull({ placed, row }: WatchedSensor): readonly SensorFinding[] {
 }
 
 /**
- * The mean of the differences is not 0, and chance does not explain it: a log of averages differs from each live value of
- * a pump that goes on and off, and yet not on the whole. Or the log stands still while the live value moves.
+ * Finds logs whose mean difference from the live values is not chance, or that stay constant while the live value moves. Single
+ * differences prove nothing: a log of averages differs from each live value of a pump that goes on and off.
  */
 function logDiffers({ placed, row }: WatchedSensor): readonly SensorFinding[] {
   const { log } = row;
@@ -105,7 +102,7 @@ function logDiffers({ placed, row }: WatchedSensor): readonly SensorFinding[] {
   return [finding(placed, row, "log-differs", message, { value, logged, pairs, resolution: log.resolution })];
 }
 
-/** All of a site are asked for in the same requests, so in a period the least lag of each is about the same. */
+/** Finds logs with an unusual lag. All series of a site are in the same requests, so their least lags are similar. */
 function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined): readonly SensorFinding[] {
   const { log } = row;
   if (log === null || usualMs === undefined || log.replies < ENOUGH_REPLIES) return [];
@@ -117,19 +114,14 @@ function logClockOff({ placed, row }: WatchedSensor, usualMs: number | undefined
   return [finding(placed, row, "log-clock-off", message, { lagMs, resolution: log.resolution })];
 }
 
-/** By resolution, the middle of the least lags of a site's logs, where there are enough of them. */
+/** Median of the least lags of a site's logs by resolution. */
 function usualLags(sensors: readonly WatchedSensor[]): ReadonlyMap<Resolution, number> {
-  const lags = new Map<Resolution, number[]>();
-  for (const { log } of sensors.map(({ row }) => row)) {
-    if (log === null || log.replies < ENOUGH_REPLIES) continue;
-    const known = lags.get(log.resolution) ?? [];
-    lags.set(log.resolution, known);
-    known.push(log.leastLagMs);
-  }
+  const logs = sensors.flatMap(({ row: { log } }) => (log === null || log.replies < ENOUGH_REPLIES ? [] : [log]));
   return new Map(
-    [...lags].flatMap(([resolution, all]) => {
-      const middle = all.toSorted((a, b) => a - b)[Math.floor(all.length / 2)];
-      return all.length < ENOUGH_OTHERS || middle === undefined ? [] : [[resolution, middle] as const];
+    [...Map.groupBy(logs, ({ resolution }) => resolution)].flatMap(([resolution, all]) => {
+      const lags = all.map(({ leastLagMs }) => leastLagMs).sort((one, other) => one - other);
+      const median = lags[Math.floor(lags.length / 2)];
+      return lags.length < ENOUGH_OTHERS || median === undefined ? [] : [[resolution, median] as const];
     }),
   );
 }
@@ -145,7 +137,6 @@ function finding(
   return { finding: kind, tag, message, readings, ...none, ...more };
 }
 
-/** To six digits: a mean has no more. */
 function rounded(value: number): number {
   return Number(value.toPrecision(6));
 }

@@ -11,13 +11,14 @@ import { BUCKET_MS, type Resolution, type TagValue } from "../../../core/model/b
  *   live                  × probe                    compared when v3 comes
  */
 export interface SensorTable {
-  /** A live reading. `hour`: hours that the worker has watched in this period, whole. `atMs` null: no time to trust. */
+  /** Adds a live reading. `hour`: full hours watched in this period. `atMs` is null without a reliable time. */
   read(id: string, value: TagValue, hour: number, atMs: number | null): void;
   /** Receives the points of a request for closed buckets of one series, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   rows(): Iterable<readonly [id: string, row: SensorRow]>;
-  /** How many groups of tags there are, as they are stored, and those that changed since they were packed last. */
+  /** Number of stored groups of tags. */
   groups(): number;
+  /** Groups that changed since they were packed. */
   changedGroups(): readonly number[];
   pack(group: number): PackedSensors;
   load(packed: PackedSensors): void;
@@ -35,7 +36,7 @@ interface PackedSensors {
 export interface SensorRow {
   readonly readings: number;
   readonly nulls: number;
-  /** Hours in which it was read, and from the first to the last of them. */
+  /** Hours with readings, and hours from the first to the last of these. */
   readonly hours: number;
   readonly spanHours: number;
   /** Least value; 0 if there is none. */
@@ -44,11 +45,12 @@ export interface SensorRow {
   readonly type: "none" | "number" | "boolean" | "mixed";
   readonly log: {
     readonly resolution: Resolution;
-    /** Replies with a value, and the least time by which their newest bucket was over when they came, milliseconds. */
+    /** Replies with a value. */
     readonly replies: number;
+    /** Least time from the end of the newest bucket to its reply. */
     readonly leastLagMs: number;
     readonly pairs: number;
-    /** How many of them differ beyond what the buckets explain; sums of that difference and of its square. */
+    /** Pairs that differ more than the buckets explain; sums of that difference and of its square. */
     readonly off: number;
     readonly sumOff: number;
     readonly sumOffSquared: number;
@@ -62,8 +64,7 @@ export interface SensorRow {
 }
 
 const GROUP = 250;
-const FIRST_ROWS = 32;
-/** A log that has a value an hour leaves most buckets of 5 minutes empty: those that have one are neighbours, milliseconds. */
+/** Largest gap between neighbouring buckets: a log with a value an hour leaves most buckets of 5 minutes empty. */
 const SPARSE_MS = 2 * 3_600_000;
 /** Resolutions that can be compared; a bucket of one week is too long. */
 const RESOLUTIONS: readonly Resolution[] = ["5m", "1h", "1d"];
@@ -106,167 +107,143 @@ const BOOLEAN = 2;
 const TYPES = ["none", "number", "boolean", "mixed"] as const;
 
 export function createSensorTable(): SensorTable {
-  const places = new Map<string, number>();
+  const rowOf = new Map<string, number>();
   let ids: string[] = [];
   let groups: Float64Array[] = [];
   const changed = new Set<number>();
 
-  const get = (place: number, column: Column): number =>
-    groups[Math.floor(place / GROUP)]?.[(place % GROUP) * WIDTH + AT[column]] ?? 0;
-  const set = (place: number, column: Column, value: number): void => {
-    const group = groups[Math.floor(place / GROUP)];
-    if (group !== undefined) group[(place % GROUP) * WIDTH + AT[column]] = value;
+  const get = (row: number, column: Column): number =>
+    groups[Math.floor(row / GROUP)]?.[(row % GROUP) * WIDTH + AT[column]] ?? 0;
+  const set = (row: number, column: Column, value: number): void => {
+    const group = groups[Math.floor(row / GROUP)];
+    if (group !== undefined) group[(row % GROUP) * WIDTH + AT[column]] = value;
   };
-  /** A place behind all others; a building of 20 tags has no room for 250. */
-  function addRoom(place: number): void {
-    const at = Math.floor(place / GROUP);
-    const group = groups[at] ?? new Float64Array(FIRST_ROWS * WIDTH);
-    const rows = group.length / WIDTH;
-    if (place % GROUP < rows) {
-      groups[at] = group;
-      return;
-    }
-    const wider = new Float64Array(Math.min(GROUP, 2 * rows) * WIDTH);
-    wider.set(group);
-    groups[at] = wider;
-  }
-  const add = (place: number, column: Column, value: number) => set(place, column, get(place, column) + value);
+  const add = (row: number, column: Column, value: number) => set(row, column, get(row, column) + value);
 
-  function placeOf(id: string): number {
-    const known = places.get(id);
-    const place = known ?? ids.length;
-    if (known === undefined) {
-      addRoom(place);
-      places.set(id, place);
-      ids.push(id);
-    }
-    changed.add(Math.floor(place / GROUP));
-    return place;
+  function addRow(id: string): number {
+    groups[Math.floor(ids.length / GROUP)] ??= new Float64Array(GROUP * WIDTH);
+    rowOf.set(id, ids.length);
+    return ids.push(id) - 1;
   }
 
-  /** Hours are kept from 1 on, so that 0 is none. */
-  function noteHour(place: number, hour: number): void {
+  /** Returns the row of a tag that is about to change. */
+  function takeRow(id: string): number {
+    const row = rowOf.get(id) ?? addRow(id);
+    changed.add(Math.floor(row / GROUP));
+    return row;
+  }
+
+  /** Hours are stored from 1 on; 0 means none. */
+  function noteHour(row: number, hour: number): void {
     const now = hour + 1;
-    if (get(place, "lastHour") === now) return;
-    add(place, "hours", 1);
-    set(place, "lastHour", now);
-    if (get(place, "firstHour") === 0) set(place, "firstHour", now);
+    if (get(row, "lastHour") === now) return;
+    add(row, "hours", 1);
+    set(row, "lastHour", now);
+    if (get(row, "firstHour") === 0) set(row, "firstHour", now);
   }
 
-  function noteValue(place: number, value: number, type: number): void {
-    const isFirst = get(place, "type") === 0;
-    set(place, "type", get(place, "type") | type);
-    if (isFirst || value < get(place, "min")) set(place, "min", value);
-    if (isFirst || value > get(place, "max")) set(place, "max", value);
+  function noteValue(row: number, value: number, type: number): void {
+    const isFirst = get(row, "type") === 0;
+    set(row, "type", get(row, "type") | type);
+    if (isFirst || value < get(row, "min")) set(row, "min", value);
+    if (isFirst || value > get(row, "max")) set(row, "max", value);
   }
 
-  function noteBucket(place: number, lengthMs: number, next: Bucket): void {
-    const newest = { atMs: get(place, "newestMs"), value: get(place, "newest") };
-    const probeMs = get(place, "probeMs");
+  function noteBucket(row: number, lengthMs: number, next: Bucket): void {
+    const newest = { atMs: get(row, "newestMs"), value: get(row, "newest") };
+    const probeMs = get(row, "probeMs");
     const apartMs = Math.max(1.5 * lengthMs, SPARSE_MS);
     if (probeMs !== 0 && newest.atMs !== 0 && probeMs < next.atMs) {
       const isNext = next.atMs - newest.atMs <= apartMs;
       if (isNext && probeMs >= newest.atMs) {
-        const before = { atMs: get(place, "beforeMs"), value: get(place, "before") };
+        const before = { atMs: get(row, "beforeMs"), value: get(row, "before") };
         const isBefore = before.atMs !== 0 && newest.atMs - before.atMs <= apartMs;
         const around = isBefore ? [before, newest, next] : [newest, next];
-        compare(place, get(place, "probe"), newest, around);
+        compare(row, get(row, "probe"), newest, around);
       }
-      set(place, "probeMs", 0);
+      set(row, "probeMs", 0);
     }
-    set(place, "beforeMs", newest.atMs);
-    set(place, "before", newest.value);
-    set(place, "newestMs", next.atMs);
-    set(place, "newest", next.value);
+    set(row, "beforeMs", newest.atMs);
+    set(row, "before", newest.value);
+    set(row, "newestMs", next.atMs);
+    set(row, "newest", next.value);
   }
 
-  function compare(place: number, live: number, logged: Bucket, around: readonly Bucket[]): void {
+  function compare(row: number, live: number, logged: Bucket, around: readonly Bucket[]): void {
     const off = compared(live, around);
-    const isFirst = get(place, "pairs") === 0;
-    add(place, "pairs", 1);
-    add(place, "off", off === 0 ? 0 : 1);
-    add(place, "sumOff", off);
-    add(place, "sumOffSquared", off * off);
-    add(place, "sumLive", live);
-    add(place, "sumLogged", logged.value);
-    add(place, "sumSize", Math.max(Math.abs(live), Math.abs(logged.value)));
-    if (isFirst || logged.value < get(place, "logMin")) set(place, "logMin", logged.value);
-    if (isFirst || logged.value > get(place, "logMax")) set(place, "logMax", logged.value);
+    const isFirst = get(row, "pairs") === 0;
+    add(row, "pairs", 1);
+    add(row, "off", off === 0 ? 0 : 1);
+    add(row, "sumOff", off);
+    add(row, "sumOffSquared", off * off);
+    add(row, "sumLive", live);
+    add(row, "sumLogged", logged.value);
+    add(row, "sumSize", Math.max(Math.abs(live), Math.abs(logged.value)));
+    if (isFirst || logged.value < get(row, "logMin")) set(row, "logMin", logged.value);
+    if (isFirst || logged.value > get(row, "logMax")) set(row, "logMax", logged.value);
   }
 
   /** Returns true for the finest series of the tag; coarser ones are ignored. */
-  function takesSeries(place: number, rank: number): boolean {
-    const known = get(place, "resolution");
+  function takesSeries(row: number, rank: number): boolean {
+    const known = get(row, "resolution");
     if (known !== 0 && known < rank) return false;
-    if (known !== rank) for (const column of LOG_COLUMNS) set(place, column, 0);
-    set(place, "resolution", rank);
+    if (known !== rank) for (const column of LOG_COLUMNS) set(row, column, 0);
+    set(row, "resolution", rank);
     return true;
   }
 
-  function rowAt(place: number): SensorRow {
-    const resolution = RESOLUTIONS[get(place, "resolution") - 1];
+  function statisticsAt(row: number): SensorRow {
+    const of = Object.fromEntries(COLUMNS.map((column) => [column, get(row, column)])) as Record<Column, number>;
+    const resolution = RESOLUTIONS[of.resolution - 1];
+    const { readings, nulls, hours, min, max, replies, leastLagMs, pairs, off } = of;
+    const { sumOff, sumOffSquared, sumLive, sumLogged, sumSize } = of;
+    const sums = { replies, leastLagMs, pairs, off, sumOff, sumOffSquared, sumLive, sumLogged, sumSize };
     return {
-      readings: get(place, "readings"),
-      nulls: get(place, "nulls"),
-      hours: get(place, "hours"),
-      spanHours: get(place, "hours") === 0 ? 0 : get(place, "lastHour") - get(place, "firstHour") + 1,
-      min: get(place, "min"),
-      max: get(place, "max"),
-      type: TYPES[get(place, "type")] ?? "none",
-      log:
-        resolution === undefined
-          ? null
-          : {
-              resolution,
-              replies: get(place, "replies"),
-              leastLagMs: get(place, "leastLagMs"),
-              pairs: get(place, "pairs"),
-              off: get(place, "off"),
-              sumOff: get(place, "sumOff"),
-              sumOffSquared: get(place, "sumOffSquared"),
-              sumLive: get(place, "sumLive"),
-              sumLogged: get(place, "sumLogged"),
-              sumSize: get(place, "sumSize"),
-              min: get(place, "logMin"),
-              max: get(place, "logMax"),
-            },
+      readings,
+      nulls,
+      hours,
+      spanHours: hours === 0 ? 0 : of.lastHour - of.firstHour + 1,
+      min,
+      max,
+      type: TYPES[of.type] ?? "none",
+      log: resolution === undefined ? null : { resolution, ...sums, min: of.logMin, max: of.logMax },
     };
   }
 
   return {
     read(id, value, hour, atMs) {
-      const place = placeOf(id);
-      add(place, "readings", 1);
-      noteHour(place, hour);
+      const row = takeRow(id);
+      add(row, "readings", 1);
+      noteHour(row, hour);
       if (value === null) {
-        add(place, "nulls", 1);
+        add(row, "nulls", 1);
         return;
       }
       const number = Number(value);
-      noteValue(place, number, typeof value === "boolean" ? BOOLEAN : NUMBER);
-      if (atMs === null || get(place, "probeMs") !== 0) return;
-      set(place, "probeMs", atMs);
-      set(place, "probe", number);
+      noteValue(row, number, typeof value === "boolean" ? BOOLEAN : NUMBER);
+      if (atMs === null || get(row, "probeMs") !== 0) return;
+      set(row, "probeMs", atMs);
+      set(row, "probe", number);
     },
 
     logged(id, resolution, points, nowMs) {
       const rank = RESOLUTIONS.indexOf(resolution) + 1;
       const newestAt = lastWithValue(points);
       if (rank === 0 || newestAt < 0) return;
-      const place = placeOf(id);
-      if (!takesSeries(place, rank)) return;
+      const row = takeRow(id);
+      if (!takesSeries(row, rank)) return;
       const lengthMs = BUCKET_MS[resolution];
       const lagMs = nowMs - (points.timeMs(newestAt) + lengthMs);
-      if (get(place, "replies") === 0 || lagMs < get(place, "leastLagMs")) set(place, "leastLagMs", lagMs);
-      add(place, "replies", 1);
-      for (let at = points.placeOf(get(place, "newestMs") + 1); at <= newestAt; at++) {
+      if (get(row, "replies") === 0 || lagMs < get(row, "leastLagMs")) set(row, "leastLagMs", lagMs);
+      add(row, "replies", 1);
+      for (let at = points.placeOf(get(row, "newestMs") + 1); at <= newestAt; at++) {
         const value = points.value(at);
-        if (value !== null) noteBucket(place, lengthMs, { atMs: points.timeMs(at), value: Number(value) });
+        if (value !== null) noteBucket(row, lengthMs, { atMs: points.timeMs(at), value: Number(value) });
       }
     },
 
     *rows() {
-      for (const [place, id] of ids.entries()) yield [id, rowAt(place)] as const;
+      for (const [row, id] of ids.entries()) yield [id, statisticsAt(row)] as const;
     },
 
     groups: () => groups.length,
@@ -282,14 +259,14 @@ export function createSensorTable(): SensorTable {
     load(packed) {
       // Ignore rows that another version wrote with other columns: the period starts again for their tags.
       if (packed.numbers.length !== packed.ids.length * WIDTH) return;
-      for (const [row, id] of packed.ids.entries()) {
-        const place = placeOf(id);
-        for (const [at, column] of COLUMNS.entries()) set(place, column, packed.numbers[row * WIDTH + at] ?? 0);
+      for (const [from, id] of packed.ids.entries()) {
+        const row = takeRow(id);
+        for (const [at, column] of COLUMNS.entries()) set(row, column, packed.numbers[from * WIDTH + at] ?? 0);
       }
     },
 
     clear() {
-      places.clear();
+      rowOf.clear();
       ids = [];
       groups = [];
       changed.clear();
@@ -312,9 +289,8 @@ interface Bucket {
 const MOST_DECIMALS = 6;
 
 /**
- * By how much a live value lies outside of what the log says around its time; 0 where it lies inside. A bucket may be an
- * average, its first value or its last, and the service does not say which: so whatever lies between the bucket and its
- * neighbours is explained, and so is what was lost by rounding: 21.04 against 20.9, 21 and 21.0 is, 21.6 is 0.55 above.
+ * Returns how far a live value lies outside the range of the bucket and its neighbours; 0 inside. A bucket may be an average,
+ * its first or its last value, and may be rounded: with buckets 20.9 and 21, 21.04 gives 0 and 21.6 gives 0.55.
  */
 export function compared(live: number, around: readonly Bucket[]): number {
   const values = around.map(({ value }) => value);

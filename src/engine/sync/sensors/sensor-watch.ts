@@ -22,14 +22,14 @@ import { findingsIn, isJudged, type WatchedSensor } from "./findings.ts";
 import { createSensorTable } from "./sensor-table.ts";
 
 /**
- * Watches what is read anyway, and says once in a period which sensors are silent. Times are measured in hours that the
- * worker has watched, so neither a stop nor a clock that is set makes a value look steady for longer than anybody saw it.
+ * Reports once per period which sensors seem dead, from values that are read anyway. Times are hours that the worker has
+ * watched, so a stop or a changed clock makes no value look constant for longer than it was observed.
  */
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
   /** Receives the points of closed buckets, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
-  /** Judges by other rules from the next report on; what was seen so far counts. */
+  /** Changes the rules from the next report on; earlier readings count. */
   change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
 }
 
@@ -40,17 +40,15 @@ interface SensorWatchOptions {
   readonly clockDoubt: Pick<ClockCheck, "anywhere" | "stepped">;
   readonly log: Pick<Log, "info" | "warn">;
   readonly config: SilentSensorsConfig;
-  /** The name of the class by which a tag is read live; undefined where it is not. */
+  /** Returns the class by which a tag is read live; undefined without one. */
   readonly classOf: (placed: LocatedTag) => string | undefined;
 }
 
 const HOUR_MS = 3_600_000;
 const LOOK_EVERY_MS = 60_000;
-/** How often what was seen is written down: 50,000 tags are 5 MB, and a kill costs at most what this brought. */
+/** Interval between saves: 50,000 tags are 5 MB. A crash loses the readings since the last save. */
 const SAVE_EVERY_MS = HOUR_MS;
-/**
- * Longest gap between two checks, in milliseconds. After a longer gap the process was suspended and has seen nothing.
- */
+/** Longest gap between two checks that counts. After a longer gap the process was suspended. */
 const MOST_WATCHED_MS = 5 * LOOK_EVERY_MS;
 const PERIOD = "period";
 
@@ -80,7 +78,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       if ("ids" in each && each.from === from) table.load(each);
   }
 
-  function lookAtClock(): void {
+  function countWatchedTime(): void {
     watchedMs += sinceLookMs();
     lookedMs = clock.monotonic();
   }
@@ -97,9 +95,9 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   }
 
   async function look(): Promise<number> {
-    lookAtClock();
+    countWatchedTime();
     const nowMs = clock.now();
-    // The clock was set back to before the period began: it goes on from now.
+    // The clock was set back to before the period: the period begins now.
     if (nowMs < Date.parse(from)) from = isoUtc(nowMs);
     const isOver = nowMs - Date.parse(from) >= config.every;
     if (isOver && clockDoubt.stepped() === null) await report(nowMs);
@@ -107,7 +105,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     return LOOK_EVERY_MS;
   }
 
-  /** Each part with what the command line shows of it; at last the new period, so that a crash tells the rest again. */
+  /** Emits and stores each part, and begins the new period last, so that a crash repeats the rest. */
   async function report(nowMs: number): Promise<void> {
     const period = { from, to: isoUtc(nowMs), watchedHours: Math.floor(watchedMs / HOUR_MS) };
     const isExcluded = anyOf(config.exclude, classOf);
@@ -122,7 +120,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
       const findings = findingsIn(mine, { periodHours, mayRest });
       const judged = mine.filter(({ row }) => isJudged(row, periodHours)).length;
       for (const part of reportParts(site, period, { tags: mine.length, judged, findings })) {
-        await tell(part);
+        await emitPart(part);
         await yieldUnlessAborted(clock, stopping.signal);
       }
       count += findings.length;
@@ -142,26 +140,18 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     return Map.groupBy(sensors, ({ placed }) => placed.siteId);
   }
 
-  async function tell(part: SilentSensors): Promise<void> {
+  async function emitPart(part: SilentSensors): Promise<void> {
     const old = part.part > 1 ? [] : [...(await store.documents<SilentSensors>(reportSet)).keys()];
-    await store.commit({
-      documents: [
-        {
-          set: reportSet,
-          remove: old.filter((key) => key.startsWith(`${part.site.id} `)),
-          put: [[`${part.site.id} ${part.part}`, part]],
-        },
-      ],
-      events: [reportEvent(source, part)],
-    });
+    const remove = old.filter((key) => key.startsWith(`${part.site.id} `));
+    const documents = [{ set: reportSet, remove, put: [[`${part.site.id} ${part.part}`, part] as const] }];
+    await store.commit({ documents, events: [reportEvent(source, part)] });
   }
 
   async function beginPeriod(nowMs: number, siteIds: ReadonlySet<string>): Promise<void> {
     const period: StoredSensorPeriod = { from: isoUtc(nowMs), watchedMs: 0 };
     const groups = Array.from({ length: table.groups() }, (_, group) => String(group));
-    const gone = [...(await store.documents<SilentSensors>(reportSet)).keys()].filter(
-      (key) => !siteIds.has(key.split(" ")[0] ?? ""),
-    );
+    const keys = [...(await store.documents<SilentSensors>(reportSet)).keys()];
+    const gone = keys.filter((key) => !siteIds.has(key.split(" ")[0] ?? ""));
     await store.commit({
       documents: [
         { set, put: [[PERIOD, period]], remove: groups },
@@ -190,7 +180,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
       await within(clock, deadlineMs, running);
-      lookAtClock();
+      countWatchedTime();
       await save();
     },
   });
@@ -209,7 +199,7 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-/** Whether any entry of a list fits a tag. */
+/** Returns a function that is true for tags that match any entry of a list. */
 function anyOf(
   { classes, ...fields }: AnyOf,
   classOf: (placed: LocatedTag) => string | undefined,
@@ -222,7 +212,7 @@ function anyOf(
 }
 
 const FINDINGS_PER_PART = 500;
-/** Names can be long: what a part holds as text stays below what a message broker usually takes. */
+/** Size limit of a part in JSON, below the usual limit of message brokers. */
 const CHARACTERS_PER_PART = 150_000;
 
 /** Splits the findings of one site and period into the parts that are emitted and stored. Pure. */
@@ -236,16 +226,10 @@ export function reportParts(
   const counts = Object.fromEntries(
     SENSOR_FINDINGS.map((kind) => [kind, findings.filter((one) => one.finding === kind).length]),
   ) as Record<SensorFindingKind, number>;
-  return portions.map((portion, i) => ({
-    site,
-    ...period,
-    tags,
-    judged,
-    counts,
-    part: i + 1,
-    parts: portions.length,
-    findings: portion,
-  }));
+  const parts = portions.length;
+  return portions.map((portion, index) => {
+    return { site, ...period, tags, judged, counts, part: index + 1, parts, findings: portion };
+  });
 }
 
 /** Returns at least one part, so that a site without findings is reported too. */
