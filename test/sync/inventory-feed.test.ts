@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
-import { expectedTags } from "#src/engine/sync/inventory/held.ts";
+import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";

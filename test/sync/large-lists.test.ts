@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import type { Tag } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { type Change, documentSet } from "#src/engine/store/store.ts";
-import { expectedTags } from "#src/engine/sync/inventory/held.ts";
+import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
 import type { Listed, StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { createSyncState, withSyncState } from "#src/engine/sync/sync-state.ts";
 import { createMemoryStore } from "./memory-store.ts";

@@ -13,7 +13,7 @@ import {
   loadBackfills,
   wantedSeries,
 } from "./history/series.ts";
-import { expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
+import { expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import type { ClassFacts, HistoryFacts, PlanFacts, QuotaFacts } from "./plan/report.ts";
 import type { ReadConfig } from "./read/config.ts";
 import type { ClassFreshness } from "./read/tag-schedule.ts";

@@ -3,7 +3,7 @@ import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
 import type { LocatedObject, NamedThing, SeenBuilding } from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
-import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/held.ts";
+import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
 
 /** Parts of a building that a comparison needs. */

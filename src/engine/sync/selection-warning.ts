@@ -2,7 +2,7 @@ import type { Log } from "../../core/runtime/log.ts";
 import { yieldIfMany } from "../../core/runtime/waiting.ts";
 import type { Store } from "../store/store.ts";
 import { compareClasses, type NamedSelection } from "./compare.ts";
-import { visibleSites } from "./inventory/held.ts";
+import { visibleSites } from "./inventory/located-tags.ts";
 import { buildingFromState } from "./seen-building.ts";
 
 /** Lists of classes by their displayed name; the first class of a list that selects a tag has it. */

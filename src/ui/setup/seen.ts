@@ -1,5 +1,5 @@
 import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
-import type { LocatedTag } from "../../engine/sync/inventory/held.ts";
+import type { LocatedTag } from "../../engine/sync/inventory/located-tags.ts";
 
 /** Facts about a building before it is followed: enough to propose and plan choices. */
 export interface SeenBuilding {

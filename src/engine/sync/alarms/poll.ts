@@ -19,12 +19,12 @@ import {
   findAbsent,
 } from "./diff-alarms.ts";
 import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
-import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./list.ts";
+import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./active-list.ts";
 import { createMassGuard, findMassChange, type MassGuard, massEnds } from "./mass-change.ts";
 import type { ReadActive } from "./site-list.ts";
 import { type AlarmStore, expiredAlarmIds, firstListings, openAlarmStore } from "./stored-alarms.ts";
 import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } from "./unverified-records.ts";
-import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./verify.ts";
+import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
 
 /**
  * Follows the active alarms of one source. One poll:

@@ -15,7 +15,7 @@ import {
   isResolved,
   relationOf,
 } from "./episode.ts";
-import type { EndCheck } from "./verify.ts";
+import type { EndCheck } from "./search.ts";
 
 /** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
 

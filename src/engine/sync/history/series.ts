@@ -3,7 +3,7 @@ import type { Clock } from "../../../core/runtime/clock.ts";
 import type { Log } from "../../../core/runtime/log.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import { documentSet, type Store } from "../../store/store.ts";
-import { expectedTags, type LocatedTag } from "../inventory/held.ts";
+import { expectedTags, type LocatedTag } from "../inventory/located-tags.ts";
 import type { FollowedHistory } from "../plan/overload.ts";
 import type { TokenScope } from "../scope.ts";
 import { firstMatch, type SelectableTag, Selection, selects } from "../select.ts";

@@ -1,7 +1,7 @@
 import { yieldIfMany } from "../../../core/runtime/waiting.ts";
 import { TAGS_PER_REQUEST } from "../../source/source.ts";
 import { documentSet } from "../../store/store.ts";
-import { expectedTags, inventorySets } from "../inventory/held.ts";
+import { expectedTags, inventorySets } from "../inventory/located-tags.ts";
 import { type HistoryDemand, liveQuotaShare, type Overload } from "../plan/overload.ts";
 import { firstMatch } from "../select.ts";
 import { type StoredQuarantine, type StoredValue, syncSet } from "../snapshot.ts";

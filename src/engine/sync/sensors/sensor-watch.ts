@@ -14,7 +14,7 @@ import type { Log } from "../../../core/runtime/log.ts";
 import { loop, within, yieldToEventLoop, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Store } from "../../store/store.ts";
-import { expectedTags, type LocatedTag, visibleSites } from "../inventory/held.ts";
+import { expectedTags, type LocatedTag, visibleSites } from "../inventory/located-tags.ts";
 import { selects } from "../select.ts";
 import { type StoredSensorPeriod, type StoredSensors, syncSet } from "../snapshot.ts";
 import type { AnyOf, SilentSensorsConfig } from "./config.ts";
