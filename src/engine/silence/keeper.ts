@@ -9,7 +9,6 @@ import { beginSilence, endSilence, silencesIn } from "./silence.ts";
 /** Interval in milliseconds of the check for silences that the command line made. */
 const LOOK_EVERY_MS = 5_000;
 
-/** Emits the beginnings and ends of silences in time. */
 export function createSilenceKeeper(options: {
   readonly store: Pick<Store, "commit" | "document" | "documents">;
   readonly clock: Clock;

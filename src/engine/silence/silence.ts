@@ -19,7 +19,6 @@ export interface Silence extends AgreedSilence {
   readonly endedBy?: string | null;
 }
 
-/** Name of the set of documents. */
 export const SILENCES = "silence";
 
 /** Limit, because every alarm is compared with every silence. */
@@ -72,7 +71,6 @@ export async function cutSilence(
   return true;
 }
 
-/** Emits that a silence has begun. */
 export async function beginSilence(store: Pick<Store, "commit">, silence: Silence, at: string): Promise<void> {
   await store.commit({
     documents: [{ set: SILENCES, put: [[silence.id, { ...silence, isTold: true }]] }],
@@ -80,9 +78,7 @@ export async function beginSilence(store: Pick<Store, "commit">, silence: Silenc
   });
 }
 
-/** A requested silence. */
 export interface SilenceRequest extends Pick<Silence, "source" | "site" | "priorities" | "name" | "alarm" | "madeBy"> {
-  /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;
   readonly reason: string;
@@ -91,7 +87,6 @@ export interface SilenceRequest extends Pick<Silence, "source" | "site" | "prior
 /** A longer silence is a mistake, or belongs into the configuration. */
 const LONGEST_MS = 366 * 86_400_000;
 
-/** Most characters of a reason. */
 export const LONGEST_REASON = 500;
 
 /** Creates the requested silence; throws `ConfigError` when the request is invalid. */
@@ -111,7 +106,6 @@ export function silenceOf({ fromMs, toMs, reason, ...selection }: SilenceRequest
   };
 }
 
-/** True when the silence selects the alarm, at any time. */
 export function covers(silence: Silence, source: string, alarm: Alarm): boolean {
   return (
     (silence.source === null || silence.source === source) &&

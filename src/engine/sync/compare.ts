@@ -3,13 +3,10 @@ import { firstMatch, type SelectableTag, type Selection, selects } from "./selec
 
 /** Buildings of one source, to compare with the names in the configuration. */
 export interface SeenBuilding {
-  /** Every site that the token sees. */
   readonly sites: readonly Site[];
   /** Ids of the sites whose tags are followed (`inventory.sites`); null for every site. */
   readonly followed: readonly number[] | null;
-  /** The tags of the followed sites. */
   readonly tags: readonly SelectableTag[];
-  /** Null if they were not listed. */
   readonly systems: readonly NamedThing[] | null;
   readonly gateways: readonly LocatedObject[] | null;
   /** Types of the last values by tag id; without tags that were not read or had no value. */
@@ -45,7 +42,6 @@ export function sitesThere({ sites }: Pick<SeenBuilding, "sites">): string {
   return `there are ${some(sites.map(({ id, displayName }) => `${id} (${displayName})`))}`;
 }
 
-/** Returns configured sites that the token cannot see, and visible sites that are not configured. */
 export function siteMismatches(
   wanted: readonly number[],
   building: Pick<SeenBuilding, "sites" | "followed">,
@@ -164,7 +160,6 @@ function deadNames(name: Fields["name"], { tags }: SeenBuilding): readonly Misma
   });
 }
 
-/** Reports all unknown ids as one mismatch. */
 function deadIds(wanted: readonly string[], { tags }: SeenBuilding): readonly Mismatch[] {
   const ids = tags.map(({ tag }) => tag.id);
   const known = new Set(ids);
@@ -181,7 +176,6 @@ function firstThree(words: readonly string[]): string {
   return words.slice(0, 3).join(", ");
 }
 
-/** Message for fields that each match tags, but none together. */
 function describeNoneTogether(fields: Fields, building: SeenBuilding): string {
   const count = (field: Fields) => building.tags.filter(selects(field)).length;
   const each = Object.entries(fields)
@@ -238,7 +232,6 @@ function takenBefore(
   return `All ${own.length} tags of this class are taken by ${takers}, ${which} before it: put the more specific one first.`;
 }
 
-/** Entry of `commands.allow`. */
 export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly site_id: number;

@@ -9,17 +9,13 @@ import type { TokenScope } from "./scope.ts";
 import type { Listed, StoredToken } from "./snapshot.ts";
 import type { SyncState } from "./sync-state.ts";
 
-/**
- * Reports a site that left the token's scope: nothing of it is read from then on, its tags are skipped, and its alarms are unverified.
- * Emits one event when the loss is noticed, within a minute, and one when the site is back.
- */
+/** Emits one event when a site leaves the token's scope, within a minute, and one when it is back. */
 export interface LostSites {
   /** Compares the reported sites with the token's scope, at once and after each change. Ends with the signal. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
 export function createLostSites(options: {
-  /** The configured source's name. */
   readonly source: string;
   readonly availability: Pick<Availability, "sitesDown" | "siteDown" | "siteUp" | "siteGone">;
   readonly outage: Pick<Outage, "over">;
@@ -59,7 +55,6 @@ export function createLostSites(options: {
         await availability.siteUp(siteId, withVisibleSite(siteId));
         log.info({ site: siteId }, "the token sees a site again");
       } else if (!lost.some(([id]) => Number(id) === siteId)) {
-        // The site counts as gone.
         await availability.siteGone(siteId);
       }
     }

@@ -19,7 +19,6 @@ import type { StoredHealth } from "./snapshot.ts";
  */
 export interface Outage {
   isOn(): boolean;
-  /** Resolves when the service is available. */
   over(signal: AbortSignal): Promise<void>;
   /** Resolves during an outage, or when one begins. */
   begun(signal: AbortSignal): Promise<void>;
@@ -27,12 +26,10 @@ export interface Outage {
   judge(failure: Failure, of: FailedJob, signal: AbortSignal): Promise<boolean>;
   /** Probes during an outage until the service is back. Runs in parallel to everything else. */
   watch(signal: AbortSignal): Promise<void>;
-  /** Notes that a job succeeded. */
   noteSuccess(): void;
 }
 
 export interface FailedJob {
-  /** It has failed before and has not succeeded since. */
   readonly repeated: boolean;
   /** The job requests `GET me`, by which other failures are judged. */
   readonly isAboutMe: boolean;
@@ -61,7 +58,6 @@ const REFUSED_TOKEN_MS = 60_000;
 const REFUSED_TOKEN_LATER_MS = 480_000;
 const SOON_PROBES = 5;
 const TOKEN_LOOK_MS = 5_000;
-/** Least time between two health checks. */
 const HEALTH_EVERY_MS = 60_000;
 /** Least time between two `GET me` about failures: an endpoint that fails for ten minutes costs 10 requests, not 100. */
 const ME_EVERY_MS = 60_000;
@@ -73,7 +69,6 @@ const UNREACHABLE = { firstMs: 5_000, maxMs: 30_000 };
  */
 const RELAPSE_MS = 600_000;
 const SILENT_MS = 60_000;
-/** Wait during maintenance without a stated end. */
 const MAINTENANCE_MS = 30_000;
 /** Passes over a changing list, after which the outage ends without a complete comparison. */
 const PASSES = 3;
@@ -88,7 +83,6 @@ export function createOutage(options: OutageOptions): Outage {
   let relapseUntilMs = Number.NEGATIVE_INFINITY;
   let healthAskedMs = Number.NEGATIVE_INFINITY;
   let meRequestedMs = Number.NEGATIVE_INFINITY;
-  /** Wakes when an outage begins or ends. */
   const changes = createWakeup();
 
   const isOn = () => cause !== null || availability.isDown();
@@ -120,7 +114,6 @@ export function createOutage(options: OutageOptions): Outage {
 
   const wasMeRequestedLately = () => clock.monotonic() - meRequestedMs < ME_EVERY_MS;
 
-  /** Requests `GET me`; null when it succeeds. */
   async function requestMe(signal: AbortSignal): Promise<Failure | null> {
     meRequestedMs = clock.monotonic();
     try {

@@ -17,7 +17,6 @@ interface IncidentState {
   readonly refused?: string;
 }
 
-/** Message or ticket of an alarm at a receiver. */
 export interface Ticket {
   readonly sink: string;
   /** Name at the receiver; null without a name. */
@@ -29,7 +28,6 @@ export interface Ticket {
   readonly isFolded: boolean;
 }
 
-/** Tickets by `<source> <episode>` of an alarm. */
 export type Tickets = ReadonlyMap<string, readonly Ticket[]>;
 
 export const ticketKey = (source: string, episode: string): string => `${source} ${episode}`;

@@ -15,7 +15,6 @@ const NAMES_MS = 60_000;
 /** Resolutions finer than a day, finest first. */
 const RESOLUTIONS = ["5m", "1h"] as const satisfies readonly Resolution[];
 
-/** Documents that time series are read from; no request is sent. */
 export interface TimeSeriesStore extends Pick<Store, "document" | "documents"> {
   readonly outbox: Pick<Store["outbox"], "recent">;
 }
@@ -91,7 +90,6 @@ export function tagOf<T extends Pick<NamedTag, "siteId" | "name">>(
   return null;
 }
 
-/** Returns the other tags of its systems, by name. */
 function companionsOf(own: NamedTag, tags: readonly NamedTag[]): readonly NamedTag[] {
   return tags
     .filter(({ id, systemIds }) => id !== own.id && systemIds.some((each) => own.systemIds.includes(each)))

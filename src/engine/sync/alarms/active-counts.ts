@@ -1,9 +1,9 @@
 import type { StoredAlarm } from "../snapshot.ts";
 
-/** Active alarms by site and priority; an alarm that a listing missed is active until there is evidence. */
+/** Active alarms by site and priority, including missing ones. */
 export type ActiveCounts = ReadonlyMap<number, ReadonlyMap<string, number>>;
 
-/** Counts active alarms as they change, so that a look at the counts walks through no alarm. */
+/** Counts active alarms with each change, so that a reader of the counts need not read all alarms. */
 export function createActiveCounts() {
   const counts = new Map<number, Map<string, number>>();
 

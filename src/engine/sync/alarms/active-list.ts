@@ -17,7 +17,6 @@ import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";
 import { createSiteListReader, idOf, type ReadActive, type ReadLimits, stateOf } from "./site-list.ts";
 
-/** One reading of the active alarms. */
 export interface ActiveAlarms {
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
@@ -35,9 +34,7 @@ export interface AlarmListOptions {
   readonly source: Source;
   /** Sites to follow; null for all. */
   readonly only: readonly number[] | null;
-  /** Sites that the token sees. */
   readonly sites: () => Iterable<number>;
-  /** Returns the stored record of an alarm. */
   readonly stored: (id: string) => Alarm | undefined;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;

@@ -11,7 +11,6 @@ import { instant, isSameMoment, shiftBetween } from "./times.ts";
 export interface AlarmContext {
   /** `/sources/<name>` */
   readonly source: string;
-  /** Now, UTC. */
   readonly at: string;
   /** True for events that the sweep over resolved alarms adds later. */
   readonly late: boolean;
@@ -74,7 +73,6 @@ export function goOn(before: StoredAlarm, alarm: Alarm, context: AlarmContext): 
   return { stored, events };
 }
 
-/** The service states that the episode is over. */
 export function resolve(before: StoredAlarm, alarm: Alarm, context: AlarmContext): Step {
   const stored: StoredAlarm = { ...before, alarm, state: "resolved", since: context.at, misses: 0 };
   const events = isNewAcknowledgement(before.alarm, alarm) ? [acknowledged(stored, context)] : [];

@@ -31,7 +31,6 @@ import { endOf } from "./times.ts";
 
 /** Result of one poll of the active alarms and of the searches that followed. */
 export interface AlarmObservation {
-  /** Records of the active list. */
   readonly listed: readonly Alarm[];
   readonly coverage: (siteId: number) => Coverage;
   /** Ids of listed alarms whose records prove nothing yet (unverified-records.ts). */
@@ -54,7 +53,6 @@ export interface AlarmObservation {
  */
 export type Coverage = "complete" | "moving" | "none";
 
-/** Visible sites before and after the last `GET me`. */
 export interface Scope {
   readonly before: ReadonlySet<number>;
   readonly after: ReadonlySet<number>;
@@ -183,7 +181,6 @@ function isNews(known: StoredAlarm, record: Alarm): boolean {
   return !isDeepStrictEqual({ ...record, triggeredAt, triggeredAtRaw, lastActiveEvent }, known.alarm);
 }
 
-/** Compares a stored alarm that is not listed as active. */
 function* compareAbsent(
   known: StoredAlarm,
   seen: AlarmObservation,
@@ -260,14 +257,12 @@ export function asKnown(alarms: Alarms, record: Alarm, counts = false): Alarm {
   return known === undefined ? record : completed(known, record, counts);
 }
 
-/** Resolved records by alarm id. */
 export type Evidence = ReadonlyMap<string, readonly Alarm[]>;
 
 export function byId(records: readonly Alarm[]): Evidence {
   return Map.groupBy(records, ({ id }) => id);
 }
 
-/** Order of an episode's events with equal times. */
 const EVENT_ORDER: readonly Kind[] = [
   "alarm-raised",
   "alarm-acknowledged",

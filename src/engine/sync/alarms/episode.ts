@@ -107,7 +107,6 @@ export function isSameEpisode({ episode, alarm: known }: StoredAlarm, alarm: Ala
   return startMs > presentMs && startMs < firstMs && orderOfActivity(alarm, known) !== "after";
 }
 
-/** True when two records of one alarm name the same trigger and the same last active event. */
 function isSameEvent(one: Alarm, other: Alarm): boolean {
   return one.trigger.id === other.trigger.id && orderOfActivity(one, other) === "same";
 }
@@ -131,7 +130,6 @@ export function isOverBefore(known: StoredAlarm, record: Alarm): boolean {
   return endMs !== null && startMs !== null && endMs < startMs && !isSameEpisode(known, record);
 }
 
-/** Orders the last activity of two records by the numbers of their events. */
 export function orderOfActivity(one: Alarm, other: Alarm): "before" | "same" | "after" | "unknown" {
   if (one.lastActiveEvent === null || other.lastActiveEvent === null) return "unknown";
   const order = one.lastActiveEvent.id - other.lastActiveEvent.id;
@@ -148,7 +146,6 @@ export function isOvertaken(known: StoredAlarm, alarm: Alarm): boolean {
   return orderOfActivity(alarm, known.alarm) !== "after";
 }
 
-/** Latest end to store, over all returns of the episode. */
 export function lastEndOf({ alarm, ended }: StoredAlarm): NonNullable<StoredAlarm["ended"]> {
   return {
     endMs: later(endOf(alarm), ended?.endMs ?? null),

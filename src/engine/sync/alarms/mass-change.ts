@@ -17,7 +17,6 @@ const SHARE = 1 / 3;
  * outlast a usual cache. `text` follows "5 of 12 active alarms".
  */
 const KINDS = {
-  /** A complete list lacks the alarms. */
   absent: { polls: 10, text: "left the list at once" },
   ended: { polls: 1, text: "are said to be resolved at once" },
   /** Another episode has begun. */
@@ -71,7 +70,6 @@ function isAbsent(known: StoredAlarm, next: StoredAlarm | undefined): boolean {
   return next?.episode === known.episode && (next.state === "missing" || next.state === "vanished");
 }
 
-/** Ids of the alarms that end in a mass change. */
 export function massEnds(alarms: Alarms, { put }: AlarmDiff): ReadonlySet<string> {
   const isEnded = (known: StoredAlarm) => kindOfChange(known, put.get(known.alarm.id)) === "ended";
   const mass = findMassChange(alarms, isEnded, () => true);

@@ -17,12 +17,10 @@ const EVIDENCE = {
 } as const;
 type EvidenceKind = keyof typeof EVIDENCE;
 
-/** Steady readings in a row after which the pages are trusted again. */
 const STEADY_READINGS = 3;
 /** Time after which pages that lead nowhere are tried again. */
 const RETRY_MS = 3_600_000;
 
-/** Decides by the readings of a list whether its pages can be trusted. */
 export interface PageTrust {
   /**
    * Judges a reading that was not limited to the first page. `ofOneSite`: the site's own list has the same pages, so wrong

@@ -9,6 +9,7 @@ import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
+import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./active-list.ts";
 import { isOpen } from "./diff-alarm.ts";
 import {
   type AlarmDiff,
@@ -19,12 +20,11 @@ import {
   findAbsent,
 } from "./diff-alarms.ts";
 import { contradictsItself, isEmittedEnd, isOverBefore, isResolved } from "./episode.ts";
-import { type ActiveAlarms, type AlarmList, bothReadings, createAlarmList } from "./active-list.ts";
 import { createMassGuard, findMassChange, type MassGuard, massEnds } from "./mass-change.ts";
+import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
 import type { ReadActive } from "./site-list.ts";
 import { type AlarmStore, expiredAlarmIds, firstListings, openAlarmStore } from "./stored-alarms.ts";
 import { createUnverifiedReport, isUndisputed, type Statements, sortRecords } from "./unverified-records.ts";
-import { checkEnds, countRequests, type RequestCounts, searchAlarms, selectDue } from "./search.ts";
 
 /**
  * Follows the active alarms of one source. One poll:
@@ -53,7 +53,6 @@ interface PollState {
   readonly list: AlarmList;
   readonly massGuard: MassGuard;
   readonly reportUnverified: ReturnType<typeof createUnverifiedReport>;
-  /** Configured time between two polls, in milliseconds; null without one. */
   readonly everyMs: () => number | null;
   readonly startedAt: string;
   /** Sites that were listed completely since the start, and alarms that pages of other sites showed since then. */
@@ -365,7 +364,6 @@ function diffOptions({ parts, store, startedAt, takenOverSites, takenOverAlarms 
   };
 }
 
-/** Commits a difference in parts; `lastDocuments` belong to the last part. */
 async function commitDiff(
   { parts, store }: PollState,
   diff: AlarmDiff,
@@ -384,7 +382,6 @@ async function yieldAmongMany({ parts }: PollState, alarms: number, signal: Abor
   if (alarms >= MANY) await yieldUnlessAborted(parts.clock, signal);
 }
 
-/** Message when polls begin less often than configured. */
 function describeLateness({ parts: { source }, everyMs, begins, pages }: PollState): readonly string[] {
   const configuredMs = everyMs();
   const gaps = begins.slice(1).map((atMs, index) => atMs - (begins[index] ?? atMs));

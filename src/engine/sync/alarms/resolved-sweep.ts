@@ -54,7 +54,6 @@ export function createResolvedSweep(
     return oneAtATime(() => compare(last, limits.fromMs, visible, readings));
   }
 
-  /** True when an alarm is open, or its acknowledgement may still come. */
   function isAwaited(alarmId: string): boolean {
     const known = alarms.get(alarmId);
     if (known === undefined) return false;
@@ -128,7 +127,6 @@ export function createResolvedSweep(
     return (lastTimeOf(record) ?? fromMs) >= fromMs;
   }
 
-  /** Documents of the sites that are hidden or visible again since the last sweep. */
   function changedVisibility(
     last: StoredSweep | undefined,
     visible: ReadonlySet<number> | null,
@@ -188,12 +186,10 @@ function isSameSweep(last: StoredSweep | undefined, next: StoredSweep): boolean 
   );
 }
 
-/** One reading of the list of resolved alarms. */
 interface ResolvedReading {
   /** Records that ended in the relevant time, have no readable end, or belong to an awaited alarm. */
   readonly records: readonly Alarm[];
   readonly pages: number;
-  /** Latest end, milliseconds since 1970; null without one. */
   readonly latestMs: number | null;
   /** True when the order of the list is known as well as after reading every page. */
   readonly whole: boolean;

@@ -12,7 +12,6 @@ import { endOf, instant } from "./times.ts";
 const NAMES = 2;
 /** Most pages of a site's resolved alarms that one poll reads; the sweep reads all of them. */
 const PAGES = 10;
-/** Length limit of a search text (interface, Limits). */
 const SEARCH_LENGTH = 255;
 /** A replica of the service may lack an end for this long, in milliseconds. */
 const REPLICA_MS = 60_000;
@@ -50,17 +49,14 @@ export interface SearchResult {
   /** Alarm ids that were searched in every page of every status. */
   readonly searched: ReadonlySet<string>;
   readonly failures: ReadonlyMap<number, Failure>;
-  /** Alarm ids left for the next poll. */
   readonly postponed: ReadonlySet<string>;
 }
 
 export interface SearchOptions {
   readonly source: Source;
-  /** Most pages of the list of all alarms. */
   readonly maxPages: number;
   /** True for an alarm that counts as vanished unless this search finds it. */
   readonly isLastSearch: (known: StoredAlarm) => boolean;
-  /** True when the remaining sites have to wait for the next poll. */
   readonly isLate: () => boolean;
   readonly signal: AbortSignal;
 }
@@ -142,7 +138,6 @@ export interface EndCheck {
 export async function checkEnds(
   alarms: ReadonlyMap<string, StoredAlarm>,
   overtaken: readonly Alarm[],
-  /** Result of the last check, and the settings of this one. */
   {
     counts,
     stale,

@@ -7,7 +7,6 @@ import { fingerprint, type Listing, listedCoverage, union } from "../listing.ts"
 import { concernsAll } from "../per-site.ts";
 import { episodeOf } from "./episode.ts";
 
-/** Filters that cut the list of one site into parts. */
 type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
 
 export interface SiteListOptions {
@@ -28,13 +27,11 @@ export interface ReadActive {
 
 export interface ReadLimits {
   readonly maxPages: number;
-  /** Reads again until two readings agree. */
   readonly twice: boolean;
 }
 
 export interface SiteReading {
   readonly listing: Listing<Alarm>;
-  /** Message when the list is read in parts. */
   readonly remark: string | null;
 }
 
@@ -43,13 +40,11 @@ const MOST_PAGES = 20;
 /** A later page must fail so often in a row, and for so long, before the list is cut. */
 const FAILURES = 3;
 const FAILING_MS = 120_000;
-/** Time after which a cut list is tried uncut again. */
 const UNCUT_RETRY_MS = 3_600_000;
 
 interface ListFailures {
   readonly sinceMs: number;
   readonly failures: number;
-  /** Time of the cut into parts; null while the list is read uncut. */
   readonly cutMs: number | null;
 }
 
@@ -164,7 +159,6 @@ function nameOf(siteId: number, { priority, acknowledged }: Part): string {
 
 export const idOf = (alarm: Alarm): string => alarm.id;
 
-/** Equal for two records that state the same of an active alarm. */
 export function stateOf(alarm: Alarm): string {
   return `${alarm.id} ${episodeOf(alarm)} ${alarm.status}`;
 }

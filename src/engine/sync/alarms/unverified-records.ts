@@ -19,7 +19,6 @@ import type { EndCheck } from "./search.ts";
 
 /** Records of the list of active alarms that count only after confirmation. In memory only: a restart counts again. */
 
-/** Records of one reading, sorted by what they prove. */
 export interface SortedRecords {
   readonly listed: readonly Alarm[];
   /** Ids of alarms whose records change nothing in this poll: they contradict themselves or are unreadable. */
@@ -34,7 +33,6 @@ export interface SortedRecords {
   readonly insisted: ReadonlySet<string>;
   /** Ids of listed alarms whose changed start enough polls have shown: it counts. */
   readonly corrected: ReadonlySet<string>;
-  /** State for the next poll, if this poll is committed. */
   readonly statements: Statements;
 }
 
@@ -120,7 +118,6 @@ export function createUnverifiedReport(
   return (
     { contradictory, unreadable }: SortedRecords,
     { revoked, stale }: EndCheck,
-    /** Records without a usable id, as the service sent them. */
     withoutId: readonly string[],
   ): readonly string[] => {
     const count = (reason: string, records: number) => metrics.alarmRecordsDoubtful.set({ source, reason }, records);

@@ -20,9 +20,7 @@ export interface InventoryNouns {
 }
 export type InventoryNoun = keyof InventoryNouns;
 
-/** One list as it was read. */
 export interface InventoryObservation<T> {
-  /** Site of the list; null for the list of sites. */
   readonly siteId: number | null;
   readonly items: readonly T[];
   /** True when the list was complete and the token saw the site before and after: an absent object is missing. */
@@ -40,7 +38,6 @@ export interface InventoryDiffOptions {
 /** Document and events of one object; both belong into one transaction. */
 export interface InventoryStep<T> {
   readonly id: string;
-  /** Null removes the document. */
   readonly next: Listed<T> | null;
   readonly events: readonly Event[];
 }
@@ -121,7 +118,6 @@ interface Sighting<T> {
   readonly item: T;
 }
 
-/** Returns the lists that show each changed object, and the ids of all shown objects if a list is complete. */
 function* findChanged<T extends { readonly id: string | number }>(
   stored: ReadonlyMap<string, Listed<T>>,
   observations: readonly InventoryObservation<T>[],
@@ -146,7 +142,6 @@ function* findChanged<T extends { readonly id: string | number }>(
   return { sightings, seenIds };
 }
 
-/** True when an object has been missing for so long that it is removed. */
 export function isToBeRemoved(
   { missingSince }: Listed<unknown>,
   { at, removeAfterMs }: Pick<InventoryDiffOptions, "at" | "removeAfterMs">,

@@ -30,13 +30,10 @@ const ALARMS_SITES = 5;
 
 export function createGatewayRecheck(options: {
   readonly read: (siteId: number, signal: AbortSignal) => Promise<void>;
-  /** True when gateways of the site are polled. */
   readonly isFollowed: (siteId: number) => boolean;
   /** True when the only gateway of the site is known to be offline. */
   readonly isExplained: (siteId: number) => boolean;
-  /** True when any gateway of the site is known to be offline. */
   readonly hasOffline: (siteId: number) => boolean;
-  /** True when the site has exactly one gateway, and it is not known to be offline. */
   readonly hasOnlyOneOnline: (siteId: number) => boolean;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;

@@ -42,7 +42,6 @@ function presentOf<T>(listed: ReadonlyMap<string, Listed<T>>): readonly Listed<T
   return [...listed.values()].filter(({ missingSince }) => missingSince === null);
 }
 
-/** Listed hosts that name this gateway, by name. */
 export function hostsBehind(
   hosts: Hosts,
   gatewayId: string,
@@ -61,13 +60,11 @@ export function offlineGateways(gateways: Gateways): ReadonlyMap<number, string>
   return offline;
 }
 
-/** True when a site has exactly one gateway, and it is not known to be offline. */
 export function hasOnlyOneOnline(gateways: Gateways, siteId: number): boolean {
   const [only, ...others] = presentOf(gateways).filter((gateway) => gateway.siteId === siteId);
   return only !== undefined && others.length === 0 && only.value.online !== false;
 }
 
-/** True when any gateway of a site is known to be offline. */
 export function hasOffline(gateways: Gateways, siteId: number): boolean {
   return presentOf(gateways).some((gateway) => gateway.siteId === siteId && gateway.value.online === false);
 }
@@ -83,7 +80,6 @@ export interface OfflineGateways {
   of(siteId: number): string | null;
 }
 
-/** Time for which the derived map is reused. */
 const REUSE_MS = 1_000;
 /** A list may come this much later than its schedule says. */
 const LATE_MS = 60_000;

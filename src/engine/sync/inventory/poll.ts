@@ -43,7 +43,6 @@ type Scope = Awaited<ReturnType<PollParts["scope"]["tryRefresh"]>>;
 /** Objects committed in one transaction, before other work runs. */
 export const SLICE = 250;
 
-/** Polls the list of sites. */
 export function createSitePoll(parts: PollParts): Poll {
   const { source, scope } = parts;
   return {
@@ -151,7 +150,6 @@ export function createInventoryPoll<N extends SiteNoun>(
   };
 }
 
-/** Visible sites that the configuration follows. */
 export function followedSites({ config, source, syncState }: PollParts): readonly number[] {
   const wanted = config.inventory.sites;
   return [...syncState.get<Listed<Site>>(documentSet("site", source.name)).values()]
@@ -250,7 +248,6 @@ async function commitDiff<N extends InventoryNoun>(
   await commit(found);
 }
 
-/** Stored documents that decide which further events a changed tag needs. */
 export function tagContextOf({ syncState, source: { name } }: PollParts): StoredTagContext {
   const tagSystemSet = syncSet("tag-system", name);
   return {

@@ -7,7 +7,6 @@ import type { InventoryStep } from "./diff.ts";
 
 /** Events of tags in addition to those of the inventory: series breaks and changed systems. */
 
-/** One list of the tags of a system. */
 export interface SystemObservation {
   readonly systemId: string;
   readonly siteId: number;
@@ -20,7 +19,6 @@ export interface StoredTagContext {
   readonly tags: ReadonlyMap<string, Listed<Tag>>;
   readonly systems: ReadonlyMap<string, Listed<System>>;
   readonly tagSystems: ReadonlyMap<string, StoredTagSystems>;
-  /** Name of the set `tagSystems`. */
   readonly tagSystemSet: string;
   readonly seen: ReadonlyMap<string, StoredTagSeen>;
 }
@@ -75,7 +73,6 @@ export function* tagSystemsSteps(
     const since = { lastBefore, firstAfter: at };
     const named = systemIds.flatMap((systemId) => systems.get(systemId)?.value ?? []);
     const events: Event[] = [systemsEvent(tag, named, before, { source, at })];
-    // Without systems before, nothing is broken.
     if (before.length > 0) {
       const what = { tag: value, what: ["system"], before: { systems: before }, systems: systemIds, since } as const;
       events.push(breakEvent(what, source, siteId));

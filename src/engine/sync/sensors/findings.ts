@@ -4,7 +4,6 @@ import { durationText } from "../../../core/values/duration.ts";
 import type { LocatedTag } from "../inventory/located-tags.ts";
 import type { SensorRow } from "./sensor-table.ts";
 
-/** A tag and its statistics of the period. */
 export interface WatchedSensor {
   readonly placed: LocatedTag;
   readonly row: SensorRow;
@@ -12,7 +11,6 @@ export interface WatchedSensor {
 
 export interface SensorRules {
   readonly periodHours: number;
-  /** Returns true if the value of this tag may stay constant. */
   readonly mayRest: (placed: LocatedTag) => boolean;
 }
 
@@ -25,10 +23,7 @@ const ENOUGH_REPLIES = 3;
 const ENOUGH_OTHERS = 5;
 /** Least difference of live value and log, relative to their size and to the range of the live values. */
 const DIFFERENCE = 0.05;
-/**
- * Least share of differing pairs for booleans; in addition the share of time in `true` must differ. Averages are not
- * booleans.
- */
+/** Least share of differing pairs, and least difference of the share of time in `true`, of a boolean. */
 const MOSTLY = 0.75;
 const BOOLEAN_DIFFERENCE = 0.2;
 /** A mean this many standard errors from 0 is not chance: one tag in 30,000. */
@@ -36,7 +31,6 @@ const STANDARD_ERRORS = 4;
 const LAG_MS = 30 * 60_000;
 const TEMPERATURES: ReadonlySet<string> = new Set(["°C", "ºC", "C", "degC", "K", "°F", "F", "degF"]);
 
-/** Returns the findings for the rows of one site's tags, in the order of the tags. Pure. */
 export function findingsIn(sensors: readonly WatchedSensor[], rules: SensorRules): readonly SensorFinding[] {
   const usual = usualLags(sensors);
   return sensors.flatMap((sensor) => {

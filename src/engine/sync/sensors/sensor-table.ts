@@ -16,7 +16,6 @@ export interface SensorTable {
   /** Receives the points of a request for closed buckets of one series, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   rows(): Iterable<readonly [id: string, row: SensorRow]>;
-  /** Number of stored groups of tags. */
   groups(): number;
   /** Groups that changed since they were packed. */
   changedGroups(): readonly number[];
@@ -28,7 +27,6 @@ export interface SensorTable {
 /** Up to 250 tags. */
 interface PackedSensors {
   readonly ids: readonly string[];
-  /** One row after the other. */
   readonly numbers: readonly number[];
 }
 
@@ -45,7 +43,6 @@ export interface SensorRow {
   readonly type: "none" | "number" | "boolean" | "mixed";
   readonly log: {
     readonly resolution: Resolution;
-    /** Replies with a value. */
     readonly replies: number;
     /** Least time from the end of the newest bucket to its reply. */
     readonly leastLagMs: number;
@@ -126,7 +123,6 @@ export function createSensorTable(): SensorTable {
     return ids.push(id) - 1;
   }
 
-  /** Returns the row of a tag that is about to change. */
   function takeRow(id: string): number {
     const row = rowOf.get(id) ?? addRow(id);
     changed.add(Math.floor(row / GROUP));
@@ -280,7 +276,6 @@ function lastWithValue(points: Points): number {
   return at;
 }
 
-/** A bucket of a log; a boolean as 0 or 1. */
 interface Bucket {
   readonly atMs: number;
   readonly value: number;

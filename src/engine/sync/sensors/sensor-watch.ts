@@ -27,7 +27,6 @@ import { createSensorTable } from "./sensor-table.ts";
  */
 export interface SensorWatch extends Service {
   read(id: string, value: TagValue, atMs: number): void;
-  /** Receives the points of closed buckets, ascending. */
   logged(id: string, resolution: Resolution, points: Points, nowMs: number): void;
   /** Changes the rules from the next report on; earlier readings count. */
   change(next: Pick<SensorWatchOptions, "config" | "classOf">): void;
@@ -199,7 +198,6 @@ export function createSensorWatch(options: SensorWatchOptions): SensorWatch {
   };
 }
 
-/** Returns a function that is true for tags that match any entry of a list. */
 function anyOf(
   { classes, ...fields }: AnyOf,
   classOf: (placed: LocatedTag) => string | undefined,
