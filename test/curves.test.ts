@@ -109,10 +109,10 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
 const minutes = (points: readonly { readonly atMs: number; readonly value: TagValue }[] | undefined) =>
   points?.map(({ atMs, value }) => [(NOW - atMs) / 60_000, value]);
 
-describe("which tag an alarm is about", () => {
+describe("the tags of an alarm", () => {
   const newest = [1, 18.4] as const;
 
-  test("the one that its last event or its source names, in its own site", async () => {
+  test("include the tag of its site that its last event or its source names", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-SP01", { newest }],
@@ -128,7 +128,7 @@ describe("which tag an alarm is about", () => {
     expect(await tags.names({ site: { id: 3, displayName: "Elsewhere" } })).toEqual([]);
   });
 
-  test("none where several have the name, also where the other name would fit", async () => {
+  test("are none when several tags have the name", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-GT11", { newest }],
@@ -140,12 +140,12 @@ describe("which tag an alarm is about", () => {
     expect(await tags.names({ source: "VS1", lastActiveEvent: { ...event, triggeredOn: "VS1-GT11" } })).toEqual([]);
   });
 
-  test("one that listings do not show any more has no part in it", async () => {
+  test("exclude missing tags", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT11", { newest, missing: true }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
   });
 
-  test("others of its systems follow by name, at most 19, and only where a value is known", async () => {
+  test("include up to 19 tags of its systems with values, by name", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest, systems: ["s1", "s2"] }],
       "2": ["VS1-GT2", { newest, systems: ["s2"] }],
@@ -162,7 +162,7 @@ describe("which tag an alarm is about", () => {
     expect(await tags.curves({}, later)).toHaveLength(17);
   });
 
-  test("where no listing says its systems it stands alone, and a source that is not known has none", async () => {
+  test("are only the alarm's tag without systems, and none for an unknown source", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-GT2", { newest, systems: ["s1"] }],
@@ -173,8 +173,8 @@ describe("which tag an alarm is about", () => {
   });
 });
 
-describe("the points of a curve", () => {
-  test("are what was told in the span and the newest value, ascending", async () => {
+describe("the points of a time series", () => {
+  test("are the emitted values of the range and the newest value, ascending", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [0.5, 18.4] }] });
     await tags.tell(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
     await tags.tell(read("11", 20, 1), read("1", 15, 77, "other"));
@@ -188,7 +188,7 @@ describe("the points of a curve", () => {
     ]);
   });
 
-  test("history fills the times of which nothing was read, the finest first; what was revised counts", async () => {
+  test("include history where no value was read, finest first, as revised", async () => {
     const tags = await state({ "1": ["VS1-GT11"] });
     await tags.tell(
       history("1", "1d", [[170, 99]]),
@@ -213,7 +213,7 @@ describe("the points of a curve", () => {
     ]);
   });
 
-  test("names are read once a minute, and values each time", async () => {
+  test("names are cached for a minute, values are not", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [1, 20] }] });
     const { documents } = tags.store;
     let reads = 0;

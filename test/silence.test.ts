@@ -31,7 +31,7 @@ function silence(more: Partial<Silence> = {}): Silence {
   };
 }
 
-describe("which alarms a silence covers", () => {
+describe("covers", () => {
   const alarm = { ...ALARM, trigger: { ...ALARM.trigger, displayName: "VS1 (roof) low", priority: "B" } };
 
   test.each<[string, Partial<Silence>, boolean]>([
@@ -52,13 +52,13 @@ describe("which alarms a silence covers", () => {
   });
 });
 
-describe("a wish for a silence", () => {
+describe("silenceOf", () => {
   const wish = (more: Partial<SilenceRequest> = {}): SilenceRequest => ({
     ...{ source: null, site: 3, priorities: null, name: null, alarm: null, madeBy: "cli" },
     ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
   });
 
-  test("becomes one that is not told yet, with an id of its own", () => {
+  test("creates a silence with an id that is not emitted yet", () => {
     const made = silenceOf(wish(), START);
     expect(made).toEqual({
       ...silence({ site: 3, to: at(1) }),
@@ -67,7 +67,7 @@ describe("a wish for a silence", () => {
     expect(silenceOf(wish(), START).id).not.toBe(made.id);
   });
 
-  test("may begin earlier or later, last a year, and say why in 500 characters", () => {
+  test("accepts any start, a year and a reason of 500 characters", () => {
     const year = 366 * 86_400_000;
     const reason = "x".repeat(500);
     const later = silenceOf(wish({ fromMs: START + 9, toMs: START + 9 + year, reason }), START);
@@ -84,12 +84,12 @@ describe("a wish for a silence", () => {
     ["lasts too long", { toMs: START + 366 * 86_400_000 + 1 }, "A silence lasts a year at most."],
     ["says nothing", { reason: " " }, "Say why, in 500 characters at most."],
     ["says too much", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
-  ])("is refused when it %s", (_, more, message) => {
+  ])("throws when it %s", (_, more, message) => {
     expect(() => silenceOf(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
   });
 });
 
-test("a silence in words, by ids or by names", () => {
+test("whom describes a silence by ids or names", () => {
   expect(whom(silence())).toBe("all alarms");
   expect(whom(silence({ alarm: "7" }))).toBe("alarm 7");
   const parts = { alarm: "7", name: "VS1*", priorities: ["B", "C"], site: 3, source: "main" };
@@ -98,7 +98,7 @@ test("a silence in words, by ids or by names", () => {
   expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe("alarm Low of site School");
 });
 
-describe("a silence", () => {
+describe("the keeper of silences", () => {
   async function keeping(...all: Silence[]) {
     const clock = createVirtualClock(START);
     const store = createMemoryStore(() => clock.now());
@@ -111,7 +111,7 @@ describe("a silence", () => {
   const told = (store: ReturnType<typeof createMemoryStore>) =>
     store.events.map(({ type, subject, time }) => [type, subject, time]);
 
-  test("is told when it begins and when it ends, each once, and is gone then", async () => {
+  test("emits beginning and end of a silence once, and removes it", async () => {
     const { clock, store, keeper } = await keeping(silence({ from: at(10), to: at(20) }));
     expect(told(store)).toEqual([]);
     await clock.advance(11 * 60_000);
@@ -125,7 +125,7 @@ describe("a silence", () => {
     await keeper.stop(1_000);
   });
 
-  test("that is ended by somebody says by whom; one that never began is not told of", async () => {
+  test("states who ended a silence, and emits nothing for one that never began", async () => {
     const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     expect(await endSilence(store, "s1", at(1), "cli")).toBe(true);
     expect(await endSilence(store, "s2", at(1), "cli")).toBe(true);
@@ -138,7 +138,7 @@ describe("a silence", () => {
     await keeper.stop(1_000);
   });
 
-  test("is told in its first moment, and ends in its last", async () => {
+  test("emits the beginning at `from` and the end at `to`", async () => {
     const { clock, store, keeper } = await keeping(silence({ to: at(1) }));
     expect(told(store)).toEqual([["silence-started", "silence/s1", at(0)]]);
     await clock.advance(55_000);
@@ -148,7 +148,7 @@ describe("a silence", () => {
     await keeper.stop(1_000);
   });
 
-  test("is seen within five seconds when the command line makes it beside the worker", async () => {
+  test("finds a silence of the command line within five seconds", async () => {
     const { clock, store, keeper } = await keeping();
     await addSilence(store, silence());
     await clock.advance(4_999);
@@ -161,7 +161,7 @@ describe("a silence", () => {
     expect([told(store).length, clock.sleepers()]).toEqual([1, 0]);
   });
 
-  test("that is cut by somebody who may tell nothing is ended by the keeper, in that name", async () => {
+  test("emits the end of a silence that another process cut, with its author", async () => {
     const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     await clock.advance(60_000);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
@@ -181,14 +181,14 @@ describe("a silence", () => {
     await keeper.stop(1_000);
   });
 
-  test("is one of several, which are listed by their beginnings", async () => {
+  test("lists silences by their beginnings", async () => {
     const all = [silence({ id: "b" }), silence({ id: "a" }), silence({ id: "c", from: at(-1) })];
     const { store, keeper } = await keeping(...all);
     expect((await silencesIn(store)).map(({ id }) => id)).toEqual(["c", "a", "b"]);
     await keeper.stop(1_000);
   });
 
-  test("of a thousand the last is taken, and one more is refused", async () => {
+  test("accepts 1,000 silences and rejects one more", async () => {
     const store = createMemoryStore();
     const put = Array.from({ length: 999 }, (_, n) => [`n${n}`, silence({ id: `n${n}` })] as const);
     await store.commit({ documents: [{ set: SILENCES, put }] });
@@ -197,7 +197,7 @@ describe("a silence", () => {
     expect(await silencesIn(store)).toHaveLength(1_000);
   });
 
-  test("is written before the keeper has stopped", async () => {
+  test("commits a running change before it stops", async () => {
     const clock = createVirtualClock(START);
     const store = createMemoryStore(() => clock.now());
     await addSilence(store, silence());
@@ -217,7 +217,7 @@ describe("a silence", () => {
     expect(told(store)).toHaveLength(1);
   });
 
-  test("that cannot be looked for is looked for again", async () => {
+  test("reads the silences again after a failure", async () => {
     const clock = createVirtualClock(START);
     const store = createMemoryStore(() => clock.now());
     let isAway = true;
@@ -235,7 +235,7 @@ describe("a silence", () => {
     await keeper.stop(1_000);
   });
 
-  test("that began and ended while nothing ran leaves without a word", async () => {
+  test("removes a silence without events when it began and ended while no worker ran", async () => {
     const { store, keeper } = await keeping(silence({ from: at(-90), to: at(-30) }));
     expect(store.events).toEqual([]);
     expect(await createBuildingView(store, new Map()).silences()).toEqual([]);

@@ -57,8 +57,8 @@ async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: 
   return { ids, backup: structuredClone(backup) };
 }
 
-describe("after a restored backup of the service", () => {
-  test.each([2, 12])("%i alarms whose end it does not know any more are active with the first poll", async (n) => {
+describe("after the service restored a backup", () => {
+  test.each([2, 12])("the first poll reopens %i alarms whose end the service no longer lists", async (n) => {
     const { ids, backup } = await ended(n);
     const before = ids.map((id) => told(id).length);
     trial.rewriteLists((_list, path, query) => {
@@ -77,7 +77,7 @@ describe("after a restored backup of the service", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("an end that the restored service states later is told", async () => {
+  test("emits an end that the restored service states later", async () => {
     const { ids, backup } = await ended(2);
     let over = false;
     const end = () => {
@@ -102,8 +102,8 @@ describe("after a restored backup of the service", () => {
   });
 });
 
-describe("an old answer of the list of active alarms", () => {
-  test("brings nothing back while the list of resolved alarms shows the end, and costs few requests", async () => {
+describe("an outdated list of active alarms", () => {
+  test("reopens no alarm while the resolved list shows the end, with few requests", async () => {
     const { ids, backup } = await ended(12);
     const events = trial.store.events.length;
     const from = trial.requests.length;
@@ -120,7 +120,7 @@ describe("an old answer of the list of active alarms", () => {
     expect(resolvedReads(from)).toBe(7);
   });
 
-  test("counts after ten polls where the list of resolved alarms cannot be read completely", async () => {
+  test("counts after ten polls when the resolved list is incomplete", async () => {
     const { ids, backup } = await ended(2);
     const [id = ""] = ids;
     const before = told(id).length;

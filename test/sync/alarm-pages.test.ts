@@ -112,7 +112,7 @@ const activeLists = (from = 0) =>
   trial.requests.slice(from).filter(({ path, query }) => path.endsWith("/alarms") && query.get("status") === "active");
 
 describe("700 active alarms of 300 sites", () => {
-  test("are all emitted within one poll interval, and polled with two requests after that", async () => {
+  test("are emitted within one poll interval, and polled with two requests after that", async () => {
     const service = new Service(300);
     await startedWith(service, 700);
     await trial.clock.advance(30_000);
@@ -166,7 +166,7 @@ describe("pages that fail", () => {
     expect(trial.store.repeated).toEqual([]);
   });
 
-  test("a page that could not be committed is committed later, each alarm once", async () => {
+  test("a page whose commit failed is committed later, each alarm once", async () => {
     const service = new Service(3);
     service.raise(1_400);
     await started(service);
@@ -183,7 +183,7 @@ describe("pages that fail", () => {
   });
 });
 
-describe("an order that is another one at each page", () => {
+describe("a list whose order changes with each page", () => {
   function shuffled(seed: number) {
     let state = seed;
     return (alarms: readonly WireAlarm[]) => {
@@ -197,7 +197,7 @@ describe("an order that is another one at each page", () => {
     };
   }
 
-  test("yields no false end or vanish; sites are listed one by one, and the status says why", async () => {
+  test("causes no false end; sites are listed singly, and the status says why", async () => {
     const service = new Service(30);
     service.raise(700);
     service.arrange = shuffled(7);
@@ -218,7 +218,7 @@ describe("an order that is another one at each page", () => {
     expect(trial.events("alarm-vanished")).toHaveLength(1);
   });
 
-  test("is forgotten when the pages are steady again", async () => {
+  test("is trusted again when its pages are steady", async () => {
     const service = new Service(30);
     service.raise(700);
     service.arrange = shuffled(11);
@@ -232,7 +232,7 @@ describe("an order that is another one at each page", () => {
     expect(activeLists(from).some(({ query }) => query.has("site_id"))).toBe(false);
   });
 
-  test("a number of the page that the service ignores: sites are listed one by one", async () => {
+  test("lists sites singly when the service ignores the page number", async () => {
     const service = new Service(5);
     service.raise(1_100);
     service.arrange = (alarms, number) => {
@@ -248,7 +248,7 @@ describe("an order that is another one at each page", () => {
     expect(trial.events("alarm-vanished")).toEqual([]);
   });
 
-  test("a number of records that changes although the records do not: sites are listed one by one", async () => {
+  test("lists sites singly when the stated total changes and the records do not", async () => {
     const service = new Service(5);
     service.raise(700);
     service.trick = (list, number) => {
@@ -275,7 +275,7 @@ describe("10,000 active alarms of one site", () => {
     expect(new Set(raised()).size).toBe(10_000);
   });
 
-  test("more pages than the rate permits: the status says how often alarms are polled", async () => {
+  test("states in the status how often alarms are polled when pages exceed the rate", async () => {
     const service = new Service(1);
     service.raise(10_000);
     await started(service);
@@ -305,7 +305,7 @@ describe("the first poll", () => {
   });
 });
 
-test("refusals that say 0 s do not make alarms late", async () => {
+test("rejections with `Retry-After: 0` do not delay polls", async () => {
   trial = createTrial({ sync: ALARMS_ONLY });
   await trial.start();
   await trial.clock.advance(2 * MINUTE);
@@ -328,7 +328,7 @@ test("refusals that say 0 s do not make alarms late", async () => {
   expect(await problem()).toBeNull();
 });
 
-test("a rate that the service has lowered: the status says how often alarms are polled, and why", async () => {
+test("the status says how often alarms are polled when the service lowered the rate", async () => {
   const service = new Service(1);
   service.raise(5_000);
   await started(service);

@@ -112,7 +112,7 @@ const TRICKS: Readonly<Record<string, Trick>> = {
   },
 };
 
-describe("a list of active alarms whose pages cannot be walked", () => {
+describe("a list of active alarms whose pages cannot be followed", () => {
   test.each(Object.entries(TRICKS).filter(([name]) => !name.startsWith("more")))(
     "%s: it is read by priority, then by acknowledgement, and followed as any other",
     async (_name, trick) => {
@@ -150,7 +150,7 @@ describe("a list of active alarms whose pages cannot be walked", () => {
     },
   );
 
-  test("which parts work is remembered: six requests a poll, none for a page that failed before", async () => {
+  test("keeps the working cut: six requests a poll, none for a page that failed before", async () => {
     raise(5, "A");
     raise(7, "B");
     raise(8, "C");
@@ -163,7 +163,7 @@ describe("a list of active alarms whose pages cannot be walked", () => {
     expect(queries.filter((query) => query.has("page"))).toEqual([]);
   });
 
-  test("what is gone from all parts, and from everywhere, has vanished; never resolved", async () => {
+  test("emits alarm-vanished for an alarm that no list shows", async () => {
     const [gone] = raise(5, "A");
     raise(7, "B");
     await started(TRICKS["links that lead back"] ?? (() => {}));
@@ -173,7 +173,7 @@ describe("a list of active alarms whose pages cannot be walked", () => {
     expect(told(gone?.id)).toEqual(["alarm-raised", "alarm-vanished"]);
   });
 
-  test("and no part that can be read either: what the first pages show is told, and no absence", async () => {
+  test("emits only the first pages, and no absence, if no part can be read", async () => {
     const shown = raise(9, "A");
     const hidden = raise(9, "A");
     await started(TRICKS["links that lead back"] ?? (() => {}));
@@ -189,7 +189,7 @@ describe("a list of active alarms whose pages cannot be walked", () => {
     expect(told(gone?.id)).toEqual(["alarm-raised", "alarm-resolved"]);
   });
 
-  test("an alarm of a priority that the interface does not name keeps the parts from being all", async () => {
+  test("an alarm of an unknown priority keeps the parts incomplete", async () => {
     raise(5, "A");
     const [strange] = raise(1, "D");
     raise(7, "B");
@@ -201,14 +201,14 @@ describe("a list of active alarms whose pages cannot be walked", () => {
     expect(told(strange?.id)).toEqual(["alarm-raised"]);
   });
 
-  test("more pages than can be read: what twenty of them show is told", async () => {
+  test("emits the first twenty pages of a longer list", async () => {
     raise(20, "B");
     await started(TRICKS["more pages than can be read"] ?? (() => {}));
     expect(count("alarm-raised")).toBeGreaterThanOrEqual(9);
     expect(count("alarm-vanished")).toBe(0);
   });
 
-  test("whose pages lead on again is read whole again after an hour", async () => {
+  test("is read uncut again after an hour", async () => {
     raise(5, "A");
     raise(7, "B");
     let broken = true;

@@ -52,7 +52,7 @@ describe.each([
   ["five hours late, but for the times of the events", 5 * HOUR, false],
   ["five hours early, but for the times of the events", -5 * HOUR, false],
 ])("times %s", (_what, byMs, everyTime) => {
-  test("12 of 12 active alarms keep their episodes, get the shown start, and get the old one back", async () => {
+  test("12 active alarms keep their episodes, get the listed start, and get the old one back", async () => {
     const ids = await started(12);
     const [first = ""] = ids;
     for (const id of ids.slice(0, 4)) trial.simulator.control.acknowledgeAlarm(id, "Kari");
@@ -73,7 +73,7 @@ describe.each([
     expect(await problem()).toBeNull();
   });
 
-  test("an alarm that ends meanwhile ends once, and no other episode comes of the resolved list", async () => {
+  test("an alarm ends once, and the resolved list adds no episode", async () => {
     const [id = "", other = "", early = ""] = await started(8);
     trial.simulator.control.acknowledgeAlarm(early, "Kari");
     await trial.clock.advance(MINUTE);
@@ -93,7 +93,7 @@ describe.each([
     expect([count("vanished"), count("resolved")]).toEqual([0, 3]);
   });
 
-  test("an alarm that is triggered again meanwhile is another episode", async () => {
+  test("an alarm that is triggered again begins another episode", async () => {
     const [id = ""] = await started(2);
     trial.simulator.control.resolveAlarm(id);
     await trial.clock.advance(5 * MINUTE);
@@ -111,7 +111,7 @@ describe.each([
   });
 });
 
-test("a start that two replicas of the service show in turns is no change", async () => {
+test("alternating starts of two replicas are no change", async () => {
   const [id = ""] = await started(1);
   let turn = 0;
   trial.rewriteLists((list, path, query) => {
@@ -123,7 +123,7 @@ test("a start that two replicas of the service show in turns is no change", asyn
   expect(told(id)).toEqual(["raised"]);
 });
 
-test("without the numbers of events a later start is another episode, for many alarms not before the next poll", async () => {
+test("without event numbers a later start begins another episode, for many alarms at the next poll", async () => {
   trial = createTrial();
   const change = (byMs: number): ListChange => {
     return (list, path, query) => {

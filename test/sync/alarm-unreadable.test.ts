@@ -46,7 +46,7 @@ describe.each<[string, unknown]>([
   ["an object without an id", { type: "alarms", attributes: { status: "active" } }],
   ["an object with an id that is a number with decimals", { type: "alarms", id: 5.5, attributes: {} }],
 ])("a record of the list of active alarms that is %s", (_what, record) => {
-  test("ends nothing, is quoted in the status, and leaves the other alarms as they are", async () => {
+  test("ends no alarm, is quoted in the status, and changes no other alarm", async () => {
     const [id = "", other = "", gone = ""] = await started(3);
     trial.rewriteLists(replaced(id, record));
     const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });
@@ -69,7 +69,7 @@ describe.each<[string, unknown]>([
   });
 });
 
-test("a record of which only the id can be read keeps its alarm from being absent", async () => {
+test("a record with only a readable id proves that its alarm is listed", async () => {
   const [id = ""] = await started(2);
   trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
   await trial.clock.advance(10 * MINUTE);
@@ -78,7 +78,7 @@ test("a record of which only the id can be read keeps its alarm from being absen
   expect(await unreadable()).toBe(1);
 });
 
-test("an outage ends although a record cannot be read, and what began meanwhile is emitted", async () => {
+test("an outage ends despite an unreadable record, and new alarms are emitted", async () => {
   const [id = ""] = await started(2);
   trial.simulator.control.setFaults([{ fault: { kind: "maintenance" } }]);
   await trial.clock.advance(10 * MINUTE);
@@ -89,7 +89,7 @@ test("an outage ends although a record cannot be read, and what began meanwhile 
   expect([told(id), told(fresh)]).toEqual([["raised"], ["raised"]]);
 });
 
-test("a record of the list of resolved alarms is named by the sweep, which takes the others", async () => {
+test("the sweep reports an unreadable record and applies the others", async () => {
   const [id = "", other = ""] = await started(2);
   trial.rewriteLists(replaced(id, null, false));
   trial.simulator.control.resolveAlarm(id);

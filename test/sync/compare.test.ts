@@ -15,12 +15,12 @@ import { BUILDING } from "./building-of-eight-tags.ts";
 const told = (select: Selection, building = BUILDING) =>
   selectionMismatches(select, building).map(({ path, message }) => `${path.join(".")}: ${message}`);
 
-describe("a selection", () => {
+describe("selectionMismatches", () => {
   test.each<[what: string, select: Selection]>([
     ["none at all", {}],
     ["each field has tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
     ["an exclude that takes some", { units: ["°C"], exclude: { sites: [6] } }],
-  ])("that means something is told nothing: %s", (_what, select) => {
+  ])("finds no mismatch: %s", (_what, select) => {
     expect(told(select)).toEqual([]);
   });
 
@@ -72,11 +72,11 @@ describe("a selection", () => {
     expect(told(select)).toEqual([said]);
   });
 
-  test("of a building without tags says nothing: that is told once, and not of each selection", () => {
+  test("reports nothing for a building without tags", () => {
     expect(told({ units: ["C"] }, { ...BUILDING, tags: [] })).toEqual([]);
   });
 
-  test("of a site without tags, and of a system that nobody listed", () => {
+  test("reports a site without tags, and a system without a list", () => {
     expect(told({ sites: [7] }, { ...BUILDING, followed: null })).toEqual([
       "sites.0: Site 7 has no tags that the token may see.",
     ]);
@@ -86,7 +86,7 @@ describe("a selection", () => {
   });
 });
 
-describe("a list of classes", () => {
+describe("compareClasses", () => {
   const compared = (...classes: { name: string; select: Selection }[]) =>
     compareClasses(classes, BUILDING).map(({ name, tags, mismatches }) => [
       name,
@@ -94,14 +94,14 @@ describe("a list of classes", () => {
       ...mismatches.map(({ message }) => message),
     ]);
 
-  test("each has what it selects and no earlier one does", () => {
+  test("counts the tags that no earlier class selects", () => {
     expect(compared({ name: "warm", select: { units: ["°C"] } }, { name: "rest", select: {} })).toEqual([
       ["warm", 3],
       ["rest", 5],
     ]);
   });
 
-  test("one whose tags are all taken before it is never reached", () => {
+  test("reports a class whose tags all belong to earlier classes", () => {
     expect(
       compared(
         { name: "school", select: { sites: [1] } },
@@ -119,13 +119,13 @@ describe("a list of classes", () => {
     ]);
   });
 
-  test("one that selects nothing is told that, and not that it is never reached", () => {
+  test("reports only that a class selects nothing", () => {
     const found = compared({ name: "all", select: {} }, { name: "cold", select: { units: ["K"] } });
     expect(found[1]).toEqual(["cold", 0, expect.stringMatching(/^No tag has the unit "K";/)]);
   });
 });
 
-describe("a tag that may be written", () => {
+describe("writableMismatches", () => {
   const entry: WritableTag = { type: "number", site_id: 1, tag_id: "101", unit: "°C", gateway_id: "3" };
   const said = (changed: Partial<WritableTag>) =>
     writableMismatches({ ...entry, ...changed }, BUILDING).map(({ path, message }) => `${path.join(".")}: ${message}`);
@@ -149,7 +149,7 @@ describe("a tag that may be written", () => {
   });
 });
 
-test("a token that sees no site at all, and a list that is longer than a sentence", () => {
+test("describes a token without sites, and shortens long lists", () => {
   expect(siteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);

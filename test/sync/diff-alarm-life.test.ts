@@ -34,8 +34,8 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
 const kinds = (events: readonly Event[]) => events.map(({ type }) => type);
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
-describe("an episode begins", () => {
-  test("with what is held of it, and one raise at its own time", () => {
+describe("begin", () => {
+  test("stores the episode and emits one raise at its time", () => {
     const { stored: now, events } = begin(ALARM, false, CONTEXT);
     expect(now).toEqual({
       alarm: ALARM,
@@ -56,7 +56,7 @@ describe("an episode begins", () => {
     ]);
   });
 
-  test("with its acknowledgement, unless it was only met", () => {
+  test("emits the acknowledgement, unless the raise is initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
     expect(kinds(begin(alarm, false, CONTEXT).events)).toEqual(["alarm-raised", "alarm-acknowledged"]);
     const met = begin(alarm, true, CONTEXT).events;
@@ -64,12 +64,12 @@ describe("an episode begins", () => {
     expect(met[0]?.data).toMatchObject({ initial: true });
   });
 
-  test("when we saw it, where nobody is sure of the offset", () => {
+  test("uses the time of the poll when the offset is unknown", () => {
     const [raise] = begin({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
     expect(raise?.time).toBe(AT);
   });
 
-  test("and is announced once per start, under an id of that start", () => {
+  test("announce: emits a raise with an id of the start", () => {
     const ids = [EARLIER, AT].map((startedAt) => announce(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, begin(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
     expect(announce(held(), EARLIER, CONTEXT)).toMatchObject({
@@ -80,19 +80,19 @@ describe("an episode begins", () => {
   });
 });
 
-describe("an episode goes on", () => {
+describe("goOn", () => {
   test.each([
     ["active", EARLIER, 0],
     ["missing", EARLIER, 0],
     ["out-of-scope", AT, 1],
-  ] as const)("after it was %s, in silence", (state, since, returns) => {
+  ] as const)("emits nothing after state %s", (state, since, returns) => {
     expect(goOn(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
       stored: held({ state: "active", misses: 0, since, returns }),
       events: [],
     });
   });
 
-  test.each(["resolved", "vanished"] as const)("after it was %s, which is told", (state) => {
+  test.each(["resolved", "vanished"] as const)("emits alarm-retriggered after state %s", (state) => {
     const over = held({ state, returns: 2 }, { status: "resolved" });
     const step = goOn(over, ALARM, CONTEXT);
     const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
@@ -105,7 +105,7 @@ describe("an episode goes on", () => {
     expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
-  test("after its end with a new activity: one return, and the other changes", () => {
+  test("emits one return and the other changes after its end with a new activity", () => {
     const activity = { ...ALARM.lastActiveEvent, id: 9002, triggeredAt: EARLIER } as Alarm["lastActiveEvent"];
     const now = { ...ALARM, lastActiveEvent: activity, description: "new" };
     const { events } = goOn(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
@@ -113,7 +113,7 @@ describe("an episode goes on", () => {
     expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
   });
 
-  test("of which nobody was told, as one that begins", () => {
+  test("begins an episode that was never emitted", () => {
     const step = goOn(held({ state: "resolved", untold: true }), ALARM, CONTEXT);
     expect(step).toEqual(begin(ALARM, false, CONTEXT));
   });
@@ -154,11 +154,11 @@ describe("an episode goes on", () => {
   });
 });
 
-describe("an episode ends", () => {
+describe("the end of an episode", () => {
   const resolvedAt = "2026-11-02T07:45:00.000Z";
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
-  test("resolved at its own time, and nothing is missed any more", () => {
+  test("resolve: emits the end at its time and clears the misses", () => {
     const step = resolve(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
@@ -167,13 +167,13 @@ describe("an episode ends", () => {
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
-  test("with the acknowledgement that came on the way", () => {
+  test("resolve: emits an acknowledgement before the end", () => {
     const now = { ...over, ...ACKNOWLEDGED };
     expect(kinds(resolve(held(), now, CONTEXT).events)).toEqual(["alarm-acknowledged", "alarm-resolved"]);
     expect(kinds(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["alarm-resolved"]);
   });
 
-  test("and is acknowledged afterwards, once", () => {
+  test("acknowledgeEnded: emits an acknowledgement after the end once", () => {
     const ended = held({ state: "resolved" }, over);
     const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
     expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
@@ -184,12 +184,12 @@ describe("an episode ends", () => {
     expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
   });
 
-  test("an acknowledgement without a time is of when we saw it", () => {
+  test("uses the time of the poll for an acknowledgement without a time", () => {
     const [event] = goOn(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
     expect(event).toMatchObject({ type: "alarm-acknowledged", time: AT });
   });
 
-  test("without a word: missed first, then vanished or out of the scope", () => {
+  test("miss, vanish and leaveScope: keep the record and emit the end", () => {
     const once = miss(held(), CONTEXT);
     expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
     const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
@@ -203,7 +203,7 @@ describe("an episode ends", () => {
     expect(kinds(away.events)).toEqual(["alarm-out-of-scope"]);
   });
 
-  test("and is open until it was resolved or has vanished", () => {
+  test("isOpen: true until resolved or vanished", () => {
     const open = (["active", "missing", "out-of-scope", "resolved", "vanished"] as const).map((state) =>
       isOpen(held({ state })),
     );
@@ -211,7 +211,7 @@ describe("an episode ends", () => {
   });
 });
 
-test("what is told says whether it was found late, and the gateway that explains it", () => {
+test("events state `late` and the gateway that explains the alarm", () => {
   const { events } = begin(ALARM, false, { ...CONTEXT, late: true, behindGateway: ({ id }) => `of ${id}` });
   expect(events[0]?.data as AlarmFact).toMatchObject({ late: true, behindGateway: "of 500001" });
 });

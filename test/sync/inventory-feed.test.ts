@@ -51,7 +51,7 @@ async function inSight(...from: Parameters<typeof expectedTags>) {
 }
 
 describe("inventories", () => {
-  test("everything is told once at the first start, and nothing more in a day of an unchanged building", async () => {
+  test("emits every object once at the first start, and nothing more in a day without changes", async () => {
     const { simulator, clock, store } = await started();
     const { world } = simulator;
     const first = counts();
@@ -67,7 +67,7 @@ describe("inventories", () => {
     expect(await inSight(store, "main")).toHaveLength(world.tags.size);
   });
 
-  test("a first listing of many sites is known site by site, and tells each tag once", async () => {
+  test("emits each tag once, site by site, in a first list of many sites", async () => {
     trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 8 }, pageSize: 5 });
     await trial.start();
     await trial.clock.advance(10_000);
@@ -81,7 +81,7 @@ describe("inventories", () => {
     expect(trial.events("tag-changed")).toEqual([]);
   });
 
-  test("trap 23: a site that leaves the scope takes nothing with it, however long it stays away", async () => {
+  test("trap 23: removes nothing of a site outside the scope", async () => {
     const { simulator, clock, store } = await started({
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
     });
@@ -97,7 +97,7 @@ describe("inventories", () => {
     expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
   });
 
-  test("trap 25: a user whose views shrink sees tags go missing, and they are removed after seven days at the earliest", async () => {
+  test("trap 25: removes tags at the earliest after seven days without them", async () => {
     const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
     const ids = [...simulator.world.tags.keys()];
     simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
@@ -107,7 +107,7 @@ describe("inventories", () => {
     expect(counts()["tag-removed"]).toBe(ids.length - 5);
   });
 
-  test("the token is asked about what is missing when that is news, not at every look at the list", async () => {
+  test("requests the scope for new absences only", async () => {
     const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
     const asked = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
     const inADay = async () => {
@@ -122,7 +122,7 @@ describe("inventories", () => {
     expect(await inADay()).toBe(usual);
   });
 
-  test("by a clock that differs from the service's nothing is removed", async () => {
+  test("removes nothing while the clock differs from the service's", async () => {
     const { simulator, clock } = await started({
       simulator: { clock_skew_s: -40 },
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
@@ -133,7 +133,7 @@ describe("inventories", () => {
     expect(counts()).not.toHaveProperty("tag-removed");
   });
 
-  test("trap 26: one site that is refused leaves the others alone", async () => {
+  test("trap 26: a rejected site does not affect the others", async () => {
     const { simulator, clock } = await started();
     simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);
     const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 4);
@@ -144,7 +144,7 @@ describe("inventories", () => {
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
-  test("what the list of one site shows is told before the lists of the others have come", async () => {
+  test("emits the list of one site before the lists of the others arrive", async () => {
     const { simulator, clock } = await started();
     const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 2);
     if (gateway === undefined) throw new Error("site 2 has no gateway");
@@ -158,7 +158,7 @@ describe("inventories", () => {
     expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gateway.id}`]);
   });
 
-  test("a gateway that goes and comes back says what hangs on it, and whether that is the whole site", async () => {
+  test("gateway events state the hosts behind the gateway, and whether that is the whole site", async () => {
     const { simulator, clock } = await started({ simulator: { sites: [1, 4] } });
     const gateways = [...simulator.world.gateways.values()];
     for (const { id } of gateways) simulator.control.setGateway(id, false);
@@ -179,7 +179,7 @@ describe("inventories", () => {
     }
   });
 
-  test("which systems a tag belongs to is learned only when the configuration asks for it", async () => {
+  test("lists the tags of systems only when configured", async () => {
     const { store, requests } = await started({
       sync: { spread: "0s", inventory: { tags_of_systems: true, sites: [4] } },
     });
@@ -192,7 +192,7 @@ describe("inventories", () => {
     expect(trial.requests.filter(({ query }) => query.has("system_id"))).toEqual([]);
   });
 
-  test("an alarm of a host behind an offline gateway names the gateway; another names none", async () => {
+  test("an alarm of a host behind an offline gateway names the gateway", async () => {
     const { simulator, clock } = await started();
     const [tag] = [...simulator.world.tags.values()].filter((one) => one.site.id === 4);
     const host = simulator.world.hosts.get(tag?.hostId ?? 0);
@@ -218,7 +218,7 @@ describe("offline gateways", () => {
   const held = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
     [id, { value: { ...GATEWAY, id, online }, siteId, since: "", missingSince }] as const;
 
-  test("the only gateway of a site explains its values; one of two, or one that does not say, explains none", () => {
+  test("an offline gateway explains values only if it is the only one of its site", () => {
     const gateways = new Map([
       held("1", 1, false),
       held("2", 2, false),
@@ -238,7 +238,7 @@ describe("offline gateways", () => {
 });
 
 describe("the token", () => {
-  test("its end is told 30, 14, 7 and 1 days before, once each, over restarts", async () => {
+  test("emits its expiry 30, 14, 7 and 1 days before, once each, despite restarts", async () => {
     const expires = new Date(START_MS + 40 * 86_400_000).toISOString();
     const { clock } = await started({
       simulator: { tokens: [{ token: TOKEN, expires_at: expires }] },
@@ -256,7 +256,7 @@ describe("the token", () => {
     );
   });
 
-  test("a first look five days before the end warns once", () => {
+  test("warns once when first polled five days before the expiry", () => {
     const now = Date.UTC(2026, 0, 1);
     expect(dueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
     expect(dueWarning("2026-03-06T00:00:00Z", now)).toBeNull();

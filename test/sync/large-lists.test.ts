@@ -50,7 +50,7 @@ async function started() {
 const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => trial.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
-  test("is told and held part by part, each tag once with its document, in the order of the list", async () => {
+  test("is committed in parts, each tag once with its document, in the order of the list", async () => {
     await started();
     await trial.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
@@ -71,7 +71,7 @@ describe("a long list of tags", () => {
     expect([told("tag-added").length, told("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
   });
 
-  test("of which a part could not be committed is told to its end by the next one, and nothing twice", async () => {
+  test("is completed by the next list after a failed commit, without duplicates", async () => {
     await started();
     const { commit } = trial.store;
     let withTags = 0;
@@ -93,7 +93,7 @@ describe("a long list of tags", () => {
 });
 
 describe("a storm of alarms", () => {
-  test("is told part by part, each alarm once with what is held of it, whatever could not be committed at first", async () => {
+  test("is committed in parts, each alarm once with its document, despite failed commits", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     await trial.start();
     await trial.clock.advance(MINUTE);
@@ -117,7 +117,7 @@ describe("a storm of alarms", () => {
     expect(trial.store.repeated).toEqual([]);
   });
 
-  test("that a site has been met is said with the last part: what a poll that broke off left is initial too", async () => {
+  test("marks the site as followed with the last part, so the rest of a broken poll is initial too", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
     const { commit } = trial.store;
@@ -135,8 +135,8 @@ describe("a storm of alarms", () => {
   });
 });
 
-describe("what is held, read through the store", () => {
-  test("is there once: the live reads are shown the very objects, and another version with each change", async () => {
+describe("stored documents, read through the store", () => {
+  test("are in memory once, with a new version after each change", async () => {
     await started();
     const store = createMemoryStore();
     const [tags, sites] = [documentSet("tag", "main"), documentSet("site", "main")];

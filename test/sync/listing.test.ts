@@ -31,8 +31,8 @@ async function* broken(pages: readonly (readonly string[])[], at: number): Async
 
 const idOf = (item: Item) => item.id;
 
-describe("a listing is complete only when", () => {
-  test("every page arrived, the total stayed and equals the different ids", async () => {
+describe("collect", () => {
+  test("returns a complete list when every page arrived and the total equals the number of ids", async () => {
     const listing = await collect(list([["1", "2"], ["3"]], [3]), { idOf });
     expect(listing).toMatchObject({ complete: true, pages: 2 });
   });
@@ -42,13 +42,13 @@ describe("a listing is complete only when", () => {
     ["a record came twice and another not at all", [["1", "2"], ["2"]], [3]],
     ["fewer records came than there are", [["1"], ["2"]], [3]],
     ["more records came than there are", [["1", "2"], ["3"]], [2]],
-  ])("not when %s; then it shows what it shows", async (_what, pages, totals) => {
+  ])("returns an incomplete list with its records when %s", async (_what, pages, totals) => {
     const listing = await collect(list(pages, totals), { idOf });
     expect(listing).toMatchObject({ complete: false });
     expect(listing.complete ? [] : listing.shown?.map(idOf)).toEqual([...new Set(pages.flat())]);
   });
 
-  test("not when it ends before its last page or never: then it shows nothing", async () => {
+  test("returns an incomplete list without records when it ends early or never", async () => {
     const cut = async function* () {
       for await (const page of list([["1"], ["2"], ["3"]], [3])) {
         if (page.number === 3) return;
@@ -64,15 +64,15 @@ describe("a listing is complete only when", () => {
     });
   });
 
-  test.each([1, 2, 3])("a failure on page %i is a failure, and no list at all", async (at) => {
+  test.each([1, 2, 3])("throws a failure on page %i", async (at) => {
     await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
   });
 });
 
-describe("a list that moves fast", () => {
+describe("collectSteady", () => {
   const steady = { idOf, sameAs: idOf };
 
-  test("needs no second reading in one page", async () => {
+  test("reads a single page once", async () => {
     let readings = 0;
     const listing = await collectSteady(() => {
       readings += 1;
@@ -82,12 +82,12 @@ describe("a list that moves fast", () => {
     expect(readings).toBe(1);
   });
 
-  test("is complete in several pages when two readings agree", async () => {
+  test("returns a complete list of several pages when two readings agree", async () => {
     const listing = await collectSteady(() => list([["1", "2"], ["3"]], [3]), steady);
     expect(listing.complete).toBe(true);
   });
 
-  test("that lost one record between two pages and gained another is caught by the second reading", async () => {
+  test("finds in the second reading a record that moved between two pages", async () => {
     // 1 is resolved and 4 raised while the first reading is between its pages: 3 slips to page 1 and is not seen.
     const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
     const listing = await collectSteady(() => readings.shift() ?? list([], [0]), steady);

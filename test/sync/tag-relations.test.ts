@@ -64,7 +64,7 @@ function without(list: Parameters<ListChange>[0], id: string): void {
 }
 
 describe("the systems of tags", () => {
-  test("are told once at the first sight, with names, and are what is held; never again while nothing changes", async () => {
+  test("are emitted and stored once, with names, and not again without a change", async () => {
     await started();
     const first = told();
     expect(first.length).toBeGreaterThan(0);
@@ -85,7 +85,7 @@ describe("the systems of tags", () => {
     expect(told()).toEqual(first);
   });
 
-  test("that were learned before they were told are told at the next sight", async () => {
+  test("of an older state without an event are emitted at the next list", async () => {
     await started();
     const first = told();
     const held = await places();
@@ -104,7 +104,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a tag that leaves its system is told, with a break of its series between the last sight and the first", async () => {
+  test("emits a series break with the times of the last and first list when a tag leaves its system", async () => {
     await started();
     const { id, systemId } = placedTag();
     const count = told().length;
@@ -136,7 +136,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toHaveLength(1);
   });
 
-  test("most of a system's tags gone at once is not believed for some minutes", async () => {
+  test("a list that lost most tags of a system counts after ten minutes", async () => {
     await started();
     const systems = Map.groupBy(told(), (fact) => idsOf(fact)[0] ?? "");
     const [systemId] = [...systems].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [""];
@@ -154,7 +154,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a site that the token does not see keeps its relations, and so does a tag that is only missing", async () => {
+  test("an invisible site and a missing tag keep their systems", async () => {
     await started();
     const { id, systemId } = placedTag();
     const count = told().length;
@@ -171,7 +171,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a tag that is removed has no systems any more, told before its removal and forgotten with it", async () => {
+  test("a removed tag loses its systems, emitted before its removal", async () => {
     await started();
     const { id, systemId } = placedTag();
     trial.rewriteLists((list, path, query) => {
@@ -185,7 +185,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a system that is removed has no tags any more", async () => {
+  test("a removed system has no tags", async () => {
     await started();
     const { systemId } = placedTag();
     const members = told().filter((fact) => idsOf(fact).includes(systemId));
@@ -201,14 +201,14 @@ describe("the systems of tags", () => {
   });
 });
 
-describe("a series is broken", () => {
+describe("a series break is emitted", () => {
   /** Lets every list show a tag otherwise from now on. */
   const show = (id: string, attributes: object) =>
     trial.rewriteLists((list) => {
       for (const each of list.data) if (each.id === id) Object.assign(each.attributes, attributes);
     });
 
-  test("by another unit and another name, in one event besides tag-changed; not by a unit that was not stated before", async () => {
+  test("for another unit and name, in one event after tag-changed, but not for a first unit", async () => {
     await started();
     const { id } = placedTag();
     let shown = {};
@@ -236,7 +236,7 @@ describe("a series is broken", () => {
     expect(await told({ description: "Other words" })).toEqual([]);
   });
 
-  test("while the tag was not to be seen: since the last list that showed it, however late it comes back", async () => {
+  test("for a returning tag, since the last list that contained it", async () => {
     await started();
     const { id } = placedTag();
     show(id, { unit: "Wh" });
@@ -251,7 +251,7 @@ describe("a series is broken", () => {
     expect(await trial.store.document<Listed<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 
-  test("in the transaction that changes what is held: what fails is told by the next list", async () => {
+  test("in the transaction of the tag; after a failed commit the next list emits it", async () => {
     await started();
     const { id } = placedTag();
     show(id, { unit: "Wh" });
