@@ -204,12 +204,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "A lag of 0 is no finding.",
   },
   {
-    file: "src/engine/sync/sensors/sensor-table.ts",
-    before: "const wider = new Float64Array(Math.min(GROUP, 2 * rows) * WIDTH);",
-    after: "const wider = new Float64Array(Math.min(GROUP, (2 * 2) * rows) * WIDTH);",
-    reason: "The group has room for more rows earlier.",
-  },
-  {
     file: "connectors/parquet/sink-state.ts",
     before: "completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),",
     after: "completeDays: completeDays.toSorted((a, b) => (a.day <= b.day ? -1 : 1)),",
