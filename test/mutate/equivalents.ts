@@ -687,12 +687,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Bisection is exact to a millionth long before.",
   },
   {
-    file: "src/engine/sync/history/ledger-ranges.ts",
-    before: "if (nextMs - time >= steadyMs) break;",
-    after: "if (nextMs + time >= steadyMs) break;",
-    reason: "Spares the rules of the zone; the silence that is found without it is short, and joined.",
-  },
-  {
     file: "src/engine/sync/history/buckets.ts",
     before: "if (each.toMs <= fromMs) continue;",
     after: "if (each.toMs < fromMs) continue;",
@@ -831,46 +825,10 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "At another moment of the second.",
   },
   {
-    file: "src/engine/sync/history/buckets.ts",
-    before: "let next = 0;",
-    after: "let next = 1;",
-    reason: "Set with the first time.",
-  },
-  {
-    file: "src/engine/sync/history/buckets.ts",
-    before: "if (days.size >= KNOWN_MAX) days.clear();",
-    after: "if (days.size >= KNOWN_MAX) ;",
-    reason: "A bound of the memory that is used.",
-  },
-  {
-    file: "src/engine/sync/history/buckets.ts",
-    before: "if (last - at === 23 * HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
-    after: "if (last - at === 23 / HOUR_MS) return Array.from({ length: 24 }, (_, hour) => at + hour * HOUR_MS);",
-    reason: "The slow way comes to the same hours.",
-  },
-  {
-    file: "src/engine/sync/completeness/days.ts",
-    before: 'if (resolution === "5m") return atMs - 1;',
-    after: 'if (resolution === "5m") return atMs - (1 * 2);',
-    reason: "Both are times of the bucket before.",
-  },
-  {
     file: "src/engine/sync/completeness/account.ts",
     before: "} else if (pending > 0 && ledger.refusal !== null) {",
     after: "} else if (pending >= 0 && ledger.refusal !== null) {",
     reason: "Of no bucket none is refused.",
-  },
-  {
-    file: "src/engine/sync/completeness/finalized-days.ts",
-    before: "return (ledger.days?.length ?? 0) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
-    after: "return (ledger.days?.length) > INLINE_MAX ? moveOut(series, ledger) : ledger;",
-    reason: "For the type checker: the counts were just written.",
-  },
-  {
-    file: "src/engine/sync/completeness/account.ts",
-    before: "const site = sites.get(siteId) ?? { reach, lookBackMs: 0, groups: new Map<string, Group>() };",
-    after: "const site = sites.get(siteId) ?? { reach, lookBackMs: 1, groups: new Map<string, Group>() };",
-    reason: "No look-back is as short as a millisecond.",
   },
   {
     file: "src/engine/sync/completeness/finalized-days.ts",

@@ -219,7 +219,7 @@ describe("a day of a site", () => {
     ["among which one has 25 hours", "2026-10-20T12:00:00Z"],
     ["among which one has 23 hours", "2027-03-23T12:00:00Z"],
   ])(
-    "is sealed as many days later as the one before, for daily values %s that are fetched earlier each day",
+    "is finalized with the same delay each day, for daily values %s that are fetched earlier each day",
     async (_days, start) => {
       const zone = "Europe/Oslo";
       const here = stage(Date.parse(start), zone);

@@ -66,7 +66,7 @@ describe("the account of a series for a UTC day", () => {
     ["more values than buckets", { had: 300, null: 0 }, [288, 0, 0]],
     ["more nulls than buckets", { had: 0, null: 300 }, [0, 288, 0]],
     ["more of both together", { had: 200, null: 100 }, [200, 88, 0]],
-  ])("never counts more than was answered, nor fewer than none: %s", (_, count, expected) => {
+  ])("counts at most the answered buckets if there are %s", (_, count, expected) => {
     const { had, null: nulls, absent } = account(ledger(), 4, count);
     expect([had, nulls, absent]).toEqual(expected);
   });
@@ -148,9 +148,9 @@ describe("why buckets are pending", () => {
   const until = (watermark: string) => ledger({ watermark: `2026-11-0${watermark}:00.000Z`, spans: [] });
 
   test.each<[string, StoredHistory, number, string]>([
-    ["nobody knows yet whether there is a log", { ...until("3T06:00"), state: "unproven" }, 4, "unproven"],
+    ["it is not known yet whether there is a log", { ...until("3T06:00"), state: "unproven" }, 4, "unproven"],
     ["following is past the day", until("5T00:00"), 4, "backfill"],
-    ["following has not come so far", until("4T23:55"), 4, "behind"],
+    ["following has not reached the day", until("4T23:55"), 4, "behind"],
     ["the day is not over", until("5T12:00"), 5, "open"],
     ["the day has not begun for the series", until("5T12:00"), 6, "open"],
   ])("%s", (_, held, date, why) => {

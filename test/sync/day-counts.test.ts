@@ -19,13 +19,12 @@ import { createFinalizedDays } from "#src/engine/sync/completeness/finalized-day
 import { bucketEnd, bucketFinder, bucketStart, bucketsIn, DAY_MS } from "#src/engine/sync/history/buckets.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import { storedRanges } from "#src/engine/sync/history/ledger-ranges.ts";
-import type { Series } from "#src/engine/sync/history/series.ts";
 import { type StoredDayChange, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { tagNamed } from "./trial-building.ts";
+import { seriesWith } from "./trial-history.ts";
 
 const NOW = Date.parse("2026-11-02T06:00:00Z");
 const RULES = {
@@ -96,7 +95,7 @@ describe("buckets of a UTC day", () => {
     "Africa/Cairo",
     "Pacific/Apia",
   ];
-  test.each(zones)("%s: every bucket of a year is in exactly one day", (zone) => {
+  test.each(zones)("puts every bucket of a year in %s into exactly one day", (zone) => {
     for (const resolution of ["5m", "1h", "1d", "1w", "1mo"] as const satisfies readonly Resolution[]) {
       const [from, until] =
         resolution === "5m"
@@ -118,7 +117,7 @@ describe("buckets of a UTC day", () => {
   });
 });
 
-test("the bucket of a time is found in any order of times", () => {
+test("finds the bucket of each time in any order of times", () => {
   const zone = "Europe/Stockholm";
   const noon = Date.parse("2026-11-02T12:00:00Z");
   for (const resolution of ["1h", "1d"] as const) {
@@ -129,19 +128,6 @@ test("the bucket of a time is found in any order of times", () => {
     }
   }
 });
-
-function seriesWith(held: StoredHistory): Series {
-  return {
-    ...{
-      key: "101 5m",
-      located: { tag: tagNamed("101"), siteId: 1, systemIds: [] },
-      rules: RULES,
-      total: false,
-      ledger: held,
-    },
-    ...{ isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
-  };
-}
 
 const finalizedDays = (store: MemoryStore) =>
   createFinalizedDays({
@@ -167,7 +153,7 @@ describe("a ledger", () => {
     };
     const notes = finalizedDays(createMemoryStore()).notes(NOW);
     const told = { fresh: new Points(), revised: new Points(), before: new Map() };
-    const held = await notes.count(seriesWith(before), before, after, told);
+    const held = await notes.count(seriesWith(before, RULES), before, after, told);
     expect(held.countedFrom).toBe("2026-11-02T05:55:00.000Z");
     expect(notes.events.map(({ data }) => "firstDate" in data && [data.firstDate, data.lastDate])).toEqual([
       ["2026-11-03", "2026-11-03"],
@@ -176,7 +162,7 @@ describe("a ledger", () => {
       false,
       true,
     ]);
-    expect(reachOf(seriesWith(held)).sealFrom).toBe(dayOfDate("2026-11-03"));
+    expect(reachOf(seriesWith(held, RULES)).sealFrom).toBe(dayOfDate("2026-11-03"));
   });
 
   test("marks finalized days with their changed points, and reuses a recent mark", async () => {
@@ -205,7 +191,7 @@ describe("a ledger", () => {
       await all.look();
       const notes = all.notes(NOW);
       const emitted = { fresh, revised: new Points(), before: new Map() };
-      await notes.count(seriesWith(before), before, after, emitted);
+      await notes.count(seriesWith(before, RULES), before, after, emitted);
       await store.commit({ documents: notes.documents() });
       return store.documents<StoredDayChange>(syncSet("day-changed", "trial"));
     };
@@ -231,7 +217,7 @@ describe("a ledger", () => {
         for (let n = 0; n < 1 + (day % 7) * 3; n++)
           fresh.push(Math.floor(from / DAY_MS + day) * DAY_MS + n * 300_000, n);
       const notes = finalizedDays(store).notes(NOW);
-      held = await notes.count(seriesWith(held), held, held, {
+      held = await notes.count(seriesWith(held, RULES), held, held, {
         fresh,
         revised: new Points(),
         before: new Map(),

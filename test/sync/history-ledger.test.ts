@@ -39,9 +39,9 @@ import {
   withRanges,
 } from "#src/engine/sync/history/ledger-ranges.ts";
 import { gapsIn } from "#src/engine/sync/history/progress.ts";
-import { type LegacyLedger, ledgerFor, type Series, upgradeLedger } from "#src/engine/sync/history/series.ts";
+import { type LegacyLedger, ledgerFor, upgradeLedger } from "#src/engine/sync/history/series.ts";
 import { isComplete, type StoredHistory } from "#src/engine/sync/snapshot.ts";
-import { tagNamed } from "./trial-building.ts";
+import { seriesWith } from "./trial-history.ts";
 
 const MINUTE_MS = 60_000;
 const FIVE_MS = 5 * MINUTE_MS;
@@ -56,7 +56,6 @@ const RULES: SeriesRules = {
   graceMs: 2 * MINUTE_MS,
   lookBackMs: DAY_MS,
 };
-const PLACED = { tag: tagNamed("101"), siteId: 1, systemIds: [] };
 
 const NOTHING = new Points();
 
@@ -177,7 +176,7 @@ describe("random responses and refusals", () => {
             holes.length === 0 && held.refusal === null && !spans.some((span) => !isFetched(span)),
           );
 
-          const series = { located: PLACED, rules: RULES, total: false, ledger: held };
+          const series = seriesWith(held, RULES);
           const named = gapsIn([series], { open: [], paused: false }, nowMs, { silences: true }).map(
             ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
           );
@@ -238,20 +237,10 @@ describe("complete buckets", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("survive a size limit within a reread and stored points that begin within a bucket", () => {
+  test("are requested despite a size limit and stored points that begin within a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
-        const series: Series = {
-          key: "101 5m",
-          located: PLACED,
-          rules: RULES,
-          total: false,
-          ledger: readAgain(),
-          isBusy: false,
-          isUnsure: false,
-          notBeforeMs: 0,
-          isSuspect: false,
-        };
+        const series = seriesWith(readAgain(), RULES);
         const ask = nextFollowing([series], at(49), { values, singleFirst: false });
         expect(ask?.range.fromMs).toBe(at(24) + FIVE_MS);
         expect(((ask?.range.toMs ?? 1) - at(24)) % FIVE_MS).toBe(0);
@@ -259,7 +248,7 @@ describe("complete buckets", () => {
     );
   });
 
-  test("only: rereads a range that ends within a bucket from there", () => {
+  test("rereads from the bucket in which a requested range ends", () => {
     const held = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
@@ -281,17 +270,7 @@ test("counts a request of a clock eight days ahead only as far as buckets have c
 });
 
 test("requests only closed buckets after a clock was ahead", () => {
-  const series: Series = {
-    key: "101 5m",
-    located: PLACED,
-    rules: RULES,
-    total: false,
-    ledger: { ...newLedger(RULES, at(4)), state: "following" },
-    isBusy: false,
-    isUnsure: false,
-    notBeforeMs: 0,
-    isSuspect: false,
-  };
+  const series = seriesWith({ ...newLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
@@ -406,15 +385,14 @@ describe("reasons of ranges", () => {
 });
 
 describe("the gaps of a series", () => {
-  const NOBODY = { open: [], paused: false };
   const nowMs = at(0) + MINUTE_MS;
-  const named = (held: StoredHistory, more: { placed?: object; silences?: boolean } = {}) =>
-    gapsIn(
-      [{ located: { ...PLACED, ...more.placed }, rules: RULES, total: false, ledger: held }],
-      NOBODY,
-      nowMs,
-      more.silences === undefined ? {} : { silences: more.silences },
-    ).map(({ why, from, said }) => [why, from, said]);
+  const named = (held: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
+    const series = seriesWith(held, RULES);
+    const located = { ...series.located, ...outOfSight };
+    return gapsIn([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
+      ({ why, from, said }) => [why, from, said],
+    );
+  };
   const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
   const silent = settlePast(
     seen,
@@ -433,7 +411,7 @@ describe("the gaps of a series", () => {
   });
 
   test("include unseen sites, lost logs and unproven series", () => {
-    expect(named(silent, { placed: { outOfSight: "site" } })).toEqual([["out-of-scope", wishedFrom(silent), null]]);
+    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([["out-of-scope", wishedFrom(silent), null]]);
     expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
     expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
     expect(named(recordRefusal({ ...seen, state: "unproven" }, "403", START))).toEqual([
@@ -473,14 +451,6 @@ describe("a ledger of the old format", () => {
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("requests the log again", () => {
-    expect(upgradeLedger(writtenBefore("no-log"), false)).toMatchObject({
-      state: "unproven",
-      spans: [],
-      watermark: isoUtc(START),
-    });
-  });
-
   test("keeps totals", () => {
     const held = upgradeLedger(writtenBefore("following"), true);
     expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
@@ -507,7 +477,7 @@ test.each([
   // The week of 1970-01-04 began on a Sunday; the service has no daylight saving.
   ["weeks from Sunday on", "1w", "Africa/Lagos", 7 * DAY_MS, 3 * DAY_MS - HOUR_MS],
 ] as const)(
-  "a bucket across two ranges is told whole and once: %s",
+  "emits a bucket across two ranges once and with its complete value: %s",
   (_name, resolution, timeZone, lengthMs, shiftMs) => {
     const rules: SeriesRules = {
       ...RULES,

@@ -7,8 +7,7 @@ import { createWakeup, type Wakeup } from "#src/core/runtime/waiting.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery } from "#src/engine/source/source.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
+import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { divide } from "#src/engine/sync/history/request.ts";
 import { createDemand } from "#src/engine/sync/plan/overload.ts";
 import type { Explanation, TokenScope } from "#src/engine/sync/scope.ts";
@@ -16,7 +15,7 @@ import { isComplete, type StoredBackfill, type StoredHistory, syncSet } from "#s
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
-import { type TrialHistory, toldPoints, trialHistory } from "./trial-history.ts";
+import { backfillFrom, ids, pullOf, type TrialHistory, toldPoints, trialHistory } from "./trial-history.ts";
 
 const MINUTE_MS = 60_000;
 const FIVE_MS = 5 * MINUTE_MS;
@@ -71,8 +70,6 @@ function trialScope(): TrialScope {
   };
 }
 
-const ids = (count: number, from = 101) => Array.from({ length: count }, (_, i) => String(from + i));
-
 function logged(tags: readonly string[], fromMs = START - 3 * DAY_MS, toMs = START + 5 * DAY_MS): void {
   for (const id of tags) {
     const all = [];
@@ -103,13 +100,7 @@ async function pull(
     warn: () => undefined,
     error: (_about: unknown, text: string) => errors.push(text),
   } as unknown as HistoryPullOptions["log"];
-  const options = { store, clock, log, scope, timeZone: "UTC", valuesMax: 100_000 };
-  return createHistoryPull({
-    source: service.source,
-    ...options,
-    classes: HistoryConfig.parse(classes),
-    ...more,
-  });
+  return pullOf({ service, store, clock }, [], classes, { log, scope, ...more });
 }
 
 /** Works until there is nothing left to ask for; what it threw, or null. */
@@ -141,7 +132,7 @@ function missing(id: string): readonly string[] {
 const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
 describe("a 403", () => {
-  test("of some tags: they back off, are requested singly, and no point is missing in the end", async () => {
+  test("of some tags: requests them singly after a pause, and emits every point in the end", async () => {
     const tags = ids(20);
     logged(tags);
     const bad = ["103", "117"];
@@ -249,7 +240,7 @@ describe("a 403", () => {
     expect(refused.length).toBeLessThanOrEqual(22);
   });
 
-  test("of every request ends the run after a few requests", async () => {
+  test("for every request ends the run after at most 14 requests", async () => {
     const tags = ids(60);
     logged(tags);
     service.trouble = forbidden;
@@ -278,7 +269,7 @@ describe("a 422 is our mistake", () => {
     ["a 404 that is not about a log", () => new Rejected("history: 404, Not found.")],
     ["a 422", wrong],
     ["trouble of our own machine", () => new Error("EMFILE: too many open files")],
-  ])("%s in the whole past books nothing", async (_, trouble) => {
+  ])("%s for the complete past records no fetched range", async (_, trouble) => {
     const tags = ids(3);
     logged(tags);
     service.trouble = ({ from, resolution }) =>
@@ -335,14 +326,7 @@ describe("a 404 of a log", () => {
     const tags = ids(4);
     logged(tags);
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
-    const held: StoredBackfill = {
-      from: isoUtc(fromMs),
-      to: isoUtc(toMs),
-      resolution: "5m",
-      select: {},
-      askedAt: isoUtc(START),
-      doneAt: null,
-    };
+    const held = backfillFrom(fromMs, toMs);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", held]] }] });
     service.trouble = ({ tagIds, from, to, resolution }) =>
       resolution === "5m" && tagIds.includes("102") && Date.parse(from) >= fromMs - FIVE_MS && Date.parse(to) <= toMs
@@ -362,14 +346,7 @@ describe("a 404 of a log", () => {
   test("keeps a backfill request open while a site is unseen or a range is refused", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
-    const order: StoredBackfill = {
-      from: isoUtc(START - DAY_MS),
-      to: isoUtc(START),
-      resolution: "5m",
-      select: {},
-      askedAt: isoUtc(START),
-      doneAt: null,
-    };
+    const order = backfillFrom(START - DAY_MS, START);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     const doneAt = async () => (await store.document<StoredBackfill>(syncSet("backfill", "trial"), "a"))?.doneAt;
     const history = await pull({ 1: north, 2: south }, []);
@@ -444,14 +421,8 @@ test("fetches the past of a state of the old format again, as backfill", async (
     refusals: 0,
   };
   const noLog = { ...written, state: "no-log", askAgainAt: isoUtc(START + 30 * DAY_MS), refusals: 5 };
-  const order = {
-    from: isoUtc(START - 2 * DAY_MS),
-    to: isoUtc(START - DAY_MS),
-    resolution: "5m",
-    select: { ids: ["101"] },
-    askedAt: isoUtc(START - DAY_MS),
-    doneAt: isoUtc(START - HOUR_MS),
-  };
+  const doneAt = isoUtc(START - HOUR_MS);
+  const order = backfillFrom(START - 2 * DAY_MS, START - DAY_MS, { select: { ids: ["101"] }, doneAt });
   await store.commit({
     documents: [
       {
@@ -471,7 +442,7 @@ test("fetches the past of a state of the old format again, as backfill", async (
   expect(new Set(early.map(({ origin }) => origin))).toEqual(new Set(["backfill"]));
   expect(told.values.get("101 5m")?.has(START - 2 * DAY_MS)).toBe(true);
   expect(await store.document(syncSet("backfill", "trial"), "a")).toMatchObject({
-    doneAt: expect.not.stringContaining(order.doneAt),
+    doneAt: expect.not.stringContaining(doneAt),
     withoutLog: { buckets: 0, tags: 0 },
   });
 });

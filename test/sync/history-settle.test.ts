@@ -10,6 +10,7 @@ import type { Series } from "#src/engine/sync/history/series.ts";
 import { createHistorySettle } from "#src/engine/sync/history/settle.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { tagNamed } from "./trial-building.ts";
+import { seriesWith } from "./trial-history.ts";
 
 const DAY_MS = 86_400_000;
 const NOW = Date.UTC(2026, 10, 2);
@@ -20,17 +21,7 @@ const RULES = {
 };
 const RANGE = { fromMs: NOW - 100 * DAY_MS + 3_600_000, toMs: NOW - DAY_MS };
 
-function seriesOf(id: string): Series {
-  return {
-    ...{
-      key: `${id} 5m`,
-      located: { tag: tagNamed(id), siteId: 1, systemIds: [] },
-      rules: RULES,
-      total: false,
-    },
-    ...{ ledger: newLedger(RULES, NOW), isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
-  };
-}
+const seriesOf = (id: string) => seriesWith(newLedger(RULES, NOW), RULES, id);
 
 /** Three months and more of a tag, with a day of silence in it. */
 function logOf(id: string) {

@@ -3,13 +3,20 @@ import { NoLog } from "#src/core/errors/errors.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { createHistoryPull, type HistoryPull } from "#src/engine/sync/history/pull.ts";
-import { type StoredBackfill, type StoredCut, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
+import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
+import { type StoredCut, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
-import { type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+import { followFor, followUntilIdle } from "./trial-building.ts";
+import {
+  backfillFrom,
+  ids,
+  pullOf,
+  type TrialHistory,
+  type TrialLog,
+  toldPoints,
+  trialHistory,
+} from "./trial-history.ts";
 
 const FIVE_MS = 300_000;
 const HOUR_MS = 3_600_000;
@@ -33,8 +40,6 @@ beforeEach(() => {
   service = trialHistory(clock);
 });
 
-const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
-
 /** Logs a value per bucket from a time on, but where it was silent. */
 function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS): void {
   const all = [];
@@ -48,19 +53,8 @@ function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false,
   );
 }
 
-async function pull(tags: readonly string[], more: object = {}, valuesMax = 100_000): Promise<HistoryPull> {
-  await inventory(
-    store,
-    "trial",
-    tags.map((id) => tagNamed(id)),
-  );
-  const nothing = () => undefined;
-  return createHistoryPull({
-    ...{ source: service.source, store, clock, timeZone: "UTC", valuesMax },
-    log: { info: nothing, warn: nothing, error: nothing },
-    classes: HistoryConfig.parse([{ ...FIVE, ...more }]),
-  });
-}
+const pull = (tags: readonly string[], more: object = {}, valuesMax = 100_000) =>
+  pullOf({ service, store, clock }, tags, [{ ...FIVE, ...more }], { valuesMax });
 
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
 
@@ -240,10 +234,7 @@ describe("a service that does not cut", () => {
 });
 
 describe("a tag that a response leaves out", () => {
-  const order: StoredBackfill = {
-    ...{ select: {}, resolution: "5m", askedAt: isoUtc(START), doneAt: null },
-    ...{ from: isoUtc(START - 5 * DAY_MS), to: isoUtc(START - DAY_MS) },
-  };
+  const order = backfillFrom(START - 5 * DAY_MS, START - DAY_MS);
 
   test("once is requested again at once, so that a backfill request is done within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);

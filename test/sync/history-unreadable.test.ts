@@ -5,15 +5,14 @@ import type { DaySealedFact } from "#src/core/model/history-facts.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { HistoryConfig } from "#src/engine/sync/history/config.ts";
 import { RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import { gapsIn } from "#src/engine/sync/history/progress.ts";
-import { createHistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
+import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
-import { followFor, inventory, tagNamed } from "./trial-building.ts";
-import { type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+import { followFor } from "./trial-building.ts";
+import { pullOf, seriesWith, type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
 
 /** A service whose answers of history are unreadable in part. */
 const MINUTE_MS = 60_000;
@@ -63,21 +62,14 @@ function withoutSome(log: TrialLog, isUnreadable: (atMs: number) => boolean) {
 }
 
 async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]) {
-  await inventory(
-    store,
-    "trial",
-    tags.map((id) => tagNamed(id)),
-  );
   const log = {
     info: () => undefined,
     warn: (about: object) => warnings.push(about),
     error: () => undefined,
   };
   const metrics = createMetrics();
-  const history = createHistoryPull({
-    ...{ source: service.source, store, clock, metrics, timeZone: "UTC", valuesMax: 100_000 },
-    log: log as unknown as HistoryPullOptions["log"],
-    classes: HistoryConfig.parse(classes),
+  const history = await pullOf({ service, store, clock }, tags, classes, {
+    ...{ metrics, log: log as unknown as HistoryPullOptions["log"] },
   });
   const refusals = async () =>
     (await metrics.historyRefusals.get()).values.map(({ labels, value }) => [
@@ -141,8 +133,9 @@ describe("an unreadable measurement", () => {
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, history } = await pull(["1"]);
     await follow(5 * MINUTE_MS);
-    const [series] = wantedOf(await ledger("1"));
-    const holes = gapsIn([series as never], { open: [], paused: false }, clock.now());
+    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS } as const;
+    const series = seriesWith(await ledger("1"), { ...rules, graceMs: 120_000, lookBackMs: DAY_MS }, "1");
+    const holes = gapsIn([series], { open: [], paused: false }, clock.now());
     expect(holes).toMatchObject([
       {
         ...{ tagId: "1", from: "2026-11-01T12:00:00.000Z", to: "2026-11-01T12:05:00.000Z" },
@@ -165,15 +158,6 @@ describe("an unreadable measurement", () => {
     expect(refusedIn(await ledger("1"))).toEqual([]);
   });
 });
-
-/** A series as `holesIn` needs it. */
-function wantedOf(held: StoredHistory) {
-  const rules = {
-    ...{ resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS },
-    ...{ graceMs: 120_000, lookBackMs: DAY_MS },
-  };
-  return [{ ledger: held, rules, total: false, located: { siteId: 1, tag: tagNamed("1") } }];
-}
 
 test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {
   const hours = { name: "h", resolution: "1h", every: "1h", backfill: "1d" };

@@ -4,25 +4,31 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { NoLog, Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
-import { createLog } from "#src/core/runtime/log.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
+import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sized } from "../sizes.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { begin, followFor, followUntilIdle, inventory, tagNamed } from "./trial-building.ts";
-import { type LoggedPoint, type TrialHistory, toldPoints, trialHistory, versions } from "./trial-history.ts";
+import { begin, followFor, followUntilIdle } from "./trial-building.ts";
+import {
+  backfillFrom,
+  ids,
+  type LoggedPoint,
+  pullOf,
+  type TrialHistory,
+  toldPoints,
+  trialHistory,
+  versions,
+} from "./trial-history.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const FIVE_MS = 5 * MINUTE_MS;
 const START = Date.parse("2026-11-02T06:00:00Z");
-const log = createLog({ level: "silent" });
 
 let folder: string;
 let clock: VirtualClock;
@@ -43,7 +49,6 @@ afterEach(async () => {
   rmSync(folder, { recursive: true });
 });
 
-const ids = (count: number) => Array.from({ length: count }, (_, i) => String(101 + i));
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
 
 /** Logs a value per bucket of 5 minutes (and per month) for the tags, known as soon as the bucket is over. */
@@ -69,24 +74,8 @@ function logEvery5m(
   }
 }
 
-async function pull(tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) {
-  await inventory(
-    store,
-    "trial",
-    tags.map((id) => tagNamed(id)),
-  );
-  const { source } = service;
-  return createHistoryPull({
-    source,
-    store,
-    clock,
-    log,
-    classes: HistoryConfig.parse(classes),
-    timeZone: "UTC",
-    valuesMax: 100_000,
-    ...more,
-  });
-}
+const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
+  pullOf({ service, store, clock }, tags, classes, more);
 
 /** Works until there is nothing left to ask for, in virtual time; what it threw, or null. */
 const runOnce = (history: HistoryPull) => followUntilIdle(clock, history, () => service.asked.length);
@@ -139,7 +128,7 @@ describe("live following", () => {
     ["both ends included", { from: true, to: true }],
     ["no end included", { from: false, to: false }],
     ["only the start", { from: true, to: false }],
-  ])("tells every closed bucket once: %s", async (_, ends) => {
+  ])("emits every closed bucket once if a response has %s", async (_, ends) => {
     service.ends = ends;
     const tags = ids(25);
     logEvery5m(tags, START - DAY_MS, START + DAY_MS);
@@ -166,7 +155,7 @@ describe("live following", () => {
     for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
-  test("continues where it was after a restart, also a long one, in windows", async () => {
+  test("continues after a restart of an hour or 12 days, in requests of at most 1,000 values", async () => {
     const tags = ids(3);
     logEvery5m(tags, START - DAY_MS, START + 20 * DAY_MS);
     await follow(await pull(tags, [FIVE]), HOUR_MS);
@@ -273,7 +262,7 @@ describe("failures", () => {
     expect((await ledger("107 5m"))?.state).toBe("following");
   });
 
-  test("a tag that loses its log spoils one group once", async () => {
+  test("requests a tag that lost its log at most five times, and completes the others", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -290,7 +279,7 @@ describe("failures", () => {
     );
   });
 
-  test("the backfill passes a range that returns 404", async () => {
+  test("continues the backfill before a range that returns 404", async () => {
     const tags = ids(2);
     logEvery5m(tags, START - 30 * DAY_MS, START + DAY_MS);
     const gap = { from: START - 12 * DAY_MS, to: START - 6 * DAY_MS };
@@ -338,7 +327,7 @@ describe("failures", () => {
 });
 
 describe("totals", () => {
-  test("are one per closed period, with a mark for a reset meter", async () => {
+  test("emits one total per closed period, and marks the period in which a meter was reset", async () => {
     const tags = ids(3);
     const zone = "Europe/Stockholm";
     logEvery5m(tags, START - 5 * DAY_MS, START + 3 * DAY_MS, (at) =>
@@ -365,7 +354,7 @@ describe("totals", () => {
 
 describe("days in local time", () => {
   test.each(["Europe/Stockholm", "Australia/Lord_Howe", "Africa/Casablanca", "America/New_York"])(
-    "%s: every day once over a year of changing clocks",
+    "emits every day once over a year of changing clocks in %s",
     async (zone) => {
       const first = DateTime.fromMillis(START, { zone }).startOf("day").minus({ days: 300 });
       const days: number[] = [];
@@ -405,7 +394,7 @@ describe("random failures", () => {
   const seeds =
     process.env.PLENUM_SEED === undefined ? sized([1, 2, 3, 4, 7, 31], [31]) : [Number(process.env.PLENUM_SEED)];
 
-  test.each(seeds)("late data, 404s, 504s and kills: nothing missing, nothing twice (PLENUM_SEED=%i)", async (seed) => {
+  test.each(seeds)("emits every point once despite late data, 404s, 504s and kills (PLENUM_SEED=%i)", async (seed) => {
     const random = randomFrom(seed);
     const tags = ids(23);
     const span = 4 * DAY_MS;
@@ -447,11 +436,6 @@ describe("random failures", () => {
         },
       } as Store;
     };
-    await inventory(
-      store,
-      "trial",
-      tags.map((id) => tagNamed(id)),
-    );
     while (clock.now() < START + span) {
       const history = await pull(tags, classes, { store: mortal() });
       for (let i = 0; i < 6; i++) {
@@ -470,21 +454,10 @@ describe("random failures", () => {
 });
 
 describe("a request of `plenum backfill`", () => {
-  const HELD: Omit<StoredBackfill, "from" | "to"> = {
-    resolution: "5m",
-    select: {},
-    askedAt: "2026-11-02T06:00:00.000Z",
-    doneAt: null,
-  };
   const iso = (ms: number) => new Date(ms).toISOString();
   const wish = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
     store.commit({
-      documents: [
-        {
-          set: syncSet("backfill", "trial"),
-          put: [[id, { ...HELD, from: iso(fromMs), to: iso(toMs), ...more }]],
-        },
-      ],
+      documents: [{ set: syncSet("backfill", "trial"), put: [[id, backfillFrom(fromMs, toMs, more)]] }],
     });
   const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
@@ -582,7 +555,7 @@ describe("a request of `plenum backfill`", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
-  test("that was deleted during the fetch does not come back as done", async () => {
+  test("stays deleted if it is deleted during the fetch", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);

@@ -2,9 +2,15 @@ import { NoLog, Retryable } from "#src/core/errors/errors.ts";
 import type { Measurement, Resolution, TagLog, TagTotal, TagValue } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
+import { isoUtc } from "#src/core/values/iso-utc.ts";
 import type { HistoryQuery, Source } from "#src/engine/source/source.ts";
+import type { Store } from "#src/engine/store/store.ts";
+import { HistoryConfig } from "#src/engine/sync/history/config.ts";
+import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
+import type { Series } from "#src/engine/sync/history/series.ts";
+import type { StoredBackfill, StoredHistory } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { createTrialQuota, tagNamed, trialSource } from "./trial-building.ts";
+import { createTrialQuota, inventory, tagNamed, trialSource } from "./trial-building.ts";
 
 /** A logged bucket, and when the service comes to know it. */
 export interface LoggedPoint {
@@ -136,4 +142,38 @@ export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
     }
   }
   return { values, faults, facts };
+}
+
+export const ids = (count: number, from = 101) => Array.from({ length: count }, (_, i) => String(from + i));
+
+const SILENT = { info: () => undefined, warn: () => undefined, error: () => undefined };
+
+/** Lists the tags in site 1 and creates the pull of a worker that follows them. */
+export async function pullOf(
+  { service, store, clock }: { readonly service: TrialHistory; readonly store: Store; readonly clock: VirtualClock },
+  tags: readonly string[],
+  classes: readonly unknown[],
+  more: Partial<HistoryPullOptions> = {},
+): Promise<HistoryPull> {
+  const listed = tags.map((id) => tagNamed(id));
+  await inventory(store, "trial", listed);
+  return createHistoryPull({
+    ...{ source: service.source, store, clock, log: SILENT, timeZone: "UTC", valuesMax: 100_000 },
+    classes: HistoryConfig.parse(classes),
+    ...more,
+  });
+}
+
+/** A series of site 1 with a ledger, as the pull holds it. */
+export function seriesWith(ledger: StoredHistory, rules: Series["rules"], id = "101"): Series {
+  return {
+    ...{ key: `${id} ${rules.resolution}`, located: { tag: tagNamed(id), siteId: 1, systemIds: [] }, rules, ledger },
+    ...{ total: false, isBusy: false, isUnsure: false, notBeforeMs: 0, isSuspect: false },
+  };
+}
+
+/** A stored request of `plenum backfill` for the 5-minute values of all tags. */
+export function backfillFrom(fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}): StoredBackfill {
+  const asked = { askedAt: "2026-11-02T06:00:00.000Z", doneAt: null };
+  return { from: isoUtc(fromMs), to: isoUtc(toMs), resolution: "5m", select: {}, ...asked, ...more };
 }

@@ -22,7 +22,6 @@ import {
   wantedFrom,
 } from "./days.ts";
 
-/** Message of the service and its time, UTC. */
 export interface Statement {
   readonly said: string | null;
   readonly at: string | null;
@@ -35,7 +34,6 @@ function statementOf({ said, at }: Pick<LedgerRange, "said" | "at">): Statement 
 }
 
 export interface SeriesDay extends DayAccount {
-  /** Reason of pending buckets; null without any. */
   readonly why: WaitingSeries["why"] | null;
   /** Last statement about buckets without a log, and about refused ones; null without any. */
   readonly noLog: Statement | null;
@@ -59,10 +57,7 @@ export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   return sum;
 }
 
-/**
- * Returns the state of the buckets of a series that begin in a UTC day. `count` is the number of points of that day.
- * Pure.
- */
+/** Returns the state of the buckets of a series that begin in a UTC day. */
 export function accountOf(series: AccountedSeries, day: number, count: DayCount | undefined, nowMs: number): SeriesDay {
   const { ledger, rules } = series;
   const theDay: Range = { fromMs: day * DAY_MS, toMs: (day + 1) * DAY_MS };
@@ -127,13 +122,11 @@ function pendingReason(
   return watermarkMs < fromMs || closedMs < toMs ? "open" : "backfill";
 }
 
-/** A series of a site, as input of its account. */
 export interface SiteSeries extends AccountedSeries {
   readonly total: boolean;
   readonly located: AccountedSeries["located"] & { readonly tag: Tag; readonly siteId: number };
 }
 
-/** Account of one UTC day of a site. */
 export interface SiteDay {
   readonly account: DayAccount;
   readonly series: number;
@@ -142,7 +135,6 @@ export interface SiteDay {
   readonly refused: readonly SeriesStatement[];
 }
 
-/** Most series that are named, of each kind. */
 const NAMED_MAX = 200;
 
 /** Adds up the accounts of the series of a site. */

@@ -86,7 +86,6 @@ function entriesOf(text: string): readonly Entry[] {
   });
 }
 
-/** Returns the counts of the days in a range; the end is not included. */
 export function countsIn(text: string, from: number, until: number): DayCounts {
   const counts = new Map<number, DayCount>();
   for (const { first, last, had, null: nulls } of entriesOf(text))
@@ -99,7 +98,6 @@ export function countOn(text: string, day: number): DayCount | undefined {
   return entriesOf(text).find(({ first, last }) => first <= day && day <= last);
 }
 
-/** Returns the text with counts added to it. */
 export function addCounts(text: string, more: DayCounts): string {
   if (more.size === 0) return text;
   const counts = new Map(allCounts(text));
@@ -114,7 +112,6 @@ export function allCounts(text: string): DayCounts {
   return countsIn(text, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY);
 }
 
-/** Splits the text at a day. */
 export function splitCounts(text: string, day: number): readonly [before: string, rest: string] {
   return [textOf(countsIn(text, Number.NEGATIVE_INFINITY, day)), textOf(countsIn(text, day, Number.POSITIVE_INFINITY))];
 }
@@ -132,7 +129,6 @@ function textOf(counts: DayCounts): string {
     .join();
 }
 
-/** Emitted points of a series. */
 export interface EmittedCounts {
   /** Ascending; emitted for the first time. */
   readonly fresh: Points;
@@ -174,22 +170,17 @@ export function countEmitted(
   return counts;
 }
 
-/** A series as input of its account. */
 export interface AccountedSeries {
   readonly ledger: StoredHistory;
   readonly rules: SeriesRules;
   readonly located: { readonly outOfSight?: "site" | "tag" };
 }
 
-/** Returns the start of the needed time of a series, milliseconds since 1970. */
 export function wantedFrom({ wished, since }: StoredHistory): number {
   return Math.min(parseTime(wished), parseTime(since));
 }
 
-/**
- * Returns true if everything from `wantedFrom` on is needed. Tags that left the lists, and series of backfill
- * requests only, need no more than they have.
- */
+/** Tags that left the lists, and series of backfill requests only, need no more buckets than they have. */
 export function isWanted({ rules, located }: Pick<AccountedSeries, "rules" | "located">): boolean {
   return located.outOfSight !== "tag" && Number.isFinite(rules.everyMs);
 }
@@ -212,7 +203,6 @@ const NEVER = Number.NEGATIVE_INFINITY;
 const EVER = Number.POSITIVE_INFINITY;
 const UNLIMITED: Reach = { begin: EVER, from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
 
-/** Most ledgers are unchanged since the last comparison. */
 const reachCache = new WeakMap<StoredHistory, { readonly rules: SeriesRules; readonly reach: Reach }>();
 
 export function reachOf(series: AccountedSeries & { readonly total: boolean }): Reach {
@@ -253,10 +243,7 @@ function computeReach(ledger: StoredHistory, rules: SeriesRules, total: boolean)
   };
 }
 
-/**
- * Returns the day up to which late data have been looked for: the last reread that deep was a complete look-back
- * after the last bucket of the day had closed.
- */
+/** Returns the day up to which a reread looked for late data, a complete look-back after the day had closed. */
 function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules: SeriesRules): number {
   const { lookBackMs } = rules;
   const [dailyMs, weeklyMs] = [parseTime(dailyAt), parseTime(weeklyAt)];
@@ -265,7 +252,6 @@ function lookedBackUntil({ dailyAt, weeklyAt, rereadFrom }: StoredHistory, rules
   return dayOf(bucketStart(untilMs, rules));
 }
 
-/** Returns the first day with counted points. */
 function countedFrom({ countedFrom: from, days, spans }: StoredHistory): number {
   // As an earlier version left it: nothing was counted so far.
   if (from === undefined) return days === undefined && spans.length > 0 ? EVER : NEVER;
@@ -280,7 +266,6 @@ export function isCountedOn(ledger: StoredHistory, day: number, nowMs: number): 
   return day >= countedFrom(ledger) && day >= dayOf(nowMs) - RETAINED_DAYS;
 }
 
-/** Returns the common reach of two series, and the first day that either needs. */
 export function commonReach(a: Reach, b: Reach): Reach {
   return {
     begin: Math.min(a.begin, b.begin),
@@ -300,7 +285,6 @@ export function newlyComplete(before: StoredHistory, after: StoredHistory): read
   );
 }
 
-/** Returns the ranges of complete days, as ranges of day numbers. */
 function completeRangesOf(ledger: StoredHistory): readonly Range[] {
   return fetchedIn(ledger.spans).flatMap((fetched) => {
     const { from, until } = completeDays(fetched, wantedFrom(ledger), ledger);
@@ -309,7 +293,6 @@ function completeRangesOf(ledger: StoredHistory): readonly Range[] {
   });
 }
 
-/** Returns the count of a series on one day, from its ledger or the document of its older days. */
 export async function countFor(
   store: Pick<Store, "document">,
   source: string,

@@ -53,11 +53,9 @@ export interface DayNotes {
 
 interface SiteDate {
   readonly siteId: number;
-  /** UTC day number. */
   readonly day: number;
 }
 
-/** Series of a site with the same resolution, zone and kind, and their common reach. */
 interface Group {
   readonly members: readonly Series[];
   readonly reach: Reach;
@@ -73,11 +71,9 @@ const SETTLING_MS = 3_600_000;
 const COMPARE_MS = 10_000;
 /** Longest time between two comparisons, because refusals and overdue days depend on the clock. */
 const CLOCK_MS = 600_000;
-/** Series per step of the event loop. */
 const AT_ONCE = 500;
 /** Series per look; a year of backfill is finalized in many looks. */
 const COUNTED_PER_LOOK = 5_000;
-/** Series that an event names as waiting. */
 const WAITING_MAX = 20;
 const LONG_AGO = Number.NEGATIVE_INFINITY;
 
@@ -95,7 +91,6 @@ export function createFinalizedDays(options: {
   readonly clock: Clock;
   readonly source: string;
   readonly series: () => readonly Series[];
-  /** A site of which some tags may be unknown has no complete day. */
   readonly knowsTagsOf: (siteId: number) => boolean;
 }) {
   const { store, clock, source } = options;
@@ -139,7 +134,6 @@ export function createFinalizedDays(options: {
     return stored?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  /** Returns notes for one transaction that changes ledgers. */
   function notes(nowMs: number): DayNotes {
     const events: Event<"history-complete">[] = [];
     const moved = new Map<string, StoredDays>();
@@ -226,7 +220,6 @@ export function createFinalizedDays(options: {
     if (counting?.siteId === series.located.siteId) counting.isDisturbed ||= before !== series.ledger;
   }
 
-  /** Emits the completeness of the series of one site with one resolution, unless it was emitted already. */
   async function emitSiteComplete({ members, reach }: Group, nowMs: number): Promise<void> {
     const [first] = members;
     const from = Math.max(reach.from, reach.begin);
@@ -265,7 +258,6 @@ export function createFinalizedDays(options: {
     complete.set(key, emitted);
   }
 
-  /** Returns the series that do not reach beyond a day, with the reasons. */
   function waitingFor(members: readonly Series[], until: number, nowMs: number): readonly WaitingSeries[] {
     return members
       .filter((series) => reachOf(series).until <= until)
@@ -277,7 +269,6 @@ export function createFinalizedDays(options: {
       });
   }
 
-  /** Returns the days that every series of a site has reached, oldest first. */
   function dueDays(siteId: number, series: readonly Series[], nowMs: number): readonly SiteDate[] {
     const reach = reachOfAll(series);
     const lookBackMs = Math.max(...series.map(({ rules }) => rules.lookBackMs));
@@ -310,7 +301,6 @@ export function createFinalizedDays(options: {
     return siteDay.done();
   }
 
-  /** Counts a day and emits it if none of it is pending. Returns the number of series counted. */
   async function finalize(date: SiteDate): Promise<number> {
     const { siteId, day } = date;
     const nowMs = clock.now();

@@ -7,7 +7,6 @@ export interface Range {
   readonly toMs: number;
 }
 
-/** Returns the part of a range inside another one, or nothing. */
 export function clip(range: Range, within: Range): readonly Range[] {
   const fromMs = Math.max(range.fromMs, within.fromMs);
   const toMs = Math.min(range.toMs, within.toMs);
@@ -105,12 +104,10 @@ export function bucketEnd(startMs: number, rules: BucketRules): number {
   return endMs > startMs ? endMs : bucketEnd(startMs + DAY_MS, rules);
 }
 
-/** Returns the start of the bucket before the one that contains a time. */
 export function bucketBefore(atMs: number, rules: BucketRules): number {
   return bucketStart(bucketStart(atMs, rules) - 1, rules);
 }
 
-/** Returns a `bucketStart` that is fast for ascending times. */
 export function bucketFinder(rules: BucketRules): (atMs: number) => number {
   let [startMs, endMs] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   return (atMs) => {
@@ -121,7 +118,6 @@ export function bucketFinder(rules: BucketRules): (atMs: number) => number {
   };
 }
 
-/** Returns the number of buckets that begin in a UTC day, or in the part of it within a range. */
 export function bucketsIn(
   day: number,
   { resolution, timeZone }: BucketRules,
@@ -201,7 +197,6 @@ function dayStart(date: DateTime, zone: string): number {
   return firstMinute(guess - 30 * HOUR_MS, guess + 30 * HOUR_MS, hasBegun);
 }
 
-/** Returns the first minute at which a condition holds, if it does not hold at `fromMs`. */
 function firstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolean): number {
   let before = Math.floor(fromMs / 60_000);
   let after = Math.ceil(toMs / 60_000);

@@ -19,11 +19,9 @@ export interface HistoryRequest {
   readonly series: readonly Series[];
   /** Range of the complete request; each series takes its own part of it. */
   readonly range: Range;
-  /** Part of each series, by its key. */
   readonly ranges: ReadonlyMap<string, Range>;
   /** A single series that was refused before, so that it does not spoil the requests of others. */
   readonly isSingle: boolean;
-  /** Values that the reply is expected to have. */
   readonly values: number;
   /** Repeats the unverified ends of a response that may have been cut. */
   readonly isRepeat?: true;
@@ -32,14 +30,12 @@ export interface HistoryRequest {
 export interface Candidate {
   readonly series: Series;
   readonly range: Range;
-  /** The series was refused before and is requested singly. */
   readonly isSingle: boolean;
 }
 
 export type Candidates = readonly [Candidate, ...Candidate[]];
 
 export interface RequestLimits {
-  /** Values in one reply. */
   readonly values: number;
   /** Single series go first now; they take turns with groups. */
   readonly singleFirst: boolean;
@@ -64,7 +60,6 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limits: Req
   return requestFor("following", group, { fromMs, toMs });
 }
 
-/** Returns the next request for the configured past, newest first. */
 export function nextBackfill(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const closedFor = cached((rules: SeriesRules) => closedUntil(rules, nowMs));
   const gaps = all.flatMap((series) => {
@@ -76,10 +71,7 @@ export function nextBackfill(all: readonly Series[], nowMs: number, limits: Requ
   return requestForPast("backfill", gaps, limits);
 }
 
-/**
- * Returns the next request of `plenum backfill`, newest first. It precedes the configured backfill, because a person
- * waits for it.
- */
+/** Returns the next request of `plenum backfill`. It precedes the configured backfill, because a person waits for it. */
 export function nextOrdered(
   all: readonly Series[],
   backfills: readonly BackfillRequest[],
@@ -200,7 +192,7 @@ export function queryFor({ kind, range }: HistoryRequest, series: readonly Serie
   return { tagIds, from: rangeTime(fromMs), to: rangeTime(range.toMs), resolution, timeZone };
 }
 
-export function describeQuery(request: HistoryRequest, series: readonly Series[]): string {
-  const { tagIds, from, to, resolution, timeZone } = queryFor(request, series);
+export function describeRequest(request: HistoryRequest): string {
+  const { tagIds, from, to, resolution, timeZone } = queryFor(request, request.series);
   return `${request.kind}: ${tagIds.length} tags (${tagIds[0]} …), ${from} to ${to}, ${resolution}, ${timeZone}`;
 }

@@ -57,7 +57,6 @@ export const rangesIn = cachedBySpans((stored): readonly LedgerRange[] =>
   stored.map(({ from, to, ...rest }) => ({ fromMs: Date.parse(from), toMs: Date.parse(to), ...rest })),
 );
 
-/** Returns the fetched times in as few ranges as possible, ascending. */
 export const fetchedIn = cachedBySpans((stored) => mergeRanges(rangesIn(stored).filter(isFetched).map(timesOf)));
 
 /** Returns the times with a response, readable or not, in as few ranges as possible, ascending. */
@@ -211,7 +210,6 @@ const HOUR_MS = 60 * MINUTE_MS;
 /** Back-off after the first, second, third and any later refusal in a row, in milliseconds. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 
-/** Returns the back-off after a number of refusals in a row, in milliseconds. */
 export function refusalWaitMs(times: number): number {
   return REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
 }
@@ -227,13 +225,10 @@ export function refusalAfter(timesBefore: number, said: string, nowMs: number, w
  * singly after 10 minutes, 1, 6 and 24 hours.
  */
 export interface Unreadable {
-  /** Complete buckets, ascending and disjoint. */
   readonly ranges: readonly Range[];
-  /** One sentence with the service's own words. */
   readonly said: string;
 }
 
-/** Returns the message that ledgers, gaps and metrics show for an unreadable response. */
 export function unreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
@@ -248,10 +243,7 @@ export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyM
   );
 }
 
-/**
- * Returns the unreadable buckets of a log within a range; null if everything could be read. `isRetry`: the request
- * was only for refused buckets.
- */
+/** Returns null if everything in the range could be read. `isRetry`: the request was only for refused buckets. */
 export function unreadableIn(
   { unreadable }: TagLog,
   range: Range,
@@ -302,7 +294,6 @@ export function withUnreadable(
   nowMs: number,
 ): readonly LedgerRange[] {
   if (unreadable === null) return learned;
-  // Open buckets are not settled.
   const settled = { fromMs: Number.NEGATIVE_INFINITY, toMs: learned.at(-1)?.toMs ?? Number.NEGATIVE_INFINITY };
   const ranges = unreadable.ranges.flatMap((range) => clip(range, settled));
   const before = rangesIn(ledger.spans).filter(isUnreadable);

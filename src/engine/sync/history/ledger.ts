@@ -35,10 +35,8 @@ import {
  * a diagram. A refused range is a gap and is requested again; only "no log" from the service counts as a response.
  */
 
-/** Emitted values by the bucket's timestamp, milliseconds since 1970. */
 export type EmittedValues = Map<number, TagValue>;
 
-/** Rules for one series, from the configuration. */
 export interface SeriesRules extends BucketRules {
   /** Infinite for a series that only backfill requests need. */
   readonly everyMs: number;
@@ -73,7 +71,6 @@ function targetStart(sinceMs: number, rules: SeriesRules): number {
   return bucketStart(sinceMs - rules.backfillMs, rules);
 }
 
-/** Adapts a ledger to changed rules. Another zone has other buckets, so following starts again. */
 export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: number): StoredHistory {
   const { state, refusal } = ledger;
   if (ledger.timeZone !== rules.timeZone) return { ...newLedger(rules, nowMs), state, refusal };
@@ -113,12 +110,10 @@ function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
 }
 
-/** Returns the time that is a length earlier, by the day rule of the series. */
 export function earlierTime(atMs: number, lengthMs: number, rules: SeriesRules): number {
   return isByCalendar(rules) ? timeBefore(atMs, lengthMs, rules.timeZone) : atMs - lengthMs;
 }
 
-/** Returns true if so many days have passed since the last reread. */
 function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number): boolean {
   if (!isByCalendar(rules)) return nowMs - parseTime(at) >= days * DAY_MS;
   return localDay(nowMs, rules.timeZone) - localDay(parseTime(at), rules.timeZone) >= days;
@@ -230,7 +225,6 @@ export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]
   return answered === undefined ? ledger : { ...ledger, watermark: isoUtc(answered.toMs) };
 }
 
-/** Returns the parts of a range that are not fetched, ascending. */
 export function unfetched(ledger: StoredHistory, range: Range): readonly Range[] {
   return subtract(range, fetchedIn(ledger.spans));
 }
@@ -238,7 +232,6 @@ export function unfetched(ledger: StoredHistory, range: Range): readonly Range[]
 /** A part of a gap that may be requested now; a part that was refused is requested singly. */
 export interface OpenPart extends Range {
   readonly isSingle: boolean;
-  /** It was answered and is unreadable. */
   readonly unreadable?: true;
 }
 
@@ -285,7 +278,6 @@ function noLogWaitMs(times: number, wasAnswered: boolean): number {
   return never < 1 ? refusalWaitMs(times) : DAY_MS * 2 ** Math.min(NEVER_DOUBLINGS, never - 1);
 }
 
-/** Records that the service has no log of the tag. */
 export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number): StoredHistory {
   const timesBefore = ledger.state === "no-log" ? (ledger.refusal?.times ?? 0) : 0;
   const waitMs = (times: number) => noLogWaitMs(times, wasAnswered(ledger));
@@ -307,7 +299,6 @@ export function recordRefusal(
   return { ...ledger, refusal: reason === undefined ? next : { ...next, reason } };
 }
 
-/** Records a refusal of a past range for another reason than a missing log. */
 export function recordPastRefusal(ledger: StoredHistory, range: Range, said: string, nowMs: number): StoredHistory {
   const before = rangesIn(ledger.spans).filter((span) => span.why === "refused" && clip(span, range).length > 0);
   const times = Math.max(0, ...before.map((span) => span.times ?? 0));
@@ -315,15 +306,11 @@ export function recordPastRefusal(ledger: StoredHistory, range: Range, said: str
   return { ...ledger, spans: withRanges(ledger.spans, [refused], ledger.resolution) };
 }
 
-/** Returns true while a refused series waits for its retry. */
 export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean {
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
-/**
- * Returns true if a backfill request may count on "no log": for a tag that had a log, only after two statements, ten
- * minutes apart.
- */
+/** A tag that had a log counts as one without a log only after two statements, ten minutes apart. */
 export function hasNoLog(ledger: StoredHistory): boolean {
   return ledger.state === "no-log" && (!wasAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }

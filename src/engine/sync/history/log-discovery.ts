@@ -7,61 +7,35 @@ import { addRanges, isBackingOff, recordNoLog, recordRefusal } from "./ledger.ts
 import { answeredPoints } from "./ledger-ranges.ts";
 import type { HistorySeries, Series } from "./series.ts";
 
-/**
- * Finds out which tags have a log before any large request, with the cheapest query there is: a few monthly values. So a
- * tag without a log does not spoil a large request, and the first listed month limits the backfill.
- */
-export interface LogDiscovery {
-  /** Adds visible tags whose log is neither confirmed nor refused. */
-  refresh(): void;
-  /** Returns the next request, the same one until it is settled; null when every tag is known. */
-  next(nowMs: number): DiscoveryRequest | null;
-  /** Returns the tags without a log. `listed`: tags in the response; null after a refusal because of a log. */
-  settle(request: DiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[];
-  /** Returns the ledgers of tags that have a log. */
-  proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory>;
-  /** Returns the ledgers of tags that have no log, or were refused singly for another reason. */
-  refused(
-    tagIds: readonly string[],
-    isNoLog: boolean,
-    message: string,
-    nowMs: number,
-  ): ReadonlyMap<Series, StoredHistory>;
-  /** Returns the query for other tags; null when all of them have left the building. */
-  queryFor(tagIds: readonly string[], nowMs: number): HistoryQuery | null;
-  /** Removes tags. The next refresh adds those that are still unknown. */
-  forget(tagIds: readonly string[]): void;
-  /** Number of tags that are still to be tested. */
-  waiting(): number;
-}
+export type LogDiscovery = ReturnType<typeof createLogDiscovery>;
 
 export interface DiscoveryRequest {
   readonly query: HistoryQuery;
-  /** A single tag that was refused before. */
   readonly isRetry: boolean;
 }
 
 const FROM_OVERVIEW = "the monthly overview lists nothing so early";
 
-export function createLogDiscovery(
-  book: Pick<HistorySeries, "all" | "ofTag" | "neededFrom">,
-  isVisible: (series: Series) => boolean,
-): LogDiscovery {
+/**
+ * Finds out which tags have a log with a query for a few monthly values, so that tags without one spoil no large request.
+ * The first listed month limits the backfill.
+ */
+export function createLogDiscovery(registry: HistorySeries, isVisible: (series: Series) => boolean) {
   const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
 
   function queryFor(tagIds: readonly string[], nowMs: number): HistoryQuery | null {
-    const series = tagIds.flatMap((id) => book.ofTag(id));
+    const series = tagIds.flatMap((id) => registry.ofTag(id));
     const [first] = series;
     if (first === undefined) return null;
     const { timeZone } = first.rules;
-    const fromMs = Math.min(...series.map(book.neededFrom), nowMs - DAY_MS);
+    const fromMs = Math.min(...series.map(registry.neededFrom), nowMs - DAY_MS);
     // The query starts a month early, because the interface does not say whether the start is included.
     const from = rangeTime(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
     return { tagIds, from, to: rangeTime(nowMs), resolution: "1mo", timeZone };
   }
 
   /** A followed series learns about its log by following, perhaps right now. */
-  const undecided = (tagId: string) => book.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
+  const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
     const proven: StoredHistory = { ...series.ledger, state: "following", refusal: null };
@@ -78,71 +52,57 @@ export function createLogDiscovery(
 
   return {
     queryFor,
-    refresh() {
+    /** Adds visible tags whose log is neither confirmed nor refused. */
+    refresh(): void {
       const waiting = new Set(testing.waiting());
-      const unknown = book
+      const unknown = registry
         .all()
         .filter((series) => series.ledger.state === "unproven" && series.ledger.refusal === null && isVisible(series))
         .map(({ located }) => located.tag.id);
       testing.add([...new Set(unknown)].filter((id) => !waiting.has(id)));
     },
-    next(nowMs) {
+    /** Returns the next request, the same one until it is settled; null when every tag is known. */
+    next(nowMs: number): DiscoveryRequest | null {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
-        const hidden = group.filter((id) => !book.ofTag(id).some(isVisible));
+        const hidden = group.filter((id) => !registry.ofTag(id).some(isVisible));
         const query = hidden.length > 0 ? null : queryFor(group, nowMs);
         if (query !== null) return { query, isRetry: false };
         testing.leave(new Set(hidden));
       }
-      const due = book.all().find((series) => {
+      const due = registry.all().find((series) => {
         const { state, refusal } = series.ledger;
         return state !== "following" && refusal !== null && !isBackingOff(series.ledger, nowMs) && isVisible(series);
       });
       const query = due === undefined ? null : queryFor([due.located.tag.id], nowMs);
       return query === null ? null : { query, isRetry: true };
     },
-    settle({ query, isRetry }, listed) {
+    /** Returns the tags without a log. `listed`: tags in the response; null after a refusal because of a log. */
+    settle({ query, isRetry }: DiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listed === null ? query.tagIds : [];
       if (listed === null || query.tagIds.every((id) => listed.has(id))) return testing.settle(listed !== null).bad;
       // A response that leaves out a tag does not clear it: another tag would be found guilty in its place.
       testing.leave(new Set(query.tagIds));
       return [];
     },
-    proven(tagIds, logs, nowMs) {
+    proven(tagIds: readonly string[], logs: readonly TagLog[], nowMs: number): ReadonlyMap<Series, StoredHistory> {
       const byId = new Map(logs.map((log) => [log.id, log]));
       const known = tagIds.flatMap(undecided);
       return new Map(known.map((series) => [series, provenLedger(series, byId.get(series.located.tag.id), nowMs)]));
     },
-    refused(tagIds, isNoLog, message, nowMs) {
+    /** Returns the ledgers of tags that have no log, or were refused singly for another reason. */
+    refused(
+      tagIds: readonly string[],
+      isNoLog: boolean,
+      message: string,
+      nowMs: number,
+    ): ReadonlyMap<Series, StoredHistory> {
       const record = isNoLog ? recordNoLog : recordRefusal;
       return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
-    forget: (tagIds) => testing.leave(new Set(tagIds)),
+    /** Removes tags. The next refresh adds those that are still unknown. */
+    forget: (tagIds: readonly string[]) => testing.leave(new Set(tagIds)),
     waiting: () => testing.waiting().length,
   };
-}
-
-/**
- * Finds the tags without a log ("bad" members) when one of them makes a complete request fail with 404: adaptive group
- * testing for members in the order of their hosts. Pure.
- *
- * A group with a response clears all its members. A refused group has at least one bad member: parts of it are tested
- * until one is found. The last member left of a refused group is bad without a test of its own. Neighbours of a bad
- * member are tested singly, because tags without a log come in runs (a host that logs nothing).
- *
- * Two learned shares decide all sizes: bad members right after a good one, and right after a bad one.
- * Tests per member: `npm run bench:history`.
- */
-export interface GroupTesting<T> {
-  /** Adds members to test, in their order. The caller leaves out those that wait already. */
-  add(members: readonly T[]): void;
-  /** Returns the next group to test, the same one until it is settled; empty when every member is known. */
-  next(): readonly T[];
-  /** Returns the members whose verdict follows from the test of the last group. */
-  settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] };
-  /** Returns the members without a verdict. */
-  waiting(): readonly T[];
-  /** Removes members. The test of a group with one of them no longer counts. */
-  leave(members: ReadonlySet<T>): void;
 }
 
 type Verdict = "good" | "bad";
@@ -162,13 +122,23 @@ const WORTH_OF_CLEARED = 0.01;
 /** Known members behind the candidates that the probabilities use. */
 const LOOK_AHEAD = 60;
 
-export function createGroupTesting<T>(size: number): GroupTesting<T> {
+/**
+ * Finds the tags without a log ("bad" members) when one of them makes a complete request fail with 404: adaptive group
+ * testing for members in the order of their hosts. Pure.
+ *
+ * A group with a response clears all its members. A refused group has at least one bad member: parts of it are tested
+ * until one is found. The last member left of a refused group is bad without a test of its own. Neighbours of a bad
+ * member are tested singly, because tags without a log come in runs (a host that logs nothing).
+ *
+ * Two learned shares decide all sizes: bad members right after a good one, and right after a bad one.
+ * Tests per member: `npm run bench:history`.
+ */
+export function createGroupTesting<T>(size: number) {
   /** Unknown members, and known ones among and right before them. */
   let line: Spot<T>[] = [];
   /** A refused group without its cleared members: at least one is bad. */
   let suspects: readonly Spot<T>[] = [];
   let tested: readonly Spot<T>[] = [];
-  /** Members after a good or a bad one. */
   const seen = { good: { good: 0, bad: 0 }, bad: { good: 0, bad: 0 } };
 
   function classify(spot: Spot<T>, verdict: Verdict): void {
@@ -206,14 +176,17 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
   const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
 
   return {
-    add(members) {
+    /** Adds members to test, in their order. The caller leaves out those that wait already. */
+    add(members: readonly T[]): void {
       for (const member of members) line.push({ member, verdict: null });
     },
-    next() {
+    /** Returns the next group to test, the same one until it is settled; empty when every member is known. */
+    next(): readonly T[] {
       if (tested.length === 0) tested = choose();
       return membersOf(tested);
     },
-    settle(answered) {
+    /** Returns the members whose verdict follows from the test of the last group. */
+    settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
       const good = answered ? tested : [];
       const left = answered ? suspects.filter((spot) => !tested.includes(spot)) : tested;
       const bad = left.length === 1 ? left : [];
@@ -221,13 +194,13 @@ export function createGroupTesting<T>(size: number): GroupTesting<T> {
       for (const spot of bad) classify(spot, "bad");
       suspects = bad.length > 0 ? [] : left;
       tested = [];
-      // Keep the last known member before the first unknown one.
       const unknownAt = line.findIndex(({ verdict }) => verdict === null);
       line = line.slice(Math.max(0, (unknownAt === -1 ? line.length : unknownAt) - 1));
       return { good: membersOf(good), bad: membersOf(bad) };
     },
     waiting: () => membersOf(line.filter(({ verdict }) => verdict === null)),
-    leave(members) {
+    /** Removes members. The test of a group with one of them no longer counts. */
+    leave(members: ReadonlySet<T>): void {
       line = line.filter(({ member }) => !members.has(member));
       if (![...suspects, ...tested].some(({ member }) => members.has(member))) return;
       suspects = [];

@@ -81,7 +81,6 @@ export function progressOf(
   return { resolutions, unproven, requestsLeft, paused, orders, starving: null };
 }
 
-/** Returns the requests for so many values, at least one for every 20 ranges. */
 function requestsFor(values: number, ranges: number, valuesPerRequest: number): number {
   return Math.max(Math.ceil(values / Math.max(1, valuesPerRequest)), Math.ceil(ranges / TAGS_PER_REQUEST));
 }
@@ -153,7 +152,6 @@ function isRefused({ state, refusal, spans }: StoredHistory): boolean {
   return (state !== "no-log" && refusal !== null) || spans.some(({ why }) => why === "refused");
 }
 
-/** Sets the gauge of how many series are in which state. */
 export function setSeriesGauge(
   { historySeries }: Pick<Metrics, "historySeries">,
   source: string,

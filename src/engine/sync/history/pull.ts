@@ -66,9 +66,7 @@ const LOOK_MS = 1_000;
 const IDLE_LOOK_MS = 5_000;
 /** Interval at which the pull notes whether a request is due while it gets no slot, in milliseconds. */
 const NOTE_DUE_MS = 5_000;
-/** History replies are large, so few are in flight. */
 const IN_FLIGHT_MAX = 3;
-/** Failures in a row after which the history store counts as down. */
 const FAILURES_MAX = 2;
 /** A due request starves after three times its planned interval, within these bounds, in milliseconds. */
 const STARVING_MIN_MS = 180_000;
@@ -87,7 +85,6 @@ interface PullState {
   discoveredAtMs: number;
   /** The last request was for a single series that had been refused; others go first now. */
   wasSingle: boolean;
-  /** Failures in a row. */
   failures: number;
   isPastPaused: boolean;
 }
@@ -97,15 +94,15 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   let { classes } = options;
   const limits = { most: options.valuesMax };
   const window = createLearnedWindow(store, source.name, limits, clock);
-  const book = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
+  const registry = createHistorySeries({ store, source: source.name, clock, log, scope, classes, timeZone });
   const isVisible = ({ located }: Series) => located.outOfSight !== "tag" && scope.sees(located.siteId);
-  const discovery = createLogDiscovery(book, isVisible);
+  const discovery = createLogDiscovery(registry, isVisible);
   const { knowsTagsOf = () => true, onLogged } = options;
-  const days = createFinalizedDays({ store, clock, source: source.name, series: book.all, knowsTagsOf });
+  const days = createFinalizedDays({ store, clock, source: source.name, series: registry.all, knowsTagsOf });
   const settle = createHistorySettle({ store, clock, source: source.name, days, onLogged });
   const short = createShortResponses(clock, window, log);
   const perform = createHistoryRequests({
-    ...{ source, clock, log, metrics, scope, book, window, discovery, settle, short, lookMs },
+    ...{ source, clock, log, metrics, scope, registry, window, discovery, settle, short, lookMs },
   });
   /** Wakes the lines when there are series to fetch; without any, no line waits for a slot. */
   const seriesFound = createWakeup();
@@ -123,7 +120,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     isPastPaused: false,
   };
 
-  const isIdle = () => classes.length === 0 && book.all().length === 0;
+  const isIdle = () => classes.length === 0 && registry.all().length === 0;
 
   function lookMs(): number {
     return isIdle() ? IDLE_LOOK_MS : LOOK_MS;
@@ -133,28 +130,28 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     if (!isLoaded) await window.load();
     isLoaded = true;
     const scopeChanges = scope.changes.wakeups();
-    const retracted = await book.refresh();
+    const retracted = await registry.refresh();
     discovery.forget(retracted.map(({ located }) => located.tag.id));
     discovery.refresh();
-    if (metrics !== undefined) setSeriesGauge(metrics, source.name, book.all());
+    if (metrics !== undefined) setSeriesGauge(metrics, source.name, registry.all());
     state.refreshedAtMs = clock.monotonic();
     state.scopeChanges = scopeChanges;
     options.demand?.setFollowing(plannedPerMinute());
-    await book.endBackfills();
+    await registry.endBackfills();
   }
 
   /** Refreshes what may have changed: tags, backfill requests, whether the sinks keep up. */
   async function look(): Promise<void> {
-    const hasOpenBackfills = book.backfills().open.length > 0;
-    const mayBegin = book.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
+    const hasOpenBackfills = registry.backfills().open.length > 0;
+    const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
     const isStale =
       mayBegin ||
       clock.monotonic() - state.refreshedAtMs >= REFRESH_MS ||
       scope.changes.wakeups() !== state.scopeChanges ||
-      (await book.haveBackfillsChanged());
+      (await registry.haveBackfillsChanged());
     if (isStale) await refresh();
-    else if (hasOpenBackfills) await book.endBackfills();
-    if (book.all().length === 0) return;
+    else if (hasOpenBackfills) await registry.endBackfills();
+    if (registry.all().length === 0) return;
     seriesFound.wakeUp();
     state.isPastPaused = !((await options.mayFetchPast?.()) ?? true);
     if (clock.monotonic() - state.notedDueMs < NOTE_DUE_MS) return;
@@ -164,9 +161,8 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await days.look();
   }
 
-  /** Series with a log that may be requested now. */
   function freeSeries(): readonly Series[] {
-    return book.all().filter((series) => {
+    return registry.all().filter((series) => {
       const { isBusy, notBeforeMs, ledger } = series;
       return ledger.state === "following" && !isBusy && notBeforeMs <= clock.monotonic() && isVisible(series);
     });
@@ -187,14 +183,14 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   function chooseTask({ past, discover }: { readonly past: boolean; readonly discover: boolean }): Task | null {
     const nowMs = clock.now();
     const { isDiscovering } = state;
-    const { open, paused } = book.backfills();
+    const { open, paused } = registry.backfills();
     const free = freeSeries();
     const withoutLiveEnd = free.filter((series) => !short.has(series, true));
     const first =
       short.next(free, requestLimits(), past && !paused) ?? nextFollowing(withoutLiveEnd, nowMs, requestLimits());
     const nextDiscovery = isDiscovering || !discover ? null : discovery.next(nowMs);
     if (first !== null || (!isDiscovering && discovery.waiting() > 0)) state.dueSinceMs ??= clock.monotonic();
-    else if (!isDiscovering && !book.all().some(({ isBusy }) => isBusy)) state.dueSinceMs = null;
+    else if (!isDiscovering && !registry.all().some(({ isBusy }) => isBusy)) state.dueSinceMs = null;
     if (first !== null) return { request: first };
     if (nextDiscovery !== null) return { discovery: nextDiscovery };
     if (!past || paused) return null;
@@ -207,7 +203,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return isDiscovering && !isFull ? null : { request };
   }
 
-  const plannedPerMinute = () => followingPerMinute(followedSeries(book.all()), TAGS_PER_REQUEST);
+  const plannedPerMinute = () => followingPerMinute(followedSeries(registry.all()), TAGS_PER_REQUEST);
   const discoveryRate = () => learningPerMinute(discovery.waiting(), source.quota().buckets[0]?.lastingPerMinute ?? 20);
 
   /** Discovery gets its planned rate even if the live reads let no slot pass. */
@@ -304,12 +300,12 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     change(next) {
       classes = next.classes;
       limits.most = next.valuesMax;
-      book.change(classes);
+      registry.change(classes);
       state.refreshedAtMs = LONG_AGO;
       classesChanged.wakeUp();
     },
     progress: () => ({
-      ...progressOf(book.all(), book.backfills(), window.values(), discovery.waiting(), clock.now()),
+      ...progressOf(registry.all(), registry.backfills(), window.values(), discovery.waiting(), clock.now()),
       starving: starving(),
     }),
   };

@@ -42,12 +42,10 @@ const BYTES_PER_VALUE = 64;
 
 export const INITIAL_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
 
-/** Returns the number of values that fit into a reply of so many bytes. */
 export function valuesThatFit(bytes: number): number {
   return Math.max(LEAST, Math.floor(bytes / BYTES_PER_VALUE));
 }
 
-/** Values that fit into the largest reply that is read. */
 interface WindowLimits {
   readonly most: number;
 }
@@ -93,17 +91,13 @@ function isRetreating({ failures = 0 }: StoredWindow): boolean {
  * their neighbours. A month of 200 tags of which half end early needs 134 instead of 114 requests.
  */
 interface Counts {
-  /** Points of the longest series. */
   readonly series: number;
-  /** Points of the complete response. */
   readonly answer: number;
 }
 
-/** Counts that are no limit of the service. */
 interface SafeCounts {
   /** The largest counts that are known to be no limit. */
   readonly none: Counts;
-  /** Counts of the last response that turned out to be complete. */
   readonly once: Counts;
 }
 
@@ -130,10 +124,7 @@ export function unverified({ none }: SafeCounts, response: Counts): Counts {
   return eachCount((name) => (response[name] > none[name] ? response[name] : 0));
 }
 
-/**
- * A response with these counts was complete. One end may fall on a limit by chance, two do not; and people choose limits
- * like 500, 1,440 or 4,096, not 4,108.
- */
+/** A response with these counts was complete. People choose limits like 500 or 4,096, so a round count needs two of them. */
 export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
   const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof Counts) => response[name] === once[name] || !isChosen(response[name]);
@@ -178,7 +169,6 @@ export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number):
   return Math.max(1, Math.floor(each) - 3);
 }
 
-/** Returns the values that a request with 20 tags may ask for. */
 export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
   return TAGS_PER_REQUEST * bucketsEach(cut, TAGS_PER_REQUEST, nowMs);
 }
@@ -191,7 +181,6 @@ export function createLearnedWindow(store: Store, source: string, limits: Window
   let window: StoredWindow = INITIAL_WINDOW;
   let cut: StoredCut | null = null;
 
-  /** Returns the documents to commit. */
   function learn(next: StoredWindow): readonly DocumentChange[] {
     const isChanged = next.good !== window.good || next.bad !== window.bad || next.failures !== window.failures;
     window = next;
@@ -219,7 +208,6 @@ export function createLearnedWindow(store: Store, source: string, limits: Window
 
 interface UnverifiedEnd {
   readonly range: Range;
-  /** Points of the series in the response. */
   readonly count: number;
   readonly isLive: boolean;
   /** Counts of the response that may be the limit; the same object for all ends of one response. */

@@ -7,7 +7,7 @@ import { isoUtc } from "../../../core/values/iso-utc.ts";
 import type { Choose, HistoryQuery, SlotOffer, Source } from "../../source/source.ts";
 import type { StoredHistory } from "../snapshot.ts";
 import { parseTime, type Range, totalLength } from "./buckets.ts";
-import { describeQuery, type HistoryRequest, queryFor } from "./choose-request.ts";
+import { describeRequest, type HistoryRequest, queryFor } from "./choose-request.ts";
 import { addRanges, recordNoLog, recordPastRefusal, recordRefusal } from "./ledger.ts";
 import { fetchedIn, unreadableById } from "./ledger-ranges.ts";
 import type { DiscoveryRequest, LogDiscovery } from "./log-discovery.ts";
@@ -15,7 +15,6 @@ import type { LearnedWindow, ShortResponses } from "./request-size.ts";
 import type { HistoryScope, HistorySeries, Series } from "./series.ts";
 import type { HistorySettle } from "./settle.ts";
 
-/** What a free slot is used for. */
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 
 /** Pause of a series whose response added nothing, in milliseconds. */
@@ -32,11 +31,9 @@ const LEFT_OVER = "A group with it was refused because a log is missing, and all
 interface Refusal {
   /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
   readonly reason: "no-log" | "refused" | "mistake" | "out-of-sight";
-  /** Message of the service. */
   readonly message: string;
   /** Further requests are useless: many were refused in a row, and none got a response. */
   readonly isLast: boolean;
-  /** On the monotonic clock, milliseconds. */
   readonly atMs: number;
 }
 
@@ -63,7 +60,7 @@ export function createHistoryRequests(options: {
   readonly log: Pick<Log, "error" | "info" | "warn">;
   readonly metrics: Pick<Metrics, "historyRefusals"> | undefined;
   readonly scope: HistoryScope;
-  readonly book: HistorySeries;
+  readonly registry: HistorySeries;
   readonly window: LearnedWindow;
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
@@ -71,16 +68,14 @@ export function createHistoryRequests(options: {
   /** How long a slot stays unused after `decide` returned null, in milliseconds. */
   readonly lookMs: () => number;
 }) {
-  const { source, clock, log, metrics, scope, book, window, discovery, settle, short } = options;
-  /** Keys of series that the last response left out. */
+  const { source, clock, log, metrics, scope, registry, window, discovery, settle, short } = options;
   const leftOut = new Set<string>();
   /** Keys of series whose last response was unreadable. */
   const unreadable = new Set<string>();
   const loggedMistakes = new Set<string>();
-  /** Refusals in a row, without any response in between. */
   let refusalsInRow = 0;
 
-  const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => book.ofTag(id).slice(0, 1));
+  const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /**
    * Waits for a slot, calls `decide` for the task (null passes the slot on), and settles the reply. If one tag spoils a
@@ -129,10 +124,9 @@ export function createHistoryRequests(options: {
       given = null;
       await settlePart(request, part, reply);
     };
-    const describe = (part: readonly Series[]) => describeQuery(request, part);
     try {
       const record = (refused: readonly RefusedSingly[]) => recordRefused(request, refused, signal);
-      await divideAndSettle(request.series, fetch, describe, record, signal);
+      await divideAndSettle(request.series, describeRequest(request), fetch, record, signal);
     } catch (error) {
       // If only these series are affected, the others must not wait for them.
       if (error instanceof Unclear)
@@ -250,24 +244,23 @@ export function createHistoryRequests(options: {
   /** Requests halves of a refused group until each series is settled or was refused singly. `known`: its refusal. */
   async function divideAndSettle(
     series: readonly Series[],
+    query: string,
     fetch: (part: readonly Series[]) => Promise<void>,
-    describe: (part: readonly Series[]) => string,
     record: (refused: readonly RefusedSingly[]) => Promise<void>,
     signal: AbortSignal,
     known: Refusal | null = null,
   ): Promise<void> {
     const refusals: Refusal[] = [];
-    const attempt = async (part: readonly Series[]): Promise<Refusal | null> => {
-      try {
-        await fetch(part);
-        return null;
-      } catch (error) {
-        return await explain(error, part, describe(part), signal, refusals[0]);
-      }
-    };
     const refused = await divide(series, async (part) => {
-      const refusal = (refusals.length === 0 ? known : null) ?? (await attempt(part));
-      if (refusal === null) return null;
+      let refusal = refusals.length === 0 ? known : null;
+      try {
+        if (refusal === null) {
+          await fetch(part);
+          return null;
+        }
+      } catch (error) {
+        refusal = await explain(error, part, query, signal, refusals[0]);
+      }
       refusals.push(refusal);
       return refusal.reason === "out-of-sight" ? "stop" : refusal;
     });
@@ -276,7 +269,6 @@ export function createHistoryRequests(options: {
     if (last?.isLast === true) throw new Unclear(`Nothing of the history is answered: ${last.message}`);
   }
 
-  /** Writes the refusals of single series into their ledgers. */
   async function recordRefused(
     request: HistoryRequest,
     refused: readonly RefusedSingly[],
@@ -333,12 +325,11 @@ export function createHistoryRequests(options: {
       refusalsInRow = 0;
       await settleProven(query.tagIds, logs);
     };
-    const describe = (part: readonly Series[]) => `whether ${tagIdsOf(part)} have a log`;
     const record = async (refused: readonly RefusedSingly[]) => {
       for (const { member, refusal: own } of refused)
         await recordUndiscovered([member.located.tag.id], own.reason === "no-log", own.message, signal);
     };
-    await divideAndSettle(firstSeriesOf(tagIds), fetch, describe, record, signal, refusal);
+    await divideAndSettle(firstSeriesOf(tagIds), `whether ${tagIds} have a log`, fetch, record, signal, refusal);
   }
 
   /** A response that may be cut proves a log, but not its first month. */

@@ -13,16 +13,13 @@ import type { HistoryClass, HistoryConfig } from "./config.ts";
 import { adaptLedger, closedUntil, hasNoLog, newLedger, retractNoLog, type SeriesRules, unfetched } from "./ledger.ts";
 import { rangesIn } from "./ledger-ranges.ts";
 
-/** One series that is followed, with its ledger in memory. */
 export interface Series {
-  /** Key of its ledger. */
   readonly key: string;
   readonly located: LocatedTag;
   readonly rules: SeriesRules;
   /** Totals per bucket instead of values. */
   readonly total: boolean;
   ledger: StoredHistory;
-  /** A request for it is in flight. */
   isBusy: boolean;
   /** The last request failed, perhaps after its commit: the next refresh reads the ledger from the store. */
   isUnsure: boolean;
@@ -32,7 +29,6 @@ export interface Series {
   isSuspect: boolean;
 }
 
-/** The part of a series that its ledger describes. */
 export type LedgerOf = Pick<Series, "ledger" | "rules" | "total" | "located">;
 
 export type HistoryScope = Pick<TokenScope, "sees" | "explain" | "changes"> & Partial<Pick<TokenScope, "askedAtMs">>;
@@ -46,10 +42,7 @@ export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution"
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-/**
- * All series of one source: those of the configured classes and of open backfill requests, for every known tag. Each
- * refresh reads tags, backfill requests and missing ledgers from the store.
- */
+/** All series of one source: those of the configured classes and of open backfill requests, for every known tag. */
 export function createHistorySeries(options: {
   readonly store: Store;
   readonly source: string;
@@ -164,9 +157,7 @@ export function createHistorySeries(options: {
   return {
     all: () => all,
     ofTag: (tagId: string): readonly Series[] => byTag.get(tagId) ?? [],
-    /** Unfinished requests of `plenum backfill`. */
     backfills: () => backfills,
-    /** Uses other classes from the next refresh on. */
     change(classes: HistoryConfig): void {
       seriesOf = wantedSeries(classes, options.timeZone);
     },
@@ -186,7 +177,6 @@ export function createHistorySeries(options: {
       const idsOf = ({ open, paused }: BackfillRequests) => [paused, ...open.map(({ id }) => id)].join();
       return idsOf(await loadBackfills(store, source)) !== idsOf(backfills);
     },
-    /** Marks backfill requests as done when no range of theirs is missing. */
     async endBackfills(): Promise<void> {
       const nowMs = clock.now();
       const done = new Map<string, StoredBackfill>();
@@ -210,7 +200,6 @@ export function createHistorySeries(options: {
   };
 }
 
-/** A series that the configuration or a backfill request needs. */
 export interface WantedSeries extends Pick<Series, "key" | "rules" | "total"> {
   /** The class that follows it; null if only a backfill request needs it. */
   readonly className: string | null;
@@ -222,7 +211,6 @@ export function wantedSeries(
   timeZone: string,
 ): (located: LocatedTag, backfills: readonly BackfillRequest[]) => readonly WantedSeries[] {
   const lists = [...Map.groupBy(classes, (entry) => historyKey("", entry)).values()].map(firstMatch);
-  // Series that follow the same rules share them.
   const rulesByClass = new Map(classes.map((entry) => [entry, rulesOf(entry, timeZone)]));
   const rulesByResolution = new Map(RESOLUTIONS.map((resolution) => [resolution, backfillRules(resolution, timeZone)]));
   return (located, backfills) => {
@@ -259,7 +247,6 @@ export function backfillRules(resolution: Resolution, timeZone: string): SeriesR
   return { resolution, timeZone, everyMs: Number.POSITIVE_INFINITY, backfillMs: 0, graceMs: 120_000, lookBackMs: 0 };
 }
 
-/** Returns the stored ledger adapted to the rules, or a new one. */
 export function ledgerFor(
   before: StoredHistory | LegacyLedger | undefined,
   rules: SeriesRules,
@@ -292,7 +279,6 @@ export function followedSeries(all: readonly Series[]): readonly FollowedHistory
   );
 }
 
-/** A ledger in the format before ranges had a reason. */
 export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | "refusal"> {
   readonly version?: undefined;
   readonly reached: string;
@@ -329,7 +315,6 @@ export interface BackfillRequest {
 export interface BackfillRequests {
   /** Unfinished requests, oldest first. */
   readonly open: readonly BackfillRequest[];
-  /** Fetching of the past is paused; following continues. */
   readonly paused: boolean;
 }
 
@@ -350,7 +335,6 @@ export async function loadBackfills(store: Store, source: string): Promise<Backf
   };
 }
 
-/** Returns null for an unreadable request. */
 export function backfillOf(id: string, stored: StoredBackfill): BackfillRequest | null {
   const select = Selection.safeParse(stored.select);
   if (!select.success || !RESOLUTIONS.includes(stored.resolution)) return null;
@@ -372,7 +356,6 @@ function oldBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: numb
     .map(([id]) => id);
 }
 
-/** Returns true if a backfill request is for a series. */
 export function concerns(request: BackfillRequest, { total, rules, located }: LedgerOf): boolean {
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
@@ -390,12 +373,10 @@ export function followedRange(request: BackfillRequest, { ledger, rules }: Ledge
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };
 }
 
-/** Returns the ranges of a request that are not fetched for one series. */
 export function pendingOf(request: BackfillRequest, series: LedgerOf, nowMs: number): readonly Range[] {
   return unfetched(series.ledger, followedRange(request, series, nowMs));
 }
 
-/** Returns true if every bucket of a request is fetched for one series, or has no log. */
 function isDone(request: BackfillRequest, series: LedgerOf, nowMs: number): boolean {
   const { ledger, rules } = series;
   const isClosed = closedUntil(rules, nowMs) >= parseTime(request.stored.to) || Number.isFinite(rules.everyMs);
@@ -403,7 +384,6 @@ function isDone(request: BackfillRequest, series: LedgerOf, nowMs: number): bool
   return hasNoLog(ledger) || pendingOf(request, series, nowMs).length === 0;
 }
 
-/** Returns the number of buckets of a done request that have no log according to the service. */
 function bucketsWithoutLog(request: BackfillRequest, series: LedgerOf, nowMs: number): number {
   const range = followedRange(request, series, nowMs);
   const noLog = rangesIn(series.ledger.spans).filter(({ why }) => why === "no-log");

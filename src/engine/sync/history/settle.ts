@@ -36,14 +36,12 @@ export type OnLogged = (id: string, resolution: Resolution, points: Points, nowM
 
 const NOTHING_EMITTED: EmittedCounts = { fresh: new Points(), revised: new Points(), before: new Map() };
 
-/** Content of one transaction. */
 interface Batch {
   readonly ledgers: Map<Series, StoredHistory>;
   readonly putEmitted: (readonly [string, EmittedPoints])[];
   readonly removeEmitted: string[];
   readonly events: Event<"tag-history" | "tag-total">[];
   readonly days: DayNotes;
-  /** Documents of other sets. */
   readonly also: readonly DocumentChange[];
   points: number;
 }
@@ -91,7 +89,6 @@ export function createHistorySettle(options: {
     batch.ledgers.set(series, await batch.days.count(series, before, ledger, emitted));
   }
 
-  /** Adds the response for a range of a series to a batch. */
   async function addPoints(
     batch: Batch,
     series: Series,
@@ -177,7 +174,6 @@ export function createHistorySettle(options: {
   }
 
   return {
-    /** Returns the series that the reply lists. */
     async logs(
       request: HistoryRequest,
       logs: readonly TagLog[],
@@ -237,7 +233,6 @@ export function createHistorySettle(options: {
       return [...batch.ledgers.keys()];
     },
 
-    /** Stores ledgers that changed without points. */
     async ledgers(changed: ReadonlyMap<Series, StoredHistory>): Promise<void> {
       if (changed.size === 0) return;
       const batch = newBatch(clock.now());
@@ -304,7 +299,6 @@ function chunksOf(fromMs: number, toMs: number, resolution: Resolution): readonl
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, at) => first + at);
 }
 
-/** Returns the document of one chunk. */
 function packEmitted(chunk: number, resolution: Resolution, emitted: EmittedValues): EmittedPoints {
   const start = chunkStart(chunk, resolution);
   const inside = [...emitted].filter(([atMs]) => chunkOf(atMs, resolution) === chunk).sort(([a], [b]) => a - b);
