@@ -3,13 +3,11 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import type { AnyEvent } from "#src/core/model/event.ts";
 import type { DayAccount, DaySealedFact, SeriesCompleteFact, SiteCompleteFact } from "#src/core/model/history-facts.ts";
-import { createLog } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { accountOf } from "#src/engine/sync/completeness/account.ts";
 import { countFor, dayOf, dayOfDate } from "#src/engine/sync/completeness/days.ts";
 import { bucketEnd, bucketStart } from "#src/engine/sync/history/buckets.ts";
 import { HistoryConfig } from "#src/engine/sync/history/config.ts";
-import { createHistoryPull } from "#src/engine/sync/history/pull.ts";
 import { wantedSeries } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
@@ -17,11 +15,10 @@ import { replay, seed } from "../seed.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 import { begin, inventory, tagNamed } from "./trial-building.ts";
-import { trialHistory } from "./trial-history.ts";
+import { pullOf, trialHistory } from "./trial-history.ts";
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const log = createLog({ level: "silent" });
 
 /** A worker that follows one site, in virtual time, with a judge that reads its log. */
 function stage(startMs: number, zone: string) {
@@ -29,16 +26,7 @@ function stage(startMs: number, zone: string) {
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = createMemoryStore(() => clock.now());
   const service = trialHistory(clock);
-  const create = (classes: readonly object[]) =>
-    createHistoryPull({
-      source: service.source,
-      store,
-      clock,
-      log,
-      classes: HistoryConfig.parse(classes),
-      timeZone: zone,
-      valuesMax: 100_000,
-    });
+  const create = (classes: readonly object[]) => pullOf({ service, store, clock }, [], classes, { timeZone: zone });
   return {
     clock,
     store,
@@ -58,34 +46,26 @@ function stage(startMs: number, zone: string) {
       value: (at: number) => number | null | undefined,
     ) {
       const points = service.truth.get(`${id} ${resolution}`) ?? [];
-      for (
-        let at = bucketStart(fromMs, { resolution, timeZone: zone });
-        at < toMs;
-        at = bucketEnd(at, { resolution, timeZone: zone })
-      ) {
+      const rules = { resolution, timeZone: zone };
+      for (let at = bucketStart(fromMs, rules); at < toMs; at = bucketEnd(at, rules)) {
         const known = value(at);
-        if (known !== undefined)
-          points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, { resolution, timeZone: zone }) });
+        if (known !== undefined) points.push({ atMs: at, value: known, knownFromMs: bucketEnd(at, rules) });
       }
       service.truth.set(`${id} ${resolution}`, points);
       const months = service.truth.get(`${id} 1mo`) ?? [];
-      if (months.length === 0)
-        months.push({
-          atMs: bucketStart(fromMs, { resolution: "1mo", timeZone: zone }),
-          value: 1,
-          knownFromMs: fromMs,
-        });
+      const monthMs = bucketStart(fromMs, { ...rules, resolution: "1mo" });
+      if (months.length === 0) months.push({ atMs: monthMs, value: 1, knownFromMs: fromMs });
       service.truth.set(`${id} 1mo`, months);
     },
     /** A worker that runs for half a minute, and rests for a while, again and again; another one each time where it is killed. */
     async work(classes: readonly object[], ms: number, stepMs = HOUR_MS, killed = () => false) {
-      let pull = create(classes);
+      let pull = await create(classes);
       for (const endMs = clock.monotonic() + ms; clock.monotonic() < endMs; ) {
         const running = begin(pull);
         for (let n = 0; n < 30 && !running.ended(); n++) await clock.advance(1_000);
         const dies = killed();
         await (dies ? running.kill(clock) : running.drain(clock));
-        if (dies) pull = create(classes);
+        if (dies) pull = await create(classes);
         await clock.advance(stepMs);
       }
     },

@@ -102,17 +102,15 @@ describe("buckets of a UTC day", () => {
           ? [dayOfDate("2026-03-20"), dayOfDate("2026-04-10")]
           : [dayOfDate("2026-01-01"), dayOfDate("2027-01-01")];
       const starts = new Map<number, number>();
-      const finder = bucketFinder({ resolution, timeZone: zone });
-      let at = bucketStart(from * DAY_MS, { resolution, timeZone: zone });
-      for (; at < until * DAY_MS; at = bucketEnd(at, { resolution, timeZone: zone })) {
+      const rules = { resolution, timeZone: zone };
+      const finder = bucketFinder(rules);
+      for (let at = bucketStart(from * DAY_MS, rules); at < until * DAY_MS; at = bucketEnd(at, rules)) {
         starts.set(dayOf(at), (starts.get(dayOf(at)) ?? 0) + 1);
-        const lastMs = bucketEnd(at, { resolution, timeZone: zone }) - 1;
+        const lastMs = bucketEnd(at, rules) - 1;
         expect([finder(at), finder(at + 1), finder(lastMs)]).toEqual([at, at, at]);
       }
       for (let day = from; day < until; day++)
-        expect(bucketsIn(day, { resolution, timeZone: zone }), `${zone} ${resolution} ${dateOf(day)}`).toBe(
-          starts.get(day) ?? 0,
-        );
+        expect(bucketsIn(day, rules), `${zone} ${resolution} ${dateOf(day)}`).toBe(starts.get(day) ?? 0);
     }
   });
 });

@@ -7,11 +7,12 @@ import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/h
 describe("group testing", () => {
   // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
   test.each(POISON_GOALS)("$share without a log (clustered: $clustered) needs about $atMost requests", (goal) => {
-    const outcomes = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
-    expect(outcomes.map((bad) => ours(bad).wrong)).toEqual([0, 0, 0, 0, 0]);
-    const requests = mean(outcomes.map((bad) => ours(bad).requests));
+    const buildings = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
+    const outcomes = buildings.map(ours);
+    expect(outcomes.map(({ wrong }) => wrong)).toEqual([0, 0, 0, 0, 0]);
+    const requests = mean(outcomes.map((outcome) => outcome.requests));
     expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
-    expect(requests).toBeLessThanOrEqual(mean(outcomes.map((bad) => halving(bad).requests)));
+    expect(requests).toBeLessThanOrEqual(mean(buildings.map((bad) => halving(bad).requests)));
   });
 
   test("repeats a group until it is settled, and accepts members in between", () => {

@@ -41,15 +41,7 @@ import {
 
 export type FinalizedDays = ReturnType<typeof createFinalizedDays>;
 
-/** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
-export interface DayNotes {
-  /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
-  count(series: Series, before: StoredHistory, after: StoredHistory, emitted: EmittedCounts): Promise<StoredHistory>;
-  readonly events: readonly Event<"history-complete">[];
-  documents(): readonly DocumentChange[];
-  /** Call it after the commit, when the series have their new ledgers. */
-  committed(): void;
-}
+export type DayNotes = ReturnType<FinalizedDays["notes"]>;
 
 interface SiteDate {
   readonly siteId: number;
@@ -134,7 +126,8 @@ export function createFinalizedDays(options: {
     return stored?.value ?? { id: siteId, displayName: String(siteId) };
   }
 
-  function notes(nowMs: number): DayNotes {
+  /** Effects of settled replies on the UTC days of their series; part of the transaction that changes the ledgers. */
+  function notes(nowMs: number) {
     const events: Event<"history-complete">[] = [];
     const moved = new Map<string, StoredDays>();
     const marks = new Map<string, StoredDayChange>();
@@ -186,7 +179,13 @@ export function createFinalizedDays(options: {
 
     return {
       events,
-      async count(series, before, after, emitted) {
+      /** Returns the ledger with its counts. `before` is the ledger that the reply met. */
+      async count(
+        series: Series,
+        before: StoredHistory,
+        after: StoredHistory,
+        emitted: EmittedCounts,
+      ): Promise<StoredHistory> {
         if (!ledgersBefore.has(series)) ledgersBefore.set(series, series.ledger);
         const points = countEmitted(emitted, after);
         const fetchedBefore = fetchedIn(before.spans);
@@ -202,12 +201,13 @@ export function createFinalizedDays(options: {
         if (fetched.length > 0 || points.size > 0) markDays(series.located.siteId, fetched, points);
         return (ledger.days ?? "").length > INLINE_MAX ? moveOut(series, ledger) : ledger;
       },
-      documents: () =>
+      documents: (): readonly DocumentChange[] =>
         [
           { set: countsSet, put: [...moved] },
           { set: changedSet, put: [...marks] },
         ].filter(({ put }) => put.length > 0),
-      committed() {
+      /** Call it after the commit, when the series have their new ledgers. */
+      committed(): void {
         for (const [key, mark] of marks) changes.set(key, mark);
         for (const [series, before] of ledgersBefore) noteMove(before, series);
       },
