@@ -5,8 +5,8 @@ import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
 
-describe("sleep that ends at full seconds", () => {
-  test("ends for all at the last full second that is not later, and one sleeper of the clock serves them", async () => {
+describe("inFullSeconds", () => {
+  test("ends all sleeps at the last full second in time, with one timer", async () => {
     const clock = createVirtualClock(0);
     const ends: (readonly [string, number])[] = [];
     const sleep = async (name: string, ms: number) => {
@@ -34,7 +34,7 @@ describe("sleep that ends at full seconds", () => {
     ]);
   });
 
-  test("who is woken a little before a full second sleeps until the next", async () => {
+  test("counts a wake-up just before a full second for the next second", async () => {
     const clock = createVirtualClock(0);
     await clock.advance(996);
     const slept = inFullSeconds(clock).sleep(1_000, never);
@@ -45,7 +45,7 @@ describe("sleep that ends at full seconds", () => {
     await slept;
   });
 
-  test("who is cut leaves the others asleep, and the last one leaves nobody", async () => {
+  test("keeps other sleepers when one aborts, and the timer only while there are sleepers", async () => {
     const clock = createVirtualClock(0);
     const [one, other] = [new AbortController(), new AbortController()];
     const { sleep } = inFullSeconds(clock);
@@ -62,7 +62,7 @@ describe("sleep that ends at full seconds", () => {
     await later;
   });
 
-  test("a clock that cannot sleep is everybody's fault, and the next sleep is tried anew", async () => {
+  test("rejects all sleepers when the clock fails, and tries again for the next", async () => {
     const clock = createVirtualClock(0);
     const fault = vi.spyOn(clock, "sleep").mockRejectedValueOnce(new RangeError("no timer"));
     const { sleep } = inFullSeconds(clock);
@@ -76,7 +76,7 @@ describe("sleep that ends at full seconds", () => {
 });
 
 describe("loops that look", () => {
-  test("are woken once a second, however many they are and whenever they began; a bell and a stop are heard at once", async () => {
+  test("share one wake-up a second, and react to a wake-up and an abort at once", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const bell = createWakeup();

@@ -48,7 +48,7 @@ test.each(Object.entries(ECHOES))("%s is masked, and nothing around it", (_, ech
   }
 });
 
-test("what is no secret stays, escapes and all", () => {
+test("keeps text without secrets, including its escapes", () => {
   for (const text of [
     "",
     "the token information tells which",
@@ -59,7 +59,7 @@ test("what is no secret stays, escapes and all", () => {
     expect(masked(text)).toBe(text);
 });
 
-test("a short secret is masked whole only, and the shortest not at all: it would be found in every word", () => {
+test("masks a short secret only completely, and secrets below eight characters not at all", () => {
   new Secret("abcd1234");
   new Secret("plan");
   expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
@@ -81,14 +81,14 @@ describe("however many there are", () => {
     expect(tokens.filter((one) => masked(`no ${one}!`).includes(one.slice(-8)))).toEqual([]);
   });
 
-  test("what is in use stays masked while another is exchanged for ever, as do the latest of those", () => {
+  test("masks secrets in use and the latest replaced ones while another is replaced repeatedly", () => {
     at("password", "what-nobody-ever-exchanges");
     for (let hour = 0; hour < 300; hour += 1) at("token", `the-token-of-hour-${hour}-of-all`);
     expect(masked("what-nobody-ever-exchanges")).toBe("[redacted]");
     for (const hour of [299, 298, 240]) expect(masked(`the-token-of-hour-${hour}-of-all`)).toBe("[redacted]");
   });
 
-  test("long after its exchange a secret is forgotten, and no part of one that is in use along with it", () => {
+  test("forgets a secret long after its replacement, without parts of secrets in use", () => {
     at("door", "yesterdays-word-is-common");
     at("gate", "todays-word-is-common");
     for (let n = 0; n < 70; n += 1) at("door", `door-${n}-opens-with-this`);
@@ -96,7 +96,7 @@ describe("however many there are", () => {
     expect(masked("-word-is-common")).toBe("[redacted]");
   });
 
-  test("one that is exchanged at one place and read at another goes on being masked", () => {
+  test("masks a secret that was replaced at one place and is still read at another", () => {
     at("here", "the-same-word-at-two-places");
     at("there", "the-same-word-at-two-places");
     at("here", "now-another-one-here");
@@ -106,7 +106,7 @@ describe("however many there are", () => {
   });
 });
 
-describe("everything that goes on passes it", () => {
+describe("masking of output", () => {
   test("a failure's words, at birth", () => {
     const { message, hint } = new Retryable(`no ${TOKEN}`, { hint: `not ${base64(TOKEN)}` });
     expect([message, hint]).toEqual(["no [redacted]", expect.stringMatching(/^not \[redacted\].{0,3}$/)]);
@@ -132,7 +132,7 @@ describe("everything that goes on passes it", () => {
   });
 });
 
-test("of an address that is a secret the server may be named, and nothing else", () => {
+test("masks a secret address except its server name", () => {
   const secret = new Secret(`https://hooks.masking.example/services/${randomBytes(24).toString("base64url")}`);
   const { pathname } = new URL(secret.reveal());
   expect(masked("https://hooks.masking.example answered 403.")).toBe("https://hooks.masking.example answered 403.");

@@ -63,12 +63,12 @@ describe("a secret file that this machine cannot read at the moment", () => {
     expect(secret().reveal()).toBe("second");
   });
 
-  test("an opened file that may not be read is no mistake in the settings", () => {
+  test("a file that was opened and cannot be read is a local failure", () => {
     fault.read = "EACCES";
     expect(() => readSecret({ file })).toThrow(LocalFailure);
   });
 
-  test("without a last one it is a trouble of this machine, to be tried again", () => {
+  test("without an earlier secret it is a local failure", () => {
     fault.open = "EMFILE";
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(LocalFailure);
@@ -93,14 +93,14 @@ describe("a secret file that this machine cannot read at the moment", () => {
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
   });
 
-  test("that was never there is a mistake in the settings at once", () => {
+  test("a secret that never existed is a configuration error at once", () => {
     rmSync(file);
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
     expect(secret).not.toThrow(LocalFailure);
   });
 
-  test("certificates: the machine's trouble and a wrong path are told apart", () => {
+  test("certificates: a local failure and a wrong path differ", () => {
     fault.read = "EMFILE";
     expect(() => readCertificates(file, "ca_file")).toThrow(LocalFailure);
     fault.read = "ENOENT";
@@ -113,7 +113,7 @@ describe("ten minutes in which this machine opens no connection", () => {
   let virtual: VirtualWorker;
   afterEach(() => virtual.clear());
 
-  test("nobody is blamed, and all goes on within seconds", async () => {
+  test("reports no service or sink as failed and recovers within seconds", async () => {
     let isBroken = false;
     const left: string[] = [];
     const around =

@@ -100,7 +100,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     return { far, proxy };
   };
 
-  test("speaks TLS with the far end itself, and only the proxy gets the proxy's password", async () => {
+  test("speaks TLS with the server itself and sends the proxy's password only to the proxy", async () => {
     const { far, proxy } = await proxied({ credentials: () => `plenum:${PASSWORD}` });
     expect(await attempt(far.url, { url: proxy.url, ...login() })).toBeNull();
 
@@ -119,7 +119,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     }
   });
 
-  test("does not take the proxy's word for who the far end is", async () => {
+  test("checks the certificate of the server through the tunnel", async () => {
     const stranger = pairOf(createAuthority(folder, "stranger").issue("stranger-cert"));
     const far = await secure(stranger);
     const proxy = await startConnectProxy();
@@ -129,7 +129,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(far.seen).toEqual([]);
   });
 
-  test("encrypts what it says to a proxy with https, and knows it by its certificate", async () => {
+  test("encrypts the connection to an https proxy and checks its certificate", async () => {
     const byName = { tls: pairOf(ours.issue("named-proxy", { altName: "DNS:localhost" })) };
     const { far, proxy } = await proxied(byName);
     const url = proxy.url.replace("127.0.0.1", "localhost");
@@ -209,7 +209,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     for (const secret of [PASSWORD, BASIC.slice(6), TOKEN]) expect(shown).not.toContain(secret);
   });
 
-  test("says that the proxy is not there, and asks the far end by no other way", async () => {
+  test("reports a missing proxy and never connects directly", async () => {
     const far = await secure();
     const url = `http://127.0.0.1:${await freePort()}`;
     const error = await attempt(far.url, { url });
@@ -220,7 +220,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(far.connections).toBe(0);
   });
 
-  test("does not wait for ever for a proxy that takes connections and says nothing", async () => {
+  test("times out on a proxy that accepts connections without a response", async () => {
     const far = await secure();
     const silent = createServer((socket) => void socket.on("error", () => socket.destroy()));
     const port = await new Promise<number>((resolve) => {
@@ -258,7 +258,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
     expect(proxy.inClear).toEqual([]);
   });
 
-  test("asks a port for https which it is through the proxy, and by no other way", async () => {
+  test("probes TLS through the proxy only", async () => {
     const far = await secure();
     const proxy = await startConnectProxy();
     const error = await attempt(far.url.replace("https:", "http:"), { url: proxy.url }, plainly);
@@ -268,7 +268,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
   });
 });
 
-test("connections through a proxy are used again, as others are", async () => {
+test("reuses connections through a proxy", async () => {
   const far = await secure();
   const proxy = await startConnectProxy();
   const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
@@ -321,7 +321,7 @@ describe("webhook: what is inside, through a proxy", () => {
     expect(proxy.connections).toBe(0);
   });
 
-  test("a name goes to the proxy as it is, and nobody looks it up here", async () => {
+  test("sends a host name to the proxy without resolving it", async () => {
     const far = await secure(pairOf(ours.issue("hook", { altName: "DNS:hook.example" })));
     const proxy = await startConnectProxy({ hosts: { "hook.example:443": `127.0.0.1:${far.port}` } });
     const sink = sinkFor("https://hook.example/hook", proxy.url);
@@ -382,7 +382,7 @@ describe("the settings of a proxy", () => {
   });
 });
 
-test("of two proxies the one in the settings is used, and the one in the environment is not", async () => {
+test("uses the configured proxy instead of the environment's", async () => {
   const decoy = await startConnectProxy();
   const proxy = await startConnectProxy({ credentials: () => "plenum:from the environment" });
   const far = await secure();

@@ -112,12 +112,12 @@ describe("a secret", () => {
     );
   });
 
-  test("is not repeated where it is longer than the name of a file may be", () => {
+  test("is not repeated when it is longer than a file name may be", () => {
     const text = "x1".repeat(200);
     expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
   });
 
-  test("is not repeated where it stands in place of the name of a variable", () => {
+  test("is not repeated when it is written instead of a variable's name", () => {
     const text = "Zk3mPq8sT1vX4yB6nD9f";
     expect(toldOf(() => readSecret({ env: text }, {}))).not.toContain(text);
     expect(thrown(() => readSecret({ env: text }, {})).message).toBe(

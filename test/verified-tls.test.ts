@@ -18,7 +18,7 @@ import { trialConfig } from "./source/trial-source.ts";
 const SELF_SIGNED = certificateFor("localhost");
 const signal = () => new AbortController().signal;
 
-describe("a stranger with a certificate of its own, while the environment says not to check", () => {
+describe("an unknown server with its own certificate while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
   let before: string | undefined;
   beforeEach(() => {
     before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
@@ -53,7 +53,7 @@ describe("a stranger with a certificate of its own, while the environment says n
     expect(stub.seen).toEqual([]);
   });
 
-  test("InfluxDB, webhook and broker get none", async () => {
+  test("InfluxDB, webhook and broker get no request", async () => {
     const { stub, url } = await stranger();
     const own = { url, allow_networks: ["127.0.0.0/8", "::1/128"] };
     await refused(createInfluxSink(InfluxConfig.parse({ url, bucket: "b" }), contextFor("lake")));
@@ -63,7 +63,7 @@ describe("a stranger with a certificate of its own, while the environment says n
     expect(stub.seen).toEqual([]);
   });
 
-  test("a knock at its door is refused as well", async () => {
+  test("the TLS probe is refused as well", async () => {
     const { stub } = await stranger();
     await expect(probeServer({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",

@@ -18,7 +18,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 const never = new AbortController().signal;
 
 describe("waiting", () => {
-  test("rests the whole time, or less when a signal aborts", async () => {
+  test("sleepFor returns true after the complete time and false when a signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const whole = sleepFor(clock, 1_000, never, stop.signal);
@@ -29,7 +29,7 @@ describe("waiting", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("long work stops for others after each so many steps, and a stop ends it there", async () => {
+  test("runInSlices yields after each slice and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
     let steps = 0;
     function* work() {
@@ -50,7 +50,7 @@ describe("waiting", () => {
     expect(steps).toBe(249);
   });
 
-  test("a bell ends a wait, and neither leaves a sleeper behind", async () => {
+  test("sleepUntilWoken ends at a wake-up and leaves no sleeper", async () => {
     const clock = createVirtualClock(0);
     const bell = createWakeup();
     const rung = sleepUntilWoken(clock, 60_000, bell, never);
@@ -65,7 +65,7 @@ describe("waiting", () => {
     await timed;
   });
 
-  test("of several bells each is heard, once, and none keeps whoever has heard another", async () => {
+  test("anyOf wakes once for each wake-up and removes its listeners", async () => {
     const bells = [createWakeup(), createWakeup()] as const;
     const either = anyOf(...bells);
     for (const bell of bells) {
@@ -87,7 +87,7 @@ describe("waiting", () => {
     expect(getEventListeners(stop.signal, "abort")).toEqual([]);
   });
 
-  test("a time limit ends what it is for with one reason or the other, and leaves nothing behind", async () => {
+  test("timeLimit aborts with the timeout or the signal's reason and removes its listeners", async () => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
     try {
       const stop = new AbortController();
@@ -108,7 +108,7 @@ describe("waiting", () => {
     }
   });
 
-  test("the first of several signals ends it with its reason, and none of them holds on to it", () => {
+  test("firstOf aborts with the first reason and removes its listeners", () => {
     const [one, other] = [new AbortController(), new AbortController()];
     const first = firstOf(one.signal, other.signal);
     other.abort("other");
@@ -130,14 +130,14 @@ describe("waiting", () => {
     expect(done.signal.reason).toBe("own");
   });
 
-  test("a promise that rejects after an abort is nobody's fault: an unhandled rejection would fail this run", async () => {
+  test("abortable handles a promise that rejects after the abort", async () => {
     const stop = new AbortController();
     stop.abort(new Error("stopping"));
     const late = Promise.reject(new Error("late"));
     await expect(abortable(late, stop.signal)).rejects.toThrow("stopping");
   });
 
-  test("within and abortable do not wait for what takes too long", async () => {
+  test("within and abortable end before work that takes too long", async () => {
     const clock = createVirtualClock(0);
     const late = within(clock, 100, new Promise(() => undefined));
     await clock.advance(100);
@@ -149,7 +149,7 @@ describe("waiting", () => {
     await expect(given).rejects.toThrow("stopping");
   });
 
-  test("one after the other, past one that fails", async () => {
+  test("oneAtATime runs work in order, also after a failure", async () => {
     const alone = oneAtATime();
     const order: number[] = [];
     const step = (n: number) => alone(async () => void order.push(n));
@@ -160,7 +160,7 @@ describe("waiting", () => {
 });
 
 describe("the loop", () => {
-  test("a turn that always fails is tried ever more rarely, and a stop is heard", async () => {
+  test("backs off while turns fail and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const faults: number[] = [];
@@ -179,7 +179,7 @@ describe("the loop", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("a ring during a turn is not overslept, and a turn that wants to go on lets others run", async () => {
+  test("starts the next turn after a wake-up during a turn, and yields after a turn that returns 0", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const bell = createWakeup();

@@ -699,12 +699,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "Of two equal numbers either is the least.",
   },
   {
-    file: "src/engine/source/quota/rate-limiter.ts",
-    before: "let entries = 0;",
-    after: "let entries = 1;",
-    reason: "Names requests for the queue; any names do.",
-  },
-  {
     file: "src/engine/source/quota/quota.ts",
     before: "if (!maySplit || all().length > 1) return;",
     after: "if (!maySplit || all().length > (1 * 2)) return;",
@@ -715,12 +709,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: 'while (lesson !== "spacing" && marginMs > 0 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
     after: 'while (lesson !== "spacing" && marginMs > 1 && now - marginSettledAt >= MARGIN_DECAY_EVERY_MS) {',
     reason: "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
-  },
-  {
-    file: "src/engine/source/quota/rate-limiter.ts",
-    before: "let answered = false;",
-    after: "let answered = true;",
-    reason: "Set by whichever way the request ends.",
   },
   {
     file: "src/scale/postgres/notifications.ts",

@@ -87,8 +87,8 @@ describe("health is a hint (trap 19)", () => {
   });
 });
 
-describe("what the service asks for reaches the limits", () => {
-  it("a 429 holds the bucket of the endpoint for the told time and the second that services round away", async () => {
+describe("orders to wait", () => {
+  it("pauses the endpoint's quota after a 429 for the stated time and one second of rounding", async () => {
     const trial = trialSource(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
     );
@@ -97,7 +97,7 @@ describe("what the service asks for reaches the limits", () => {
     expect(trial.holds).toEqual([{ forMs: 13_000, scope: "allowance", endpoint: "read" }]);
   });
 
-  it("a 503 of any endpoint holds every lane, also without a told time, growing", async () => {
+  it("pauses every lane after a 503, with growing back-off if no time is stated", async () => {
     let now = 0;
     const sleep = async (ms: number) => {
       now += ms;
@@ -117,7 +117,7 @@ describe("what the service asks for reaches the limits", () => {
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
   });
 
-  it("holds before the request gives up its place", async () => {
+  it("pauses the limit before the request frees its slot", async () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
@@ -141,7 +141,7 @@ describe("what the service asks for reaches the limits", () => {
 });
 
 describe("a stale kept-alive socket (trap 15)", () => {
-  it("lets a GET go once more, in a slot of its own", async () => {
+  it("repeats a GET once, in its own slot", async () => {
     let first = true;
     const trial = trialSource(() => {
       if (!first) return reply(200, GOOD.read);
@@ -173,7 +173,7 @@ describe("a stale kept-alive socket (trap 15)", () => {
 });
 
 describe("write", () => {
-  it("asks what to write inside the slot, and sends exactly that", async () => {
+  it("calls prepare when the slot is free and sends exactly its result", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     const written = await trial.source.write(async () => {
       expect(trial.runs).toHaveLength(1);
@@ -198,14 +198,14 @@ describe("write", () => {
     expect(trial.requests).toHaveLength(0);
   });
 
-  it("sends nothing when the journal fails, and gives its error on as it is", async () => {
+  it("sends nothing when the journal fails and rejects with the journal's error", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     const trouble = new Error("disk full");
     await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);
     expect(trial.requests).toHaveLength(0);
   });
 
-  it("does not ask the journal when there is no token", async () => {
+  it("does not call prepare without a token", async () => {
     const trial = trialSource(() => reply(200, GOOD.write), { environment: {} });
     let asked = false;
     const prepare = async () => {
@@ -235,7 +235,7 @@ describe("write", () => {
   });
 });
 
-describe("a request that cannot be right is not sent", () => {
+describe("invalid requests are not sent", () => {
   const range = {
     from: "2026-06-01T00:00:00Z",
     to: "2026-06-02T00:00:00Z",
@@ -262,14 +262,14 @@ describe("a request that cannot be right is not sent", () => {
     expect(trial.requests).toHaveLength(0);
   });
 
-  it("a tag asked for twice is asked for once", async () => {
+  it("requests a repeated tag once", async () => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: 1 }] }));
     await trial.source.read(["1", "1"], "live", never());
     expect(trial.requests[0]?.path).toBe("/base/api/v1/tags/read?tags=1");
   });
 });
 
-it("an abort rejects with its reason and counts as no failure", async () => {
+it("rejects with the reason of an abort and counts no failure", async () => {
   const controller = new AbortController();
   const trial = trialSource(async (_request, signal) => {
     controller.abort(new Stopping());
@@ -292,7 +292,7 @@ it("counts requests by outcome", async () => {
   ]);
 });
 
-describe("a token that is exchanged while a request is on its way", () => {
+describe("a token that is replaced while a request is under way", () => {
   const refusing = (environment: Record<string, string | undefined>, next: string | undefined) =>
     trialSource(
       (request) => {
@@ -310,7 +310,7 @@ describe("a token that is exchanged while a request is on its way", () => {
       (error: Error & { reason?: string }) => error.reason,
     );
 
-  it("is no refused token: the same is asked with the new one, in a slot of its own", async () => {
+  it("repeats the request with the new token, in its own slot", async () => {
     for (const name of ["read", "me"]) {
       const trial = refusing({ PLENUM_TOKEN: TOKEN }, "18|new");
       expect(await outcomeOf(CALLS[name]?.(trial.source))).toBe("answered");
@@ -319,7 +319,7 @@ describe("a token that is exchanged while a request is on its way", () => {
     }
   });
 
-  it("is refused where there is no other, and a write is never asked again", async () => {
+  it("rejects when the token is unchanged, and never repeats a write", async () => {
     for (const [name, next] of [
       ["read", TOKEN],
       ["read", undefined],
@@ -331,7 +331,7 @@ describe("a token that is exchanged while a request is on its way", () => {
     }
   });
 
-  it("is refused when the new one is refused too", async () => {
+  it("rejects when the new token is refused too", async () => {
     const environment: Record<string, string> = { PLENUM_TOKEN: TOKEN };
     const trial = trialSource(
       () => {

@@ -56,7 +56,7 @@ describe("where the service is", () => {
     expect(complaint({ base_url })).not.toContain("secret");
   });
 
-  it("plain HTTP elsewhere has to be said", () => {
+  it("rejects plain HTTP to another machine without allow_plain_http", () => {
     expect(complaint({ base_url: "http://service.example", allow_plain_http: true })).toBe("fine");
   });
 });
@@ -91,7 +91,7 @@ it.each([
   expect(complaint(change)).toContain(sentence);
 });
 
-it("can be told to an editor, with a description of every option", () => {
+it("has a JSON schema with a description of every option", () => {
   const schema = z.toJSONSchema(SourceConfig, { target: "draft-7", io: "input" });
   for (const [name, property] of Object.entries(schema.properties ?? {})) {
     expect({ name, property }).toMatchObject({ property: { description: expect.any(String) } });

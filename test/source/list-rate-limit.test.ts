@@ -1,32 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { createListRateLimit } from "#src/engine/source/list-rate-limit.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
 import { never } from "./trial-source.ts";
-
-/** A clock whose sleepers are woken in the order of their times, by whoever waits for the whole. */
-function virtualClock() {
-  let nowMs = 0;
-  const sleepers: { untilMs: number; wake: () => void }[] = [];
-  return {
-    now: () => nowMs,
-    monotonic: () => nowMs,
-    sleep: (ms: number, signal?: AbortSignal) =>
-      new Promise<void>((wake, reject) => {
-        sleepers.push({ untilMs: nowMs + ms, wake });
-        signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
-      }),
-    async runUntil(endMs: number) {
-      for (;;) {
-        await new Promise((resolve) => setImmediate(resolve));
-        const next = sleepers.sort((a, b) => a.untilMs - b.untilMs)[0];
-        if (next === undefined || next.untilMs > endMs) break;
-        sleepers.shift();
-        nowMs = Math.max(nowMs, next.untilMs);
-        next.wake();
-      }
-      nowMs = endMs;
-    },
-  };
-}
 
 /** A service that opens a window of 60 s at the first request and allows `limit` in it. */
 function firstHitWindow(limit: number, clock: { monotonic(): number }) {
@@ -45,7 +20,7 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
 
 describe("the pace of lists (trap 32)", () => {
   it("never keeps an alarm waiting behind a long inventory", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never());
     const waited: number[] = [];
@@ -53,7 +28,7 @@ describe("the pace of lists (trap 32)", () => {
       for (let i = 0; i < 4; i++) {
         const wishedMs = clock.monotonic();
         void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
-        await clock.runUntil(wishedMs + 15_000);
+        await clock.run(wishedMs + 15_000);
       }
     }
     expect(waited).toHaveLength(32);
@@ -61,26 +36,26 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave it unused", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     for (let i = 0; i < 400; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
-    await clock.runUntil(10 * 61_000 - 1);
+    await clock.run(10 * 61_000 - 1);
     expect(starts.length).toBe(270);
     expect(starts.filter((ms) => ms === 0)).toHaveLength(20);
     expect(starts.slice(20, 27).map((ms) => Math.round(ms / 1_000))).toEqual([8, 15, 23, 31, 38, 46, 53]);
   });
 
-  it("lets an urgent list leave at once, and each further one within 8 s, at any time of an inventory", async () => {
+  it("sends an urgent list at once and each further one within 8 s during an inventory", async () => {
     for (let atMs = 60_000; atMs < 190_000; atMs += 1_700) {
-      const clock = virtualClock();
+      const clock = createVirtualClock(0);
       const pace = createListRateLimit({ perMinute: 30, clock });
       for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never(), i % 2 ? "tags" : "other");
-      await clock.runUntil(atMs);
+      await clock.run(atMs);
       const waited: number[] = [];
       const wait = async () => waited.push(clock.monotonic() - atMs);
       for (let i = 0; i < 5; i++) void pace.run(wait, never(), "urgent");
-      await clock.runUntil(atMs + 60_000);
+      await clock.run(atMs + 60_000);
       expect(waited).toHaveLength(5);
       for (const [n, ms] of waited.entries()) expect(ms, `request ${n + 1} at ${atMs}`).toBeLessThan(n * 8_000 + 1);
     }
@@ -88,7 +63,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("sends two short lists for each list of tags while both wait, and either alone at the complete rate", async () => {
     const counts = async (shortLists: number, tagLists: number) => {
-      const clock = virtualClock();
+      const clock = createVirtualClock(0);
       const pace = createListRateLimit({ perMinute: 30, clock });
       const count = { other: 0, tags: 0 };
       const replied = (lane: "other" | "tags") => async () => {
@@ -100,7 +75,7 @@ describe("the pace of lists (trap 32)", () => {
       };
       void inTurn("tags", tagLists);
       void inTurn("other", shortLists);
-      await clock.runUntil(10 * 61_000 - 1);
+      await clock.run(10 * 61_000 - 1);
       return count;
     };
     expect(await counts(400, 400)).toEqual({ other: 180, tags: 90 });
@@ -110,33 +85,33 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("does not keep a list of tags waiting for a short list that takes long", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     void pace.run(() => clock.sleep(300_000), never(), "other");
     for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "tags");
-    await clock.runUntil(10_000);
+    await clock.run(10_000);
     expect(starts).toEqual([1_000, 1_000, 1_000]);
   });
 
   it("lets an inventory go on while alarms take all they can get", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     let urgent = 0;
     let other = 0;
     for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), "alarms");
     for (let i = 0; i < 60; i++) void pace.run(async () => other++, never());
-    await clock.runUntil(1_200_000);
+    await clock.run(1_200_000);
     expect(other).toBeGreaterThanOrEqual(8);
     expect(urgent).toBeGreaterThan(500);
   });
 
-  it("keeps to its rate in every minute", async () => {
-    const clock = virtualClock();
+  it("never exceeds its rate in any minute", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
-    await clock.runUntil(600_000);
+    await clock.run(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {
       expect(starts.filter((ms) => ms >= startedMs && ms < startedMs + 60_000).length).toBeLessThanOrEqual(30);
@@ -145,7 +120,7 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("settles after at most three refusals when the service allows 10 a minute, for a whole day", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const service = firstHitWindow(10, clock);
     let refusals = 0;
@@ -165,16 +140,16 @@ describe("the pace of lists (trap 32)", () => {
       while (running) await pace.run(ask, never(), "urgent");
     };
     const askers = [keepAsking(), keepAsking(), keepAsking()];
-    await clock.runUntil(20 * 3_600_000);
+    await clock.run(20 * 3_600_000);
     running = false;
-    await clock.runUntil(20 * 3_600_000 + 300_000);
+    await clock.run(20 * 3_600_000 + 300_000);
     await Promise.all(askers);
     expect(refusals).toBeLessThanOrEqual(3);
     expect(answered).toBeGreaterThan(20 * 60 * 7);
   });
 
   it("is not slowed down for a day by one refusal after a few requests", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
@@ -182,38 +157,38 @@ describe("the pace of lists (trap 32)", () => {
       if (starts.length === 3) pace.refused(clock.monotonic(), 5_000);
     };
     for (let i = 0; i < 33; i++) void pace.run(ask, never(), "urgent");
-    await clock.runUntil(180_000);
+    await clock.run(180_000);
     expect(starts).toHaveLength(33);
   });
 
   it("counts the refusals of one minute once", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     for (const atMs of [0, 5_000, 30_000]) {
-      await clock.runUntil(atMs);
+      await clock.run(atMs);
       pace.refused(atMs, 1_000);
     }
     expect(pace.rate()).toEqual({ perMinute: 15, configured: 30 });
-    await clock.runUntil(60_001);
+    await clock.run(60_001);
     pace.refused(60_001, 1_000);
     expect(pace.rate().perMinute).toBe(7);
   });
 
   it("takes refusals that say 0 s for a limit only in the third minute in a row", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
-      await clock.runUntil(atMs);
+      await clock.run(atMs);
       pace.refused(atMs, 2_000, true);
       expect(pace.rate().perMinute).toBe(30);
     }
-    await clock.runUntil(135_000);
+    await clock.run(135_000);
     pace.refused(135_000, 2_000, true);
     expect(pace.rate().perMinute).toBe(15);
   });
 
   it.each([3, 12, 30])("keeps two requests a minute for the active alarms at %i a minute", async (perMinute) => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute, clock });
     let rest = 0;
     for (let i = 0; i < 500; i++) void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
@@ -221,7 +196,7 @@ describe("the pace of lists (trap 32)", () => {
     for (let poll = 0; poll < 20; poll++) {
       const wishedMs = clock.monotonic();
       void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
-      await clock.runUntil(wishedMs + 30_000);
+      await clock.run(wishedMs + 30_000);
     }
     expect(waited).toHaveLength(20);
     // The window is a second longer than a minute.
@@ -229,36 +204,36 @@ describe("the pace of lists (trap 32)", () => {
     expect(rest).toBeGreaterThanOrEqual((perMinute - 2) * 9);
   });
 
-  it("lets the rest ask once in two minutes where the service allows no more than the alarms need", async () => {
-    const clock = virtualClock();
+  it("sends one other list in two minutes when the service allows no more than the alarms need", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 2, clock });
     let rest = 0;
     for (let i = 0; i < 30; i++) void pace.run(async () => rest++, never(), "urgent");
-    await clock.runUntil(20 * 60_000);
+    await clock.run(20 * 60_000);
     expect(rest).toBe(10);
   });
 
   it("lets one request leave as a trial, and all of them when the pause is released", async () => {
-    const clock = virtualClock();
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     pace.pause(3_600_000);
     const starts: number[] = [];
     for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
-    await clock.runUntil(60_000);
+    await clock.run(60_000);
     pace.permitTrial(true);
-    await clock.runUntil(120_000);
+    await clock.run(120_000);
     expect(starts).toEqual([60_000]);
     pace.permitTrial(true);
     pace.permitTrial(false);
-    await clock.runUntil(180_000);
+    await clock.run(180_000);
     expect(starts).toEqual([60_000]);
     pace.release();
-    await clock.runUntil(240_000);
+    await clock.run(240_000);
     expect(starts).toEqual([60_000, 180_000, 180_000]);
   });
 
-  it("believes the service's own limit and a remaining of none", async () => {
-    const clock = virtualClock();
+  it("applies the limit and the remaining count of response headers", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
@@ -266,12 +241,12 @@ describe("the pace of lists (trap 32)", () => {
       pace.observe({ limit: 5, remaining: 5 - starts.length });
     };
     for (let i = 0; i < 6; i++) void pace.run(ask, never(), "alarms");
-    await clock.runUntil(120_000);
+    await clock.run(120_000);
     expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
   });
 
-  it("takes a limit of nothing that comes with an answer for no limit", async () => {
-    const clock = virtualClock();
+  it("ignores rate limit 0 in response headers", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     const starts: number[] = [];
     const ask = async () => {
@@ -279,12 +254,12 @@ describe("the pace of lists (trap 32)", () => {
       pace.observe({ limit: 0, remaining: 0 });
     };
     for (let i = 0; i < 31; i++) void pace.run(ask, never(), "alarms");
-    await clock.runUntil(60_000);
+    await clock.run(60_000);
     expect(starts).toEqual(Array(30).fill(0));
   });
 
-  it("runs one urgent and one other at a time, and nothing during a hold", async () => {
-    const clock = virtualClock();
+  it("runs one request per lane at a time and none during a pause", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 30, clock });
     pace.pause(5_000);
     const starts: number[] = [];
@@ -293,12 +268,12 @@ describe("the pace of lists (trap 32)", () => {
       await clock.sleep(10_000);
     };
     for (let i = 0; i < 3; i++) void pace.run(slow, never(), i === 0 ? "urgent" : "other");
-    await clock.runUntil(60_000);
+    await clock.run(60_000);
     expect(starts).toEqual([5_000, 5_000, 15_000]);
   });
 
-  it("an abort takes a waiting request out", async () => {
-    const clock = virtualClock();
+  it("removes a waiting request when its signal aborts", async () => {
+    const clock = createVirtualClock(0);
     const pace = createListRateLimit({ perMinute: 1, clock });
     await pace.run(async () => {}, never());
     const blockers = [1, 2].map(() => pace.run(async () => {}, never()));
@@ -307,7 +282,7 @@ describe("the pace of lists (trap 32)", () => {
     const waiting = pace.run(async () => "ran", controller.signal);
     controller.abort(reason);
     await expect(waiting).rejects.toBe(reason);
-    await clock.runUntil(300_000);
+    await clock.run(300_000);
     await Promise.all(blockers);
   });
 });

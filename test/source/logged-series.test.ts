@@ -74,7 +74,7 @@ const VALUES = [
   `{"a":[1,{"b":"]"}]}`,
 ];
 
-test("lets others have their turn while it reads 250,000 measurements whose numbers are texts", async () => {
+test("yields to the event loop while it parses 250,000 measurements whose numbers are texts", async () => {
   const entries = Array.from({ length: 250_000 }, (_, n) => {
     const stamp = `${new Date(Date.UTC(2024, 0, 1) + n * 300_000).toISOString().slice(0, 19)}Z`;
     return entry(`"${stamp}"`, `"${n / 4}"`);
@@ -94,7 +94,7 @@ test("lets others have their turn while it reads 250,000 measurements whose numb
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
 });
 
-describe("logged series mean what the whole reply parsed at once means", () => {
+describe("parseLogged agrees with parseJson", () => {
   test.each([...NUMBERS, ...VALUES])("value %s", async (value) => {
     await expectSame(reply(`[${entry(AT, value)},${entry(`"2026-06-01T00:05:00Z"`, "1")}]`));
   });
@@ -157,7 +157,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
     await expectSame(text);
   });
 
-  test("bytes that are no UTF-8, wherever they stand", async () => {
+  test("a byte that is not UTF-8 at any position", async () => {
     const bytes = bytesOf(reply(`[${one}]`));
     for (let at = 0; at < bytes.length; at++) {
       const broken = bytes.slice();
@@ -166,7 +166,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
     }
   });
 
-  test("whatever becomes of one byte of it, and wherever it ends", async () => {
+  test("any changed byte and any truncation", async () => {
     const bytes = bytesOf(reply(`[${one},{"timestamp": ${AT}, "value": -2.50e1},${entry(AT, "null")}]`));
     for (let at = 0; at < bytes.length; at++) {
       await expectSame(bytes.slice(0, at));
@@ -178,7 +178,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
     }
   });
 
-  test("numbers of about as many digits as are exact", async () => {
+  test("numbers of 14 to 18 digits", async () => {
     const long = fc
       .tuple(fc.bigInt({ min: 10n ** 13n, max: 10n ** 18n }), fc.integer({ min: 1, max: 12 }))
       .map(([digits, at]) => `${String(digits).slice(0, at)}.${String(digits).slice(at)}`);
@@ -190,7 +190,7 @@ describe("logged series mean what the whole reply parsed at once means", () => {
     );
   });
 
-  test("at random, more than are read at once", async () => {
+  test("random lists longer than one part", async () => {
     const number = fc.oneof(
       fc.double().map(String),
       fc.integer().map(String),

@@ -33,8 +33,8 @@ const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
     (await metrics.unknownWords.get()).values.map(({ labels, value }) => [(labels as { field: string }).field, value]),
   );
 
-describe("a page that is the one of last time", () => {
-  it("shows the very records of last time, and walks on as before", async () => {
+describe("a list page with the same bytes as before", () => {
+  it("returns the same record objects and continues to the next page", async () => {
     const list = listOfTags();
     const first = await list.tags();
     const second = await list.tags();
@@ -51,14 +51,14 @@ describe("a page that is the one of last time", () => {
     expect(other).toMatchObject({ number: 2, lastPage: 2, total: 4, more: false });
   });
 
-  it("is that page only to the same request, and without anybody who holds it each record is made anew", async () => {
+  it("is cached per request, and only for callers that store the records", async () => {
     const list = listOfTags();
     const [first] = await list.tags();
     expect((await list.tags(NOBODY, 2))[0]).not.toBe(first);
     expect((await allItems(list.source.tags({ siteId: 1 }, never())))[0]).not.toBe(first);
   });
 
-  it("of one that changed every record is read", async () => {
+  it("parses every record of a changed page", async () => {
     const list = listOfTags();
     const first = await list.tags();
     list.records[1] = {
@@ -70,7 +70,7 @@ describe("a page that is the one of last time", () => {
     expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);
   });
 
-  it("counts what is unusual in it each time", async () => {
+  it("counts unusual fields again each time", async () => {
     const strange = (description: unknown) => ({
       ...tagRecord("3"),
       attributes: { ...tagRecord("3").attributes, description },
@@ -82,7 +82,7 @@ describe("a page that is the one of last time", () => {
     }
   });
 
-  it("a secret that becomes known is masked in it from then on", async () => {
+  it("masks a secret that is registered after the page was cached", async () => {
     const secret = "page-cache-secret-0123456789";
     const list = listOfTags([
       { ...tagRecord("1"), attributes: { ...tagRecord("1").attributes, display_name: secret } },
@@ -92,12 +92,12 @@ describe("a page that is the one of last time", () => {
     expect((await list.tags())[0]?.displayName).toBe("[redacted]");
   });
 
-  it("a page that could not be read is read again, and fails again", async () => {
+  it("does not cache a page that cannot be parsed", async () => {
     const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
     for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
   });
 
-  it("an alarm that does not say its site belongs to the one that was asked for, each time", async () => {
+  it("assigns an alarm without a site to the requested site each time", async () => {
     const record = alarmRecord("a1");
     const silent = { ...record, attributes: { ...record.attributes, site: null } };
     const { source } = trialSource(() => reply(200, envelope([silent])));
@@ -108,8 +108,8 @@ describe("a page that is the one of last time", () => {
   });
 });
 
-describe("a record that is held", () => {
-  it("is shown as the very object that is held, where it says the same", async () => {
+describe("a record that the caller stores", () => {
+  it("is returned as the stored object when it is equal", async () => {
     const held = new Map<string, Tag>([
       ["1", { id: "1", displayName: "Tag 1", description: null, unit: "°C" }],
       ["2", { id: "2", displayName: "Old", description: null, unit: "°C" }],

@@ -73,7 +73,7 @@ describe("links.next (traps 8 and 9)", () => {
     }
   });
 
-  it("a cursor is followed as well", async () => {
+  it("follows a cursor", async () => {
     const cursors = [null, "abc", "def"];
     const trial = trialSource((request) => {
       const cursor = new URL(request.path, "https://x.example").searchParams.get("cursor");
@@ -92,12 +92,12 @@ describe("links.next (traps 8 and 9)", () => {
     ]);
   });
 
-  it("without links the numbers of meta lead on", async () => {
+  it("continues by the page numbers of meta without links", async () => {
     const trial = pagedAlarms(5, () => null);
     expect(await allItems(trial.source.alarms({ status: "all" }, never()))).toHaveLength(5);
   });
 
-  it("counts links that lead away", async () => {
+  it("counts links to another origin", async () => {
     const trial = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
     await allItems(trial.source.alarms({ status: "all" }, never()));
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
@@ -134,7 +134,7 @@ describe("lists that do not end (trap 10)", () => {
     expect(trial.requests).toHaveLength(requests);
   });
 
-  it("ends at the cap of pages, and at the cap of time without what our own limits cost", async () => {
+  it("ends after 1,000 pages, or after 300 s without the time in our own queues", async () => {
     let nowMs = 0;
     const clock = { now: () => nowMs, monotonic: () => nowMs, sleep: async () => {} };
     const listing = (queuedMs: number, ownMs: number) => {
@@ -200,7 +200,7 @@ describe("page sizes (trap 11)", () => {
     expect(sizes(trial)).toEqual(["500", "100", "100"]);
   });
 
-  it("another refusal is not asked again", async () => {
+  it("does not repeat a list after another refusal", async () => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }), {
       config,
     });
@@ -210,7 +210,7 @@ describe("page sizes (trap 11)", () => {
     expect(trial.requests).toHaveLength(1);
   });
 
-  it("a size that is clamped without a word is taken over", async () => {
+  it("continues with the page size that the service uses", async () => {
     const trial = trialSource(
       ({ path }) => {
         const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
@@ -225,7 +225,7 @@ describe("page sizes (trap 11)", () => {
     expect(sizes(trial)).toEqual(["500", "50", "50"]);
   });
 
-  it("a size that changes on the way is malformed: pages would overlap", async () => {
+  it("rejects a list whose page size changes, because pages would overlap", async () => {
     const trial = trialSource(
       ({ path }) => {
         const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
@@ -290,7 +290,7 @@ describe("what PHP makes of an empty object or list", () => {
     expect(listing.complete ? [] : listing.shown).toHaveLength(1);
   });
 
-  it("a full page that says nothing may have a next one; it ends with the first that is not full", async () => {
+  it("requests pages without links and counts until one is not full", async () => {
     const trial = trialSource(({ path }) => {
       const page = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? "1");
       const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));

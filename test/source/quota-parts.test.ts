@@ -7,7 +7,7 @@ import { createRig, START_MS, usedBefore } from "./quota-rig.ts";
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 
-describe("what refusals teach", () => {
+describe("createCaution", () => {
   const LIMIT = 20;
   const terms = (changes: object = {}) => ({
     marginMs: 0,
@@ -19,11 +19,11 @@ describe("what refusals teach", () => {
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
 
-  test("nothing, while there is none", () => {
+  test("does not limit without a refusal", () => {
     expect(createCaution(LIMIT).terms(HOUR_MS)).toEqual(terms());
   });
 
-  test("the first: one slot less and a margin, for an hour", () => {
+  test("takes one slot and adds a margin for an hour after the first refusal", () => {
     const caution = createCaution(LIMIT);
     caution.refused(1_000, 19, true);
     expect(caution.terms(1_000)).toEqual(oneLess(250));
@@ -31,7 +31,7 @@ describe("what refusals teach", () => {
     expect(caution.terms(HOUR_MS + 1_000)).toEqual(terms());
   });
 
-  test("a further one after half an hour: twice the margin, up to 4 s, for a day", () => {
+  test("doubles the margin up to 4 s for a day after a further refusal", () => {
     const caution = createCaution(LIMIT);
     const margins = [0, 1, 2, 3, 4, 5].map((n) => {
       caution.refused(n * 30 * MINUTE_MS, 19, true);
@@ -45,7 +45,7 @@ describe("what refusals teach", () => {
     expect(caution.terms(last + 25 * HOUR_MS)).toEqual(oneLess(250));
   });
 
-  test("the margin shrinks by a fifth in three clean hours", () => {
+  test("shrinks the margin by a fifth in three hours without a refusal", () => {
     const caution = createCaution(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(30 * MINUTE_MS, 19, true);
@@ -56,7 +56,7 @@ describe("what refusals teach", () => {
     expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
   });
 
-  test("two unused slots, and no others that could have used them: the spacing is limited, for all lanes", () => {
+  test("paces all lanes when two or more slots were certainly unused", () => {
     const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, throttled: true, spaced: true });
     const taught = (used: number, known: boolean) => {
       const caution = createCaution(LIMIT);
@@ -73,7 +73,7 @@ describe("what refusals teach", () => {
     expect(again.terms(30 * MINUTE_MS + 23 * HOUR_MS)).toEqual(spaced);
   });
 
-  test("one within half an hour of a lesson: a stranger, and a third less each time, but not for ever", () => {
+  test("cuts the rate by a third for each refusal within half an hour, and recovers", () => {
     const caution = createCaution(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(30 * MINUTE_MS - 1, 19, true);
@@ -89,7 +89,7 @@ describe("what refusals teach", () => {
     expect(caution.terms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
   });
 
-  test("clean time counts before the next lesson", () => {
+  test("counts time without a refusal before the next one", () => {
     const caution = createCaution(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(2 * HOUR_MS, 19, true);
@@ -98,7 +98,7 @@ describe("what refusals teach", () => {
   });
 });
 
-describe("slots that are spent", () => {
+describe("createSpentSlots", () => {
   const slot = (sentAt: number, countedBy = sentAt) => ({
     id: sentAt,
     endpoint: "read" as const,
@@ -111,7 +111,7 @@ describe("slots that are spent", () => {
     return spent;
   };
 
-  test("are free again a window after they were counted", () => {
+  test("frees a slot one window after it was counted", () => {
     const spent = spentAt(0, 1_000, 2_000);
     expect([59_999, 60_000, 61_000, 62_000].map((now) => spent.used(now))).toEqual([3, 2, 1, 0]);
     expect(spent.freeAt(3_000, 4)).toBe(3_000);
@@ -121,7 +121,7 @@ describe("slots that are spent", () => {
     expect(spent.freeAt(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("are given back by who did not leave, and forgotten two windows after they were counted", () => {
+  test("frees the slot of a request that never left, and drops slots after two windows", () => {
     const spent = spentAt(0);
     const other = slot(1_000);
     spent.add(other);
@@ -133,7 +133,7 @@ describe("slots that are spent", () => {
     expect(spent.slots().map(({ sentAt }) => sentAt)).toEqual([119_999, 120_000]);
   });
 
-  test("explain what the service has counted, in any window that it may keep", () => {
+  test("explains the service's count by any usual window", () => {
     expect(spentAt(0, 1_000).unexplained(2, 2_000)).toBe(0);
     expect(spentAt(0, 1_000).unexplained(3, 2_000)).toBe(1);
     expect(spentAt().unexplained(4, 0)).toBe(4);
@@ -148,13 +148,13 @@ describe("slots that are spent", () => {
   });
 });
 
-describe("somebody else at the token", () => {
+describe("createOtherClientWatch", () => {
   function watch() {
     const told: OtherClientUse[] = [];
     return { told, foreign: createOtherClientWatch(MINUTE_MS, (use) => told.push(use)) };
   }
 
-  test("is believed when what nobody of us sent was counted again and again for some time", () => {
+  test("reports another client after repeated excess counts over two windows", () => {
     const { told, foreign } = watch();
     const at = 2 * MINUTE_MS;
     foreign.excess(0, 0, 1);
@@ -170,7 +170,7 @@ describe("somebody else at the token", () => {
     expect([foreign.occupied(at + 59_999), foreign.occupied(at + 60_000)]).toEqual([5, 0]);
   });
 
-  test("is believed at once after refusals that nothing else explains, and forgotten after a while", () => {
+  test("reports another client at once after unexplained refusals, for half an hour", () => {
     const { told, foreign } = watch();
     expect(foreign.use(0)).toBeNull();
     foreign.refusals(1_000, 5_000);
@@ -183,7 +183,7 @@ describe("somebody else at the token", () => {
   });
 });
 
-describe("what the service says of the quota", () => {
+describe("limits and pauses that the service states", () => {
   const ready = async (options: Parameters<typeof createRig>[0] = {}) => {
     const rig = createRig(options);
     await rig.quota.start();
@@ -191,7 +191,7 @@ describe("what the service says of the quota", () => {
     return { ...rig, limits };
   };
 
-  test("a lower limit than ours counts from now on, down to one; what cannot be one does not", async () => {
+  test("applies a lower limit down to 1 and ignores invalid limits", async () => {
     const { clock, quota, limits } = await ready();
     for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 }, clock.monotonic());
     quota.observe("read", { limit: 5, remaining: null }, clock.monotonic());
@@ -204,7 +204,7 @@ describe("what the service says of the quota", () => {
     expect(limits()).toEqual([1]);
   });
 
-  test("a lower limit that was stated once is given up after ten minutes and ten replies without it", async () => {
+  test("drops a stated limit after ten minutes and ten replies without it", async () => {
     const { ask, clock, quota, limits } = await ready();
     const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
     state(2);
@@ -216,7 +216,7 @@ describe("what the service says of the quota", () => {
     expect(limits()).toEqual([20]);
   });
 
-  test("one that is repeated counts on, and so does one of a service that is seldom asked", async () => {
+  test("keeps a stated limit that is repeated, or that few replies could repeat", async () => {
     const { ask, clock, quota, limits } = await ready();
     const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
     for (let minute = 0; minute < 30; minute++) {
@@ -233,7 +233,7 @@ describe("what the service says of the quota", () => {
     expect(limits()).toEqual([2]);
   });
 
-  test("a pause for one endpoint holds that one; one for everything, or for none by name, holds all", async () => {
+  test("pauses one endpoint by name, and all without a name", async () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
       quota.pause(forMs, scope, endpoint);
@@ -248,7 +248,7 @@ describe("what the service says of the quota", () => {
     expect(await held(10_000, "allowance", undefined)).toHaveLength(3);
   });
 
-  test("a record that cannot be read fails the request, and is read again for the next", async () => {
+  test("rejects a request when the record cannot be read, and reads it again for the next", async () => {
     const store = usedBefore();
     let isBroken = true;
     const { ask, clock } = createRig({
@@ -267,7 +267,7 @@ describe("what the service says of the quota", () => {
     expect(await asked).toBe("write");
   });
 
-  test("a pause, or what became of a slot, that cannot be stored is told, and nothing fails for it", async () => {
+  test("logs a pause or a slot that cannot be stored and goes on", async () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
@@ -303,7 +303,7 @@ describe("what the service says of the quota", () => {
     expect(told).toHaveLength(2);
   });
 
-  test("a slot is occupied for a little longer than a minute, because clocks drift, and stored by the wall", async () => {
+  test("occupies a slot for a minute and 12 ms and stores it in wall time", async () => {
     const { ask, clock, left, store } = await ready();
     for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
     await clock.run(60_000);
@@ -315,7 +315,7 @@ describe("what the service says of the quota", () => {
     expect(left).toHaveLength(21);
   });
 
-  test("who lets a slot pass for no time at all is asked again after 50 ms", async () => {
+  test("asks a request that passes for 0 ms again after 50 ms", async () => {
     const asked: number[] = [];
     const { ask, clock } = await ready();
     const choose = () => {
@@ -328,7 +328,7 @@ describe("what the service says of the quota", () => {
     expect(asked.map((at) => at - first)).toEqual([0, 50, 100]);
   });
 
-  test("a pause is shown from the start on where the record has one", async () => {
+  test("reports a stored pause after the start", async () => {
     const shown: number[] = [];
     const count = { inc: () => undefined, observe: () => undefined };
     const metrics = {

@@ -34,7 +34,7 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
     expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
   });
 
-  test("a hundred kills draw no refusal", async () => {
+  test("causes no refusal in a hundred kills", async () => {
     const outcome = await simulate({ limiter: "sliding log", hours: 5, seed, killEveryMs: 180_000 });
     expect(outcome.kills, replay).toBeGreaterThan(60);
     expect(outcome.refused, replay).toBe(0);
@@ -55,7 +55,7 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
     expect(outcome.refused, replay).toBe(0);
   });
 
-  test("a stranger on the token is told within ten minutes", async () => {
+  test("reports another client within ten minutes", async () => {
     const scenario = { rivalPerMinute: 6, rivalFromMs: 600_000 };
     const outcome = await simulate({ limiter: "first-hit window", hours: 1, seed, ...scenario });
     expect(outcome.foreignToldMs, replay).toBeGreaterThan(600_000);

@@ -38,7 +38,7 @@ describe("pace and window", () => {
     expect(names(rig)).toContain("next");
   });
 
-  test("a reply that takes long holds its slot for the longest believable way only", async () => {
+  test("occupies a slot for at most 3 s longer than the window when the reply is slow", async () => {
     const rig = createRig({ concurrency: 40 });
     for (let i = 0; i < 20; i += 1) void rig.ask("on-demand", "slow", { latencyMs: 30_000 });
     void rig.ask("on-demand", "next");
@@ -62,7 +62,7 @@ describe("pace and window", () => {
     expect(names(rig)).toContain("next");
   });
 
-  test("never more under way than there are connections", async () => {
+  test("never sends more requests at once than there are connections", async () => {
     const rig = createRig({ concurrency: 3 });
     for (let i = 0; i < 6; i += 1) void rig.ask("on-demand", "each", { latencyMs: 5_000 });
     await rig.clock.run(4_000);
@@ -73,7 +73,7 @@ describe("pace and window", () => {
 });
 
 describe("lanes (trap 31)", () => {
-  test("writes before on-demand before live before history", async () => {
+  test("serves write, on-demand, live and history in this order", async () => {
     const rig = createRig({ perMinute: 4 });
     for (let i = 0; i < 4; i += 1) void rig.ask("on-demand", "filler");
     await rig.clock.run(1_000);
@@ -127,7 +127,7 @@ describe("lanes (trap 31)", () => {
 });
 
 describe("holds", () => {
-  test("a 429 closes the allowance for all lanes, a 503 likewise, and says until when", async () => {
+  test("pauses all lanes after a 429 and a 503 and reports until when", async () => {
     for (const scope of ["allowance", "everything"] as const) {
       const rig = createRig();
       void rig.ask("live");
@@ -145,7 +145,7 @@ describe("holds", () => {
     }
   });
 
-  test("a 503 before the first request is kept as well", async () => {
+  test("stores a 503 before the first request", async () => {
     const rig = createRig();
     rig.quota.pause(20_000, "everything");
     void rig.ask("write");
@@ -155,7 +155,7 @@ describe("holds", () => {
     expect(rig.left).toHaveLength(1);
   });
 
-  test("told to wait 0 seconds, it waits one", async () => {
+  test("waits 1 s when the service states 0 s", async () => {
     const rig = createRig();
     await rig.quota.start();
     rig.quota.pause(0, "allowance", "read");
@@ -166,7 +166,7 @@ describe("holds", () => {
     expect(rig.left).toHaveLength(1);
   });
 
-  test("trap 30: refusals that go on are told as a stranger, once", async () => {
+  test("reports another client once when refusals go on (trap 30)", async () => {
     const told: string[] = [];
     const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -201,7 +201,7 @@ describe("one count or three (trap 28)", () => {
     }
   };
 
-  test("begins with one, and splits when the service's own counts prove three", async () => {
+  test("begins with one count and splits when the service's counts prove three", async () => {
     const rig = createRig();
     await rig.quota.start();
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
@@ -211,7 +211,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
-  test("stays with one while the counts go up together, and when told so", async () => {
+  test("keeps one count while the service's counts rise together, or by configuration", async () => {
     const together = createRig();
     await alternate(together, false);
     expect(together.quota.status().buckets).toHaveLength(1);
@@ -220,7 +220,7 @@ describe("one count or three (trap 28)", () => {
     expect(told.quota.status().buckets).toHaveLength(1);
   });
 
-  test("what waits moves along when the allowance is split", async () => {
+  test("moves waiting requests when the count is split", async () => {
     const rig = createRig();
     const waiting = Array.from({ length: 30 }, () => rig.ask("history", "waiting"));
     const answers = Promise.all(waiting);
@@ -230,7 +230,7 @@ describe("one count or three (trap 28)", () => {
     expect(await answers).toHaveLength(30);
   });
 
-  test("three by configuration give three times the requests", async () => {
+  test("sends three times the requests with separate counts by configuration", async () => {
     const rig = createRig({ sharing: "separate", concurrency: 20 });
     for (const endpoint of ["read", "write", "history"] as const) {
       for (let i = 0; i < 25; i += 1) void rig.ask("on-demand", endpoint, { endpoint });
@@ -239,7 +239,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.left).toHaveLength(60);
   });
 
-  test("a stranger shows in the remaining requests", async () => {
+  test("detects another client by the remaining requests", async () => {
     const told: (number | null)[] = [];
     const rig = createRig({ onForeign: ({ perWindow }) => told.push(perWindow) });
     for (let i = 0; i < 12; i += 1) {
@@ -316,7 +316,7 @@ describe("restarts (trap 29)", () => {
     }
   }
 
-  test("who asks every 3 s has each slot recorded with the transaction of the reply before", async () => {
+  test("records the next slot in the transaction of the reply for requests every 3 s", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const rig = createRig({ clock, store: memory });
@@ -384,7 +384,7 @@ describe("restarts (trap 29)", () => {
     }
   });
 
-  test("what is not durable yet is not used", async () => {
+  test("does not use a slot recorded ahead that is not durable", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const never = new Promise<void>(() => undefined);
@@ -393,7 +393,7 @@ describe("restarts (trap 29)", () => {
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });
 
-  test("a kill has the next start wait for the slot that was recorded ahead, and for no other", async () => {
+  test("waits after a kill only for the slot that was recorded ahead", async () => {
     const before = createRig();
     await askEvery3s(before, 18);
     const clock = createVirtualClock(before.clock.now());
@@ -540,8 +540,8 @@ test("status counts what waits by lane", async () => {
   expect(allowance?.nextSlotInMs).toBeGreaterThan(58_000);
 });
 
-describe("what is decided in the slot", () => {
-  test("is asked for lane by lane at the moment a slot is free, and nobody decides for later", async () => {
+describe("choosing the content when a slot is free", () => {
+  test("asks lane by lane at the moment a slot is free", async () => {
     const rig = createRig();
     const decidedAt: string[] = [];
     const wants = { live: false, history: false };
@@ -575,7 +575,7 @@ describe("what is decided in the slot", () => {
     expect(rig.clock.sleepers()).toBe(0);
   });
 
-  test("a lane that was passed over nine times is told that the slot is its own", async () => {
+  test("offers a lane its own slot after it was passed over nine times", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
     void rig.ask("history", "history", {
@@ -591,7 +591,7 @@ describe("what is decided in the slot", () => {
     expect(offers).toEqual([false, true]);
   });
 
-  test("a choice that fails costs its own request, and no slot", async () => {
+  test("rejects a request whose choice throws, without using a slot", async () => {
     const rig = createRig();
     const failing = rig.ask("live", "failing", {
       choose() {
@@ -605,7 +605,7 @@ describe("what is decided in the slot", () => {
     expect(rig.quota.status().buckets[0]?.used).toBe(1);
   });
 
-  test("what lets slots pass does not use any, and is asked again when it said", async () => {
+  test("uses no slot for a request that passes, and asks it again when it said", async () => {
     const rig = createRig();
     let asked = 0;
     const caller = new AbortController();
@@ -641,7 +641,7 @@ describe("a pause that the service ordered", () => {
     expect(after.left).toHaveLength(1);
   });
 
-  test("is over when it is over, and begins anew where the clock was set back", async () => {
+  test("ends on time, and starts again if the clock was set back", async () => {
     const store = usedBefore();
     await store.saveHold("test/read", { saidAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
     await store.saveHold("test/everything", {
@@ -678,12 +678,12 @@ describe("a polite client", () => {
   });
 });
 
-describe("another share while it runs", () => {
+describe("changing the share", () => {
   const asked = (rig: Rig, count: number, lane: Lane = "on-demand") => {
     for (let i = 0; i < count; i += 1) void rig.ask(lane);
   };
 
-  test("that is less counts at once", async () => {
+  test("applies a lower share at once", async () => {
     const rig = createRig();
     asked(rig, 20);
     await rig.clock.run(10_000);
@@ -697,7 +697,7 @@ describe("another share while it runs", () => {
     expect(rig.left).toHaveLength(35);
   });
 
-  test("that is more lets wait no longer than what was spent makes it, and is never more than the service's 20", async () => {
+  test("applies a higher share up to the service's 20, less the spent slots", async () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
     await rig.clock.run(30_000);
@@ -710,7 +710,7 @@ describe("another share while it runs", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("keeps a reserve for writes, also where endpoints are counted apart", async () => {
+  test("keeps the reserve for writes with separate counts", async () => {
     for (const sharing of ["shared", "separate"] as const) {
       const rig = createRig({ sharing });
       const first = rig.ask("live");
@@ -726,7 +726,7 @@ describe("another share while it runs", () => {
     }
   });
 
-  test("does not go beyond what the service has stated since", async () => {
+  test("does not exceed the limit that the service has stated", async () => {
     const rig = createRig();
     const first = rig.ask("live");
     await rig.clock.run(1_000);

@@ -83,7 +83,7 @@ describe("errors and data (trap 2)", () => {
 
 describe("several errors (trap 3)", () => {
   const order = [401, 403, 429, 503, 422, 404, 500];
-  it("the most restrictive wins, in whatever order they come, and all are told", () => {
+  it("uses the most restrictive status in any order and quotes all messages", () => {
     for (let least = 1; least <= order.length; least++) {
       const group = order.slice(-least);
       for (const statuses of [group, group.toReversed(), [...group.slice(1), ...group.slice(0, 1)]]) {
@@ -99,14 +99,14 @@ describe("several errors (trap 3)", () => {
     }
   });
 
-  it("the HTTP status is one of them", () => {
+  it("includes the HTTP status", () => {
     expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({
       reason: "unauthenticated",
     });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
   });
 
-  it("any other status of the request comes before those of the service, and what is no status is none", () => {
+  it("ranks other 4xx before 5xx and ignores invalid statuses", () => {
     const failure = (...statuses: readonly unknown[]) =>
       outcome(200, { errors: statuses.map((status) => ({ status, message: `m${String(status)}` })) });
     for (const statuses of [
@@ -123,7 +123,7 @@ describe("several errors (trap 3)", () => {
     expect(failure(599, 422)).toMatchObject({ reason: "validation" });
   });
 
-  it("a validation failure names its field", () => {
+  it("names the field of a validation failure", () => {
     const errors = [
       { status: 422, message: "The from field is required.", source: "from" },
       { status: 422, message: "The to field is required.", source: "to" },
@@ -149,7 +149,7 @@ describe("a real HTTP status without errors in the body", () => {
     expect(page).toMatchObject(status === 422 || status === 400 ? { kind: "malformed" } : meaning);
   });
 
-  it("never says that a tag has no log: only the service's own error does", () => {
+  it("means a missing log only if the service's own error says so", () => {
     const history = { missing: "no-log" } as const;
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
     expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({
@@ -168,7 +168,7 @@ describe("a real HTTP status without errors in the body", () => {
   });
 });
 
-describe("pages in place of answers (trap 6)", () => {
+describe("HTML pages instead of responses (trap 6)", () => {
   const html = "<!DOCTYPE html><html><title>Log in</title></html>";
   const cases = Object.keys(CALLS).flatMap((endpoint) => [
     { endpoint, status: 200, meaning: { kind: "malformed" } },
@@ -207,7 +207,7 @@ describe("secrets", () => {
     },
   );
 
-  it("a redirect is told by its origin only", () => {
+  it("quotes only the origin of a redirect", () => {
     const failure = outcome(302, "", {
       location: "https://u:p@login.example:8443/path?token=secret",
     }) as Error;

@@ -45,7 +45,7 @@ describe("values of a read", () => {
     },
   );
 
-  it("what has no value is named with its reason, and counted", async () => {
+  it("names and counts tags without a value, with the reason", async () => {
     const text = { ...tagRecord("1"), value: "n/a" };
     const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
     const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
@@ -68,7 +68,7 @@ describe("values of a read", () => {
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["1", 1]]);
   });
 
-  it("cannot read a tag that the reply lists twice with different values", async () => {
+  it("marks a tag listed twice with different values as unreadable", async () => {
     const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
     const data = [record("1", 1), record("2", 7), record("1", 2)];
     const trial = trialSource(() => reply(200, { data }));
@@ -78,7 +78,7 @@ describe("values of a read", () => {
     expect(leftOut).toEqual([{ id: "1", kind: "unreadable", reason }]);
   });
 
-  it("a record without an id makes the reply unusable", async () => {
+  it("rejects a reply that has a record without an id", async () => {
     const trial = trialSource(() => reply(200, { data: [{ attributes: {}, value: 1 }] }));
     expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ kind: "malformed" });
   });
@@ -143,7 +143,7 @@ describe("logs", () => {
     expect(series?.unreadable?.said).toBe(said);
   });
 
-  it("masks secrets in the words of the service, and shows no character that a terminal obeys", async () => {
+  it("masks secrets and removes control characters in quoted values", async () => {
     const value = `\u001b[31m${TOKEN} ${"x".repeat(5_000)}`;
     const trial = trialSource(log([{ timestamp: AT, value }]));
     const [series] = await trial.source.history(RANGE, "history", never());

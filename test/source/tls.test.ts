@@ -119,7 +119,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     }
   }
 
-  it("a private authority by file is trusted", async () => {
+  it("trusts a private authority given by file", async () => {
     const { url, seen } = await serving("good");
     expect(await ask(url, at("ours.pem"))).toMatchObject({ status: 200 });
     expect(seen).toEqual(["/"]);
@@ -140,7 +140,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     expect(seen).toEqual([]);
   });
 
-  it("old TLS, and no TLS at all, are refused", async () => {
+  it("refuses TLS below 1.2 and plain text", async () => {
     const old = await serving("good", {
       minVersion: "TLSv1.1",
       maxVersion: "TLSv1.1",
@@ -150,7 +150,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     expect(old.seen).toEqual([]);
   });
 
-  it("a ca_file that is none is told before anything is asked", () => {
+  it("rejects an invalid ca_file before the first request", () => {
     writeFileSync(at("empty.pem"), "hello");
     const create = (ca_file: string) => () => createHttpTransport(trialConfig("https://service.example", { ca_file }));
     expect(create(at("empty.pem"))).toThrow("There is no certificate in ca_file");

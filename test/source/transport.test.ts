@@ -77,7 +77,7 @@ it("brings a whole reply", async () => {
   expect(Buffer.from(reply.body).toString()).toBe('{"url":"/a?b=%2C"}');
 });
 
-it("an interim answer is not the answer", async () => {
+it("ignores an interim response", async () => {
   const interim = "HTTP/1.1 103 Early Hints\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
   const url = await raw(() => `${interim}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}`);
   const { status, body } = await transportTo(url).send(GET, never());
@@ -126,7 +126,7 @@ describe("a body that is cut (trap 12)", () => {
   });
 });
 
-describe("an order to wait whose words are lost (traps 4 and 5)", () => {
+describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
   const packed = gzipSync('{"errors":[{"status":429,"meta":{"retry_after":40}}]}').toString("latin1");
   const LOST = {
     "cut off": 'Content-Length: 500\r\n\r\n{"errors":[{"status":4',
@@ -152,7 +152,7 @@ describe("an order to wait whose words are lost (traps 4 and 5)", () => {
     }
   });
 
-  it("any other status says nothing without its words", async () => {
+  it("rejects any other status without its body", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
       const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));
@@ -160,7 +160,7 @@ describe("an order to wait whose words are lost (traps 4 and 5)", () => {
     }
   });
 
-  it("who is stopped meanwhile hears no order", async () => {
+  it("rejects with the reason of an abort instead of the order to wait", async () => {
     const stop = new AbortController();
     const answer = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
     const url = await raw(
@@ -288,7 +288,7 @@ describe("slow answers (trap 14)", () => {
     expect(order).toEqual(["quick", "slow", "slow"]);
   });
 
-  it("what is given up while it waits for a connection never leaves", async () => {
+  it("never sends a request that was aborted while it waited for a connection", async () => {
     const asked: (string | undefined)[] = [];
     const answers: (() => void)[] = [];
     const url = await service((request, response) => {

@@ -24,7 +24,7 @@ interface FailureOptions {
 abstract class Meaningful extends Error {
   readonly hint: string | undefined;
   constructor(message: string, options: FailureOptions = {}) {
-    // The words may be those of somebody else, and go from here to the log, the state, the status and the sinks.
+    // The text may quote a server, and goes to the log, the state, the status and the sinks.
     super(masked(message), options.cause === undefined ? undefined : { cause: options.cause });
     this.name = new.target.name;
     this.hint = options.hint === undefined ? undefined : masked(options.hint);
@@ -106,7 +106,7 @@ export class Malformed extends Meaningful {
 /** A list whose pages never lead to its end. */
 export class Unwalkable extends Malformed {}
 
-/** Gives any thrown thing its meaning: an unknown error may pass by itself, so it is kept and tried again. */
+/** Any thrown value as a failure; an unknown error is `Retryable`. */
 export function meaningOf(error: unknown): Failure {
   if (
     error instanceof Retryable ||
@@ -121,7 +121,7 @@ export function meaningOf(error: unknown): Failure {
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 
-/** One line for a log or a person: the message, and what to do about it where that is known. */
+/** One line: the message and its hint. */
 export function sentence(error: unknown): string {
   const failure = meaningOf(error);
   return failure.hint === undefined ? failure.message : `${failure.message} ${failure.hint}`;

@@ -3,7 +3,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
 import { systemCodeOf } from "./local-failure.ts";
 
-/** Codes that a person has to do something about; everything else may pass by itself. */
+/** Hints for codes that need a person; other failures may pass by themselves. */
 const SETTINGS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",
   EPERM: "Give the user that runs Plenum the right to write there.",
@@ -45,7 +45,7 @@ export function danglingLink(path: string): string | null {
     if (existsSync(whole)) return null;
     if (lstatSync(whole, { throwIfNoEntry: false })?.isSymbolicLink()) return whole;
   } catch {
-    // Below a file, or where this process may not look: under a permission model even that is refused.
+    // Below a file, or without permission.
     return null;
   }
   return dirname(whole) === whole ? null : danglingLink(dirname(whole));
@@ -65,7 +65,7 @@ export function realFolder(path: string): string {
   try {
     return realpathSync.native(whole);
   } catch {
-    // Not there yet, or not to be looked at.
+    // It does not exist yet, or this process may not read it.
     return dirname(whole) === whole ? whole : join(realFolder(dirname(whole)), basename(whole));
   }
 }

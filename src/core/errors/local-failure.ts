@@ -17,7 +17,7 @@ const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
 /** Wait in milliseconds after a failure of this machine. */
 export const LOCAL_RETRY_MS = 5_000;
 
-/** The trouble of this machine that a system's code means, as `what` ended; null where it means none. */
+/** The failure of this machine that a system code means; null for other codes. `what` begins the message. */
 export function localFailureOf(code: string, what: string, cause?: unknown): LocalFailure | null {
   const known = OURS[code];
   if (known === undefined) return null;
@@ -25,7 +25,7 @@ export function localFailureOf(code: string, what: string, cause?: unknown): Loc
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 
-/** A system's code of a thrown thing; empty where it has none. */
+/** System code of an error; empty without one. */
 export function systemCodeOf(error: unknown): string {
   const { code } = error as { readonly code?: unknown };
   return typeof code === "string" ? code : "";

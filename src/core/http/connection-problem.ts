@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { connect } from "node:tls";
+import { connect as connectTls } from "node:tls";
 import { ConfigError, type Failure, Malformed, meaningOf, Retryable } from "../errors/errors.ts";
 import { localFailureOf } from "../errors/local-failure.ts";
 import { VERIFIED_TLS } from "./verified-tls.ts";
@@ -15,7 +15,7 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
  * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
  */
 
-/** Whom we wanted to talk to, in the words of the configuration. */
+/** The server of a connection, in the words of the configuration. */
 export interface Server {
   /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
   readonly name: string;
@@ -30,7 +30,7 @@ export interface Server {
   readonly plainScheme: string;
 }
 
-/** Words for a fault, and the hint for a person; `{address}` and `{authority}` stand for the names of options. */
+/** A fault and its hint; `{address}` and `{authority}` stand for the names of options. */
 type Words = readonly [fault: string, hint: string];
 
 const PRIVATE_AUTHORITY =
@@ -90,46 +90,42 @@ const LASTING: Readonly<Record<string, string>> = {
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
 };
 
-/**
- * Gives what a socket, TLS or HTTP library threw its meaning; what has one keeps it. The library's own text stays
- * out, because it may quote the request.
- */
-export function failureOfConnection(error: unknown, farEnd: Server): Failure {
+/** Meaning of an error of a socket, TLS or HTTP library. Omits the library's text, which may quote the request. */
+export function failureOfConnection(error: unknown, server: Server): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
-  const { name, failed, addressOption } = farEnd;
+  const { name, failed, addressOption } = server;
   const code = codeOf(error);
 
   const certificate = certificateWords(code);
   if (certificate !== null) {
     const [fault, hint] = certificate;
-    const field = hint === PRIVATE_AUTHORITY ? farEnd.authorityOption : addressOption;
+    const field = hint === PRIVATE_AUTHORITY ? server.authorityOption : addressOption;
     return new ConfigError(`The certificate of ${name.replace(/^The /, "the ")} ${fault} (${code}).`, {
       field,
-      hint: filled(hint, farEnd),
+      hint: filled(hint, server),
     });
   }
-  // Without the error itself: a library's own text may quote the request.
   const own = localFailureOf(code, `${name} ${failed}`);
   if (own !== null) return own;
-  if (TLS_CODE.test(code)) return tlsFailure(error, code, farEnd);
+  if (TLS_CODE.test(code)) return tlsFailure(error, code, server);
   if (isNoHttp(code)) return new Malformed(`What ${name} answered is not valid HTTP (${code}).`, "");
   if (wasCutInHandshake(error)) {
     return new Retryable(`${name} ${failed}: it broke the connection before TLS was agreed on (${code}).`, {
-      hint: `If that stays so, check that the port in ${addressOption} is one for ${farEnd.secureScheme}.`,
+      hint: `If that stays so, check that the port in ${addressOption} is one for ${server.secureScheme}.`,
     });
   }
   const lasting = LASTING[code];
   return new Retryable(`${name} ${failed}: ${PASSES[code] ?? "trouble"} (${code}).`, {
-    ...(lasting === undefined ? {} : { hint: filled(lasting, farEnd) }),
+    ...(lasting === undefined ? {} : { hint: filled(lasting, server) }),
   });
 }
 
-function tlsFailure(error: unknown, code: string, farEnd: Server): Failure {
-  const { name, failed, addressOption: field } = farEnd;
+function tlsFailure(error: unknown, code: string, server: Server): Failure {
+  const { name, failed, addressOption: field } = server;
   const text = `${code} ${error instanceof Error ? error.message : ""}`;
   if (TLS_PASSES.test(text)) return new Retryable(`${name} ${failed}: TLS broke off (${code}).`);
-  if (NO_TLS.test(text)) return noTls(farEnd, code);
+  if (NO_TLS.test(text)) return noTls(server, code);
   if (CLIENT_CERTIFICATE.test(text)) {
     return new ConfigError(`${name} wants a certificate of ours, or another one (${code}).`, {
       field,
@@ -138,22 +134,22 @@ function tlsFailure(error: unknown, code: string, farEnd: Server): Failure {
   }
   return new ConfigError(`${name} does not speak TLS as it should (${code}).`, {
     field,
-    hint: `Check ${field}: ${farEnd.secureScheme} needs TLS 1.2 or newer.`,
+    hint: `Check ${field}: ${server.secureScheme} needs TLS 1.2 or newer.`,
   });
 }
 
-/** TLS was tried at a port that speaks none. */
-export function noTls(farEnd: Server, code: string): ConfigError {
-  return new ConfigError(`${farEnd.name} does not speak TLS (${code}).`, {
-    field: farEnd.addressOption,
-    hint: `Check ${farEnd.addressOption}: another port, or ${farEnd.plainScheme} where that is safe.`,
+/** TLS was tried at a port without TLS. */
+export function noTls(server: Server, code: string): ConfigError {
+  return new ConfigError(`${server.name} does not speak TLS (${code}).`, {
+    field: server.addressOption,
+    hint: `Check ${server.addressOption}: another port, or ${server.plainScheme} where that is safe.`,
   });
 }
 
-/** How a proxy answered to CONNECT. Its words are left out, because they may quote the password. */
+/** Response of a proxy to CONNECT, without its text, which may quote the password. */
 export interface TunnelResponse {
   readonly status: number;
-  /** Proxy-Authenticate: in which ways it would let us in, e.g. `Negotiate, Basic realm="out"`. */
+  /** Header Proxy-Authenticate, e.g. `Negotiate, Basic realm="out"`. */
   readonly schemes: string;
   /** The proxy sent data after its response, before the server received any. */
   readonly saysMore: boolean;
@@ -193,34 +189,50 @@ export function failureOfTunnel(
   });
 }
 
+/**
+ * Explains a plain request without a response: a port for https hangs up without a word, as a restarting server does.
+ * Returns a failure if the server speaks TLS; `connectTls` makes a handshake with it.
+ */
+export async function plainTextAtTlsPort(
+  error: unknown,
+  url: URL,
+  server: Server,
+  connectTls: (signal: AbortSignal) => Promise<unknown>,
+  signal: AbortSignal,
+): Promise<ConfigError | null> {
+  if (url.protocol !== "http:" || !endedUnanswered(error)) return null;
+  const isTls = await speaksTls((limit) => connectTls(AbortSignal.any([limit, signal])));
+  return isTls ? wantsTls(server) : null;
+}
+
 /** Plain text was tried at a port that wants TLS. */
-export function wantsTls(farEnd: Server): ConfigError {
-  return new ConfigError(`${farEnd.name} speaks TLS, and was talked to without.`, {
-    field: farEnd.addressOption,
-    hint: `Write ${farEnd.secureScheme} in ${farEnd.addressOption}, or another port.`,
+export function wantsTls(server: Server): ConfigError {
+  return new ConfigError(`${server.name} speaks TLS, and was talked to without.`, {
+    field: server.addressOption,
+    hint: `Write ${server.secureScheme} in ${server.addressOption}, or another port.`,
   });
 }
 
-/** How nginx, Go and Apache answer plain HTTP at a port for https: a 400 that says nothing about what was sent. */
+/** True for the 400 with which nginx, Go and Apache answer plain HTTP at a port for https. */
 export function indicatesTls(body: string): boolean {
   return /plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL/i.test(
     body,
   );
 }
 
-/** True when a connection came about and ended, or went wrong, before a word of an answer in the expected language. */
+/** True when a connection was opened and then ended, or failed, without any response in the expected protocol. */
 export function endedUnanswered(error: unknown): boolean {
   const code = codeOf(error);
   return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isNoHttp(code);
 }
 
 /**
- * True when the server speaks TLS. Only a handshake is made; one that fails for its certificate counts as TLS. `knock`
+ * True when the server speaks TLS. Only a handshake is made; one that fails for its certificate counts as TLS. `connect`
  * opens the connection, e.g. through a proxy.
  */
-export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
+export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
-    await knock(AbortSignal.timeout(KNOCK_MS));
+    await connect(AbortSignal.timeout(PROBE_MS));
     return true;
   } catch (error) {
     return certificateWords(codeOf(error)) !== null;
@@ -228,7 +240,7 @@ export async function speaksTls(knock: (signal: AbortSignal) => Promise<unknown>
 }
 
 /** Longest time of such a handshake, in milliseconds. */
-const KNOCK_MS = 3_000;
+const PROBE_MS = 3_000;
 
 /** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
 export function probeServer(
@@ -238,7 +250,7 @@ export function probeServer(
 ) {
   return new Promise<void>((resolve, reject) => {
     signal.throwIfAborted();
-    const socket = connect({
+    const socket = connectTls({
       ...VERIFIED_TLS,
       host: address.host.replace(/^\[|\]$/g, ""),
       port: address.port,
@@ -265,7 +277,7 @@ function isNoHttp(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
-/** Node.js has no code of its own for this, only a sentence. */
+/** Node.js has only a message for this, no code. */
 function wasCutInHandshake(error: unknown): boolean {
   return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
@@ -274,7 +286,7 @@ function filled(hint: string, { addressOption, authorityOption }: Server): strin
   return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
 }
 
-/** A system's or library's code, from the error or what caused it; the error's name (such as TimeoutError) otherwise. */
+/** Code of the system or library, from the error or its cause; otherwise the error's name, such as TimeoutError. */
 function codeOf(error: unknown): string {
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
     const { code } = at as { code?: unknown };

@@ -21,7 +21,7 @@ const Url = z.string().superRefine((text, context) => {
   }
 });
 
-/** An HTTP proxy on the way out. There is none unless it stands here: the environment names none for us. */
+/** An HTTP proxy. Proxies of the environment are ignored. */
 export const ProxyConfig = z
   .strictObject({
     url: Url.meta({
@@ -68,10 +68,7 @@ export function targetOf(url: { readonly hostname: string; readonly port: string
 }
 
 export interface HttpProxy {
-  /**
-   * A connection through which the target itself is talked to, TLS included, so that the proxy sees what a router
-   * would. Rejects with a failure that names the proxy.
-   */
+  /** Opens a connection to the target through the proxy. Rejects with a failure that names the proxy. */
   tunnel(target: Target, signal: AbortSignal): Promise<Socket>;
 }
 
@@ -99,7 +96,7 @@ function createProxy(
   const { username, password, ca_file } = config;
   const secret = password === undefined ? null : cachedSecret(password, clock, environment);
 
-  /** The password is read again for every connection, so an exchange needs no restart. */
+  /** Reads the password for every connection, so a new one needs no restart. */
   function credentials(): Record<string, string> {
     if (secret === null) return {};
     const text = Buffer.from(`${username}:${secret().reveal()}`).toString("base64");
@@ -120,7 +117,7 @@ function createProxy(
     return secureRequest({
       ...options,
       ...VERIFIED_TLS,
-      // Otherwise the name of the header Host would be looked for in the certificate.
+      // By default the certificate would be checked for the name in the header Host.
       servername: isIP(host) === 0 ? host : "",
       ...(ca_file === undefined ? {} : { ca: readCertificates(ca_file, "proxy.ca_file") }),
     });
@@ -141,7 +138,6 @@ function createProxy(
             socket.on("error", () => undefined);
             const answer = {
               status: statusCode,
-              // Header lines of one name are joined by commas, and so are schemes in one line.
               schemes: String(headers["proxy-authenticate"] ?? ""),
               saysMore: head.length > 0,
             };
@@ -162,7 +158,7 @@ function createProxy(
   };
 }
 
-/** The proxy that the settings name; null without. */
+/** The configured proxy; null without one. */
 export function proxyOf(
   config: ProxyConfig | undefined,
   clock: Pick<Clock, "monotonic">,
@@ -171,7 +167,7 @@ export function proxyOf(
   return config === undefined ? null : createProxy(config, clock, environment);
 }
 
-/** `knockAt` on the same way that the request went, with a proxy or without. */
+/** `probeServer`, through the proxy if there is one. */
 export async function probeThroughProxy(proxy: HttpProxy | null, address: Target, signal: AbortSignal): Promise<void> {
   return probeServer(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }

@@ -6,8 +6,8 @@ import { ConfigError } from "../errors/errors.ts";
  */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
 
-/** Options of Node.js that write keys or what is encrypted by them where others may read it. */
-const TELLS_KEYS = /^--(tls[-_]keylog|trace[-_]tls)\b/;
+/** Options of Node.js that write TLS keys or decrypted data to a file or the log. */
+const REVEALS_KEYS = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 
 /**
  * Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. Plenum would verify anyway, but
@@ -23,12 +23,12 @@ export function refuseUnverifiedTls(
       { hint: "Take the variable away; a private authority is named by ca_file." },
     );
   }
-  const telling = [...nodeOptions, ...(environment.NODE_OPTIONS ?? "").split(/[\s"]+/)].find((option) =>
-    TELLS_KEYS.test(option),
+  const revealing = [...nodeOptions, ...(environment.NODE_OPTIONS ?? "").split(/[\s"]+/)].find((option) =>
+    REVEALS_KEYS.test(option),
   );
-  if (telling !== undefined) {
+  if (revealing !== undefined) {
     throw new ConfigError(
-      `The option ${telling.split("=")[0]} of Node.js gives away what is said over encrypted connections.`,
+      `The option ${revealing.split("=")[0]} of Node.js gives away what is said over encrypted connections.`,
       { hint: "Take it out of NODE_OPTIONS, or of the command line." },
     );
   }

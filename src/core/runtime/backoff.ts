@@ -6,7 +6,7 @@ export interface Backoff {
 
 /**
  * Milliseconds to wait before attempt number `attempt` (1 = the first retry).
- * Half of the step is fixed and half is random: never a hammer, and many waiters do not come back together.
+ * Half of the step is fixed and half is random, so that many clients do not retry together.
  */
 export function backoffMs(backoff: Backoff, attempt: number, random: () => number = Math.random): number {
   const cap = Math.min(backoff.maxMs, backoff.firstMs * 2 ** Math.min(attempt - 1, 40));

@@ -16,15 +16,15 @@ import { createWakeup, loop, type Wakeup } from "./waiting.ts";
  *                            └───┬───   two replies agree: trusted again
  */
 export interface ClockCheck {
-  /** Compares wall and measured time. Cheap, and made by itself at every question, so that no decision is too early. */
+  /** Compares wall and measured time. Every other method does so by itself. */
   look(): void;
-  /** Rings at every step. */
+  /** Wakes up at every step. */
   readonly steps: Wakeup;
   /** A step that no service's clock has agreed to yet; null while there is none. */
   stepped(): ClockDifference | null;
   /** A step, or a difference to the clock of any service; null while the clock can be trusted. */
   anywhere(): ClockDifference | null;
-  /** A reply's `Date` said that our clock is so many milliseconds ahead of the service's. */
+  /** The `Date` of a reply shows that our clock is so many milliseconds ahead of the service's. */
   compared(service: string, aheadMs: number): void;
   /** Messages about steps. Differences to a service's clock are reported with the service. */
   notices(): readonly string[];
@@ -35,7 +35,7 @@ export interface ClockCheck {
 export interface ClockDifference {
   /** Wall time at which it was noticed, as the clock stood then. */
   readonly sinceMs: number;
-  /** By how much the clock went forward, or is ahead of the service's, in milliseconds. */
+  /** How far the clock went forward, or is ahead of the service's, in milliseconds. */
   readonly byMs: number;
   readonly message: string;
 }
@@ -51,14 +51,14 @@ const STEP_MS = 2_000;
  */
 const SLEW = 500e-6;
 const LOOK_EVERY_MS = 5_000;
-/** Replies in a row that say the same: one may be an old one that a proxy had kept. */
+/** Consecutive replies that must agree, because a single one may come from a proxy's cache. */
 const REPLIES = 2;
 
 export interface ClockCheckOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "warn" | "info">;
   readonly metrics?: Pick<Metrics, "clockSteps" | "clockInDoubt">;
-  /** Wall time of the latest thing that the state holds: a clock that is behind it was set back meanwhile. */
+  /** Latest wall time in the stored state. A clock behind it was set back. */
   readonly lastKnownMs?: number;
   /** For people, at the beginning of a sentence: "The wall clock" unless another is given. */
   readonly whose?: string;
@@ -68,7 +68,7 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
   const { clock, log, metrics, lastKnownMs, whose = "The wall clock" } = options;
   const steps = createWakeup();
   const differences = new Map<string, ClockDifference>();
-  /** By service, how many replies in a row said the same; negative where they differ. */
+  /** Consecutive replies that agree, by service; negative if they differ from our clock. */
   const replies = new Map<string, number>();
   let lookedMs = clock.monotonic();
   let offsetMs = clock.now() - lookedMs;

@@ -1,25 +1,23 @@
 import { readFileSync } from "node:fs";
 import { uptime } from "node:os";
 
-/**
- * Time is passed in, never read from the air, so that a day can be driven through the worker in a second.
- */
+/** Source of time, passed as a parameter so that tests can run a day in a second. */
 export interface Clock {
-  /** Wall time in milliseconds since 1970 UTC; may jump. For stamps, never for measuring. */
+  /** Wall time in milliseconds since 1970 UTC; may jump. For time stamps only. */
   now(): number;
   /** Milliseconds since some fixed point; never jumps back. For waiting and measuring. */
   monotonic(): number;
   /** Resolves after `ms`, or rejects with the signal's reason as soon as it aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Absent, or null, where the machine does not say. */
+  /** Absent or null if the machine does not provide it. */
   sinceBoot?(): SinceBoot | null;
 }
 
 /** Measured time that continues across processes until the machine restarts. */
 export interface SinceBoot {
-  /** Which start of the machine that was. */
+  /** Id of the machine's start. */
   readonly boot: string;
-  /** Milliseconds since then, in which the machine slept included. */
+  /** Milliseconds since then, including suspended time. */
   readonly ms: number;
 }
 
@@ -34,7 +32,7 @@ function thisBoot(): string | null {
   try {
     return readFileSync(BOOT_ID, "utf8").trim();
   } catch {
-    // Not Linux, or not to be read here.
+    // Not Linux, or no permission.
     return null;
   }
 }

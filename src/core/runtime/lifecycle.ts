@@ -27,9 +27,8 @@ export function isStopping(error: unknown): boolean {
 }
 
 /**
- * Makes start and stop callable in any order and number, also at once, for a service that knows only one start and one
- * stop after it: it is started once and never after a stop, a stop of what has not started does nothing, and a stop in
- * the middle of a start aborts it first. Every call waits until it is done.
+ * Makes `start` and `stop` safe in any order and number. The service starts once and never after a stop. A stop during
+ * the start aborts the start first; a stop before it does nothing. Every call waits until the work is done.
  */
 export function startedOnce<S extends Service>(service: S): S & Service {
   /** Aborts what the service has under way. */
@@ -72,9 +71,8 @@ export function startedOnce<S extends Service>(service: S): S & Service {
 }
 
 /**
- * Services of the same kind as one, such as all sources: started in order, and stopped at once, each with the whole
- * deadline. One after the other eight sources with a reply under way would take 8 × 1.6 s of the 10 s that a container
- * is given. One that does not stop cleanly keeps none of the others.
+ * Combines services of one kind, such as all sources: they start in order and stop at once. One after the other, eight
+ * sources with a reply under way would take 8 × 1.6 s of a container's 10 s. A failed stop does not affect the others.
  */
 export function sideBySide(name: string, services: readonly Service[], log: Log): Service {
   return {
@@ -96,17 +94,17 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
-/** Services from their start to their end, as a process runs them. */
+/** A process's services from start to end. */
 export interface Run {
-  /** All have started, and no stop has begun. */
+  /** True when all have started and no stop has begun. */
   isReady(): boolean;
-  /** One that does not start ends all, and is thrown once they have ended. */
+  /** If a service does not start, all are stopped and the error is thrown. */
   start(): Promise<void>;
-  /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
+  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
 }
 
-/** How long services may take to end of which one has not started, in milliseconds: hardly anything is under way. */
+/** Deadline of a stop after a failed start, in milliseconds: hardly any work is under way. */
 const NOT_STARTED_MS = 1_000;
 
 /** Runs services once. Calls `started` after all have started and `ended` after all have stopped. */
@@ -156,15 +154,15 @@ export function createRun(
   };
 }
 
-/** A service, and the share of a stop's deadline that it may take at most, 0 to 1. */
+/** A service and its greatest share of a stop's deadline, 0 to 1. */
 export interface Member {
   readonly service: Service;
   readonly share: number;
 }
 
 /**
- * Several services as one: started in order, what receives before what sends, and stopped in the opposite order.
- * When one does not start, those before it are left to the caller's `stop`; a stop goes on past one that fails.
+ * Combines services that start in order, receivers before senders, and stop in the opposite order. After a failed start
+ * the caller stops the others; a failed stop does not end the stop.
  */
 export function inOrder(
   members: readonly Member[],

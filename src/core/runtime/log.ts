@@ -6,10 +6,7 @@ import type { RecentLines } from "./recent-lines.ts";
 
 export type Log = Logger;
 
-/**
- * A token, password or signing key. It prints as `[redacted]` wherever it may end up; only `reveal()` gives the
- * text, so that a search for `reveal` shows every place that handles a secret. From then on `masked` knows it.
- */
+/** A token, password or signing key. It prints as `[redacted]`; only `reveal()` returns the text. `masked` masks it. */
 export class Secret {
   readonly #text: string;
   constructor(text: string) {
@@ -47,12 +44,12 @@ export function withoutCredentials(text: string): string {
 
 /** Words after "basic" and "bearer" in ordinary sentences; any other word there is a credential. */
 const AFTER_A_SCHEME = /^(auth|authentication|authorization|credentials?|tokens?|scheme)[.]?$/i;
-/** Small letters alone, as of a word or of several with hyphens; what a machine made has digits or capitals in it. */
+/** Lower-case words, possibly with hyphens; generated text contains digits or capitals. */
 const WORDS = /^[a-z]+([-/][a-z]+)*[.]?$/;
-/** The longest that is believed to be words, in characters ("misconfiguration" has 16). */
+/** Longest text that may be words, in characters ("misconfiguration" has 16). */
 const LONGEST_WORD = 20;
 
-/** Whether what follows is part of a sentence and no secret: "the token information tells which". */
+/** True if `rest` continues a sentence and is no secret: "the token information tells which". */
 function isOrdinary(scheme: string, rest: string): boolean {
   if (scheme.toLowerCase() !== "token") return AFTER_A_SCHEME.test(rest);
   return rest.length <= LONGEST_WORD && WORDS.test(rest.charAt(0).toLowerCase() + rest.slice(1));
@@ -62,19 +59,18 @@ export interface LogOptions {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
-  /** Gets every line as well, without secrets. */
+  /** Receives every line, without secrets. */
   readonly recent?: Pick<RecentLines, "add">;
 }
 
-/** Fields that hold a secret wherever they stand. */
+/** Fields whose values are masked. */
 const SECRET_KEYS = ["token", "password", "secret", "authorization"];
 
 /**
  * JSON lines by pino. Warnings and errors have a static message and fields, so that they can be counted.
  *
- * No key stands twice in a line: JSON does not say which one counts, and readers differ. pino itself only puts texts
- * one after the other, so a field that is in every line already (`child({ source })` and then `{ source }`) would be
- * repeated. Here it is left out when it says the same, and written as `line_source` when it does not.
+ * pino would repeat a field that a child logger already has (`child({ source })`, then `{ source }`). An equal field is
+ * left out here; another value is written as `line_source`, because readers differ about duplicate keys.
  */
 export function createLog(options: LogOptions): Log {
   const threshold = { least: numberOf(options.level) };
@@ -115,7 +111,7 @@ export function createLog(options: LogOptions): Log {
 
 const thresholds = new WeakMap<Log, { least: number }>();
 
-/** From now on lines of this level and above are written, by a logger of `createLog` and all that came of it. */
+/** Sets the lowest level of a logger of `createLog` and all its children. */
 export function setLevel(log: Log, level: string): void {
   const threshold = thresholds.get(log);
   if (threshold !== undefined) threshold.least = numberOf(level);
@@ -125,10 +121,10 @@ function numberOf(level: string): number {
   return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
 }
 
-/** Keys that pino gives every line by itself. */
+/** Keys that pino adds to every line. */
 const OWN_KEYS = ["level", "time", "msg"];
 
-/** The arguments of a log call, so that what they add to the line is there once: fields, and a message in the end. */
+/** Arguments of a log call with distinct fields. */
 function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];

@@ -2,13 +2,10 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { setImmediate } from "node:timers/promises";
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "@prometheus-io/client";
 
-/**
- * Every metric of the worker, in one place, so that names stay consistent. No tag, alarm or command ids as
- * labels: a building has thousands of them. Durations in seconds, as Prometheus asks.
- */
+/** Every metric of the worker. Ids of tags, alarms and commands are no labels: a building has thousands of them. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** Memory, processor time and garbage collection of this process besides; once in a process, for they watch it for ever. */
+/** Adds metrics of this process: memory, processor time, garbage collection. Call it once per process. */
 export function addProcessMetrics({ registry }: Metrics): void {
   collectDefaultMetrics({
     register: registry,
@@ -24,16 +21,12 @@ export function addProcessMetrics({ registry }: Metrics): void {
 
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/**
- * The event loop is looked at this often, milliseconds. Each look wakes the machine: every 50 ms is 0.08 % of a core, every
- * 20 ms twice that.
- */
+/** Milliseconds between two checks of the event loop. Every 50 ms costs 0.08 % of a core, every 20 ms twice that. */
 const LOOK_MS = 50;
 
 /**
- * How long the event loop was stopped since the scrape before, in seconds. A stop is seen by the delay of the look that it
- * holds up: of a stop of 100 ms a delay of 50 to 100 ms, because it began anywhere between two looks. So half of the time
- * between two looks is added to a delay of that length.
+ * Seconds for which the event loop was blocked since the last scrape. A block of 100 ms delays the next check by 50 to
+ * 100 ms, because it began anywhere between two checks. So half of the interval is added to a long delay.
  */
 export function addEventLoopMetrics(registry: Registry): void {
   const delays = monitorEventLoopDelay({ resolution: LOOK_MS });
@@ -115,252 +108,186 @@ export function createMetrics() {
 }
 
 function describedMetrics(registers: Registry[]) {
+  const counter = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
+    new Counter({ name, help, labelNames, registers });
+  const gauge = <L extends string = never>(name: string, help: string, labelNames: L[] = []) =>
+    new Gauge({ name, help, labelNames, registers });
+  const histogram = <L extends string>(name: string, help: string, labelNames: L[], buckets: number[]) =>
+    new Histogram({ name, help, labelNames, buckets, registers });
+
   return {
-    apiRequests: new Counter({
-      name: "plenum_api_requests_total",
-      help: "Requests to the monitoring service by outcome (ok, retryable, throttled, config, no-log, malformed).",
-      labelNames: ["source", "endpoint", "outcome"],
-      registers,
-    }),
-    apiSeconds: new Histogram({
-      name: "plenum_api_request_seconds",
-      help: "Time from sending a request to having the whole reply.",
-      labelNames: ["source", "endpoint"],
-      buckets: [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
-      registers,
-    }),
-    quotaWaitSeconds: new Histogram({
-      name: "plenum_quota_wait_seconds",
-      help: "Time that a tag request waited for its slot in the quota.",
-      labelNames: ["source", "lane"],
-      buckets: [0.01, 0.1, 1, 3, 5, 10, 30, 60, 300],
-      registers,
-    }),
-    quotaSlots: new Counter({
-      name: "plenum_quota_slots_total",
-      help: "Slots of the quota used.",
-      labelNames: ["source", "lane"],
-      registers,
-    }),
-    quotaHeld: new Gauge({
-      name: "plenum_quota_held_until_timestamp_seconds",
-      help: "Until when the service told us to wait; 0 when it did not.",
-      labelNames: ["source"],
-      registers,
-    }),
-    clockSkewSeconds: new Gauge({
-      name: "plenum_clock_skew_seconds",
-      help: "Our clock minus the service's, by the Date headers of its replies.",
-      labelNames: ["source"],
-      registers,
-    }),
-    clockSteps: new Counter({
-      name: "plenum_clock_steps_total",
-      help: "Steps of the wall clock that were noticed, by direction (forward, back); a suspended machine is one forward.",
-      labelNames: ["direction"],
-      registers,
-    }),
-    clockInDoubt: new Gauge({
-      name: "plenum_clock_in_doubt",
-      help: "1 while the wall clock is not trusted: nothing is written, and no event is dropped for its age.",
-      registers,
-    }),
-    freshnessPromised: new Gauge({
-      name: "plenum_freshness_promised_seconds",
-      help: "How old a value of the class may become by the plan: the wished age, stretched where the quota does not suffice.",
-      labelNames: ["source", "class"],
-      registers,
-    }),
-    freshnessAchieved: new Gauge({
-      name: "plenum_freshness_achieved_seconds",
-      help: "How old a value of the class has become at most in the last minutes; tags that answer nothing are left out.",
-      labelNames: ["source", "class"],
-      registers,
-    }),
-    tagsRead: new Counter({
-      name: "plenum_tags_read_total",
-      help: "Tag values read, by quality.",
-      labelNames: ["source", "quality"],
-      registers,
-    }),
-    tagsLeftOut: new Gauge({
-      name: "plenum_tags_left_out",
-      help: "Tags without a usable value in the replies, by kind: unreadable (a value that the interface does not allow), unanswered (not listed). The status names them.",
-      labelNames: ["source", "kind"],
-      registers,
-    }),
-    pollSuccess: new Gauge({
-      name: "plenum_poll_last_success_timestamp_seconds",
-      help: "When a job last finished well, also before this start; absent until it did.",
-      labelNames: ["source", "job"],
-      registers,
-    }),
-    pollDue: new Gauge({
-      name: "plenum_poll_due_timestamp_seconds",
-      help: "By when the next good poll of a job has to be there so that what is promised holds; /readyz says the same.",
-      labelNames: ["source", "job"],
-      registers,
-    }),
-    tokenExpires: new Gauge({
-      name: "plenum_token_expires_timestamp_seconds",
-      help: "When the token expires; absent for one that does not, or while that is not known.",
-      labelNames: ["source"],
-      registers,
-    }),
-    polls: new Counter({
-      name: "plenum_polls_total",
-      help: "Runs of a job by outcome (ok, incomplete, failed, overlap).",
-      labelNames: ["source", "job", "outcome"],
-      registers,
-    }),
-    historyRefusals: new Counter({
-      name: "plenum_history_refusals_total",
-      help: "Requests for history that were refused, by reason: no-log (the service's word), refused, mistake (of ours), out-of-sight; unreadable: series that were answered and could not be read.",
-      labelNames: ["source", "reason"],
-      registers,
-    }),
-    historySeries: new Gauge({
-      name: "plenum_history_series",
-      help: "Series of history by state: whole, holes (something is not had yet), refused, no-log, unproven.",
-      labelNames: ["source", "state"],
-      registers,
-    }),
-    alarmsActive: new Gauge({
-      name: "plenum_alarms_active",
-      help: "Alarms that the service holds to be active; absent while that is not known.",
-      labelNames: ["source", "site", "priority"],
-      registers,
-    }),
-    alarmRecordsDoubtful: new Gauge({
-      name: "plenum_alarm_records_doubtful",
-      help: "Records of the list of active alarms in the last poll that changed nothing, by reason: contradictory, stale (also in the list of resolved alarms), unreadable.",
-      labelNames: ["source", "reason"],
-      registers,
-    }),
-    unknownWords: new Counter({
-      name: "plenum_unknown_words_total",
-      help: "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value, total.value), logs that cannot be read (log.measurements) and tags that were not answered (tag.unanswered) are left out; tags whose numbers come as text (value.text) count once.",
-      labelNames: ["source", "field"],
-      registers,
-    }),
-    eventsCommitted: new Counter({
-      name: "plenum_events_committed_total",
-      help: "Events committed to the outbox.",
-      labelNames: ["type"],
-      registers,
-    }),
-    outboxDepth: new Gauge({
-      name: "plenum_outbox_depth",
-      help: "Committed events that a sink will still get, by its filter, and alarms that a receiver has still to send; where plenum_outbox_depth_exact is 0, the most that it can be.",
-      labelNames: ["sink"],
-      registers,
-    }),
-    outboxDepthExact: new Gauge({
-      name: "plenum_outbox_depth_exact",
-      help: "1 where plenum_outbox_depth is counted exactly, 0 where the filter would make that expensive.",
-      labelNames: ["sink"],
-      registers,
-    }),
-    outboxOldestAge: new Gauge({
-      name: "plenum_outbox_oldest_age_seconds",
-      help: "Age of the oldest event that a sink will still get; 0 when there is none.",
-      labelNames: ["sink"],
-      registers,
-    }),
-    deliveries: new Counter({
-      name: "plenum_sink_deliveries_total",
-      help: "Events by what became of them at a sink (accepted, rejected, kept, dropped).",
-      labelNames: ["sink", "outcome"],
-      registers,
-    }),
-    sinkUp: new Gauge({
-      name: "plenum_sink_up",
-      help: "1 while a sink accepts events, 0 while it is being retried or has stopped.",
-      labelNames: ["sink"],
-      registers,
-    }),
-    commands: new Counter({
-      name: "plenum_commands_total",
-      help: "Commands by terminal outcome and reason.",
-      labelNames: ["outcome", "reason"],
-      registers,
-    }),
-    reloads: new Counter({
-      name: "plenum_config_reloads_total",
-      help: "Times that the configuration file was read again, by what came of it: changed, unchanged, refused.",
-      labelNames: ["outcome"],
-      registers,
-    }),
-    configRefused: new Gauge({
-      name: "plenum_config_refused",
-      help: "1 while the configuration file is wrong, so that the worker goes on with what it had; 0 while it is right.",
-      registers,
-    }),
-    configPending: new Gauge({
-      name: "plenum_config_pending_changes",
-      help: "Changes of the configuration file that wait for a restart.",
-      registers,
-    }),
-    diskFreeBytes: new Gauge({
-      name: "plenum_disk_free_bytes",
-      help: "What the worker may still write on the disk that holds the state; absent where the system does not say.",
-      registers,
-    }),
-    diskBytes: new Gauge({
-      name: "plenum_disk_bytes",
-      help: "Size of the disk that holds the state; absent where the system does not say.",
-      registers,
-    }),
-    logBytes: new Gauge({
-      name: "plenum_outbox_bytes",
-      help: "Size of the log of events.",
-      registers,
-    }),
-    logPendingBytes: new Gauge({
-      name: "plenum_outbox_pending_bytes",
-      help: "Size of the events that the slowest sink in use has not taken yet.",
-      registers,
-    }),
-    logLimitBytes: new Gauge({
-      name: "plenum_outbox_limit_bytes",
-      help: "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
-      registers,
-    }),
-    writesStopped: new Gauge({
-      name: "plenum_writes_stopped",
-      help: "1 while the kill switch stops all writes to the building; absent where commands are switched off.",
-      registers,
-    }),
-    auditBytes: new Gauge({
-      name: "plenum_audit_log_bytes",
-      help: "Size of the audit log of commands.",
-      registers,
-    }),
-    auditLimitBytes: new Gauge({
-      name: "plenum_audit_log_limit_bytes",
-      help: "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
-      registers,
-    }),
-    fleetMembers: new Gauge({
-      name: "plenum_fleet_members",
-      help: "Members of the fleet that are alive, as this one saw last; absent for a lone worker.",
-      registers,
-    }),
-    fleetSources: new Gauge({
-      name: "plenum_fleet_sources",
-      help: "Sources that this member holds; absent for a lone worker.",
-      registers,
-    }),
-    fleetTakeovers: new Counter({
-      name: "plenum_fleet_takeovers_total",
-      help: "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start, unreachable).",
-      labelNames: ["reason"],
-      registers,
-    }),
-    fleetRenewed: new Gauge({
-      name: "plenum_fleet_renewed_timestamp_seconds",
-      help: "When this member last renewed its leases; absent for a lone worker.",
-      registers,
-    }),
+    apiRequests: counter(
+      "plenum_api_requests_total",
+      "Requests to the monitoring service by outcome (ok, retryable, throttled, config, no-log, malformed).",
+      ["source", "endpoint", "outcome"],
+    ),
+    apiSeconds: histogram(
+      "plenum_api_request_seconds",
+      "Time from sending a request to having the whole reply.",
+      ["source", "endpoint"],
+      [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
+    ),
+    quotaWaitSeconds: histogram(
+      "plenum_quota_wait_seconds",
+      "Time that a tag request waited for its slot in the quota.",
+      ["source", "lane"],
+      [0.01, 0.1, 1, 3, 5, 10, 30, 60, 300],
+    ),
+    quotaSlots: counter("plenum_quota_slots_total", "Slots of the quota used.", ["source", "lane"]),
+    quotaHeld: gauge(
+      "plenum_quota_held_until_timestamp_seconds",
+      "Until when the service told us to wait; 0 when it did not.",
+      ["source"],
+    ),
+    clockSkewSeconds: gauge(
+      "plenum_clock_skew_seconds",
+      "Our clock minus the service's, by the Date headers of its replies.",
+      ["source"],
+    ),
+    clockSteps: counter(
+      "plenum_clock_steps_total",
+      "Steps of the wall clock that were noticed, by direction (forward, back); a suspended machine is one forward.",
+      ["direction"],
+    ),
+    clockInDoubt: gauge(
+      "plenum_clock_in_doubt",
+      "1 while the wall clock is not trusted: nothing is written, and no event is dropped for its age.",
+    ),
+    freshnessPromised: gauge(
+      "plenum_freshness_promised_seconds",
+      "How old a value of the class may become by the plan: the wished age, stretched where the quota does not suffice.",
+      ["source", "class"],
+    ),
+    freshnessAchieved: gauge(
+      "plenum_freshness_achieved_seconds",
+      "How old a value of the class has become at most in the last minutes; tags that answer nothing are left out.",
+      ["source", "class"],
+    ),
+    tagsRead: counter("plenum_tags_read_total", "Tag values read, by quality.", ["source", "quality"]),
+    tagsLeftOut: gauge(
+      "plenum_tags_left_out",
+      "Tags without a usable value in the replies, by kind: unreadable (a value that the interface does not allow), unanswered (not listed). The status names them.",
+      ["source", "kind"],
+    ),
+    pollSuccess: gauge(
+      "plenum_poll_last_success_timestamp_seconds",
+      "When a job last finished well, also before this start; absent until it did.",
+      ["source", "job"],
+    ),
+    pollDue: gauge(
+      "plenum_poll_due_timestamp_seconds",
+      "By when the next good poll of a job has to be there so that what is promised holds; /readyz says the same.",
+      ["source", "job"],
+    ),
+    tokenExpires: gauge(
+      "plenum_token_expires_timestamp_seconds",
+      "When the token expires; absent for one that does not, or while that is not known.",
+      ["source"],
+    ),
+    polls: counter("plenum_polls_total", "Runs of a job by outcome (ok, incomplete, failed, overlap).", [
+      "source",
+      "job",
+      "outcome",
+    ]),
+    historyRefusals: counter(
+      "plenum_history_refusals_total",
+      "Requests for history that were refused, by reason: no-log (the service's word), refused, mistake (of ours), out-of-sight; unreadable: series that were answered and could not be read.",
+      ["source", "reason"],
+    ),
+    historySeries: gauge(
+      "plenum_history_series",
+      "Series of history by state: whole, holes (something is not had yet), refused, no-log, unproven.",
+      ["source", "state"],
+    ),
+    alarmsActive: gauge(
+      "plenum_alarms_active",
+      "Alarms that the service holds to be active; absent while that is not known.",
+      ["source", "site", "priority"],
+    ),
+    alarmRecordsDoubtful: gauge(
+      "plenum_alarm_records_doubtful",
+      "Records of the list of active alarms in the last poll that changed nothing, by reason: contradictory, stale (also in the list of resolved alarms), unreadable.",
+      ["source", "reason"],
+    ),
+    unknownWords: counter(
+      "plenum_unknown_words_total",
+      "What a reply says in words or kinds that the interface does not name, by field: words are kept as they came, values of another kind (tag.value, measurement.value, total.value), logs that cannot be read (log.measurements) and tags that were not answered (tag.unanswered) are left out; tags whose numbers come as text (value.text) count once.",
+      ["source", "field"],
+    ),
+    eventsCommitted: counter("plenum_events_committed_total", "Events committed to the outbox.", ["type"]),
+    outboxDepth: gauge(
+      "plenum_outbox_depth",
+      "Committed events that a sink will still get, by its filter, and alarms that a receiver has still to send; where plenum_outbox_depth_exact is 0, the most that it can be.",
+      ["sink"],
+    ),
+    outboxDepthExact: gauge(
+      "plenum_outbox_depth_exact",
+      "1 where plenum_outbox_depth is counted exactly, 0 where the filter would make that expensive.",
+      ["sink"],
+    ),
+    outboxOldestAge: gauge(
+      "plenum_outbox_oldest_age_seconds",
+      "Age of the oldest event that a sink will still get; 0 when there is none.",
+      ["sink"],
+    ),
+    deliveries: counter(
+      "plenum_sink_deliveries_total",
+      "Events by what became of them at a sink (accepted, rejected, kept, dropped).",
+      ["sink", "outcome"],
+    ),
+    sinkUp: gauge("plenum_sink_up", "1 while a sink accepts events, 0 while it is being retried or has stopped.", [
+      "sink",
+    ]),
+    commands: counter("plenum_commands_total", "Commands by terminal outcome and reason.", ["outcome", "reason"]),
+    reloads: counter(
+      "plenum_config_reloads_total",
+      "Times that the configuration file was read again, by what came of it: changed, unchanged, refused.",
+      ["outcome"],
+    ),
+    configRefused: gauge(
+      "plenum_config_refused",
+      "1 while the configuration file is wrong, so that the worker goes on with what it had; 0 while it is right.",
+    ),
+    configPending: gauge("plenum_config_pending_changes", "Changes of the configuration file that wait for a restart."),
+    diskFreeBytes: gauge(
+      "plenum_disk_free_bytes",
+      "What the worker may still write on the disk that holds the state; absent where the system does not say.",
+    ),
+    diskBytes: gauge(
+      "plenum_disk_bytes",
+      "Size of the disk that holds the state; absent where the system does not say.",
+    ),
+    logBytes: gauge("plenum_outbox_bytes", "Size of the log of events."),
+    logPendingBytes: gauge(
+      "plenum_outbox_pending_bytes",
+      "Size of the events that the slowest sink in use has not taken yet.",
+    ),
+    logLimitBytes: gauge(
+      "plenum_outbox_limit_bytes",
+      "Size up to which the log of events may grow; beyond, the oldest values are dropped.",
+    ),
+    writesStopped: gauge(
+      "plenum_writes_stopped",
+      "1 while the kill switch stops all writes to the building; absent where commands are switched off.",
+    ),
+    auditBytes: gauge("plenum_audit_log_bytes", "Size of the audit log of commands."),
+    auditLimitBytes: gauge(
+      "plenum_audit_log_limit_bytes",
+      "Size up to which the audit log may grow, or can on its disk; beyond, nothing is written to the building.",
+    ),
+    fleetMembers: gauge(
+      "plenum_fleet_members",
+      "Members of the fleet that are alive, as this one saw last; absent for a lone worker.",
+    ),
+    fleetSources: gauge("plenum_fleet_sources", "Sources that this member holds; absent for a lone worker."),
+    fleetTakeovers: counter(
+      "plenum_fleet_takeovers_total",
+      "Sources that this member has taken, by reason (first, joined, left, drained, lease-ran-out, could-not-start, unreachable).",
+      ["reason"],
+    ),
+    fleetRenewed: gauge(
+      "plenum_fleet_renewed_timestamp_seconds",
+      "When this member last renewed its leases; absent for a lone worker.",
+    ),
   };
 }

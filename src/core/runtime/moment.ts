@@ -3,11 +3,11 @@ import type { Clock } from "./clock.ts";
 /** A moment by both clocks that measure, in milliseconds. */
 export interface Moment {
   readonly monotonicMs: number;
-  /** Null where the machine does not say. */
+  /** Null if the machine does not provide it. */
   readonly sinceBootMs: number | null;
 }
 
-/** Says which moment it is. */
+/** Returns the current moment. */
 export type Mark = () => Moment;
 
 /** Mark without the time since boot, for code without leases: reading it takes 50 µs of the 2.2 ms of a request. */

@@ -1,24 +1,24 @@
 /** Last lines of the log, kept in memory for `plenum doctor`. */
 export interface RecentLines {
   add(line: string): void;
-  /** The oldest first. */
+  /** Oldest first. */
   lines(): readonly string[];
 }
 
-/** So many lines are kept. */
+/** Number of lines. */
 const LINES = 300;
 /** Most characters of a line; all lines together take at most 600 kB. */
 const LENGTH = 2_000;
 
 export function createRecentLines(): RecentLines {
-  const kept: string[] = [];
+  const recent: string[] = [];
   let next = 0;
   return {
     add(line) {
       const text = line.trimEnd();
-      kept[next] = text.length > LENGTH ? `${text.slice(0, LENGTH)}…` : text;
+      recent[next] = text.length > LENGTH ? `${text.slice(0, LENGTH)}…` : text;
       next = (next + 1) % LINES;
     },
-    lines: () => [...kept.slice(next), ...kept.slice(0, next)],
+    lines: () => [...recent.slice(next), ...recent.slice(0, next)],
   };
 }

@@ -42,9 +42,9 @@ const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
 /** A disk in memory, with ordinary files. */
 const SHARED_MEMORY = "/dev/shm";
 
-/** Why a path can be no secret file, with links followed: a sentence, or null where it can be one. */
+/** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
 function kernelComplaint(path: string): string | null {
-  // A missing file is looked at again when it is read; to follow its links now would cost each check much more.
+  // A missing file is checked again when it is read.
   const real = existsSync(path) ? realFolder(path) : resolve(path);
   const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
   const folder = KERNEL_FOLDERS.find(isIn);
@@ -52,26 +52,25 @@ function kernelComplaint(path: string): string | null {
   return `A file under ${folder} is no secret file: it shows what this machine or this process does. Put the secret into a file of its own.`;
 }
 
-/** Whether an address says who comes, or with which password: `https://:word@host` has no user name. */
+/** True if an address contains a user name or a password, e.g. `https://:word@host`. */
 export function hasCredentials(address: string): boolean {
   if (!URL.canParse(address)) return false;
   const { username, password } = new URL(address);
   return username !== "" || password !== "";
 }
 
-/** Largest secret file that is read, in bytes: keys and tokens are far smaller, a wrong path need not be. */
+/** Largest secret file in bytes: a larger file is a wrong path. */
 const MAX_BYTES = 64 * 1024;
 
-/** There is no secret where it should be: nothing at all, or nothing in it. */
+/** The secret's file or variable is missing or empty. */
 class NoSecret extends ConfigError {}
 
-/** So long a secret that was there may be gone before a person has to look, in milliseconds: it may be exchanged now. */
+/** How long a known secret may be missing while it is being replaced, in milliseconds. */
 const EXCHANGED_WITHIN_MS = 60_000;
 
 /**
- * Reads a secret now, so that calling it again after a change gives the new one. One line break at the end does
- * not count. Throws ConfigError when it is missing, empty, or a file that others may read (`isOpenToOthers`), and
- * LocalFailure when this machine cannot read files at the moment.
+ * Reads a secret without its final line break. Throws ConfigError when it is missing, empty, or a file that others may
+ * read (`isOpenToOthers`), and LocalFailure when this machine cannot read files at the moment.
  */
 export function readSecret(
   ref: SecretRef,
@@ -91,10 +90,9 @@ export function readSecret(
 }
 
 /**
- * A secret that is read again each time it is asked for, so that a new one in the file works without a restart. What
- * it was is remembered: while this machine cannot read files it is what it was, and while the file is gone or empty it
- * is looked for again, because an exchange may take the old one away first. Only after a minute that is a mistake in
- * the settings, as it is for one that was never there.
+ * Returns a function that reads the secret again at each call, so that a new one works without a restart. While this
+ * machine cannot read files, it returns the last secret. While the file is missing or empty, which happens during a
+ * replacement, it throws LocalFailure for a minute and then ConfigError.
  */
 export function cachedSecret(
   ref: SecretRef,
@@ -143,13 +141,12 @@ const EXTENSION = /\.[A-Za-z][A-Za-z0-9]{0,7}$/;
 /** `PLENUM_TOKEN_OF_HOUSE_12`, `plenum-token-of-house12`. */
 const NAME = /^[A-Za-z]{1,12}\d{0,4}([_-]([A-Za-z]{1,12}\d{0,4}|\d{1,4}))+$/;
 
-/** Whether somebody seems to have written a secret (`17|Zk3…`) where the path of its file, or a variable's name, belongs. */
+/** True if the text looks like a secret (`17|Zk3…`) instead of a path or a variable's name. */
 function seemsSecret(text: string): boolean {
   if (!TOKEN.test(text) || EXTENSION.test(text) || NAME.test(text)) return false;
   return text.includes("|") || (/[A-Za-z]/.test(text) && /\d/.test(text));
 }
 
-/** Without the text, and without a cause that repeats it. */
 function secretInPlaceOf(what: string, text: string): ConfigError {
   neverShow(text);
   return new NoSecret(`A secret itself seems to stand where ${what} belongs.`, {
@@ -204,19 +201,19 @@ function ownFile(path: string): string {
 }
 
 /**
- * Whether others may read or change a file. A group may read where a platform hands secrets out by group: the file is
- * not ours (root:plenum 0640), or its owner may not write it either (0440: `fsGroup` of Kubernetes, credentials of
- * systemd). A file of our own that is 0640 is an accident of the umask, and the group may be everybody.
+ * True if others may read or change a file. A group may read files that a platform provides by group: files of another
+ * owner (root:plenum 0640), or read-only ones (0440: `fsGroup` of Kubernetes, credentials of systemd). Our own file with
+ * 0640 is an accident of the umask.
  */
 function isOpenToOthers(mode: number, uid: number): boolean {
-  // Windows has no such bits; what it shows there says nothing about who may read.
+  // Windows has no such bits.
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;
   const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
   return (mode & 0o040) !== 0 && !isHandedOut;
 }
 
-/** It was opened, so it is there and we may: all but a folder is a trouble of the disk or of the machine. */
+/** Failure to read an opened file: except for a folder, the disk or the machine failed. */
 function unreadable(error: unknown, what: string): Error {
   const code = systemCodeOf(error);
   if (code === "EISDIR") return new ConfigError(`${what} (${code}).`, { cause: error });

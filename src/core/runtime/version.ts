@@ -18,7 +18,7 @@ const commit = manifest.gitHead ?? commitOfCheckout();
  */
 export const VERSION: string = commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
 
-/** The version of package.json alone, for what may not change with each commit. */
+/** Version of package.json without the commit. */
 export const RELEASE: string = manifest.version;
 
 /** User agent of every HTTP request. */

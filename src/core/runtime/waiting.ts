@@ -2,23 +2,18 @@ import { backoffMs } from "./backoff.ts";
 import type { Clock } from "./clock.ts";
 import { inFullSeconds } from "./full-seconds.ts";
 
-/**
- * Waiting: until a time has passed, until somebody rings, until a signal aborts, one after the other, and the loop
- * that does it over and over. All of it by a `Clock`, so that a test can move the time.
- */
-
-/** Wakes waiting code. A loop that compares `wakeups` does not miss one that came while it worked. */
+/** Wakes waiting code. A loop that compares `wakeups` before and after its work misses none. */
 export interface Wakeup {
   wakeUp(): void;
-  /** How often it was rung: a loop that notes it before it looks sees whether something came while it looked. */
+  /** Number of wake-ups so far. */
   wakeups(): number;
-  /** Resolves at the next ring, or when the signal aborts. */
+  /** Resolves at the next wake-up, or when the signal aborts. */
   nextWakeup(signal: AbortSignal): Promise<void>;
-  /** Calls at the next ring, once, unless the function that it returns is called before. */
+  /** Calls `onWakeup` once, at the next wake-up. Returns a function that cancels it. */
   listen(onWakeup: () => void): () => void;
 }
 
-/** Why a wait of our own ended early. One for all: without a reason each abort makes an error with its stack. */
+/** Abort reason of a wait that ends early. It is shared, because an abort without a reason creates an error with a stack. */
 export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early."));
 
 export function createWakeup(): Wakeup {
@@ -56,13 +51,13 @@ function heardBy(listen: Wakeup["listen"], signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Rings when any of them does; ringing it rings the first. */
-export function anyOf(...bells: readonly [Wakeup, ...Wakeup[]]): Wakeup {
+/** Wakes up when any of the given ones does; `wakeUp` wakes the first. */
+export function anyOf(...sources: readonly [Wakeup, ...Wakeup[]]): Wakeup {
   const listen = (hear: () => void): (() => void) => {
     const unlisten = () => {
       for (const stop of stops) stop();
     };
-    const stops = bells.map((wakeup) =>
+    const stops = sources.map((wakeup) =>
       wakeup.listen(() => {
         unlisten();
         hear();
@@ -71,14 +66,14 @@ export function anyOf(...bells: readonly [Wakeup, ...Wakeup[]]): Wakeup {
     return unlisten;
   };
   return {
-    wakeUp: bells[0].wakeUp,
-    wakeups: () => bells.reduce((sum, bell) => sum + bell.wakeups(), 0),
+    wakeUp: sources[0].wakeUp,
+    wakeups: () => sources.reduce((sum, source) => sum + source.wakeups(), 0),
     listen,
     nextWakeup: (signal) => heardBy(listen, signal),
   };
 }
 
-/** Waits for a time in milliseconds, or less when one of the signals aborts; true when the whole time has passed. */
+/** Sleeps for `ms` or until a signal aborts. Returns true when the complete time has passed. */
 export async function sleepFor(
   clock: Pick<Clock, "sleep">,
   ms: number,
@@ -105,7 +100,7 @@ async function asleep(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSign
   }
 }
 
-/** Waits until the bell rings, a time in milliseconds has passed (for ever when infinite), or the signal aborts. */
+/** Sleeps until the wake-up, for `ms` at most (infinity: without limit), or until the signal aborts. */
 export async function sleepUntilWoken(
   clock: Pick<Clock, "sleep">,
   ms: number,
@@ -124,7 +119,7 @@ export async function sleepUntilWoken(
   }
 }
 
-/** Waits for some work, though not longer than a time in milliseconds; true when the work is done, well or not. */
+/** Waits for work, for `ms` at most. Returns true when the work has ended, also with an error. */
 export async function within(clock: Clock, ms: number, work: Promise<unknown>): Promise<boolean> {
   const done = new AbortController();
   const finished = work.then(
@@ -142,9 +137,8 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
 /** A signal for one piece of work. */
 export interface WorkSignal {
   readonly signal: AbortSignal;
-  /** Aborts it for a reason of its own. */
   abort(reason: unknown): void;
-  /** The work is done, well or not: the signal follows no other any more. */
+  /** Removes the listeners. Call it when the work has ended. */
   end(): void;
 }
 
@@ -186,7 +180,7 @@ export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown =
   };
 }
 
-/** As `AbortSignal.timeout` says it. */
+/** The error of `AbortSignal.timeout`. */
 function timeout(): DOMException {
   return new DOMException("The operation was aborted due to timeout", "TimeoutError");
 }
@@ -202,7 +196,7 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<
   });
 }
 
-/** Runs what it is given one after the other: two polls that compare with the same snapshot must not cross. */
+/** Runs pieces of work one after the other, e.g. two polls that compare with the same snapshot. */
 export type OneAtATime = <T>(work: () => Promise<T>) => Promise<T>;
 
 export function oneAtATime(): OneAtATime {
@@ -216,34 +210,30 @@ export function oneAtATime(): OneAtATime {
 
 export interface Loop {
   readonly clock: Clock;
-  /** Ends the loop: no turn begins after it, and a wait ends at once. */
+  /** Ends the loop and its sleep. */
   readonly signal: AbortSignal;
-  /** A turn is due at once when it rings. */
+  /** Starts the next turn at once. */
   readonly bell?: Wakeup;
   /**
-   * Does what there is to do and returns after how many milliseconds it is to be called again at the latest; infinite
-   * when only the bell can bring something new. 0 is called again after everything else had its turn; null ends the
-   * loop.
+   * Does the work and returns the milliseconds until the next turn; infinity waits for the bell, 0 only yields to the
+   * event loop, and null ends the loop.
    */
   turn(): Promise<number | null>;
   /**
-   * Its turns look whether something is new. They are called at full seconds, together with all others that do, so up to
-   * a second earlier than they ask for: to be woken up costs a resting machine more than most looks do (0.15 ms).
+   * True if turns only look for something new. They then start at full seconds, up to a second early, together with other
+   * such loops: each wake-up costs an idle machine 0.15 ms.
    */
   readonly looks?: boolean;
-  /** A turn has thrown; the next comes after `inMs` milliseconds, bell or not. What this throws ends the loop. */
+  /** Called when a turn throws; the next turn starts after `inMs` milliseconds. An error thrown here ends the loop. */
   fault(error: unknown, inMs: number): void;
-  /** Waits after faults in a row; 1 s at first and a minute at most unless told otherwise. */
+  /** Wait after consecutive faults; 1 s to 1 min by default. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
   readonly random?: () => number;
 }
 
 const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
-/**
- * Turns until the signal aborts, and owns every wait, so that no fault can make it spin and no turn can keep timers
- * and a stop from being heard: after a fault it rests, ever longer, and between any two turns the event loop runs.
- */
+/** Runs turns until the signal aborts. It backs off after faults and yields to the event loop between turns, so it never spins. */
 export async function loop(options: Loop): Promise<void> {
   const { clock, signal, bell = createWakeup(), backoff = FAULT_BACKOFF } = options;
   let faults = 0;
@@ -270,15 +260,15 @@ export interface Persistence<T> {
   readonly clock: Clock;
   readonly signal: AbortSignal;
   work(): Promise<T>;
-  /** It has failed, so often in a row; it is tried again after `inMs` milliseconds. */
+  /** Called after the n-th failure; the next attempt starts after `inMs` milliseconds. */
   fault(error: unknown, inMs: number, failed: number): void;
   readonly backoff?: Loop["backoff"];
   readonly random?: () => number;
 }
 
 /**
- * Tries until it succeeds, and rests ever longer after each failure. Tries once even when the signal has aborted; only
- * what fails then, or while it rests, is given up and rejects with the signal's reason.
+ * Repeats work with back-off until it succeeds. Tries once even after the signal aborted, and rejects with the signal's
+ * reason if that attempt fails.
  */
 export async function persist<T>(options: Persistence<T>): Promise<T> {
   const { clock, signal, backoff = FAULT_BACKOFF } = options;
@@ -295,15 +285,15 @@ export async function persist<T>(options: Persistence<T>): Promise<T> {
   }
 }
 
-/** One turn of the event loop, for work that goes on at once: a long backlog must not keep everything else from running. */
+/** Lets the event loop run other work once. */
 export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** Things of which a step over all takes 5 to 30 ms: with 50,000 tags several in a row stopped everything for 80 ms. */
+/** One pass over so many objects takes 5 to 30 ms; several passes over 50,000 tags blocked the event loop for 80 ms. */
 const MANY_THINGS = 10_000;
 
-/** The same between two steps over all of so many things, where they are many. */
+/** Yields to the event loop between two passes over many objects. */
 export async function yieldIfMany(things: number): Promise<void> {
   if (things >= MANY_THINGS) await yieldToEventLoop();
 }

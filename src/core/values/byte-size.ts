@@ -12,14 +12,14 @@ const SIZES: Readonly<Record<string, number>> = {
   tib: 1_024 ** 4,
 };
 
-/** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null when it is none. `1G` is none: it may mean either. */
+/** Bytes of a text such as `1GB`, `512 MiB` or `64 kB`; null for other text. `1G` is ambiguous and therefore null. */
 export function parseByteSize(text: string): number | null {
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?) ?([a-z]+)$/i.exec(text.trim()) ?? [];
   const size = SIZES[unit.toLowerCase()];
   return number === undefined || size === undefined ? null : Math.round(Number(number) * size);
 }
 
-/** The same, the other way, where a unit of 1,024 is exact: 1073741824 → `1GiB`. */
+/** Formats bytes in the largest exact unit of 1,024: 1073741824 → `1GiB`. */
 function formatByteSize(bytes: number): string {
   for (const unit of ["TiB", "GiB", "MiB", "KiB"]) {
     const size = SIZES[unit.toLowerCase()] ?? 1;
@@ -37,7 +37,7 @@ function complaint(text: string): string {
   return `Write ${digits}${letter}B (thousands) or ${digits}${letter}iB (1,024).`;
 }
 
-/** A number of bytes in the configuration, bare or with its unit; bytes once parsed. */
+/** A number of bytes in the configuration, with or without a unit. */
 export function byteSize({ min, max }: { readonly min: number; readonly max?: number }) {
   const number = z.int().min(min);
   const text = z.string().transform((given, context) => {

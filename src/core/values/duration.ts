@@ -36,7 +36,7 @@ export function parseDuration(text: string): number | null {
   return total;
 }
 
-/** `M` and `MS` may mean months and megaseconds, so they are no minutes and no milliseconds. */
+/** `M` and `MS` are rejected: they may mean months and megaseconds. */
 function unitOf(word: string): string | undefined {
   const isPlain = word === word.toLowerCase() || !/^ms?$/i.test(word);
   return isPlain ? SPELLED.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
@@ -59,7 +59,7 @@ function durationComplaint(text: string): string {
   return "Write a duration as 500ms, 30s, 5m, 24h, 7d, 2w or 1y.";
 }
 
-/** The same, the other way, in the largest units that are exact: 5400000 → `1h30m`. */
+/** Formats milliseconds in the largest exact units: 5400000 → `1h30m`. */
 export function formatDuration(ms: number): string {
   let left = Math.round(ms);
   if (left === 0) return "0s";
@@ -73,7 +73,7 @@ export function formatDuration(ms: number): string {
   return text;
 }
 
-/** Seconds in the unit that a person would say, to one decimal: `90 s`, `2.5 min`. The status page says it the same way. */
+/** Formats seconds in a readable unit, as the status page does: `90 s`, `2.5 min`. */
 export function durationText(seconds: number): string {
   if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
   if (seconds < 7_200) return `${Number((seconds / 60).toFixed(1))} min`;
@@ -84,7 +84,7 @@ export function durationText(seconds: number): string {
 /** A duration in the configuration; milliseconds once parsed. */
 export const Duration = z
   .string()
-  // Here and not at the end, where a default or a check around it would take it away.
+  // A default or a check around the schema would drop metadata at the end.
   .meta({ title: "duration", examples: ["30s", "5m", "24h"] })
   .transform((text, context) => {
     const ms = parseDuration(text);

@@ -3,29 +3,29 @@
  * stored or shown. All secrets of this process are registered here, in the usual spellings, complete or in part.
  */
 
-/** So many characters of a secret in a row are too many; of a shorter secret all of them. */
+/** Consecutive characters of a secret that are masked; of a shorter secret all. */
 const PART = 12;
-/** Below this a secret would be found in ordinary words. */
+/** Shorter secrets are not masked, because ordinary words contain them. */
 const SHORTEST = 8;
 /** Number of replaced secrets that stay registered while the worker runs. */
 const MOST_EXCHANGED = 64;
 
 export const MASK = "[redacted]";
 
-/** All that are in use, however many: 200 sources have 200 tokens. And the latest that were exchanged. */
+/** Secrets in use, and the latest replaced ones. */
 const known = new Set<string>();
 /** Replaced secrets, oldest first. */
 const exchanged = new Set<string>();
 /** Current secret by the place where it was read. */
 const placed = new Map<string, string>();
-/** By length, every part of every spelling, and of how many spellings it is one: secrets may have parts in common. */
+/** Parts of all spellings by length, with the number of spellings that contain the part. */
 const parts = new Map<number, Map<string, number>>();
-/** How parts begin, as `beginning` numbers it: what is no beginning need not be looked up, which is ten times as quick. */
+/** Marks the hash of each part's first characters: other positions need no lookup, which is ten times as fast. */
 const BEGINNINGS = 2 ** 20;
 let beginnings = new Uint8Array(0);
 let learned = 0;
 
-/** Makes a secret known: until it was exchanged and 64 others after it, and where its place is not told for good. */
+/** Registers a secret, until it and 64 others after it were replaced. */
 export function neverShow(secret: string): void {
   if (secret.length < SHORTEST) return;
   exchanged.delete(secret);
@@ -41,7 +41,7 @@ export function neverShow(secret: string): void {
   }
 }
 
-/** Says what was read where: another secret at the same place is one that was exchanged. */
+/** Records where a secret was read: another secret at the same place replaces it. */
 export function readAt(place: string, secret: string): void {
   const before = placed.get(place);
   if (before === secret) return;
@@ -69,13 +69,13 @@ function forget(secret: string): void {
   for (const same of parts.values()) for (const part of same.keys()) beginnings[beginning(part, 0)] = 1;
 }
 
-/** Makes all that was known unknown: of tests, many share a process, and what one keeps secret another may expect to see. */
+/** Forgets all secrets, for tests that share a process. */
 export function forgetSecrets(): void {
   for (const all of [known, exchanged, placed, parts]) all.clear();
   learned += 1;
 }
 
-/** An address: who comes with which password, and what stands behind the server's name. */
+/** An address: scheme, user name and password, and the part after the server's name. */
 const ADDRESS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
 /**
@@ -91,20 +91,20 @@ function secretPartsOf(secret: string): readonly string[] {
   return [said.length < SHORTEST ? scheme + said : said, user, behind];
 }
 
-/** A number for the four characters from here on; others may have the same. */
+/** Hash of the four characters from `at` on. */
 function beginning(characters: string, at: number): number {
   let number = 0;
   for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % BEGINNINGS;
   return number;
 }
 
-/** The number of the place before, made that of the next one: the first character leaves it, the fifth comes in. */
+/** Hash of the next position: removes the first character and adds the fifth. */
 function nextBeginning(number: number, characters: string, at: number): number {
   const left = number - Math.imul(characters.charCodeAt(at), 37 ** 3);
   return (Math.imul(left, 37) + characters.charCodeAt(at + 4)) & (BEGINNINGS - 1);
 }
 
-/** Another number whenever another secret became known, for who keeps what `masked` made of a text. */
+/** Changes when a secret is registered or forgotten, for caches of masked texts. */
 export function secretsKnown(): number {
   return learned;
 }
@@ -148,7 +148,7 @@ interface Plain {
 const ESCAPED = /\\+u([0-9a-f]{4})|%(?:25)*([0-9a-f]{2})|./gis;
 const MAY_BE_ESCAPED = /[\\%\r\n\t]/;
 
-/** The text in small letters, without that. */
+/** The text in lower case without escapes. */
 function withoutEscapes(text: string): Plain {
   if (!MAY_BE_ESCAPED.test(text)) {
     const characters = lower(text);
@@ -167,7 +167,7 @@ function withoutEscapes(text: string): Plain {
   return { characters, beginOf: (i) => begins[i] ?? text.length };
 }
 
-/** Some capitals have small letters that are longer; such a text stays as it is, so that places can be compared. */
+/** Lower case, unless that changes the length: positions must stay comparable. */
 function lower(text: string): string {
   const small = text.toLowerCase();
   return small.length === text.length ? small : text;
@@ -181,7 +181,7 @@ function spellingsOf(secret: string): readonly string[] {
   return [...new Set([secret, bytes, hex, ...encoded, ...encoded.flatMap(base64Of)])];
 }
 
-/** The characters of base64 that only the text decides, for each of the three places where it may begin. */
+/** The base64 characters that depend only on the text, for each of its three possible offsets. */
 function base64Of(text: string): readonly string[] {
   return [0, 1, 2].flatMap((before) => {
     const encoded = Buffer.from("\0".repeat(before) + text, "latin1").toString("base64");

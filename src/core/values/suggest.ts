@@ -1,4 +1,4 @@
-/** The closest of some words to a mistyped one, when it is close enough to be meant. */
+/** The word that is closest to a mistyped one; undefined if none is close. */
 export function closest(word: string, words: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
@@ -12,14 +12,14 @@ export function closest(word: string, words: readonly string[]): string | undefi
   return best;
 }
 
-/** A sentence that helps with a word that is not known, with a space in front; empty when there is none. */
+/** Help for an unknown word, with a space in front, e.g. ` Did you mean tags?`; empty without a suggestion. */
 export function suggestion(word: string, words: readonly string[]): string {
   const meant = closest(word, words);
   if (meant !== undefined) return ` Did you mean ${meant}?`;
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
-/** The longest text that is compared letter by letter; longer ones are no slips of the finger. */
+/** Longest text that is compared; longer ones are no typing errors. */
 const LONGEST = 100;
 
 /** Levenshtein distance, one row at a time. */

@@ -3,16 +3,16 @@ import { suggestion } from "./suggest.ts";
 /** One sentence on an invalid time zone for the `tz` of a history request; null when it is valid. */
 export function zoneComplaint(zone: string): string | null {
   const known = resolved(zone);
-  // An offset is no zone: it knows no daylight saving.
+  // An offset has no daylight saving time.
   if (known === null || !/^[A-Za-z]/.test(zone)) {
     return `\`${zone}\` is not a time zone; write an IANA name such as Europe/Stockholm.${meant(zone)}`;
   }
-  // A name in other letters works here, but not in every service.
+  // Other capitals work here, but not in every service.
   if (known !== zone && known.toLowerCase() === zone.toLowerCase()) return `Write the time zone as ${known}.`;
   return null;
 }
 
-/** The zone as the runtime writes it; null where it knows none of this name. */
+/** The canonical name of a zone; null for an unknown one. */
 function resolved(zone: string): string | null {
   try {
     return new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
@@ -21,7 +21,7 @@ function resolved(zone: string): string | null {
   }
 }
 
-/** A city alone, or a name with a slip; empty where nothing is close. */
+/** Suggestion for a city or a mistyped name; empty if nothing is close. */
 function meant(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
   const city = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));

@@ -1,30 +1,26 @@
 import { DateTime } from "luxon";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
-/** A time of the service: what we hold of it (see src/core/model/building.ts), and whether it was one at all. */
+/** A time of the service: the stored text, and whether it is a valid time. */
 export interface WireTime {
   readonly text: string;
   readonly known: boolean;
 }
 
-/**
- * The form of history stamps, of which one reply can hold a quarter of a million: right at sight. The last days of
- * a month take the long way, because it depends on the month whether they exist.
- */
+/** The usual form of history stamps. Days 29 to 31 need `Date.parse`, because not every month has them. */
 const PLAIN_UTC = /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\dZ$/;
 const COMMON_UTC = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/;
-/** How the interface writes the times of alarms. What `Date.parse` takes here, it takes as ISO 8601 means it. */
+/** The usual form of alarm times, which `Date.parse` reads as ISO 8601. */
 const COMMON_OFFSET =
   /^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d[+-]([01]\d|2[0-3]):[0-5]\d$/;
 const OFFSET = /T.*(Z|[+-]\d\d(:?\d\d)?)(\[[\w/+-]+\])?$/;
-/** Characters of a time. The expressions below take quadratic time: a text of 200,000 characters would take a minute. */
+/** Longest time in characters. The expressions below need quadratic time: a minute for 200,000 characters. */
 const LONGEST = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /**
- * Converts ISO 8601 as services write it into UTC with milliseconds and a trailing `Z`. Text without an offset, or
- * that is no time, is returned unchanged and not `known`: the zone is not guessed. A leap second `:60` is the first
- * instant of the next minute, as in POSIX time.
+ * Converts ISO 8601 into UTC with milliseconds and a trailing `Z`. A time without an offset and text that is no time stay
+ * unchanged; only the latter is not `known`. A leap second `:60` becomes the first instant of the next minute.
  */
 export function wireTime(raw: string): WireTime {
   if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };

@@ -12,8 +12,24 @@ import { withoutCredentials } from "../../core/runtime/log.ts";
 import { type ParsedJson, parseJson } from "./json.ts";
 import type { TransportReply } from "./transport.ts";
 
+export interface ReplyContext {
+  /** Endpoint for the message, e.g. `tags/history`. */
+  readonly endpoint: string;
+  /** Meaning of a 404 inside the body. */
+  readonly missing: "no-log" | "rejected" | "settings";
+  /** Wall time, milliseconds since 1970, for a `Retry-After` date without a `Date`. */
+  readonly nowMs: number;
+}
+
+/** A response: the envelope, and its first characters for failures that are found later. */
+export interface DecodedReply {
+  readonly envelope: Readonly<Record<string, unknown>>;
+  readonly sample: string;
+}
+
 /**
- * Decides whether a reply is a response or an error, because errors also arrive with HTTP 200 (interface, Errors).
+ * Returns an envelope that has `data`, or throws the failure that the reply means. Errors also arrive with HTTP 200
+ * (interface, Errors).
  *
  * | Seen                                             | Becomes                                        |
  * | ------------------------------------------------ | ---------------------------------------------- |
@@ -32,170 +48,130 @@ import type { TransportReply } from "./transport.ts";
  * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` together with `data`
  * is a failure; an empty `errors` is none.
  */
-export interface ReplyContext {
-  /** Endpoint for the message, e.g. `tags/history`. */
-  readonly endpoint: string;
-  /** Meaning of a 404 inside the body. */
-  readonly missing: "no-log" | "rejected" | "settings";
-  /** Wall time, milliseconds since 1970, for a date without anything to compare it with. */
-  readonly nowMs: number;
-}
-
-/** A reply that is an answer: the envelope, and its first characters for complaints about its inside. */
-export interface DecodedReply {
-  readonly envelope: Readonly<Record<string, unknown>>;
-  readonly sample: string;
-}
-
-/** Throws the failure that the reply means; otherwise returns an envelope that has `data`. */
 export function decodeReply(
   reply: TransportReply,
   context: ReplyContext,
   parsed: ParsedJson = parseJson(reply.body),
 ): DecodedReply {
   const sample = () => sampleOf(reply.body);
-  if (reply.status >= 300 && reply.status < 400) throw redirected(reply, context, sample());
+  const { status } = reply;
+  if (status >= 300 && status < 400) throw redirected(reply, context, sample());
 
   if (!parsed.ok || !isRecord(parsed.value)) {
+    // Without JSON, only a status that concerns the complete service counts: a proxy's page, or maintenance.
+    if (status === 401 || status === 403 || status === 429 || status >= 500) {
+      throw failureOf(status, [], undefined, reply, context);
+    }
     const reason = parsed.ok ? "it is no JSON object" : parsed.reason;
-    throw (
-      plainFailure(reply, context) ??
-      new Malformed(`The answer to ${context.endpoint} (HTTP ${reply.status}) cannot be used: ${reason}.`, sample())
-    );
+    const message = `The answer to ${context.endpoint} (HTTP ${status}) cannot be used: ${reason}.`;
+    throw new Malformed(message, sample());
   }
 
   const envelope = parsed.value;
-  const complaints = complaintsIn(envelope.errors);
-  if (complaints !== null || reply.status >= 400) {
-    throw statedFailure(reply, context, envelope, complaints ?? []);
-  }
+  const errors = errorsIn(envelope.errors);
+  if (errors.length > 0 || status >= 400) throw statedFailure(reply, context, envelope, errors);
   if (!Object.hasOwn(envelope, "data")) {
     throw new Malformed(`The answer to ${context.endpoint} has neither data nor errors.`, sample());
   }
   return {
     envelope,
-    // Made when somebody complains: looking for secrets in every reply would cost more than reading it.
+    // A getter, because masking secrets in every reply would cost more than parsing it.
     get sample() {
       return sample();
     },
   };
 }
 
-interface Complaint {
+/** One entry of `errors`. */
+interface ServiceError {
   readonly status: number | null;
   readonly message: string;
   readonly field: string | null;
   readonly meta: unknown;
 }
 
-/** The entries of `errors`; null when there is none, so that `[]` and an absent member are the same. */
-function complaintsIn(errors: unknown): Complaint[] | null {
-  if (errors === undefined || errors === null) return null;
+function errorsIn(errors: unknown): ServiceError[] {
+  if (errors === undefined || errors === null) return [];
   if (isRecord(errors)) {
-    // The framework's own validation reply: field → messages.
-    const fields = Object.entries(errors);
-    if (fields.length === 0) return null;
-    return fields.map(([field, told]) => ({ ...bare(told), field: textOf(field) }));
+    // Laravel's validation errors: field → messages.
+    return Object.entries(errors).map(([field, messages]) => ({ ...errorOf(messages), field: textOf(field) }));
   }
-  if (!Array.isArray(errors)) return [bare(errors)];
-  if (errors.length === 0) return null;
+  if (!Array.isArray(errors)) return [errorOf(errors)];
   return errors.map((entry: unknown) => {
-    if (!isRecord(entry)) return bare(entry);
-    return {
-      status: statusOf(entry.status),
-      message: textOf(entry.message),
-      field: typeof entry.source === "string" ? textOf(entry.source) : null,
-      meta: entry.meta,
-    };
+    if (!isRecord(entry)) return errorOf(entry);
+    const field = typeof entry.source === "string" ? textOf(entry.source) : null;
+    return { status: statusIn(entry.status), message: textOf(entry.message), field, meta: entry.meta };
   });
 }
 
-function bare(message: unknown): Complaint {
+function errorOf(message: unknown): ServiceError {
   return { status: null, message: textOf(message), field: null, meta: undefined };
-}
-
-/** A failure that the HTTP status alone says, the body being no JSON: a proxy's page, or maintenance. */
-function plainFailure(reply: TransportReply, context: ReplyContext): Failure | null {
-  const { status } = reply;
-  const decides = status === 401 || status === 403 || status === 429 || status >= 500;
-  return decides ? failureOf(status, [], undefined, reply, context) : null;
 }
 
 function statedFailure(
   reply: TransportReply,
   context: ReplyContext,
   envelope: Readonly<Record<string, unknown>>,
-  complaints: readonly Complaint[],
+  errors: readonly ServiceError[],
 ): Failure {
-  const stated = complaints.flatMap((complaint) => complaint.status ?? []);
+  const stated = errors.flatMap(({ status }) => status ?? []);
   const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
-  const decisive = statuses.reduce<number | null>(moreRestrictive, null);
-  const told = complaints.length > 0 ? complaints : [bare(envelope.message)];
-  // Only the service's own word says that a log is missing: a proxy's 404 must not.
-  const status = decisive === 404 && !stated.includes(404) ? 0 : decisive;
-  return status === 0
-    ? new ConfigError(`The service does not know ${context.endpoint} (HTTP 404).`, { hint: CHECK_ADDRESS })
-    : failureOf(status, told, envelope.meta, reply, context);
+  const [status = null] = statuses.toSorted((one, other) => rank(one) - rank(other));
+  if (status === 404 && !stated.includes(404)) {
+    // Only the service itself can say that a log is missing; a proxy's 404 cannot.
+    const message = `The service does not know ${context.endpoint} (HTTP 404).`;
+    return new ConfigError(message, { hint: CHECK_ADDRESS });
+  }
+  return failureOf(status, errors.length > 0 ? errors : [errorOf(envelope.message)], envelope.meta, reply, context);
 }
 
 const CHECK_ADDRESS = "Check base_url, and that what was asked for still exists.";
 
 function failureOf(
   status: number | null,
-  complaints: readonly Complaint[],
-  topMeta: unknown,
-  reply: TransportReply,
+  errors: readonly ServiceError[],
+  meta: unknown,
+  { headers, status: httpStatus }: TransportReply,
   context: ReplyContext,
 ): Failure {
-  const text = `${context.endpoint}: ${said(status ?? reply.status, complaints)}`;
-  if (status === 401) {
-    return new ConfigError(text, {
-      reason: "unauthenticated",
-      hint: "Put a valid token where `token` in the configuration says.",
-    });
+  const message = `${context.endpoint}: ${describe(status ?? httpStatus, errors)}`;
+  const headerMs = retryAfterMs(headers["retry-after"], context.nowMs, headers.date);
+  switch (status) {
+    case 401: {
+      const hint = "Put a valid token where `token` in the configuration says.";
+      return new ConfigError(message, { reason: "unauthenticated", hint });
+    }
+    case 403: {
+      const hint = "The token lacks the ability, the site or the permission; the token information tells which.";
+      return new ConfigError(message, { reason: "forbidden", hint });
+    }
+    case 429: {
+      const metas = [...errors.map((error) => error.meta), meta].map((each) => isRecord(each) && each.retry_after);
+      const headerSeconds = headerMs === null ? null : headerMs / 1000;
+      const { waitMs, saysNow } = throttleWait([...metas, headers["retry-after"], headerSeconds]);
+      return new Throttled(message, waitMs, { saysNow });
+    }
+    case 503: {
+      // The service's own 503 has an error with this status (interface, Errors).
+      const isOwnWord = errors.some((error) => error.status === 503);
+      return new Throttled(message, headerMs, { scope: "everything", isOwnWord });
+    }
+    case 404:
+      if (context.missing === "no-log" && isAboutLog(errors)) return new NoLog(message);
+      if (context.missing !== "settings") return new Rejected(message);
+      return new ConfigError(message, { hint: CHECK_ADDRESS });
   }
-  if (status === 403) {
-    return new ConfigError(text, {
-      reason: "forbidden",
-      hint: "The token lacks the ability, the site or the permission; the token information tells which.",
-    });
-  }
-  if (status === 429) {
-    const told = complaints.map((complaint) => retryAfterIn(complaint.meta));
-    const header = reply.headers["retry-after"];
-    const date = retryAfterMs(header, context.nowMs, reply.headers.date);
-    const waits = [...told, retryAfterIn(topMeta), header, date === null ? null : date / 1000];
-    const { waitMs, saysNow } = throttleWait(waits);
-    return new Throttled(text, waitMs, { saysNow });
-  }
-  if (status === 503) {
-    const waitMs = retryAfterMs(reply.headers["retry-after"], context.nowMs, reply.headers.date);
-    // The service's own has the errors array with this status (interface, Errors).
-    const isOwnWord = complaints.some((complaint) => complaint.status === 503);
-    return new Throttled(text, waitMs, { scope: "everything", isOwnWord });
-  }
-  if (status === 404) {
-    if (context.missing === "no-log" && isAboutLog(complaints)) return new NoLog(text);
-    if (context.missing !== "settings") return new Rejected(text);
-    return new ConfigError(text, { hint: CHECK_ADDRESS });
-  }
-  if (status !== null && status >= 400 && status < 500 && status !== 408) {
-    const field = complaints.find((complaint) => complaint.field !== null)?.field;
-    return new ConfigError(text, {
-      reason: "validation",
-      ...(field === null || field === undefined ? {} : { field }),
-    });
-  }
-  return new Retryable(text);
+  if (status === null || status < 400 || status >= 500 || status === 408) return new Retryable(message);
+  const field = errors.find((error) => error.field !== null)?.field ?? undefined;
+  return new ConfigError(message, { reason: "validation", ...(field === undefined ? {} : { field }) });
 }
 
 /**
- * True when a 404 of history means a missing log ("message advises that all tags must have logs", interface, Errors), not an unknown
- * or hidden tag. A 404 without a message means a missing log. A message that is not recognized costs more requests and has the same
- * result.
+ * True when a 404 of history means a missing log ("message advises that all tags must have logs", interface, Errors), not
+ * an unknown or hidden tag. An empty message means a missing log. An unrecognized one only costs more requests.
  */
-function isAboutLog(complaints: readonly Complaint[]): boolean {
-  const words = complaints
+function isAboutLog(errors: readonly ServiceError[]): boolean {
+  const words = errors
     .filter(({ status }) => status === null || status === 404)
     .map(({ message }) => message)
     .join(" ")
@@ -203,22 +179,18 @@ function isAboutLog(complaints: readonly Complaint[]): boolean {
   return words === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(words);
 }
 
-/** 401 > 403 > 429 > 503 > 422 > 404 > other 4xx > the rest. */
-function moreRestrictive(most: number | null, status: number): number {
-  return most === null || rank(status) < rank(most) ? status : most;
+/** Order of statuses: 401, 403, 429, 503, 422, 404, other 4xx, the rest. */
+function rank(status: number): number {
+  const index = RANKED.indexOf(status);
+  if (index >= 0) return index;
+  return status >= 400 && status < 500 ? RANKED.length : RANKED.length + 1;
 }
 
 const RANKED = [401, 403, 429, 503, 422, 404];
 
-function rank(status: number): number {
-  const place = RANKED.indexOf(status);
-  if (place >= 0) return place;
-  return status >= 400 && status < 500 ? RANKED.length : RANKED.length + 1;
-}
-
-/** Every message of the service in one line. */
-function said(status: number, complaints: readonly Complaint[]): string {
-  const messages = complaints.map(({ status: own, message, field }) =>
+/** All messages of the service in one line, e.g. `422, from: The from field is required.`. */
+function describe(status: number, errors: readonly ServiceError[]): string {
+  const messages = errors.map(({ status: own, message, field }) =>
     [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
       .filter((part) => part !== "")
       .join(" "),
@@ -237,16 +209,12 @@ function redirected(reply: TransportReply, context: ReplyContext, sample: string
   );
 }
 
-function retryAfterIn(meta: unknown): unknown {
-  return isRecord(meta) ? meta.retry_after : undefined;
-}
-
-function statusOf(value: unknown): number | null {
+function statusIn(value: unknown): number | null {
   const status = typeof value === "string" && /^\d{3}$/.test(value) ? Number(value) : value;
   return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
-/** Whatever a message is made of, as one printable line. Secrets leave before anything is cut in half. */
+/** Any value as one printable line. Secrets are masked before the text is cut. */
 export function textOf(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return withoutCredentials(text.slice(0, 4000))
@@ -264,31 +232,21 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** When a 429 does not say: the longest window that a limit per minute can have (interface, Limits). */
-const UNSAID_SECONDS = 60;
-const LONGEST_THROTTLE_SECONDS = 3_600;
+/** Wait after a 429 without a time: the longest window of a limit per minute (interface, Limits). */
+const DEFAULT_SECONDS = 60;
+const LONGEST_SECONDS = 3_600;
 /**
- * A service that counts in whole seconds, `floor(opened) + 60 - floor(now)`, names up to one second too little,
- * even 0; asking again that early would be refused again.
+ * A service that counts in whole seconds, `floor(opened) + 60 - floor(now)`, states up to one second too little, even 0.
  */
 const SHORTFALL_SECONDS = 1;
 
-/** Wait that a 429 requests, in milliseconds, and whether the service itself stated 0 s. */
-interface ThrottleWait {
-  readonly waitMs: number;
-  readonly saysNow: boolean;
-}
-
 /**
- * `told` are the candidates in order of trust: the body's `meta.retry_after`, then the header. The first that is a number
- * of seconds counts, rounded up and held within 1 s and 1 h.
+ * Milliseconds to wait after a 429, and whether the service stated 0 s. The first candidate that is a number of seconds
+ * counts, rounded up and limited to 1 s and 1 h.
  */
-function throttleWait(told: readonly unknown[]): ThrottleWait {
-  for (const candidate of told) {
-    const seconds = secondsIn(candidate);
-    if (seconds === null) continue;
-    const waited = Math.min(Math.max(Math.ceil(seconds), 1), LONGEST_THROTTLE_SECONDS);
-    return { waitMs: (waited + SHORTFALL_SECONDS) * 1000, saysNow: seconds === 0 };
-  }
-  return { waitMs: UNSAID_SECONDS * 1000, saysNow: false };
+function throttleWait(candidates: readonly unknown[]) {
+  const seconds = candidates.map(secondsIn).find((each) => each !== null);
+  if (seconds === undefined) return { waitMs: DEFAULT_SECONDS * 1000, saysNow: false };
+  const waited = Math.min(Math.max(Math.ceil(seconds), 1), LONGEST_SECONDS);
+  return { waitMs: (waited + SHORTFALL_SECONDS) * 1000, saysNow: seconds === 0 };
 }

@@ -4,51 +4,35 @@ import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/buildin
 import { LoggedSeries } from "./logged-series.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
 import type { RecordParser } from "./schema.ts";
-import type { LeftOut } from "./source.ts";
+import type { LeftOut, ReadReply } from "./source.ts";
 import { kindOf, listIn, type Note, numberIn, tagValueIn } from "./wire.ts";
-
-/**
- * Values of tags out of read, write and history replies.
- *
- * A value is a number, a boolean or null (interface, Tag); null says that the gateway could not read the device, so
- * nothing else may become null. A text that is exactly a JSON number is that number. Everything else was answered and is
- * unreadable, for its tag or bucket alone, and so is a tag that one reply lists twice with different values. A record
- * that was not asked for is left out, and counted, as is a tag that was not answered.
- */
-export interface ValueReader {
-  readings(answer: DecodedReply, askedIds: readonly string[]): Readings;
-  logs(answer: DecodedReply, askedIds: readonly string[]): TagLog[];
-  totals(answer: DecodedReply, askedIds: readonly string[]): TagTotal[];
-}
-
-export interface Readings {
-  readonly readings: readonly TagReading[];
-  readonly leftOut?: readonly LeftOut[];
-}
 
 type WireRecord = Readonly<Record<string, unknown>>;
 
-/** The records of one tag in a reply: one, or several where the service repeats itself. */
+/** The records of one tag in a reply; several if the service repeats itself. */
 interface Found {
   readonly tag: Tag;
   readonly records: [WireRecord, ...WireRecord[]];
 }
 
-/** Tags that are remembered as having sent numbers as texts. */
+/** Most tags that are remembered because they sent numbers as texts. */
 const TEXTS_MAX = 100_000;
 
-/** `onTexts` receives the tags whose numbers came as texts, each once. */
-export function valueReader(
-  tagIn: RecordParser<Tag>,
-  note: Note,
-  onTexts: (tagIds: readonly string[]) => void = () => undefined,
-): ValueReader {
+/**
+ * Reads the values of tags from read, write and history replies.
+ *
+ * A value is a number, a boolean or null (interface, Tag). Null means that the gateway could not read the device, so
+ * nothing else becomes null. A text that is exactly a JSON number is that number. Any other value is unreadable, for its
+ * tag or bucket alone; so is a tag that one reply lists twice with different values. Records that were not requested and
+ * tags that are missing are counted. `onTexts` receives each tag with numbers as texts once.
+ */
+export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagIds: readonly string[]) => void) {
   const withTexts = new Set<string>();
 
-  function recordsByTag(answer: DecodedReply, askedIds: readonly string[]): readonly Found[] {
+  function recordsByTag(answer: DecodedReply, requestedIds: readonly string[]): readonly Found[] {
     const data = listIn(answer.envelope.data);
     if (data === null) throw new Malformed("The data of a tag reply are no list.", answer.sample);
-    const asked = new Set(askedIds);
+    const requested = new Set(requestedIds);
     const byId = new Map<string, Found>();
     for (const record of data) {
       const tag = tagIn(record);
@@ -56,11 +40,11 @@ export function valueReader(
         throw new Malformed("A tag reply has a record without a usable id.", answer.sample);
       }
       const before = byId.get(tag.id);
-      if (before !== undefined || !asked.has(tag.id)) note("tag.id");
+      if (before !== undefined || !requested.has(tag.id)) note("tag.id");
       if (before !== undefined) before.records.push(record);
-      else if (asked.has(tag.id)) byId.set(tag.id, { tag, records: [record] });
+      else if (requested.has(tag.id)) byId.set(tag.id, { tag, records: [record] });
     }
-    for (const id of asked) if (!byId.has(id)) note("tag.unanswered");
+    for (const id of requested) if (!byId.has(id)) note("tag.unanswered");
     return [...byId.values()];
   }
 
@@ -74,11 +58,11 @@ export function valueReader(
   }
 
   return {
-    readings(answer, askedIds) {
+    readings(answer: DecodedReply, requestedIds: readonly string[]): Pick<ReadReply, "readings" | "leftOut"> {
       const readings: TagReading[] = [];
       const texts: string[] = [];
       const unreadable = new Map<string, string>();
-      for (const { tag, records } of recordsByTag(answer, askedIds)) {
+      for (const { tag, records } of recordsByTag(answer, requestedIds)) {
         const { id, displayName, description, unit } = tag;
         const raw = records.map((record) => record.value);
         const [value, ...others] = raw.map(tagValueIn);
@@ -92,9 +76,9 @@ export function valueReader(
       }
       if (unreadable.size > 0) note("tag.value", unreadable.size);
       reportTexts(texts);
-      if (readings.length === askedIds.length) return { readings };
+      if (readings.length === requestedIds.length) return { readings };
       const read = new Set(readings.map(({ id }) => id));
-      const leftOut = askedIds
+      const leftOut = requestedIds
         .filter((id) => !read.has(id))
         .map((id): LeftOut => {
           const reason = unreadable.get(id);
@@ -105,9 +89,9 @@ export function valueReader(
       return { readings, leftOut };
     },
 
-    logs(answer, askedIds) {
+    logs(answer: DecodedReply, requestedIds: readonly string[]): TagLog[] {
       const texts: string[] = [];
-      const logs = recordsByTag(answer, askedIds).map(({ tag, records: [first, ...others] }): TagLog => {
+      const logs = recordsByTag(answer, requestedIds).map(({ tag, records: [first, ...others] }): TagLog => {
         const series = seriesIn(first.measurements);
         if (series === null || series.isBroken || !others.every((other) => hasSameMeasurements(series, other))) {
           note("log.measurements");
@@ -124,9 +108,9 @@ export function valueReader(
       return logs;
     },
 
-    totals(answer, askedIds) {
+    totals(answer: DecodedReply, requestedIds: readonly string[]): TagTotal[] {
       const texts: string[] = [];
-      const totals = recordsByTag(answer, askedIds).map(({ tag, records }): TagTotal => {
+      const totals = recordsByTag(answer, requestedIds).map(({ tag, records }): TagTotal => {
         const [total, ...others] = records.map(totalIn);
         const raw = records.map(({ value, measurements }) => value ?? measurements);
         if (total !== undefined && others.every((other) => other === total)) {
@@ -149,13 +133,13 @@ function listedTwice(what: string, raw: readonly unknown[]): string {
   return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
 }
 
-/** Whether a value, or the value inside a total, is written as a text. */
+/** True if a value, or the value inside a total, is written as a text. */
 function hasText(raw: unknown): boolean {
   if (Array.isArray(raw)) return raw.some(hasText);
   return isRecord(raw) ? hasText(raw.value) : typeof raw === "string";
 }
 
-/** A list of measurements, whether it was read in parts already or not; null for what is no list. */
+/** A list of measurements, parsed in parts or not; null for anything else. */
 function seriesIn(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
@@ -165,7 +149,7 @@ function hasSameMeasurements(series: LoggedSeries, { measurements }: WireRecord)
   return seriesIn(measurements)?.isSameAs(series) === true;
 }
 
-/** Why a complete log is unreadable. An empty log is booked as having no values, so only an empty list may say so. */
+/** Reason why a complete log is unreadable. Only an empty list means that a log has no values. */
 function brokenBecause(series: LoggedSeries | null, measurements: unknown): string {
   if (series === null) return `The measurements of the log are ${kindOf(measurements)}, and no list.`;
   return series.isBroken && series.said !== null
@@ -174,15 +158,14 @@ function brokenBecause(series: LoggedSeries | null, measurements: unknown): stri
 }
 
 /**
- * The one number of a scalar reply. The prose of the interface puts it under `value`, its sample into
- * `measurements`; seen are a number, a list of one number, an object with `value`, and a list of one such object.
- * Null when the service says that there is none; undefined when this is something else, such as a whole series.
+ * The number of a scalar reply: under `value` by the interface's text, in `measurements` by its sample. It is a number, a
+ * list of one number, an object with `value`, or a list of one such object. Null if the service states none; undefined
+ * for anything else, such as a complete series.
  */
 function totalIn(record: WireRecord): number | null | undefined {
-  const places = [record.value, record.measurements].filter((place) => place !== undefined);
-  const recordsByTag = places.map(oneNumberIn);
-  if (recordsByTag.length === 0 || recordsByTag.includes(undefined)) return undefined;
-  return recordsByTag.find((total) => total !== null) ?? null;
+  const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(oneNumberIn);
+  if (totals.length === 0 || totals.includes(undefined)) return undefined;
+  return totals.find((total) => total !== null) ?? null;
 }
 
 function oneNumberIn(raw: unknown): number | null | undefined {

@@ -1,14 +1,8 @@
 import { readFileSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, type Dispatcher } from "undici";
-import { ConfigError, type Failure, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
-import {
-  endedUnanswered,
-  failureOfConnection,
-  type Server,
-  speaksTls,
-  wantsTls,
-} from "../../core/http/connection-problem.ts";
+import { ConfigError, LocalFailure, Malformed, Retryable } from "../../core/errors/errors.ts";
+import { failureOfConnection, plainTextAtTlsPort, type Server } from "../../core/http/connection-problem.ts";
 import { type HttpProxy, probeThroughProxy, proxyOf, targetOf } from "../../core/http/proxy.ts";
 import { VERIFIED_TLS } from "../../core/http/verified-tls.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
@@ -16,21 +10,27 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import { timeLimit } from "../../core/runtime/waiting.ts";
 import type { SourceConfig } from "./config.ts";
 
-/** One request to the service. The origin is the transport's own: no request can name another. */
+/** One request to the service. No request can name another origin. */
 export interface TransportRequest {
   readonly method: "GET" | "POST";
   /** Path and query from the root of the origin, beginning with a slash. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** Asked when a connection is there, right before the first byte goes; throws why nothing may be sent any more. */
+  /** Called with an open connection, right before the first byte leaves; throws if nothing may be sent any more. */
   readonly mayLeave?: () => void;
 }
 
+/** A complete reply. Header names are in lower case; several headers of one name are joined by commas. */
+export interface TransportReply {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly body: Uint8Array;
+}
+
 /**
- * Brings one request to the service and its whole reply back; what the reply means is decided elsewhere.
- * Throws the failures of src/core/errors/errors.ts, or the signal's reason. Never repeats a request, never follows a redirect.
- * A simulation gives its own.
+ * Sends one request and returns the complete reply, whatever it means. Throws failures of `core/errors` or the signal's
+ * reason. Never repeats a request and never follows a redirect.
  */
 export type Transport = (request: TransportRequest, signal: AbortSignal) => Promise<TransportReply>;
 
@@ -39,19 +39,25 @@ export interface HttpTransport {
   close(): Promise<void>;
 }
 
-/**
- * As many as may be under way at once: 8 under the quota (a slow gateway takes its time) and 4 lists. With fewer,
- * a request would wait here after its slot of the quota has begun.
- */
+/** Requests under way at once: 8 under the quota and 4 lists. With fewer, a request would wait after taking its slot. */
 const CONNECTIONS = 12;
-/** Idle sockets are given up before most proxies and firewalls forget them. */
+/** Idle sockets are closed before most proxies and firewalls drop them. */
 const KEEP_ALIVE_MS = 55_000;
-/** A new socket looks the name up again, so a service that moved is found. */
+/** A new socket resolves the name again, so a service that moved is found. */
 const LONGEST_SOCKET_LIFE_MS = 300_000;
 
-/** HTTP/1.1 over connections of its own; no global agent, no proxy of the environment, no interceptor. */
+/** HTTP/1.1 over its own connections, without the global agent and the proxies of the environment. */
 export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | null = null): HttpTransport {
-  const { origin } = new URL(config.base_url);
+  const url = new URL(config.base_url);
+  const { origin } = url;
+  const server: Server = {
+    name: origin,
+    failed: "could not be asked",
+    addressOption: "base_url",
+    authorityOption: "ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  };
   const connect = buildConnector({
     ...VERIFIED_TLS,
     allowH2: false,
@@ -94,11 +100,12 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof LocalFailure) throw error;
-      if (reception.hasBegun()) throw connectionFailure(error, origin);
+      const failure = failureOfConnection(error, server);
+      if (reception.hasBegun()) throw failure;
       // No new socket was opened, so the server had closed this kept-alive one.
-      const stale = opened === openedBefore && isBrokenSocket(error);
-      if (!stale) throw await unanswered(error, origin, proxy, signal);
-      throw new StaleSocket(connectionFailure(error, origin).message, { cause: error });
+      if (opened === openedBefore && isBrokenSocket(error)) throw new StaleSocket(failure.message, { cause: error });
+      const connectTls = (limit: AbortSignal) => probeThroughProxy(proxy, targetOf(url), limit);
+      throw (await plainTextAtTlsPort(error, url, server, connectTls, signal)) ?? failure;
     } finally {
       signal.removeEventListener("abort", cut);
     }
@@ -139,40 +146,21 @@ function isBrokenSocket(error: unknown): boolean {
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
 }
 
-/** A reply that arrived whole. Names of headers in lower case; several of one name joined by a comma. */
-export interface TransportReply {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string | undefined>>;
-  readonly body: Uint8Array;
-}
-
 /**
- * Takes one reply from undici as it comes. `request` makes a stream, its iterator and the events of both for each, which is
- * more work than all else where a reply is 4 kB and wanted whole.
- */
-interface Reception {
-  /** For undici's `dispatch`; what it throws ends this request only. */
-  readonly handler: Dispatcher.DispatchHandler;
-  readonly reply: Promise<TransportReply>;
-  /** Whether the head of the reply came. */
-  hasBegun(): boolean;
-  /** Ends it for this reason; where it has not left yet it never does. */
-  cut(reason: unknown): void;
-}
-
-/**
- * Statuses whose head says all that counts: how long to wait (interface, Errors, the two with a status of their own). What
- * comes with it may be cut off, compressed or too large, and we wait all the same: a 429 with `Retry-After: 40` whose page
- * broke off would else be asked again 4 s later.
+ * The head of these replies contains everything that counts: how long to wait (interface, Errors). The reply is valid even
+ * if its body is cut, compressed or too large. Otherwise a cut 429 with `Retry-After: 40` would be retried 4 s later.
  */
 const ORDERS_TO_WAIT = new Set([429, 503]);
 const NO_BODY = new Uint8Array();
 
-/** Room for an answer whose length is not announced, in bytes; it grows. */
+/** First buffer for a body without an announced length, in bytes; it grows. */
 const UNANNOUNCED_BYTES = 65_536;
 
-/** `mayLeave` is asked when a connection is there, right before the first byte goes. */
-function createReception(maxBytes: number, mayLeave: (() => void) | undefined): Reception {
+/**
+ * Receives one reply from undici's `dispatch`. `request` would create a stream, an iterator and their events for each
+ * reply, which costs more than everything else for a reply of 4 kB.
+ */
+function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
   let ended: { readonly reason: unknown } | null = null;
@@ -181,31 +169,21 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined): 
   let body = Buffer.alloc(0);
   let length = 0;
 
-  /** True when the reply counts although the rest of it does not come; then it is over, without a body. */
-  function waitsAllTheSame(): boolean {
-    if (ended !== null || status === null || !ORDERS_TO_WAIT.has(status)) return false;
-    resolve({ status, headers, body: NO_BODY });
-    return true;
-  }
-
   function tooLarge(): Malformed {
     return new Malformed(`The answer is larger than ${maxBytes} bytes.`, "", {
       hint: "Raise max_body_bytes, or ask for less at a time.",
     });
   }
 
-  /**
-   * Copy chunks of an announced length into one buffer as they arrive; otherwise a large reply would be in memory
-   * twice.
-   */
-  function makeRoom(): void {
+  /** One buffer of the announced length: otherwise a large reply would be in memory twice. */
+  function allocate(): void {
     const announced = Number(headers["content-length"] ?? 0);
     if (announced > maxBytes) throw tooLarge();
     const isAnnounced = Number.isSafeInteger(announced) && announced > 0;
     body = Buffer.allocUnsafeSlow(isAnnounced ? announced : UNANNOUNCED_BYTES);
   }
 
-  function take(chunk: Uint8Array): void {
+  function append(chunk: Uint8Array): void {
     const end = length + chunk.byteLength;
     if (end > maxBytes) throw tooLarge();
     if (end > body.length) {
@@ -217,32 +195,37 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined): 
     length = end;
   }
 
-  return {
-    handler: {
-      onRequestStart(started) {
-        if (ended !== null) throw ended.reason;
-        mayLeave?.();
-        controller = started;
-      },
-      onResponseStart(_controller, statusCode, told) {
-        // An interim answer, as 103 is: the one that counts follows.
-        if (statusCode < 200) return;
-        status = statusCode;
-        headers = flat(told);
-        refuseEncoding(headers);
-        makeRoom();
-      },
-      onResponseData: (_controller, chunk) => take(chunk),
-      onResponseEnd() {
-        resolve({ status: status ?? 0, headers, body: body.subarray(0, length) });
-      },
-      onResponseError(_controller, error) {
-        if (!waitsAllTheSame()) reject(error);
-      },
+  const handler: Dispatcher.DispatchHandler = {
+    onRequestStart(started) {
+      if (ended !== null) throw ended.reason;
+      mayLeave?.();
+      controller = started;
     },
+    onResponseStart(_controller, statusCode, rawHeaders) {
+      // An interim reply, such as 103, precedes the one that counts.
+      if (statusCode < 200) return;
+      status = statusCode;
+      headers = flat(rawHeaders);
+      refuseEncoding(headers);
+      allocate();
+    },
+    onResponseData: (_controller, chunk) => append(chunk),
+    onResponseEnd() {
+      resolve({ status: status ?? 0, headers, body: body.subarray(0, length) });
+    },
+    onResponseError(_controller, error) {
+      if (ended === null && status !== null && ORDERS_TO_WAIT.has(status)) resolve({ status, headers, body: NO_BODY });
+      else reject(error);
+    },
+  };
+
+  return {
+    handler,
     reply: promise,
+    /** True if the head of the reply came. */
     hasBegun: () => status !== null,
-    cut(reason) {
+    /** Ends the request; if it has not left, it never leaves. */
+    cut(reason: unknown): void {
       ended = { reason };
       controller?.abort(reason as Error);
       reject(reason);
@@ -250,7 +233,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined): 
   };
 }
 
-/** We ask for no encoding, so that the cap on the body is a cap on what is held in memory. */
+/** Without encoding, the limit of the body is the limit of memory. */
 function refuseEncoding(headers: TransportReply["headers"]): void {
   const encoding = headers["content-encoding"];
   if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
@@ -273,45 +256,11 @@ function flat(headers: Readonly<Record<string, string | string[] | undefined>>):
  */
 export class StaleSocket extends Retryable {}
 
-/** Gives what a socket, TLS or HTTP library threw its meaning; the list is in src/core/http/connection-problem.ts. */
-export function connectionFailure(error: unknown, origin: string): Failure {
-  return failureOfConnection(error, serviceAt(origin));
-}
-
-/**
- * The same for a request that was never answered. A port for https hangs up on plain http without a word, as a
- * restart does; whether it speaks TLS tells the two apart.
- */
-async function unanswered(
-  error: unknown,
-  origin: string,
-  proxy: HttpProxy | null,
-  signal: AbortSignal,
-): Promise<Failure> {
-  const url = new URL(origin);
-  const plain = url.protocol === "http:" && endedUnanswered(error);
-  const address = { host: url.hostname, port: Number(url.port || 80) };
-  const knock = (limit: AbortSignal) => probeThroughProxy(proxy, address, AbortSignal.any([limit, signal]));
-  if (plain && (await speaksTls(knock))) return wantsTls(serviceAt(origin));
-  return connectionFailure(error, origin);
-}
-
-function serviceAt(origin: string): Server {
-  return {
-    name: origin,
-    failed: "could not be asked",
-    addressOption: "base_url",
-    authorityOption: "ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
-  };
-}
-
 const CHECK_MS = 5_000;
-/** A request without an answer for so long may be lost on its way, in milliseconds. */
+/** A request without a response for so long may be lost. */
 const SLOW_MS = 5_000;
 
-/** One health check over a connection of its own, without token and quota: whether any answer comes within 5 s. */
+/** True if a health check over a new connection, without token and quota, gets any response within 5 s. */
 export async function reachesService(
   config: SourceConfig,
   clock: Clock,
@@ -336,8 +285,8 @@ export async function reachesService(
 }
 
 /**
- * The same transport, which reports whether the service answers. Any answer counts, whatever its status. Of requests that
- * fail together only the first one counts. `null`: no answer yet after 5 s.
+ * Wraps a transport and reports whether the service responds, with any status; `null` means no response after 5 s. Of
+ * requests that fail together only the first one counts.
  */
 export function reporting(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
@@ -353,8 +302,7 @@ export function reporting(send: Transport, reached: (isReached: boolean | null) 
       reached(true);
       return reply;
     } catch (error) {
-      const isCounted = isOfTheWay(error) && !signal.aborted && startedMs >= failedAtMs;
-      if (isCounted) {
+      if (isUnreachable(error) && !signal.aborted && startedMs >= failedAtMs) {
         failedAtMs = clock.monotonic();
         reached(false);
       }
@@ -365,8 +313,8 @@ export function reporting(send: Transport, reached: (isReached: boolean | null) 
   };
 }
 
-/** A kept connection that was given up is tried again at once, and what this machine itself has stopped proves nothing. */
-function isOfTheWay(error: unknown): boolean {
+/** A request on a stale socket is repeated at once, and a failure of this machine proves nothing about the service. */
+function isUnreachable(error: unknown): boolean {
   if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;
 }

@@ -3,19 +3,19 @@ import { Client } from "undici";
 import type { Clock } from "../../runtime/clock.ts";
 import { readCertificates } from "../../runtime/secret.ts";
 import { timeLimit } from "../../runtime/waiting.ts";
-import { endedUnanswered, failureOfConnection, type Server, speaksTls, wantsTls } from "../connection-problem.ts";
+import { failureOfConnection, plainTextAtTlsPort, type Server } from "../connection-problem.ts";
 import { proxyOf } from "../proxy.ts";
 import type { OutboundConfig } from "./config.ts";
 import { guardedConnector, type Lookup, probe } from "./guard.ts";
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 5_000;
-/** How long an unused connection is kept, in milliseconds. */
+/** How long an unused connection stays open, in milliseconds. */
 const KEEP_ALIVE_MS = 4_000;
 
 export interface HttpRequest {
   readonly method: string;
-  /** Path and query; the origin is the end's own, no request can name another. */
+  /** Path and query; no request can name another origin. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: Buffer | null;
@@ -23,25 +23,25 @@ export interface HttpRequest {
 
 export interface HttpResponse {
   readonly status: number;
-  /** Lower-case names; of a header that came twice the last. */
+  /** Names in lower case; the last of several headers of one name. */
   readonly headers: Readonly<Record<string, string>>;
-  /** As far as it was wanted and came. */
+  /** The start of the body, up to the requested size. */
   readonly body: string;
-  /** There was more, or it did not come: what there is may end in the middle. */
+  /** True if the body is incomplete. */
   readonly isCut: boolean;
 }
 
-/** One origin that we speak HTTP/1.1 to, through the guard: no redirect, one request at a time. */
+/** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
 export interface HttpClient {
   readonly origin: string;
   /**
-   * One request, one answer, at most `bodyBytes(status)` of its body read. Rejects with a failure that has a meaning
-   * where no answer came, and with the signal's reason where it aborted.
+   * Sends one request and reads at most `bodyBytes(status)` of the response's body. Rejects with a failure of
+   * `core/errors` without a response, or with the signal's reason.
    */
   exchange(request: HttpRequest, signal: AbortSignal, bodyBytes: (status: number) => number): Promise<HttpResponse>;
-  /** When the last request began, on the monotonic clock; before the first one never, minus infinity. */
+  /** Monotonic time of the last request; minus infinity before the first. */
   lastStepMs(): number;
-  /** Connects, with the handshake, and hangs up without a word. */
+  /** Connects, with the TLS handshake, and closes the connection. */
   knock(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
@@ -68,17 +68,14 @@ export function createHttpClient(options: {
     });
   }
 
-  /** A port for https hangs up on plain http without a word; a handshake through the same guard tells. */
-  async function meaningOfNoAnswer(error: unknown, signal: AbortSignal): Promise<unknown> {
+  async function failureWithoutResponse(error: unknown, signal: AbortSignal): Promise<unknown> {
     if (signal.aborted) return signal.reason;
     const receiver = receiverAt(url.origin);
-    if (url.protocol === "http:" && endedUnanswered(error)) {
-      const secure = new URL(url.href.replace(/^http:/, "https:"));
-      const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
-      const ask = (limit: AbortSignal) => probe(connector(secure), address, AbortSignal.any([limit, signal]));
-      if (await speaksTls(ask)) return wantsTls(receiver);
-    }
-    return signal.aborted ? signal.reason : failureOfConnection(error, receiver);
+    const secure = new URL(url.href.replace(/^http:/, "https:"));
+    const address = { protocol: "https:", hostname: url.hostname, host: url.host, port: url.port || "80" };
+    const connectTls = (limit: AbortSignal) => probe(connector(secure), address, limit);
+    const mismatch = await plainTextAtTlsPort(error, url, receiver, connectTls, signal);
+    return signal.aborted ? signal.reason : (mismatch ?? failureOfConnection(error, receiver));
   }
 
   return {
@@ -99,7 +96,7 @@ export function createHttpClient(options: {
         const { text, isCut } = await beginningOf(response.body, bodyBytes(response.statusCode));
         return { status: response.statusCode, headers: flat(response.headers), body: text, isCut };
       } catch (error) {
-        throw await meaningOfNoAnswer(error, signal);
+        throw await failureWithoutResponse(error, signal);
       } finally {
         limit.end();
       }
@@ -107,7 +104,7 @@ export function createHttpClient(options: {
 
     async knock(signal) {
       await probe(connector(url), url, signal).catch(async (error: unknown) => {
-        throw await meaningOfNoAnswer(error, signal);
+        throw await failureWithoutResponse(error, signal);
       });
     },
 
@@ -119,7 +116,7 @@ export function createHttpClient(options: {
   };
 }
 
-/** The receiver in the words of src/core/http/connection-problem.ts, which knows what it means that there was no answer. */
+/** Description of the receiver for failures. */
 export function receiverAt(origin: string): Server {
   return {
     name: origin,

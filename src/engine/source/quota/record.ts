@@ -17,14 +17,14 @@ interface QuotaRecordOptions {
   readonly mark: Mark;
 }
 
-/** A save that takes longer than this is repeated with a later bound. */
+/** A slower save is repeated with a later bound. */
 const SAVE_WITHIN_MS = 250;
-/** A change of the wall clock against measured time that is a jump, not the slewing of a time server. */
+/** Smallest change of the wall clock that is a step and no slewing of a time server. */
 const JUMP_MS = 100;
-/** Age after which stamps are dropped; the newest stay as proof that a record exists. */
+/** Age after which stored slots are dropped; the newest stay as proof that a record exists. */
 const KEEP_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
-/** A slot that was recorded ahead may be used for so long, in milliseconds. */
+/** How long a slot that was recorded ahead is usable, in milliseconds. */
 const AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
@@ -41,11 +41,11 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   let lastId = 0;
   let replies = 0;
   let wallOffset = clock.now() - clock.monotonic();
-  /** By how much the wall clock was set between the last process and this one, as far as that is known. */
+  /** How far the wall clock was set between the last process and this one; 0 if unknown. */
   let setByMs = 0;
-  /** How often it was set since. */
+  /** How often the wall clock was set since the start. */
   let jumps = 0;
-  /** The slot that is recorded ahead, and when the last request left, by endpoint; until when a slot may be used, by id. */
+  /** Ids of the slots recorded ahead and times of the last requests, by endpoint. */
   const ahead = new Map<QuotaEndpoint, number>();
   const leftAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
@@ -64,14 +64,14 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     wallOffset = offset;
     if (Math.abs(byMs) <= JUMP_MS) return;
     jumps += 1;
-    // Their rows say a time that has another meaning now.
+    // Their stored times have another meaning now.
     usableUntilMs.clear();
     await rewrite(byMs);
   };
 
-  /** Writes the slots by a wall clock that was set by so much, and how it stands now. */
+  /** Stores the slots again after the wall clock was set. */
   async function rewrite(byMs: number): Promise<void> {
-    // A kill between the two has the next start take the slots for later than they were, never for earlier.
+    // After a kill in between, the next start takes the slots for later than they were, never for earlier.
     if (byMs < 0) await markClock();
     for (const slot of live) if (Number.isFinite(slot.countedBy)) await save(slot);
     if (byMs > 0) await markClock();
@@ -94,7 +94,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
   }
 
-  /** Whether a request of this endpoint follows another within the time for which one can be recorded ahead. */
+  /** True if a request follows another of its endpoint within 10 s. */
   function isFollowed({ endpoint, sentAt }: Slot): boolean {
     const before = leftAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
     leftAtMs.set(endpoint, Math.max(before, sentAt));
@@ -234,7 +234,7 @@ const REMEMBER_MS = 60_000;
 
 export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []) {
   let slots = [...inherited];
-  /** Room for the ends in their order: it is asked for them some ten times for each request. */
+  /** Buffer of the sorted ends, reused because each request needs them about ten times. */
   let ends = new Float64Array(64);
   return {
     add(slot: Slot): void {
@@ -262,18 +262,18 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       let occupied = 0;
       for (const { countedBy } of slots) {
         const end = countedBy + occupiedMs;
-        // They nearly are in order, as the slots were taken.
+        // The ends are nearly sorted already.
         if (end > now) insertSorted(end, ends, occupied++);
       }
       if (occupied < allowed) return now;
-      // 21 ends and 20 allowed: with the second the 20 youngest are left, with it gone one is free.
+      // With 21 ends and 20 allowed, a slot is free at the second end.
       return ends[occupied - allowed] ?? now;
     },
     slots: (): readonly Slot[] => slots,
   };
 }
 
-/** Sums of shares are not exact. */
+/** Tolerance for sums of fractions. */
 const ROUNDING = 1e-9;
 
 /** The two-window count at `now`, at its highest over every possible alignment of the windows. */
