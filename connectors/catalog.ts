@@ -1,15 +1,16 @@
 import type { ConnectorDefinition } from "../src/core/connector.ts";
-import { alertmanager } from "./alertmanager/config.ts";
-import { email } from "./email/config.ts";
+import { AlertmanagerConfig } from "./alertmanager/config.ts";
+import { EmailConfig } from "./email/config.ts";
 import { file } from "./file/definition.ts";
 import { influxdb } from "./influxdb/definition.ts";
-import { jira } from "./jira/config.ts";
+import { JiraConfig } from "./jira/config.ts";
 import { kafka } from "./kafka/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
 import { parquet } from "./parquet/definition.ts";
 import { postgres } from "./postgres/definition.ts";
-import { servicenow } from "./servicenow/config.ts";
-import { slack } from "./slack/config.ts";
+import { ServiceNowConfig } from "./servicenow/config.ts";
+import { receiverConnector } from "./shared/receiver/sink.ts";
+import { SlackConfig } from "./slack/config.ts";
 import { stdout } from "./stdout/definition.ts";
 import { webhook } from "./webhook/definition.ts";
 
@@ -19,11 +20,36 @@ export const CATALOG = {
   influxdb,
   kafka,
   webhook,
-  slack,
-  jira,
-  servicenow,
-  alertmanager,
-  email,
+  slack: receiverConnector(
+    "slack",
+    "One message for every alarm in a Slack channel, edited in place.",
+    SlackConfig,
+    async () => (await import("./slack/receiver.ts")).createSlackReceiver,
+  ),
+  jira: receiverConnector(
+    "jira",
+    "One issue in Jira for every alarm, closed when it is over.",
+    JiraConfig,
+    async () => (await import("./jira/receiver.ts")).createJiraReceiver,
+  ),
+  servicenow: receiverConnector(
+    "servicenow",
+    "One incident in ServiceNow for every alarm, resolved when it is over.",
+    ServiceNowConfig,
+    async () => (await import("./servicenow/receiver.ts")).createServiceNowReceiver,
+  ),
+  alertmanager: receiverConnector(
+    "alertmanager",
+    "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
+    AlertmanagerConfig,
+    async () => (await import("./alertmanager/receiver.ts")).createAlertmanagerReceiver,
+  ),
+  email: receiverConnector(
+    "email",
+    "A mail for each alarm and its end, in one thread (SMTP).",
+    EmailConfig,
+    async () => (await import("./email/receiver.ts")).createEmailReceiver,
+  ),
   postgres,
   file,
   parquet,

@@ -3,7 +3,6 @@ import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/con
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { RECEIVER } from "../shared/receiver/config.ts";
-import { receiverConnector } from "../shared/receiver/sink.ts";
 
 /** Labels that identify an alert; users cannot set them. */
 const OWN_LABELS = ["alertname", "source", "site", "site_id", "priority", "kind", "key"] as const;
@@ -59,13 +58,6 @@ export const AlertmanagerConfig = z
   })
   .meta({ description: "Alarms as alerts of Prometheus Alertmanager." });
 export type AlertmanagerConfig = z.infer<typeof AlertmanagerConfig>;
-
-export const alertmanager = receiverConnector(
-  "alertmanager",
-  "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
-  AlertmanagerConfig,
-  async () => (await import("./receiver.ts")).createAlertmanagerReceiver,
-);
 
 function isNamedTwice(config: { token?: unknown; user?: unknown; headers: object }): boolean {
   const isKnown = config.token !== undefined || config.user !== undefined;

@@ -3,7 +3,6 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
-import { receiverConnector } from "../shared/receiver/sink.ts";
 
 const ADDRESS = String.raw`[A-Za-z0-9!#$%&'*+/=?^_{|}~.-]{1,64}@[\p{L}\p{N}.-]{1,253}`;
 
@@ -97,10 +96,3 @@ export const EmailConfig = z
   })
   .meta({ description: "A mail for each alarm and its end, in one thread (SMTP)." });
 export type EmailConfig = z.infer<typeof EmailConfig>;
-
-export const email = receiverConnector(
-  "email",
-  "A mail for each alarm and its end, in one thread (SMTP).",
-  EmailConfig,
-  async () => (await import("./receiver.ts")).createEmailReceiver,
-);

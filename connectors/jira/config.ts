@@ -2,7 +2,6 @@ import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
-import { receiverConnector } from "../shared/receiver/sink.ts";
 
 /** Fields that Plenum fills by itself. */
 export const OWN_FIELDS = ["project", "issuetype", "summary", "description", "labels"];
@@ -75,13 +74,6 @@ export const JiraConfig = z
   })
   .meta({ description: "An issue in Jira for every alarm, edited in place and closed when it is over." });
 export type JiraConfig = z.infer<typeof JiraConfig>;
-
-export const jira = receiverConnector(
-  "jira",
-  "One issue in Jira for every alarm, closed when it is over.",
-  JiraConfig,
-  async () => (await import("./receiver.ts")).createJiraReceiver,
-);
 
 function isBase(url: URL): boolean {
   return url.search === "" && url.hash === "" && !/\/rest(\/|$)/.test(url.pathname);

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
-import { receiverConnector } from "../shared/receiver/sink.ts";
 
 /** Fields that Plenum fills by itself. */
 const OWN_FIELDS = [
@@ -87,13 +86,6 @@ export const ServiceNowConfig = z
     description: "An incident in ServiceNow for every alarm, edited in place and resolved when it is over.",
   });
 export type ServiceNowConfig = z.infer<typeof ServiceNowConfig>;
-
-export const servicenow = receiverConnector(
-  "servicenow",
-  "One incident in ServiceNow for every alarm, resolved when it is over.",
-  ServiceNowConfig,
-  async () => (await import("./receiver.ts")).createServiceNowReceiver,
-);
 
 function isBase(url: URL): boolean {
   return url.search === "" && url.hash === "" && !/\/(api|nav_to\.do|now)(\/|$)/.test(url.pathname);

@@ -10,21 +10,8 @@ import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import { printable } from "../../src/core/values/printable.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Client of the Web API of Slack, as far as used here. */
-interface SlackApi {
-  /** Calls a reading method. Error codes in `understood` are returned; others are thrown. */
-  get(method: string, query: Query, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
-  /** A method that changes something, or that takes no query. */
-  post(method: string, body: object, signal: AbortSignal, understood?: readonly string[]): Promise<Answer>;
-  /** When the last request began, on the monotonic clock. */
-  lastStepMs(): number;
-  close(): Promise<void>;
-}
-
-type Query = Readonly<Record<string, string>>;
-
 export interface Answer {
-  /** One of the words that are `understood`; null where Slack said yes. */
+  /** One of the `understood` error codes; null for success. */
   readonly error: string | null;
   readonly json: unknown;
   /** Scopes of the token; null when missing from the response. */
@@ -41,9 +28,11 @@ const Body = z.looseObject({
   response_metadata: z.looseObject({ messages: z.array(z.string()).catch([]) }).catch({ messages: [] }),
 });
 
-export function createSlackApi(config: SlackConfig, context: ConnectorContext, lookup?: Lookup): SlackApi {
+type SlackApi = ReturnType<typeof createSlackApi>;
+
+/** Client of Slack's Web API. Error codes in `understood` are returned; others are thrown. */
+export function createSlackApi(config: SlackConfig, { clock }: ConnectorContext, lookup?: Lookup) {
   const url = new URL(config.base_url);
-  const { clock } = context;
   const end = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
   const token = cachedSecret(config.token, clock);
   const base = `${url.pathname.replace(/\/+$/, "")}/api/`;
@@ -52,40 +41,37 @@ export function createSlackApi(config: SlackConfig, context: ConnectorContext, l
     question: ReceiverRequest,
     method: string,
     signal: AbortSignal,
-    understood: readonly string[] = [],
+    understood: readonly string[],
   ): Promise<Answer> {
     const headers = { authorization: `Bearer ${bearerOf(token())}` };
-    const said = await sendRequest(end, { ...question, headers }, clock, signal);
-    const parsed = Body.safeParse(said.json);
-    const scopes = scopesOf(said);
-    if (!parsed.success) {
-      if (isUnfinished(said) && understood.includes(TOO_LONG)) {
-        return { error: TOO_LONG, json: undefined, scopes };
-      }
-      throw notUnderstood(said, `${end.origin} answered ${method}`);
+    const response = await sendRequest(end, { ...question, headers }, clock, signal);
+    const { data: body } = Body.safeParse(response.json);
+    const scopes = response.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
+    if (body === undefined) {
+      const isTooLong = isUnfinished(response) && understood.includes(TOO_LONG);
+      if (isTooLong) return { error: TOO_LONG, json: undefined, scopes };
+      throw notUnderstood(response, `${end.origin} answered ${method}`);
     }
-    const { ok, error: code, needed, response_metadata } = parsed.data;
-    if (ok) return { error: null, json: said.json, scopes };
-    if (understood.includes(code)) return { error: code, json: said.json, scopes };
-    throw failureOf(
-      {
-        said: `${end.origin} refused ${method}`,
-        code,
-        needed,
-        details: response_metadata.messages,
-        retryAfter: said.headers["retry-after"],
-      },
-      clock.now(),
-    );
+    if (body.ok || understood.includes(body.error))
+      return { error: body.ok ? null : body.error, json: response.json, scopes };
+    const waitMs = retryAfterMs(response.headers["retry-after"], clock.now());
+    throw failureOf(`${end.origin} refused ${method}`, body, waitMs);
   }
 
   return {
-    get(method, query, signal, understood) {
+    /** Calls a method that reads. */
+    get(
+      method: string,
+      query: Readonly<Record<string, string>>,
+      signal: AbortSignal,
+      understood: readonly string[] = [],
+    ): Promise<Answer> {
       const path = `${base}${method}?${new URLSearchParams(query).toString()}`;
       return call({ method: "GET", path }, method, signal, understood);
     },
-    post(method, body, signal, understood) {
-      return call({ method: "POST", path: base + method, json: body }, method, signal, understood);
+    /** Calls a method that changes something, or that takes no query. */
+    post(method: string, json: object, signal: AbortSignal, understood: readonly string[] = []): Promise<Answer> {
+      return call({ method: "POST", path: base + method, json }, method, signal, understood);
     },
     lastStepMs: end.lastStepMs,
     close: () => end.close(),
@@ -110,10 +96,8 @@ function bearerOf(token: Secret): string {
 }
 
 /** Every response is JSON with `ok`. For any other response with status 200 the result is unknown. */
-function notUnderstood(said: ReceiverResponse, who: string): Retryable {
-  if (isUnfinished(said)) {
-    return new Retryable(`${who} with more than can be read, or not to the end.`);
-  }
+function notUnderstood(response: ReceiverResponse, who: string): Retryable {
+  if (isUnfinished(response)) return new Retryable(`${who} with more than can be read, or not to the end.`);
   return new Retryable(`${who} with something that is not Slack's.`, {
     hint: "If that stays so, check `base_url`, and what stands in between: a gateway, or a page that asks to log in.",
   });
@@ -121,10 +105,6 @@ function notUnderstood(said: ReceiverResponse, who: string): Retryable {
 
 function isUnfinished({ body, json }: ReceiverResponse): boolean {
   return json === undefined && body.trimStart().startsWith("{");
-}
-
-function scopesOf(said: ReceiverResponse): readonly string[] | null {
-  return said.headers["x-oauth-scopes"]?.split(",").map((scope) => scope.trim()) ?? null;
 }
 
 /** Metadata of our messages; invisible to people, readable by apps. */
@@ -143,7 +123,7 @@ interface Listed {
   readonly marked: readonly Marked[];
   /** False when more messages exist than were read. */
   readonly isComplete: boolean;
-  /** One of the words that are `understood`; null where Slack said yes. */
+  /** One of the `understood` error codes; null for success. */
   readonly error: string | null;
 }
 
@@ -233,8 +213,8 @@ export async function proveChannel(api: SlackApi, channel: string, signal: Abort
   const info = Info.safeParse((await api.get("conversations.info", { channel }, signal)).json);
   if (!info.success) throw new Retryable("Slack answered conversations.info without a channel.");
   const { is_archived, is_member, is_private } = info.data.channel;
-  if (is_archived) throw refusalOf("is_archived");
-  if (!is_member) throw refusalOf("not_in_channel");
+  const error = is_archived ? "is_archived" : is_member ? null : "not_in_channel";
+  if (error !== null) throw failureOf("Slack would refuse every message", { ...NO_DETAILS, error }, null);
   const wanted = ["chat:write", is_private ? "groups:history" : "channels:history"];
   const missing = wanted.filter((scope) => scopes?.includes(scope) === false);
   if (missing.length > 0) {
@@ -246,42 +226,24 @@ export async function proveChannel(api: SlackApi, channel: string, signal: Abort
   }
 }
 
-/** Returns the failure of the first message. */
-function refusalOf(code: string): Error {
-  const said = "Slack would refuse every message";
-  return failureOf({ said, code, needed: null, details: [], retryAfter: undefined }, 0);
-}
-
-/** An error response; Slack uses HTTP 200. */
-interface Refusal {
-  /** Server and method: `https://slack.com refused chat.update`. */
-  readonly said: string;
-  /** Error code. */
-  readonly code: string;
-  /** The scope that is missing. */
-  readonly needed: string | null;
-  /** Details from Slack. */
-  readonly details: readonly string[];
-  readonly retryAfter: string | undefined;
-}
+const NO_DETAILS = { needed: null, response_metadata: { messages: [] } };
 
 const NEW_TOKEN = "Put the bot token of an installed app (xoxb-…) where `token` says.";
 const ASK_ADMINISTRATOR = "Ask whoever administers the Slack workspace.";
+const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
+const ARCHIVED = "Unarchive the channel, or set another `channel`.";
 
-/** Hint for each error code. */
-const TOKEN_ERRORS: ReadonlyMap<string, string> = new Map(
-  Object.entries({
+/** Hints for the error codes of a wrong token, of missing permissions and of the channel. */
+const HINTS: Readonly<Record<"unauthenticated" | "forbidden" | "channel", Readonly<Record<string, string>>>> = {
+  unauthenticated: {
     invalid_auth: NEW_TOKEN,
     not_authed: NEW_TOKEN,
     account_inactive: NEW_TOKEN,
     token_revoked: NEW_TOKEN,
     token_expired: "Put a new token where `token` says, or switch token rotation off in the app's settings.",
     not_allowed_token_type: NEW_TOKEN,
-  }),
-);
-
-const NOT_ALLOWED: ReadonlyMap<string, string> = new Map(
-  Object.entries({
+  },
+  forbidden: {
     missing_scope: "Add it to the app's bot scopes (OAuth & Permissions), and install the app in the workspace again.",
     no_permission: "Invite the bot into the channel, and check the app's scopes.",
     access_denied: ASK_ADMINISTRATOR,
@@ -291,23 +253,18 @@ const NOT_ALLOWED: ReadonlyMap<string, string> = new Map(
     team_access_not_granted: ASK_ADMINISTRATOR,
     two_factor_setup_required: ASK_ADMINISTRATOR,
     metadata_must_be_sent_from_app: NEW_TOKEN,
-  }),
-);
-
-const POSTING = "Let the bot post there (channel settings, posting permissions), or set another `channel`.";
-
-const CHANNEL_ERRORS: ReadonlyMap<string, string> = new Map(
-  Object.entries({
+  },
+  channel: {
     channel_not_found: "Check `channel`; into a private channel the bot has to be invited.",
     not_in_channel: "Invite the bot into the channel: type /invite and its name there.",
-    is_archived: "Unarchive the channel, or set another `channel`.",
-    is_inactive: "Unarchive the channel, or set another `channel`.",
+    is_archived: ARCHIVED,
+    is_inactive: ARCHIVED,
     restricted_action: POSTING,
     restricted_action_read_only_channel: POSTING,
     restricted_action_thread_only_channel: POSTING,
     restricted_action_non_threadable_channel: POSTING,
-  }),
-);
+  },
+};
 
 /** Rate limited, certainly not executed. `message_limit_exceeded` is the limit of a free workspace. */
 const LIMITED = ["ratelimited", "rate_limited", "message_limit_exceeded"];
@@ -318,27 +275,33 @@ const UNAVAILABLE = ["service_unavailable", "team_added_to_org", "org_login_requ
 /** Errors inside Slack: "it's possible some aspect of the operation succeeded". */
 const SERVER_ERRORS = ["fatal_error", "internal_error", "request_timeout", "update_failed"];
 
-/** Maps an error code to a failure. An unknown code rejects the message. */
-function failureOf(refusal: Refusal, nowMs: number): Failure {
-  const code = clean(refusal.code, 80);
-  const said = `${refusal.said}: ${code}`;
-  const ofToken = TOKEN_ERRORS.get(code);
-  if (ofToken !== undefined) {
-    return new ConfigError(`${said}.`, { reason: "unauthenticated", field: "token", hint: ofToken });
+/** Maps an error response, which has HTTP status 200, to a failure. An unknown code rejects the message. */
+function failureOf(
+  what: string,
+  {
+    error,
+    needed,
+    response_metadata,
+  }: Pick<z.infer<typeof Body>, "error" | "needed"> & {
+    readonly response_metadata: { readonly messages: readonly string[] };
+  },
+  waitMs: number | null,
+): Failure {
+  const code = clean(error, 80);
+  const message = `${what}: ${code}`;
+  const hintIn = (kind: keyof typeof HINTS) => (Object.hasOwn(HINTS[kind], code) ? HINTS[kind][code] : undefined);
+  for (const reason of ["unauthenticated", "forbidden"] as const) {
+    const hint = hintIn(reason);
+    const scope = reason === "unauthenticated" || needed === null ? "" : ` (it needs ${clean(needed, 200)})`;
+    if (hint !== undefined) return new ConfigError(`${message}${scope}.`, { reason, field: "token", hint });
   }
-  const notAllowed = NOT_ALLOWED.get(code);
-  if (notAllowed !== undefined) {
-    const scope = refusal.needed === null ? "" : ` (it needs ${clean(refusal.needed, 200)})`;
-    return new ConfigError(`${said}${scope}.`, { reason: "forbidden", field: "token", hint: notAllowed });
-  }
-  const ofChannel = CHANNEL_ERRORS.get(code);
-  if (ofChannel !== undefined) return new ConfigError(`${said}.`, { field: "channel", hint: ofChannel });
-  const waitMs = retryAfterMs(refusal.retryAfter, nowMs);
-  if (LIMITED.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "allowance" });
-  if (UNAVAILABLE.includes(code)) return new Throttled(`${said}.`, waitMs, { scope: "everything" });
-  if (SERVER_ERRORS.includes(code)) return new Retryable(`${said}.`);
-  const details = clean(refusal.details.join(" "), 300);
-  return new Rejected(`${said}.${details === "" ? "" : ` It said: ${details}`}`);
+  const hint = hintIn("channel");
+  if (hint !== undefined) return new ConfigError(`${message}.`, { field: "channel", hint });
+  if (LIMITED.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "allowance" });
+  if (UNAVAILABLE.includes(code)) return new Throttled(`${message}.`, waitMs, { scope: "everything" });
+  if (SERVER_ERRORS.includes(code)) return new Retryable(`${message}.`);
+  const details = clean(response_metadata.messages.join(" "), 300);
+  return new Rejected(`${message}.${details === "" ? "" : ` It said: ${details}`}`);
 }
 
 /** True for errors about the channel, not about the message. */

@@ -2,7 +2,6 @@ import { z } from "zod";
 import { OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { PriorityLetter, RECEIVER } from "../shared/receiver/config.ts";
-import { receiverConnector } from "../shared/receiver/sink.ts";
 
 export const SlackConfig = z
   .strictObject({
@@ -32,13 +31,6 @@ export const SlackConfig = z
   })
   .meta({ description: "One message for every alarm in a Slack channel, edited in place." });
 export type SlackConfig = z.infer<typeof SlackConfig>;
-
-export const slack = receiverConnector(
-  "slack",
-  "One message for every alarm in a Slack channel, edited in place.",
-  SlackConfig,
-  async () => (await import("./receiver.ts")).createSlackReceiver,
-);
 
 function isBase(text: string): boolean {
   return !/[?#]/.test(text);

@@ -8,7 +8,7 @@ import { type Answer, createSlackApi, isAboutChannel, listMarked, type Mark, pro
 import { FULL, lineOf, type Message, messageOf, type Sizes, SMALL } from "./blocks.ts";
 import type { SlackConfig } from "./config.ts";
 
-/** Location of a message, and whether it shows that its alarm is over. */
+/** Stored reference of a message. `closed`: the message shows that its alarm is over. */
 const Ref = z.object({ channel: z.string(), ts: z.string(), closed: z.boolean().optional() });
 type Ref = z.infer<typeof Ref>;
 
@@ -79,46 +79,37 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
 
   async function edited(
     incident: IncidentMessage,
-    ref: Ref,
+    { channel, ts }: Ref,
     signal: AbortSignal,
   ): Promise<"edited" | "fixed" | "gone"> {
-    const send = (sizes: Sizes, words: readonly string[]) =>
-      api.post(
-        "chat.update",
-        {
-          channel: ref.channel,
-          ts: ref.ts,
-          metadata: markOf(incident.key),
-          ...formatted(messageOf(incident, sizes)),
-        },
-        signal,
-        [...NOT_EDITABLE, "message_not_found", ...words],
-      );
+    const send = (sizes: Sizes, words: readonly string[]) => {
+      const message = { channel, ts, metadata: markOf(incident.key), ...formatted(messageOf(incident, sizes)) };
+      return api.post("chat.update", message, signal, [...NOT_EDITABLE, "message_not_found", ...words]);
+    };
     const full = await send(FULL, TOO_LARGE);
-    const answer = isOneOf(full, TOO_LARGE) ? await send(SMALL, []) : full;
-    if (answer.error === null) return "edited";
-    return answer.error === "message_not_found" ? "gone" : "fixed";
+    const { error } = isOneOf(full, TOO_LARGE) ? await send(SMALL, []) : full;
+    return error === null ? "edited" : error === "message_not_found" ? "gone" : "fixed";
   }
 
   /**
-   * Sends one reply. Skips it when the last reply in the thread already has the same content, as after a lost response
-   * or a crash.
+   * Sends one reply, unless the last reply has the same content, as after a lost response or a crash. Returns false when
+   * the thread no longer exists.
    */
-  async function replied(
+  async function reply(
     incident: IncidentMessage,
     ref: Ref,
-    news: "over" | "back" | null,
+    turn: "over" | "back" | null,
     isEdited: boolean,
     signal: AbortSignal,
-  ): Promise<"said" | "gone"> {
+  ): Promise<boolean> {
     const message = (sizes: Sizes) => (isEdited ? lineOf(incident, sizes) : messageOf(incident, sizes));
-    const said = news ?? digestOf(message(FULL));
+    const said = turn ?? digestOf(message(FULL));
     const mark = { ...markOf(incident.key), event_type: "plenum_reply" } as const;
     const thread = { channel: ref.channel, ts: ref.ts };
     const before = await listMarked(api, "conversations.replies", thread, mark, signal, NO_THREAD);
-    if (before.error !== null) return "gone";
-    if (before.isComplete && before.marked.at(-1)?.payload.said === said) return "said";
-    const isForAll = news !== null && config.broadcast.includes(incident.priority);
+    if (before.error !== null) return false;
+    if (before.isComplete && before.marked.at(-1)?.payload.said === said) return true;
+    const isForAll = turn !== null && config.broadcast.includes(incident.priority);
     const answer = await posted(
       {
         channel: ref.channel,
@@ -131,11 +122,11 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       signal,
       [...NO_THREAD, ...(isEdited ? NO_REPLIES : [])],
     );
-    if (isOneOf(answer, NO_THREAD)) return "gone";
+    if (isOneOf(answer, NO_THREAD)) return false;
     if (answer.error !== null) {
       log.warn({ sink: name, reason: answer.error }, "Slack takes no reply in a thread; its message says it all");
     }
-    return "said";
+    return true;
   }
 
   /** Edits the message. A reply announces the end or return, or replaces an impossible edit. */
@@ -151,10 +142,10 @@ export function createSlackReceiver(config: SlackConfig, context: ConnectorConte
       const outcome = await edited(incident, ref, signal);
       if (outcome === "gone") return "gone";
       const returns = ref.closed ?? incident.change === "retriggered";
-      const news = change === "close" ? "over" : returns ? "back" : null;
-      if (news !== null || outcome === "fixed") {
-        const said = await replied(incident, ref, news, outcome === "edited", signal);
-        if (said === "gone") return "gone";
+      const turn = change === "close" ? "over" : returns ? "back" : null;
+      if (turn !== null || outcome === "fixed") {
+        const isThere = await reply(incident, ref, turn, outcome === "edited", signal);
+        if (!isThere) return "gone";
       }
     } catch (error) {
       // The configured channel changed; ignore errors of the old one.
@@ -246,6 +237,11 @@ function isOneOf({ error }: Answer, words: readonly string[]): boolean {
 function uuidOf(text: string): string {
   const hex = createHash("sha1").update(NAMESPACE).update(text).digest("hex");
   const variant = "89ab".charAt(Number.parseInt(hex.charAt(16), 16) % 4);
-  const parts = [hex.slice(0, 8), hex.slice(8, 12), `5${hex.slice(13, 16)}`, variant + hex.slice(17, 20)];
-  return [...parts, hex.slice(20, 32)].join("-");
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `5${hex.slice(13, 16)}`,
+    variant + hex.slice(17, 20),
+    hex.slice(20, 32),
+  ].join("-");
 }

@@ -51,7 +51,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     file: "connectors/shared/receiver/stored-incident.ts",
     before: "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[0] ?? stored.priority,",
     after: "priority: [stored.priority, ...folded.map(({ priority }) => priority)].sort()[1] ?? stored.priority,",
-    reason: "`refresh` gives a list the priority of its most urgent alarm, so both are the same.",
+    reason: "`refreshGroup` gives a list the priority of its most urgent alarm, so both are the same.",
   },
   {
     file: "connectors/shared/receiver/timing.ts",
@@ -109,15 +109,9 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "connectors/shared/receiver/apply-event.ts",
-    before: "const group = ledger.get(key)?.into ?? null;",
-    after: "const group = ledger.get(key)?.into;",
-    reason: "`refresh` finds no incident under an undefined key.",
-  },
-  {
-    file: "connectors/shared/receiver/apply-event.ts",
-    before: "retriggers: 0,",
-    after: "retriggers: 1,",
-    reason: "A list never returns: it is compared with itself only.",
+    before: "const into = ledger.get(key)?.into ?? null;",
+    after: "const into = ledger.get(key)?.into;",
+    reason: "`refreshGroup` finds no incident under an undefined key.",
   },
   {
     file: "connectors/shared/receiver/timing.ts",
@@ -299,24 +293,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     before: 'return /[+-]\\d\\d:\\d\\d$/.exec(raw ?? "")?.[0] ?? null;',
     after: "return /[+-]\\d\\d:\\d\\d$/.exec(raw)?.[0] ?? null;",
     reason: 'The pattern does not match "null".',
-  },
-  {
-    file: "connectors/shared/receiver/stored-incident.ts",
-    before: "const rank = (member: StoredIncident) => (isOver(member) ? 1 : 0);",
-    after: "const rank = (member: StoredIncident) => (isOver(member) ? (1 * 2) : 0);",
-    reason: "The sort uses only the sign.",
-  },
-  {
-    file: "connectors/shared/receiver/sink.ts",
-    before: 'committedAt: offer?.committedAt[index] ?? "",',
-    after: "committedAt: offer?.committedAt[index],",
-    reason: "`holdFrom` treats an undefined time like an empty one.",
-  },
-  {
-    file: "connectors/shared/receiver/notifier.ts",
-    before: "retriggers: 0,",
-    after: "retriggers: 1,",
-    reason: "The test incident is never compared with an earlier state.",
   },
   {
     file: "connectors/kafka/sink.ts",
