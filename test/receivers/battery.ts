@@ -1,6 +1,5 @@
-import { CATALOG } from "#connectors/catalog.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
-import type { ConnectorDefinition, Receipt, Sink } from "#src/core/connector.ts";
+import type { Receipt } from "#src/core/connector.ts";
 import { meaningOf, Retryable } from "#src/core/errors/errors.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { type Batch, batchOf, type Outcome, outcomeOf, retryFrom } from "#src/engine/delivery/offer.ts";
@@ -12,6 +11,7 @@ import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { circumstancesOf, inWords, type RequestContext } from "./circumstances.ts";
+import { sinkOf } from "./contestants.ts";
 import { eventfulBuilding } from "./eventful-building.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
 import { type Evidence, judge, outlineOf } from "./judge.ts";
@@ -80,7 +80,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
   const store = createMemoryStore(() => nowMs);
   const building = eventfulBuilding(random, circumstances, store);
   const mortal = mortalStore();
-  const make = sinkMaker(contestant, end, circumstances, clock, mortal.store);
+  const make = () => sinkOf(contestant, end, contextFor(SINK, clock, mortal.store), circumstances.options);
   let sink = await make();
   let lost = 0;
   let again = 0;
@@ -324,21 +324,4 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
     await end.stop();
     await store.close();
   }
-}
-
-function sinkMaker(
-  contestant: Contestant,
-  end: ReceiverFarEnd,
-  { options }: RequestContext,
-  clock: Clock,
-  store: Store,
-): () => Promise<Sink> {
-  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
-  if (definition === undefined) throw new Error(`There is no connector ${contestant.connector}.`);
-  const config = definition.Config.parse({ ...(contestant.options(end) as object), ...options });
-  return async () => {
-    const made = await definition.sink?.(config, contextFor(SINK, clock, store));
-    if (made === undefined) throw new Error("It makes no sink.");
-    return made;
-  };
 }

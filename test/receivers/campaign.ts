@@ -1,12 +1,11 @@
-import { CATALOG } from "#connectors/catalog.ts";
 import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
-import type { ConnectorDefinition } from "#src/core/connector.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import type { Contestant } from "./battery.ts";
+import { sinkOf } from "./contestants.ts";
 import type { Trouble } from "./far-end.ts";
 
 /**
@@ -83,11 +82,8 @@ export async function playCampaign(contestant: Contestant, options: CampaignOpti
   end.troubleBy?.(trouble);
 
   const store = createMemoryStore(clock.now);
-  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
-  const config = definition?.Config.parse({ ...(contestant.options(end) as object), dossier: false });
   const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
-  const sink = await definition?.sink?.(config, context);
-  if (sink === undefined) throw new Error("It makes no sink.");
+  const sink = await sinkOf(contestant, end, context, { dossier: false });
   const { waiting, write } = sink;
 
   const lives = Array.from({ length: alarms }, (_, n) => ({
@@ -109,7 +105,7 @@ export async function playCampaign(contestant: Contestant, options: CampaignOpti
   async function until(isDone: () => boolean): Promise<boolean> {
     while (!isDone()) {
       if (nowMs - START > LONGEST_MS) return false;
-      const ticked = await sink?.tick?.(signal);
+      const ticked = await sink.tick?.(signal);
       nowMs += Math.max(100, ticked?.inMs ?? 0);
     }
     return true;

@@ -1,6 +1,9 @@
+import { CATALOG } from "#connectors/catalog.ts";
+import type { ConnectorContext, ConnectorDefinition, Sink } from "#src/core/connector.ts";
 import { startAlertmanagerEnd } from "./alertmanager-end.ts";
 import type { Contestant } from "./battery.ts";
 import { startEmailEnd } from "./email-end.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
 import { startJiraEnd } from "./jira-end.ts";
 import { startServiceNowEnd } from "./servicenow-end.ts";
 import { startSlackEnd } from "./slack-end.ts";
@@ -74,3 +77,17 @@ export const CONTESTANTS: readonly Contestant[] = [
     options: ({ config }) => config.email,
   },
 ];
+
+/** Creates the sink of a receiver that is connected to its test server. */
+export async function sinkOf(
+  { connector, options }: Contestant,
+  end: ReceiverFarEnd,
+  context: ConnectorContext,
+  more: object = {},
+): Promise<Sink> {
+  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[connector];
+  const config = definition?.Config.parse({ ...(options(end) as object), ...more });
+  const sink = await definition?.sink?.(config, context);
+  if (sink === undefined) throw new Error(`The connector ${connector} has no sink.`);
+  return sink;
+}

@@ -1,17 +1,17 @@
 import { afterEach, describe, expect, test } from "vitest";
-import { CATALOG } from "#connectors/catalog.ts";
-import type { ConnectorDefinition, Sink } from "#src/core/connector.ts";
+import type { Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import type { Contestant } from "./battery.ts";
-import { CONTESTANTS } from "./contestants.ts";
+import { CONTESTANTS, sinkOf } from "./contestants.ts";
 import { DRAWN, valuesInState } from "./dossier-state.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
 import { HOSTILE_NAMES } from "./told-samples.ts";
 
-/** What people see there of how the value went: from the state, through the sink and the connector, to the far end. */
+/** Expectations of every receiver, from the stored state through sink and connector to its test server. */
 
 let end: ReceiverFarEnd | undefined;
 let sink: Sink | undefined;
@@ -31,9 +31,7 @@ async function telling(contestant: Contestant, options: object, names: readonly 
     names.map((displayName) => ({ displayName })),
   );
   end = await contestant.start(clock.now);
-  const definition = (CATALOG as Readonly<Record<string, ConnectorDefinition>>)[contestant.connector];
-  const config = definition?.Config.parse({ ...(contestant.options(end) as object), ...options });
-  sink = await definition?.sink?.(config, contextFor("people", clock, store));
+  sink = await sinkOf(contestant, end, contextFor("people", clock, store), options);
   let position = 0;
   const offer = async (event: Event) => {
     position += 1;
@@ -53,7 +51,7 @@ async function telling(contestant: Contestant, options: object, names: readonly 
 const OWN = `VS1-GT11 ${DRAWN}`;
 
 describe.each(CONTESTANTS)("$name", (contestant) => {
-  test("an alarm is opened with its curve and those of its system, and keeps them when it ends", async () => {
+  test("opens an alarm with the time series of its system and keeps them at its end", async () => {
     const { offer, seen } = await telling(contestant, {}, ["VS1-SP01"]);
     const one = alarm(1, { priority: "A" });
     await offer(one.raised());
@@ -67,18 +65,31 @@ describe.each(CONTESTANTS)("$name", (contestant) => {
     expect(shows).toBeGreaterThanOrEqual(contestant.name === "webhook pagerduty" ? 1 : 2);
   });
 
-  test("one of priority C, or with `dossier: false`, is opened without", async () => {
+  test("opens an alarm of an unconfigured priority without time series", async () => {
     const { offer, seen } = await telling(contestant, { dossier: { priorities: ["A"] } }, []);
     await offer(alarm(1, { priority: "B" }).raised());
     expect(seen().join("\n")).toContain("Alarm 1");
     expect(seen().join("\n")).not.toMatch(/[▁▂▃▅▆▇█]/);
   });
 
-  test("names of tags are shown and do nothing, however long they are", async () => {
+  test("shows hostile and long tag names without control characters", async () => {
     const { offer, seen } = await telling(contestant, {}, HOSTILE_NAMES);
     await offer(alarm(1, { priority: "A" }).raised());
     const text = seen().join("\n");
     expect(text).toContain(OWN);
     expect(text).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|[^\P{Cc}\n]/u);
+  });
+
+  test("reports the start of its last request, so the deadline of the write cuts off no request", async () => {
+    let monotonicMs = 1_000;
+    const clock = { ...systemClock, now: () => START, monotonic: () => monotonicMs };
+    end = await contestant.start(clock.now);
+    sink = await sinkOf(contestant, end, contextFor("people", clock));
+    expect(sink.lastStepMs?.()).toBe(Number.NEGATIVE_INFINITY);
+    for (const n of [1, 2]) {
+      monotonicMs += 20_000;
+      await sink.write([alarm(n).raised()], never());
+      expect(sink.lastStepMs?.()).toBe(monotonicMs);
+    }
   });
 });

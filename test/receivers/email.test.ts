@@ -498,44 +498,6 @@ describe("email: TLS and who we are", () => {
   });
 });
 
-describe("email: configuration", () => {
-  const least = { host: "mail.example.com", from: "plenum@example.com", to: ["operations@example.com"] };
-
-  test("three options suffice", () => {
-    expect(EmailConfig.parse(least)).toMatchObject({
-      security: "starttls",
-      tell: [{ changes: ["acknowledged"], priorities: ["A"] }],
-      timeout: 30_000,
-    });
-  });
-
-  test.each<[object, string]>([
-    [{ host: "smtp://mail.example.com" }, "the name of the mail server alone"],
-    [{ host: "mail.example.com:25" }, "Write the port as an option"],
-    [{ security: "none" }, "everybody on the way"],
-    [{ user: "plenum" }, "together"],
-    [{ from: "plenum" }, "Write an address"],
-    [{ from: "Plenum <plenum@example.com>\nBcc: x@example.com" }, "Write an address"],
-    [{ to: [] }, ">=1"],
-    [{ to: ["Ops <ops@example.com>"] }, "operations@example.com"],
-    [{ to: ["a@example.com, b@example.com"] }, "operations@example.com"],
-    [{ subject_prefix: "a\nb" }, "one line"],
-    [{ tell: [{ changes: ["raised"] }] }, "retriggered"],
-    [{ timeout: "1h" }, "between 1s and 2m"],
-  ])("%j is refused in one sentence", (options, words) => {
-    const result = EmailConfig.safeParse({ ...least, ...options });
-    expect(result.error?.issues).toHaveLength(1);
-    expect(JSON.stringify(result.error?.issues)).toContain(words);
-  });
-
-  test.each([
-    { security: "none", host: "localhost" },
-    { security: "none", allow_plain: true },
-  ])("%j is taken", (options) => {
-    expect(EmailConfig.safeParse({ ...least, ...options }).success).toBe(true);
-  });
-});
-
 function headersOf(
   taken: { readonly mail: { readonly headers: readonly { key: string; value: string }[] } } | undefined,
 ) {

@@ -609,39 +609,3 @@ test("jira: the same far end has the same name, with or without a slash in the e
   expect(farEnd("https://a.example.com/jira/")).toBe(farEnd("https://a.example.com/jira"));
   expect(farEnd("https://a.example.com/jira")).not.toBe(farEnd("https://b.example.com/jira"));
 });
-
-describe("jira: configuration", () => {
-  const base = { url: "https://x.atlassian.net", user: "a@example.com", token: { env: "T" }, project: "FM" };
-  const complaint = (options: Record<string, unknown>) =>
-    JiraConfig.safeParse({ ...base, ...options }).error?.issues.map(
-      ({ path, message }) => `${path.join()}: ${message}`,
-    );
-
-  test("the smallest is enough", () => {
-    expect(JiraConfig.parse(base)).toMatchObject({
-      deployment: "cloud",
-      issue_type: "Task",
-      comments: true,
-      fields: {},
-      done: [],
-    });
-  });
-
-  test.each([
-    [{ user: undefined }, "user: Jira Cloud wants"],
-    [{ deployment: "data_center" }, "user: A personal access token says"],
-    [{ url: "https://x.atlassian.net/rest/api/3" }, "url: Write the address of Jira itself"],
-    [{ url: "https://x.atlassian.net/?a=b" }, "url: Write the address of Jira itself"],
-    [{ url: "https://u:p@x.atlassian.net/" }, "url: Leave user name"],
-    [{ token: "secret" }, "token: Say where the secret is"],
-    [{ project: 'FM" OR 1=1' }, "project: Write the key"],
-    [{ labels: ["two words"] }, "labels,0: A label has no blanks"],
-    [{ fields: { summary: "x" } }, "fields,summary:"],
-    [{ priority: { high: "x" } }, "priority,high:"],
-    [{ fields: { priority: { name: "x" } }, priority: { A: "High" } }, "fields: The priority is given twice"],
-  ])("%j gets one sentence", (options, sentence) => {
-    const complaints = complaint(options);
-    expect(complaints).toHaveLength(1);
-    expect(complaints?.[0]).toContain(sentence);
-  });
-});

@@ -463,33 +463,3 @@ test("servicenow: probe passes where all is right, and changes nothing", async (
   expect(end.records).toEqual(before);
   expect(end.seen.at(-1)?.method).toBe("GET");
 });
-
-describe("servicenow: configuration", () => {
-  const base = { url: "https://x.service-now.com", user: "plenum", password: { env: "P" } };
-
-  test("the smallest is enough", () => {
-    expect(ServiceNowConfig.parse(base)).toMatchObject({
-      table: "incident",
-      resolved_state: "6",
-      fields: {},
-    });
-  });
-
-  test.each([
-    [{ password: undefined }, "user: Give user and password together."],
-    [{ user: undefined, password: undefined }, "token: Give either a token"],
-    [{ token: { env: "T" } }, "token: Give either a token"],
-    [{ url: "https://x.service-now.com/api/now" }, "url: Write the address of the instance"],
-    [{ table: "incident?x=1" }, "table: Write the name"],
-    [{ assignment_group: "Facility" }, "assignment_group: Write the group's sys_id"],
-    [{ fields: { correlation_id: "x" } }, "fields,correlation_id:"],
-    [{ priority: { A: { impact: 1 } } }, "priority,A,urgency:"],
-    [{ password: "plain text" }, "password: Say where the secret is"],
-  ])("%j gets one sentence", (options, sentence) => {
-    const complaints = ServiceNowConfig.safeParse({ ...base, ...options }).error?.issues.map(
-      ({ path, message }) => `${path.join()}: ${message}`,
-    );
-    expect(complaints).toHaveLength(1);
-    expect(complaints?.[0]).toContain(sentence);
-  });
-});

@@ -851,34 +851,8 @@ describe("slack: plenum check", () => {
   });
 });
 
-describe("slack: configuration", () => {
-  const bare = { token: { env: "SLACK_TOKEN" }, channel: CHANNEL };
-
-  test("has defaults for all but token and channel", () => {
-    expect(SlackConfig.parse(bare)).toMatchObject({
-      broadcast: ["A"],
-      base_url: "https://slack.com",
-      timeout: 15_000,
-    });
-  });
-
-  test.each<[string, Record<string, unknown>, RegExp]>([
-    ["a name for a channel", { channel: "#alarms" }, /channel's id, such as C0123ABCD/],
-    ["a token in the file", { token: "xoxb-1" }, /Say where the secret is/],
-    ["a priority of two letters", { broadcast: ["AA"] }, /one capital letter/],
-    ["a query in the address", { base_url: "https://slack.com/?a=b" }, /without `\?` and `#`/],
-    ["a password in the address", { base_url: "https://a:b@slack.com" }, /user name and password/],
-    [
-      "http through a proxy",
-      { base_url: "http://slack.test", proxy: { url: "http://proxy.test:3128" } },
-      /Through a proxy use https/,
-    ],
-  ])("%s is told with one sentence", (_what, options, words) => {
-    const { error } = SlackConfig.safeParse({ ...bare, ...options });
-    expect(error?.issues.map(({ message }) => message)).toEqual([expect.stringMatching(words)]);
-  });
-
-  test("the far end is the channel at its address, and nothing of it is shown", async () => {
+describe("slack: identity of the endpoint", () => {
+  test("is a hash of address and channel", async () => {
     const { end, receiver } = await started();
     expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
     expect(receiverFor(end).farEnd).toBe(receiver.farEnd);
