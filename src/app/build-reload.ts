@@ -5,7 +5,7 @@ import type { BackPressure } from "../engine/delivery/back-pressure.ts";
 import type { Dispatcher } from "../engine/delivery/dispatcher.ts";
 import type { Pruning } from "../engine/delivery/pruning.ts";
 import type { RetentionBounds } from "../engine/store/store.ts";
-import { readCredentials } from "../ui/status/credentials.ts";
+import { readCredentials } from "../ui/status/access.ts";
 import {
   type BuiltSinks,
   buildSinks,

@@ -8,10 +8,10 @@ import type { Source } from "../engine/source/source.ts";
 import type { Store, Wanted } from "../engine/store/store.ts";
 import { matcher } from "../engine/sync/schedule.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
-import type { Credentials } from "../ui/status/credentials.ts";
-import type { Pace, Paces } from "../ui/status/job-report.ts";
+import type { Credentials } from "../ui/status/access.ts";
+import type { Pace, Paces } from "../ui/status/jobs.ts";
 import { createStatus, type Status } from "../ui/status/report.ts";
-import type { ShownSource } from "../ui/status/source-report.ts";
+import type { ShownSource } from "../ui/status/sources.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
 /** Parts of a configuration that the status shows, with or without a worker. */

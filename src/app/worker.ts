@@ -18,7 +18,7 @@ import type { QuotaStore, Store } from "../engine/store/store.ts";
 import { clockTicker } from "../engine/sync/schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
-import { readCredentials } from "../ui/status/credentials.ts";
+import { readCredentials } from "../ui/status/access.ts";
 import { createReadiness } from "../ui/status/readiness.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { buildPipeline } from "./build-pipeline.ts";

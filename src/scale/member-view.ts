@@ -5,12 +5,13 @@ import { VERSION } from "../core/runtime/version.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 import { joinStores } from "../engine/store/joined-stores.ts";
 import type { Outbox } from "../engine/store/store.ts";
-import { createMade } from "../ui/status/cached-documents.ts";
+import { createCache } from "../ui/status/cached-documents.ts";
+import type { CommandRow } from "../ui/status/commands.ts";
 import type { Status, StatusReport } from "../ui/status/report.ts";
-import type { Elsewhere, Responses } from "../ui/status/response-builders.ts";
-import type { AlarmDays, Columns, CommandRow, SinkResponse } from "../ui/status/responses.ts";
+import type { Elsewhere, Responses } from "../ui/status/responses.ts";
 import type { SilenceStore } from "../ui/status/silences.ts";
-import type { SinkReport } from "../ui/status/sink-report.ts";
+import type { Columns, SinkReport, SinkResponse } from "../ui/status/sinks.ts";
+import type { AlarmDays } from "../ui/status/sites.ts";
 import { createTagIndex } from "../ui/status/tag-index.ts";
 
 /** Combined view of the sources that a member holds. Questions about one source go to its pipeline. */
@@ -41,7 +42,7 @@ export interface MemberViewOptions {
 export function createMemberView(options: MemberViewOptions): MemberView {
   const { clock, pipelines } = options;
   const all = () => [...pipelines.values()];
-  const made = createMade(clock);
+  const made = createCache(clock);
   const shownFor = () => pipelines.size * AGE_PER_SOURCE_MS;
 
   /** States of the sources that are held now. */

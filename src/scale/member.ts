@@ -25,9 +25,9 @@ import { clockTicker } from "../engine/sync/schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
-import { createMade, WATCHED_MS } from "../ui/status/cached-documents.ts";
-import { readCredentials } from "../ui/status/credentials.ts";
-import { joinExpositions } from "../ui/status/exposition.ts";
+import { readCredentials } from "../ui/status/access.ts";
+import { createCache, WATCHED_MS } from "../ui/status/cached-documents.ts";
+import { joinExpositions } from "../ui/status/metrics.ts";
 import { createReadiness, type Readiness } from "../ui/status/readiness.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { digestOf } from "./fleet/digest.ts";
@@ -129,7 +129,7 @@ async function build(
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const page = pageSettings(config, readCredentials(config.status, environment));
 
-  const made = createMade(clock);
+  const made = createCache(clock);
   const described = () => made("database", DESCRIBED_MS, () => urgent.describe());
 
   /** Pipelines of the held sources, by source. */

@@ -12,8 +12,8 @@ import { Secret } from "#src/core/runtime/log.ts";
 import { readSecret } from "#src/core/runtime/secret.ts";
 import { privateKeyOf } from "#src/engine/commands/approval/signature.ts";
 import { refuseWritableByOthers } from "#src/engine/store/folder.ts";
+import { readCredentials } from "#src/ui/status/access.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
-import { readCredentials } from "#src/ui/status/credentials.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { temporaryFolder } from "../real-servers.ts";
 

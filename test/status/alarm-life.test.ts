@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
-import { lifeOf } from "#src/ui/status/alarm-answer.ts";
+import { timelineOf } from "#src/ui/status/alarms.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
@@ -21,7 +21,7 @@ function told(...kinds: readonly (readonly [kind: Kind, minute: number, data?: o
 }
 
 const lines = (alarm: Alarm, events: readonly AlarmEvent[]) =>
-  lifeOf(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
+  timelineOf(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
 
 describe("the life of an alarm", () => {
   test("as it was told, oldest first", () => {

@@ -5,18 +5,13 @@ import { createLog, Secret } from "#src/core/runtime/log.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { Listed, StoredHistory, StoredValue } from "#src/engine/sync/snapshot.ts";
 import { createPlots } from "#src/ui/plots/plots.ts";
-import type { WriteWish } from "#src/ui/status/action-routes.ts";
-import { commandsIn } from "#src/ui/status/command-rows.ts";
-import type {
-  AlarmDays,
-  AlarmResponse,
-  CommandRow,
-  SiteResponse,
-  TagList,
-  TagResponse,
-} from "#src/ui/status/responses.ts";
+import type { AlarmResponse } from "#src/ui/status/alarms.ts";
+import { type CommandRow, commandsIn } from "#src/ui/status/commands.ts";
+import type { WriteRequest } from "#src/ui/status/routes.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
-import { holesOf } from "#src/ui/status/tag-log.ts";
+import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
+import { holesOf, type TagResponse } from "#src/ui/status/tag.ts";
+import type { TagList } from "#src/ui/status/tag-index.ts";
 import { ALARM, sampleEvent } from "../sample-events.ts";
 import { fillSource, NOW, type ShownBuilding, serverOptions, shownBuilding } from "./shown-building.ts";
 
@@ -333,7 +328,7 @@ const VIEWER = `Basic ${Buffer.from("viewer:another password").toString("base64"
 
 describe("what a person does", () => {
   const posting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
-    const wishes: WriteWish[] = [];
+    const wishes: WriteRequest[] = [];
     const all = await page({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
     const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
       const sent = { ...OWN, authorization: OPERATOR, ...headers };

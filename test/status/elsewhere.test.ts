@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import type { Responses } from "#src/ui/status/response-builders.ts";
-import { responseRoutes } from "#src/ui/status/response-routes.ts";
+import type { Responses } from "#src/ui/status/responses.ts";
+import { responseRoutes } from "#src/ui/status/routes.ts";
 
 const ELSEWHERE = {
   message: "The source north is held by the member b of the fleet, on machine-2: ask there.",

@@ -1,13 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { NoLog } from "#src/core/errors/errors.ts";
 import type { TagLog } from "#src/core/model/building.ts";
-import { type AskedHistory, createFetchedHistory } from "#src/ui/status/fetched-history.ts";
+import { createFetchedHistory, type HistoryRange } from "#src/ui/status/fetched-history.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");
 const DAY_MS = 86_400_000;
 
-function asked(id: string, more: Partial<AskedHistory> = {}): AskedHistory {
+function asked(id: string, more: Partial<HistoryRange> = {}): HistoryRange {
   return { source: "north", id, fromMs: NOW_MS - DAY_MS, toMs: NOW_MS, resolution: "5m", ...more };
 }
 
@@ -38,7 +38,7 @@ describe("history that a plot asks for", () => {
   test("is ordered once, and good for ten minutes", async () => {
     const { calls, clock, fetched } = fetching();
     expect(fetched.state(asked("1"))).toEqual({ state: "idle", why: null });
-    for (let n = 0; n < 5; n++) expect(fetched.order(asked("1")).state).toBe("asked");
+    for (let n = 0; n < 5; n++) expect(fetched.request(asked("1")).state).toBe("asked");
     expect(calls).toHaveLength(1);
     expect(calls[0]?.query).toEqual({
       ...{ tagIds: ["1"], resolution: "5m" },
@@ -47,12 +47,12 @@ describe("history that a plot asks for", () => {
     const before = fetched.version(asked("1"));
     calls[0]?.reply.resolve([log("1")]);
     await clock.advance(1);
-    expect(fetched.order(asked("1"))).toEqual({ state: "idle", why: null });
+    expect(fetched.request(asked("1"))).toEqual({ state: "idle", why: null });
     expect(fetched.version(asked("1"))).not.toBe(before);
     const at = Date.parse("2026-11-21T09:00:00Z") / 1_000;
     expect(fetched.samples(asked("1"))).toEqual({ times: [at, at + 300, at + 600], values: [20, 1, null] });
     await clock.advance(600_000);
-    fetched.order(asked("1"));
+    fetched.request(asked("1"));
     expect(calls).toHaveLength(2);
     // What was there before is shown until the new answer comes.
     expect(fetched.samples(asked("1")).times).toHaveLength(3);
@@ -60,42 +60,42 @@ describe("history that a plot asks for", () => {
 
   test("a longer span is asked for anew, a shorter one not", async () => {
     const { calls, clock, fetched } = fetching();
-    fetched.order(asked("1"));
+    fetched.request(asked("1"));
     calls[0]?.reply.resolve([log("1")]);
     await clock.advance(1);
-    expect(fetched.order(asked("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
-    expect(fetched.order(asked("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
+    expect(fetched.request(asked("1", { fromMs: NOW_MS - DAY_MS / 4 })).state).toBe("idle");
+    expect(fetched.request(asked("1", { fromMs: NOW_MS - 7 * DAY_MS })).state).toBe("asked");
     expect(calls).toHaveLength(2);
   });
 
   test("one order for a tag and three in all are under way", () => {
     const { calls, fetched } = fetching();
-    for (const id of ["1", "2", "3", "4"]) expect(fetched.order(asked(id)).state).toBe("asked");
-    expect(fetched.order(asked("1", { resolution: "1h" })).state).toBe("asked");
+    for (const id of ["1", "2", "3", "4"]) expect(fetched.request(asked(id)).state).toBe("asked");
+    expect(fetched.request(asked("1", { resolution: "1h" })).state).toBe("asked");
     expect(calls).toHaveLength(3);
-    expect(fetched.order(asked("1", { source: "west" })).state).toBe("asked");
+    expect(fetched.request(asked("1", { source: "west" })).state).toBe("asked");
   });
 
   test("a refusal is said and stands for a while; no free slot in five minutes is one", async () => {
     const { calls, clock, fetched } = fetching();
-    fetched.order(asked("1"));
+    fetched.request(asked("1"));
     calls[0]?.reply.reject(new NoLog("The tag has no log."));
     await clock.advance(1);
     for (let n = 0; n < 3; n++)
-      expect(fetched.order(asked("1"))).toEqual({ state: "refused", why: "The tag has no log." });
-    fetched.order(asked("2"));
+      expect(fetched.request(asked("1"))).toEqual({ state: "refused", why: "The tag has no log." });
+    fetched.request(asked("2"));
     await clock.advance(300_000);
     expect(fetched.state(asked("2"))).toMatchObject({
       state: "refused",
       why: expect.stringMatching(/five minutes/),
     });
     expect(calls).toHaveLength(2);
-    expect(fetched.order(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
+    expect(fetched.request(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
 
   test("a stop gives up what is under way", async () => {
     const { calls, clock, fetched } = fetching();
-    fetched.order(asked("1"));
+    fetched.request(asked("1"));
     fetched.stop();
     await clock.advance(1);
     expect(calls[0]?.signal.aborted).toBe(true);

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { AnyEvent, EventData, Kind } from "#src/core/model/event.ts";
-import { gistOf } from "#src/ui/status/rows.ts";
+import { gistOf } from "#src/ui/status/events.ts";
 import { sampleEvent, sampleOfEveryForm } from "../sample-events.ts";
 
 /** Where more is said than the name of the thing. */

@@ -3,9 +3,9 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createLogSpace } from "#src/engine/delivery/log-space.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
-import { becomesFull } from "#src/ui/status/disk.ts";
-import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { refreshGauges } from "#src/ui/status/metrics.ts";
 import { noticesOf } from "#src/ui/status/notices.ts";
+import { isAlmostFull } from "#src/ui/status/state-health.ts";
 import { shownBuilding } from "./shown-building.ts";
 
 const GIBIBYTE = 1024 ** 3;
@@ -19,17 +19,19 @@ test.each([
   ["an eighth of a small disk", 2, 16, false],
   ["half of a card", 0.9, 2, true],
 ])("%s is told to become full: %s of %s GiB, %s", (_, free, size, expected) => {
-  expect(becomesFull({ free: free * GIBIBYTE, size: size * GIBIBYTE })).toBe(expected);
+  expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
 const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }, nowMs = 0) =>
-  noticesOf({
-    sources: [],
-    sinks: [],
-    commands: null,
+  noticesOf(
+    {
+      sources: [],
+      sinks: [],
+      commands: null,
+      store: { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...store },
+    },
     nowMs,
-    store: { file: "/s/plenum.db", diskBytes: 16 * GIBIBYTE, damaged: [], copy: null, ...store },
-  });
+  );
 
 test("a disk that becomes full is told before it is full, and then as what it is", () => {
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);

@@ -1,17 +1,12 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet.ts";
-import type {
-  AlarmBrief,
-  AlarmResponse,
-  CommandRow,
-  DayBars,
-  PlotResponse,
-  SinkResponse,
-  SiteResponse,
-  SourceResponse,
-  TagList,
-  TagResponse,
-  TagRow,
-} from "#src/ui/status/responses.ts";
+import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarms.ts";
+import type { CommandRow } from "#src/ui/status/commands.ts";
+import type { PlotResponse } from "#src/ui/status/plot.ts";
+import type { SinkResponse } from "#src/ui/status/sinks.ts";
+import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
+import type { SourceResponse } from "#src/ui/status/sources.ts";
+import type { TagResponse } from "#src/ui/status/tag.ts";
+import type { TagList, TagRow } from "#src/ui/status/tag-index.ts";
 import { ALARM } from "../sample-events.ts";
 import { NOW } from "./shown-building.ts";
 
@@ -163,7 +158,7 @@ export function plotAnswer(query: URLSearchParams): PlotResponse {
   };
 }
 
-export function dayBars(): DayBars {
+export function dayBars(): AlarmDays {
   const days = Array.from({ length: 30 }, (_, n) => iso(NOW_MS - (29 - n) * DAY).slice(0, 10));
   const of = (by: number) =>
     days.map((_, n) => Math.max(0, Math.round(by * (1 + Math.sin(n * by)) + (n === 17 ? 4 * by : 0))));

@@ -2,14 +2,9 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { Conflict, documentSet, type Store } from "#src/engine/store/store.ts";
-import {
-  commitNotices,
-  createReadiness,
-  type Readiness,
-  SINK_BLOCKED_MS,
-  watchCommits,
-} from "#src/ui/status/readiness.ts";
+import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/readiness.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
+import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";
 import { startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { counting, fillSource, LIVE, NOW, shownBuilding } from "./shown-building.ts";

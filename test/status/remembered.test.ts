@@ -40,7 +40,7 @@ test("so is what is made from it, on its own", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);
-  const plan = () => remembered.madeFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
+  const plan = () => remembered.computedFrom("tag/main", "plan of main", STEADY_MS, async () => set.count);
   await remembered.documents("tag/main", STEADY_MS);
   expect(await plan()).toBe(0);
   Object.assign(set, { version: 2, count: 3 });

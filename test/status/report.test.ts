@@ -13,9 +13,9 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
-import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { refreshGauges } from "#src/ui/status/metrics.ts";
 import { createStatus } from "#src/ui/status/report.ts";
-import type { LiveSource } from "#src/ui/status/source-report.ts";
+import type { LiveSource } from "#src/ui/status/sources.ts";
 import { valueEvent } from "../sample-events.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import {

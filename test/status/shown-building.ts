@@ -21,11 +21,12 @@ import {
 import type { SourceCounts } from "#src/engine/sync/work.ts";
 import type { Plots } from "#src/ui/plots/plots.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
-import { refreshGauges } from "#src/ui/status/gauges.ts";
+import { refreshGauges } from "#src/ui/status/metrics.ts";
+import type { LiveThings } from "#src/ui/status/page-context.ts";
 import { createStatus, type LiveParts, type Status } from "#src/ui/status/report.ts";
-import { createResponses, type LiveThings, type Responses } from "#src/ui/status/response-builders.ts";
+import { createResponses, type Responses } from "#src/ui/status/responses.ts";
 import type { StatusServerOptions } from "#src/ui/status/server.ts";
-import type { LiveSource } from "#src/ui/status/source-report.ts";
+import type { LiveSource } from "#src/ui/status/sources.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 

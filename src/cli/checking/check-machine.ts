@@ -4,7 +4,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";
 import { requestReport } from "../../ui/operator/remote.ts";
-import { tryAddress } from "../../ui/status/address.ts";
+import { tryAddress } from "../../ui/status/server.ts";
 import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";

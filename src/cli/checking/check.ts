@@ -12,7 +12,7 @@ import { approvalState } from "../../engine/commands/approval/approving.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";
 import { matches } from "../../engine/delivery/filter.ts";
 import type { SeenBuilding } from "../../engine/sync/compare.ts";
-import { readCredentials } from "../../ui/status/credentials.ts";
+import { readCredentials } from "../../ui/status/access.ts";
 import type { CliContext } from "../shell/context.ts";
 import { createStandaloneSink } from "../shell/standalone.ts";
 import { approvalQuestion } from "../writing/writes.ts";

@@ -2,7 +2,7 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { shownEvent } from "../../ui/status/rows.ts";
+import { shownEvent } from "../../ui/status/events.ts";
 import { clockTime } from "../shell/terminal.ts";
 
 /** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */

@@ -6,7 +6,7 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import { Filter, matches } from "../../engine/delivery/filter.ts";
 import type { LoggedEvent, Store } from "../../engine/store/store.ts";
-import { shownEvent } from "../../ui/status/rows.ts";
+import { shownEvent } from "../../ui/status/events.ts";
 import type { CliContext } from "../shell/context.ts";
 import { refuseUnknown, refuseUnknownPriorities, refuseUnknownSources } from "../shell/known-ids.ts";
 import { collectWords, logOptions } from "../shell/options.ts";

@@ -1,6 +1,6 @@
 import { createHash, randomBytes, randomInt, timingSafeEqual } from "node:crypto";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { createGuesses } from "../status/guesses.ts";
+import { createGuesses } from "../status/access.ts";
 
 /**
  * Code that a person reads on the terminal to open the setup page. It works for one browser, which gets a key. Any program of this

@@ -1,10 +1,11 @@
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
+import { extname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
-import type { Context, Hono } from "hono";
+import type { Hono } from "hono";
 
-/** The files of the status page: each compressed once, and sent again only when it changed. */
+/** Files of the status page. Each is compressed at its first request, and sent again only after a change. */
 
 type Encoding = "br" | "gzip" | "identity";
 
@@ -13,111 +14,71 @@ interface Asset {
   readonly type: string;
 }
 
-/** An asset as it is sent; made when it is asked for first, and kept. */
-interface Sent {
+interface Content {
   readonly etag: string;
   readonly bodies: Readonly<Record<Encoding, Uint8Array<ArrayBuffer>>>;
 }
 
 const SCRIPT = "text/javascript; charset=utf-8";
 const STYLE = "text/css; charset=utf-8";
-
-/** Modules of the page, in loading order. */
-const MODULES = [
-  "app",
-  "address",
-  "alarm",
-  "alarms",
-  "asking",
-  "bars",
-  "chart",
-  "clock",
-  "command-rows",
-  "commands",
-  "configuration",
-  "fleet",
-  "header",
-  "language",
-  "norwegian",
-  "order",
-  "overview",
-  "panels",
-  "parts",
-  "plan",
-  "plot",
-  "rights",
-  "silences",
-  "sink",
-  "site",
-  "source",
-  "still",
-  "tag",
-  "tags",
-  "words",
-  "write",
-];
+const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT, ".css": STYLE, ".svg": "image/svg+xml" };
+const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
 
 export const ASSETS: Readonly<Record<string, Asset>> = {
-  "/": own("index.html", "text/html; charset=utf-8"),
-  ...Object.fromEntries(MODULES.map((name) => [`/${name}.mjs`, own(`${name}.mjs`, SCRIPT)])),
+  "/": { file: `${PAGE}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
-    ["colours", "style", "overview", "views"].map((name) => [`/${name}.css`, own(`${name}.css`, STYLE)]),
+    readdirSync(PAGE).flatMap((name) => {
+      const type = TYPES[extname(name)];
+      return type === undefined ? [] : [[`/${name}`, { file: PAGE + name, type }]];
+    }),
   ),
-  "/favicon.svg": own("favicon.svg", "image/svg+xml"),
   "/htm.mjs": packaged("htm/preact/standalone", SCRIPT),
   "/uplot.mjs": packaged("uplot/dist/uPlot.esm.js", SCRIPT),
   "/uplot.css": packaged("uplot/dist/uPlot.min.css", STYLE),
 };
 
-function own(name: string, type: string): Asset {
-  return { file: fileURLToPath(new URL(`./page/${name}`, import.meta.url)), type };
-}
-
 function packaged(specifier: string, type: string): Asset {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
-function sent(file: string): Sent {
+function load(file: string): Content {
   const identity = new Uint8Array(readFileSync(file));
-  const br = brotliCompressSync(identity, {
-    params: { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 },
-  });
+  const params = { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
   return {
     etag: createHash("sha256").update(identity).digest("base64url").slice(0, 22),
-    bodies: { identity, br: new Uint8Array(br), gzip: new Uint8Array(gzipSync(identity)) },
+    bodies: {
+      identity,
+      br: new Uint8Array(brotliCompressSync(identity, { params })),
+      gzip: new Uint8Array(gzipSync(identity)),
+    },
   };
 }
 
-/** The best of what the browser takes; one that says nothing, or forbids it by `q=0`, gets it as it is. */
+/** The best encoding that the browser accepts; `q=0` excludes one. */
 function encodingFor(accepted: string): Encoding {
-  const taken = accepted
+  const names = accepted
     .toLowerCase()
     .split(",")
-    .map((each) => each.trim())
-    .filter((each) => !/;\s*q=0(\.0*)?$/.test(each))
+    .filter((each) => !/;\s*q=0(\.0*)?\s*$/.test(each))
     .map((each) => each.split(";")[0]?.trim());
-  return taken.includes("br") ? "br" : taken.includes("gzip") ? "gzip" : "identity";
-}
-
-function answer(context: Context, { etag, bodies }: Sent, type: string): Response {
-  const encoding = encodingFor(context.req.header("accept-encoding") ?? "");
-  const tag = `"${etag}-${encoding}"`;
-  // Asked about each time, so that a page never runs with halves of two versions.
-  const headers = { etag: tag, "cache-control": "no-cache", vary: "accept-encoding" };
-  if (context.req.header("if-none-match") === tag) return context.body(null, 304, headers);
-  return context.body(bodies[encoding], 200, {
-    ...headers,
-    "content-type": type,
-    ...(encoding === "identity" ? {} : { "content-encoding": encoding }),
-  });
+  return names.includes("br") ? "br" : names.includes("gzip") ? "gzip" : "identity";
 }
 
 export function assetRoutes(app: Hono): void {
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
-    let kept: Sent | undefined;
+    let content: Content | undefined;
     app.get(path, (context) => {
-      kept ??= sent(file);
-      return answer(context, kept, type);
+      content ??= load(file);
+      const encoding = encodingFor(context.req.header("accept-encoding") ?? "");
+      const etag = `"${content.etag}-${encoding}"`;
+      // The browser revalidates each file, so that a page never mixes two versions.
+      const headers = { etag, "cache-control": "no-cache", vary: "accept-encoding" };
+      if (context.req.header("if-none-match") === etag) return context.body(null, 304, headers);
+      return context.body(content.bodies[encoding], 200, {
+        ...headers,
+        "content-type": type,
+        ...(encoding === "identity" ? {} : { "content-encoding": encoding }),
+      });
     });
   }
 }

@@ -1,16 +1,13 @@
-import { sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { isoUtc } from "../../core/values/iso-utc.ts";
-import { Conflict, type Store } from "../../engine/store/store.ts";
-import { createMade, WATCHED_MS } from "./cached-documents.ts";
-import { hasLittleSpace } from "./disk.ts";
+import { createCache, WATCHED_MS } from "./cached-documents.ts";
 import type { Status, StatusHealth } from "./report.ts";
-import type { LiveSink } from "./sink-report.ts";
-import type { SourceHealth } from "./source-health.ts";
+import type { LiveSink } from "./sinks.ts";
+import type { SourceHealth } from "./sources.ts";
+import { type CommitTrouble, isFull } from "./state-health.ts";
 
 /**
- * Decides whether the worker does its job: polls are not older than promised, the state accepts writes, and no sink is blocked for
- * long. The response needs no password, so it contains names and no messages.
+ * Response of `/readyz`: the worker is ready when polls are not late, the state accepts writes, and no sink is blocked for long. It
+ * needs no password, so it contains names and no texts of other systems.
  */
 export interface Readiness {
   readonly ready: boolean;
@@ -22,82 +19,66 @@ export interface Readiness {
 
 interface NotReady {
   readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
-  /** Subject: `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
+  /** `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
   readonly subject: string;
-  /** One sentence for people, without anybody's words. */
+  /** One sentence for people. */
   readonly message: string;
 }
 
-interface ReadinessOptions {
-  readonly clock: Clock;
-  readonly health: Status["health"];
-  /** False before everything has started and from the beginning of a stop on. */
-  readonly isRunning: () => boolean;
-  readonly commitTrouble: () => CommitTrouble | null;
-}
-
-/** A sink may be blocked for so long before the worker stops being ready, in milliseconds; docs/operations.md says so. */
+/** Time for which a sink may be blocked before the worker stops being ready, in milliseconds; see docs/operations.md. */
 export const SINK_BLOCKED_MS = 10 * 60_000;
-/** Being delivered to, or with nothing to take, or about to begin. */
+/** States of sinks that are not blocked. */
 const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
 
-export function createReadiness(options: ReadinessOptions): () => Promise<Readiness> {
+export function createReadiness(options: {
+  readonly clock: Clock;
+  readonly health: Status["health"];
+  /** False before everything has started, and from the beginning of a stop on. */
+  readonly isRunning: () => boolean;
+  readonly commitTrouble: () => CommitTrouble | null;
+}): () => Promise<Readiness> {
   const { clock, isRunning, commitTrouble } = options;
-  // Anybody may ask, as often as he likes.
-  const made = createMade(clock);
+  // Clients without a password may request this as often as they like.
+  const cache = createCache(clock);
 
-  async function look(): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
+  async function check(): Promise<Readiness> {
     const failed = commitTrouble();
+    const message = `Nothing could be written to the state since ${failed?.since}; the log says why.`;
     const commits: readonly NotReady[] =
-      failed === null
-        ? []
-        : [
-            {
-              reason: "commit-failed",
-              subject: "state",
-              message: `Nothing could be written to the state since ${failed.since}; the log says why.`,
-            },
-          ];
-    const { reasons, notes } = await found(options.health);
-    return { reasons: [...commits, ...reasons], notes };
+      failed === null ? [] : [{ reason: "commit-failed", subject: "state", message }];
+    const health = await options.health().catch(() => null);
+    const reasons = [...commits, ...(health === null ? [UNREADABLE] : reasonsIn(health))];
+    const notes = health?.sources.flatMap(inventoryNote) ?? [];
+    return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
   }
 
   return async () => {
-    if (!isRunning()) {
-      const message = "The worker is starting or stopping.";
-      return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
-    }
-    const { reasons, notes } = await made("readiness", WATCHED_MS, look);
-    return { ready: reasons.length === 0, reasons, ...(notes.length === 0 ? {} : { notes }) };
+    if (isRunning()) return cache("readiness", WATCHED_MS, check);
+    const message = "The worker is starting or stopping.";
+    return { ready: false, reasons: [{ reason: "starting-or-stopping", subject: "worker", message }] };
   };
 }
 
-async function found(health: Status["health"]): Promise<Pick<Required<Readiness>, "reasons" | "notes">> {
-  let known: StatusHealth;
-  try {
-    known = await health();
-  } catch {
-    const message = "The state cannot be read; the log says why.";
-    return { reasons: [{ reason: "commit-failed", subject: "state", message }], notes: [] };
-  }
-  const { sources, sinks, disk, now } = known;
-  const reasons: readonly NotReady[] = [
-    ...(hasLittleSpace(disk.free)
-      ? [
-          {
-            reason: "disk-full" as const,
-            subject: "state",
-            message: "The disk that holds the state is full, or nearly; free some space.",
-          },
-        ]
-      : []),
+const UNREADABLE: NotReady = {
+  reason: "commit-failed",
+  subject: "state",
+  message: "The state cannot be read; the log says why.",
+};
+const DISK_FULL: NotReady = {
+  reason: "disk-full",
+  subject: "state",
+  message: "The disk that holds the state is full, or nearly; free some space.",
+};
+
+function reasonsIn({ sources, sinks, disk, now }: StatusHealth): readonly NotReady[] {
+  return [
+    ...(isFull(disk.free) ? [DISK_FULL] : []),
     ...sources.flatMap(latePolls),
-    ...sinks.flatMap((sink) => blocked(sink, Date.parse(now))),
+    ...sinks.flatMap((sink) => blockedSink(sink, Date.parse(now))),
   ];
-  return { reasons, notes: sources.flatMap(inventoryNote) };
 }
 
-/** Polls that never succeeded are not late while pages of the first inventory arrive; the answer says why. */
+/** Polls that never succeeded are not late during the first inventory; the note explains it. */
 function inventoryNote({ name, firstInventory }: SourceHealth): readonly string[] {
   const message = firstInventory?.message ?? null;
   return message === null ? [] : [`${name}: ${message}`];
@@ -117,74 +98,8 @@ function latePolls({ name, jobs, unavailable }: SourceHealth): readonly NotReady
     });
 }
 
-function blocked({ name: sink, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
+function blockedSink({ name, state, since }: LiveSink, nowMs: number): readonly NotReady[] {
   if (UNBLOCKED.includes(state) || nowMs - Date.parse(since) <= SINK_BLOCKED_MS) return [];
-  return [
-    {
-      reason: "sink-blocked",
-      subject: `sink/${sink}`,
-      message: `The sink ${sink} takes no events since ${since} (${state}); \`plenum status\` says why.`,
-    },
-  ];
-}
-
-/** Why the state does not take what is to be remembered, and since when (UTC); null while the last write succeeded. */
-export interface CommitTrouble {
-  readonly since: string;
-  readonly problem: string;
-}
-
-type Kind = "commit" | "settle" | "slot";
-
-interface WatchedStore {
-  readonly store: Store;
-  trouble(): CommitTrouble | null;
-}
-
-/**
- * The same store, which notes whether its writes succeed, each kind by itself: what is polled, what sinks have taken,
- * slots of the quota. On a disk that is nearly full a slot of 50 bytes may still fit where no event does.
- */
-export function watchCommits(store: Store, clock: Clock): WatchedStore {
-  const troubles = new Map<Kind, CommitTrouble>();
-
-  async function noting<T>(kind: Kind, write: () => Promise<T>): Promise<T> {
-    try {
-      const written = await write();
-      troubles.delete(kind);
-      return written;
-    } catch (error) {
-      // A conflict is the store's word about a key, not about the disk.
-      if (!(error instanceof Conflict)) {
-        const since = troubles.get(kind)?.since ?? isoUtc(clock.now());
-        troubles.set(kind, { since, problem: sentence(error) });
-      }
-      throw error;
-    }
-  }
-
-  return {
-    trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
-    store: {
-      ...store,
-      commit: (change) => noting("commit", () => store.commit(change)),
-      putDeferred: (set, key, value) => noting("commit", () => store.putDeferred(set, key, value)),
-      outbox: {
-        ...store.outbox,
-        settle: (sink, settlement) => noting("settle", () => store.outbox.settle(sink, settlement)),
-      },
-      quotaStore: {
-        ...store.quotaStore,
-        save: (key, slot) => noting("slot", () => store.quotaStore.save(key, slot)),
-      },
-    },
-  };
-}
-
-/** For a person; empty while writes succeed. */
-export function commitNotices(trouble: CommitTrouble | null): readonly string[] {
-  if (trouble === null) return [];
-  return [
-    `Nothing could be written to the state since ${trouble.since}, so nothing new is stored or sent: ${trouble.problem}`,
-  ];
+  const message = `The sink ${name} takes no events since ${since} (${state}); \`plenum status\` says why.`;
+  return [{ reason: "sink-blocked", subject: `sink/${name}`, message }];
 }

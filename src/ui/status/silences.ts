@@ -1,37 +1,112 @@
 import { Hono } from "hono";
 import { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
-import type { Site } from "../../core/model/building.ts";
+import type { Alarm, Site } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { addSilence, LONGEST_REASON, silenceOf } from "../../engine/silence/silence.ts";
+import { printable } from "../../core/values/printable.ts";
+import { addSilence, covers, LONGEST_REASON, type Silence, silenceOf, whom } from "../../engine/silence/silence.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import type { Listed, StoredAlarm } from "../../engine/sync/snapshot.ts";
+import { jsonFromPage, sameOriginOnly, visitorName } from "./access.ts";
+import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import type { StatusConfig } from "./config.ts";
-import { sameOriginOnly } from "./guard.ts";
-import { bodyOf, jsonUpTo } from "./posted.ts";
-import { isShown } from "./rows.ts";
-import { namedIn } from "./visitor.ts";
+import type { ScopeQuery } from "./queries.ts";
+
+/** The silence of an alarm: until when, why, and by whom. */
+export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
+
+/** A silence in the response of GET /api/silences?source&site. */
+export interface SilenceRow extends Silenced {
+  readonly id: string;
+  readonly from: string;
+  /** The silenced alarms in words, with names where they are known. */
+  readonly alarms: string;
+  /** False: it begins later. */
+  readonly isActive: boolean;
+}
+
+/** True between the beginning and the end of a silence; `at` is UTC. */
+export function isActive({ from, to }: Silence, at: string): boolean {
+  return from <= at && to > at;
+}
+
+/** The longest silence that covers the alarm; null without one. */
+export function silencedBy(silences: readonly Silence[], source: string, alarm: Alarm): Silenced | null {
+  const covering = silences.filter((silence) => covers(silence, source, alarm));
+  const [last] = covering.sort((a, b) => b.to.localeCompare(a.to));
+  return last === undefined ? null : { to: last.to, reason: last.reason, madeBy: last.madeBy };
+}
+
+/** Active silences first, then future ones, of those that may cover an alarm in the scope; `at` is UTC. */
+export async function silenceRows(
+  cache: CachedDocuments,
+  sources: readonly string[],
+  silences: readonly Silence[],
+  at: string,
+  scope: ScopeQuery,
+): Promise<readonly SilenceRow[]> {
+  const rows: SilenceRow[] = [];
+  for (const silence of silences) {
+    // The worker removes it within seconds.
+    if (silence.to <= at || !(await concerns(cache, sources, silence, scope))) continue;
+    const { id, from, to, reason, madeBy } = silence;
+    const alarms = whom(silence, await namesIn(cache, sources, silence));
+    rows.push({ id, from, to, reason, madeBy, alarms, isActive: isActive(silence, at) });
+  }
+  return rows;
+}
+
+async function concerns(
+  cache: CachedDocuments,
+  sources: readonly string[],
+  silence: Silence,
+  { source, site }: ScopeQuery,
+): Promise<boolean> {
+  if (source !== undefined && silence.source !== null && silence.source !== source) return false;
+  if (site === undefined) return true;
+  if (silence.alarm === null) return silence.site === null || silence.site === site;
+  for (const each of source === undefined ? sources : [source]) {
+    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", each), WATCHED_MS);
+    if (alarms.get(silence.alarm)?.alarm.site.id === site) return true;
+  }
+  return false;
+}
+
+/** Names of the alarm and the site, when only one source is possible. */
+async function namesIn(cache: CachedDocuments, sources: readonly string[], silence: Silence) {
+  const source = silence.source ?? (sources.length === 1 ? sources[0] : undefined);
+  if (source === undefined || !sources.includes(source)) return {};
+  const [alarms, sites] = await Promise.all([
+    cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS),
+    cache.documents<Listed<Site>>(documentSet("site", source), STEADY_MS),
+  ]);
+  const alarm = alarms.get(silence.alarm ?? "")?.alarm;
+  const site = sites.get(String(silence.site))?.value;
+  return {
+    alarm: alarm && printable(`${alarm.trigger.displayName}, ${alarm.site.displayName}`),
+    site: site && printable(site.displayName),
+  };
+}
+
+export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
 
 export interface SilenceRoutes {
   readonly config: Pick<StatusConfig, "trusted_proxy">;
   readonly clock: Pick<Clock, "now">;
   /** Silences of a source; null for a source of another member. */
   readonly silencesOf: (source: string) => SilenceStore | null;
-  /** Ends one wherever it is; false where there is none. */
+  /** Ends a silence of any source; false for an unknown id. */
   readonly endSilence: (id: string, at: string, by: string | null) => Promise<boolean>;
 }
 
-export type SilenceStore = Pick<Store, "commit" | "document" | "documents">;
-
 /** A reason of 500 characters and an id need no more, in bytes. */
 const LARGEST_BODY = 8 * 1024;
-
 const MINUTE_MS = 60_000;
 
-/** Request for a silence: an active alarm or a site, for one of the offered durations. */
-const Begin = z
+/** Request for a silence of an active alarm or of a site. */
+const NewSilence = z
   .strictObject(
     {
       source: z.string({ error: "Say the source of the alarm or the site." }).max(200, "There is no such source."),
@@ -52,29 +127,24 @@ const Begin = z
   .refine(({ alarm, site }) => (alarm === undefined) !== (site === undefined), {
     error: "Say either an alarm or a site.",
   });
-type Begin = z.output<typeof Begin>;
 
-/** Silences on the page, for an operator. The guard refuses everybody else. */
-export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hono {
+/** POST /api/silences and POST /api/silences/:id/end, for an operator. The guard rejects everybody else. */
+export function silenceRoutes({ config, clock, endSilence, silencesOf }: SilenceRoutes): Hono {
   const app = new Hono();
-  // Otherwise many at once would each count the silences before any of them has come.
+  // Concurrent requests would each count the silences before any of them is stored.
   const inTurn = oneAtATime();
 
-  app.post("/", sameOriginOnly, jsonUpTo(LARGEST_BODY, "That is too long for a silence."), async (context) => {
-    const asked = Begin.safeParse(await bodyOf(context));
-    if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);
-    const store = options.silencesOf(asked.data.source);
-    const missing = store === null ? NO_SOURCE : await missingOf(store, asked.data);
+  app.post("/", jsonFromPage(LARGEST_BODY, "That is too long for a silence."), async (context) => {
+    const request = NewSilence.safeParse(await context.req.json().catch(() => null));
+    if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);
+    const { alarm = null, minutes, reason, site = null, source } = request.data;
+    const store = silencesOf(source);
+    const missing = store === null ? "There is no such source." : await missingTarget(store, source, alarm, site);
     if (store === null || missing !== null) return context.json({ message: missing }, 404);
-    const { alarm = null, minutes, reason, site = null, source } = asked.data;
     const fromMs = clock.now();
-    const silence = silenceOf(
-      {
-        ...{ source, site, alarm, priorities: null, name: null, reason },
-        ...{ fromMs, toMs: fromMs + minutes * MINUTE_MS, madeBy: namedIn(context, config.trusted_proxy) },
-      },
-      fromMs,
-    );
+    const toMs = fromMs + minutes * MINUTE_MS;
+    const target = { source, site, alarm, priorities: null, name: null };
+    const silence = silenceOf({ ...target, reason, fromMs, toMs, madeBy: visitorName(context, config) }, fromMs);
     try {
       await inTurn(() => addSilence(store, silence));
     } catch (error) {
@@ -85,23 +155,27 @@ export function silenceRoutes({ config, clock, ...options }: SilenceRoutes): Hon
   });
 
   app.post("/:id/end", sameOriginOnly, async (context) => {
-    const by = namedIn(context, config.trusted_proxy);
+    const by = visitorName(context, config);
     const id = context.req.param("id");
-    return (await inTurn(() => options.endSilence(id, isoUtc(clock.now()), by)))
+    return (await inTurn(() => endSilence(id, isoUtc(clock.now()), by)))
       ? context.json({ ended: id })
       : context.json({ message: "There is no such silence (any more)." }, 404);
   });
   return app;
 }
 
-const NO_SOURCE = "There is no such source.";
-
-/** A sentence where what is to be silenced is not there; null where it is. */
-async function missingOf(store: Pick<Store, "document">, { alarm, site, source }: Begin): Promise<string | null> {
-  if (alarm !== undefined) {
-    const held = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
-    return held !== undefined && isShown(held) ? null : "There is no such active alarm (any more).";
+/** Error message when the alarm or the site is unknown; null otherwise. */
+async function missingTarget(
+  store: Pick<Store, "document">,
+  source: string,
+  alarm: string | null,
+  site: number | null,
+): Promise<string | null> {
+  if (alarm !== null) {
+    const stored = await store.document<StoredAlarm>(documentSet("alarm", source), alarm);
+    const isOver = stored === undefined || stored.state === "resolved" || stored.state === "vanished";
+    return isOver ? "There is no such active alarm (any more)." : null;
   }
-  const held = await store.document<Listed<Site>>(documentSet("site", source), String(site));
-  return held === undefined ? "There is no such site." : null;
+  const stored = await store.document<Listed<Site>>(documentSet("site", source), String(site));
+  return stored === undefined ? "There is no such site." : null;
 }

@@ -1,59 +1,8 @@
-import type { Alarm } from "../../core/model/building.ts";
 import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
-import type { Silence } from "../../engine/silence/silence.ts";
-import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
-import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
-import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
-import { type CachedDocuments, WATCHED_MS } from "./cached-documents.ts";
-import { type Silenced, silencedBy } from "./silence-rows.ts";
+import type { LoggedEvent } from "../../engine/store/store.ts";
 
-/** An alarm that is active, or whose fate is not known. */
-export interface AlarmRow {
-  readonly source: string;
-  readonly alarm: Alarm;
-  readonly state: StoredAlarm["state"];
-  /** Messages and tickets at the receivers. */
-  readonly tickets: readonly Ticket[];
-  /** Null when notifications are sent. */
-  readonly silenced: Silenced | null;
-}
-
-/** True when it is active, or may be. */
-export function isShown({ state }: Pick<StoredAlarm, "state">): boolean {
-  return state !== "resolved" && state !== "vanished";
-}
-
-/** Highest priority first, then the newest. `silences`: those that are active. */
-export async function alarmRows(
-  remembered: CachedDocuments,
-  sources: readonly string[],
-  sinks: readonly string[],
-  silences: readonly Silence[],
-): Promise<readonly AlarmRow[]> {
-  const tickets = await ticketsOf((set) => remembered.documents(set, WATCHED_MS), sinks);
-  const rows: AlarmRow[] = [];
-  for (const source of sources) {
-    const held = await remembered.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
-    for (const { alarm, episode, state } of held.values()) {
-      if (!isShown({ state })) continue;
-      rows.push({
-        source,
-        alarm,
-        state,
-        tickets: tickets.get(ticketKey(source, episode)) ?? [],
-        silenced: silencedBy(silences, source, alarm),
-      });
-    }
-  }
-  return rows.toSorted(
-    (a, b) =>
-      a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
-      Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
-  );
-}
-
-/** An event as one line; its data can be large and stay where they are. */
+/** An event on one line, without its data, which can be large. */
 export interface ShownEvent {
   readonly position: number;
   /** Commit time, UTC; `event.time` is when it happened. */
@@ -117,7 +66,7 @@ export function gistOf(event: AnyEvent): string {
   }
 }
 
-/** The name of the thing that an event is about. */
+/** Name of the object that an event is about. */
 function nameOf({ data, subject }: AnyEvent): string {
   if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
   if ("gateway" in data) return data.gateway.displayName;

@@ -1,0 +1,305 @@
+import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import type { Context, MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { every } from "hono/combine";
+import { getCookie, setCookie } from "hono/cookie";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { PAGE_HEADERS } from "../../core/http/page-headers.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Secret } from "../../core/runtime/log.ts";
+import { readSecret } from "../../core/runtime/secret.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { StatusConfig } from "./config.ts";
+import { delayedConnections, ownerOf, plainAddress } from "./connections.ts";
+
+/** Who may open the status page, and who may change something there. */
+
+/** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
+export type Role = "operator" | "viewer" | "scraper";
+
+/** Credentials of the status page, as read at the start. */
+export interface Credentials {
+  readonly operator: Secret;
+  readonly viewer: Secret | null;
+  readonly scraper: Secret | null;
+}
+
+/** Fewest characters of a password: too long for a few guesses a second. */
+const LEAST_LENGTH = 12;
+
+/** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
+export function readCredentials(
+  config: StatusConfig,
+  environment?: Readonly<Record<string, string | undefined>>,
+): Credentials | null {
+  function read(option: "password" | "viewer_password" | "metrics_token"): Secret | null {
+    const ref = config[option];
+    if (ref === undefined) return null;
+    const secret = readSecret(ref, environment);
+    if (secret.reveal().length >= LEAST_LENGTH) return secret;
+    throw new ConfigError(`status.${option} is shorter than ${LEAST_LENGTH} characters.`, {
+      field: `status.${option}`,
+      hint: "Make one with: openssl rand -base64 18",
+    });
+  }
+  const operator = read("password");
+  return operator && { operator, viewer: read("viewer_password"), scraper: read("metrics_token") };
+}
+
+/** Role of an Authorization header; null for none. Takes constant time. */
+function roleOf(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
+  const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
+  const basic = (user: string, password: Secret) =>
+    `basic ${Buffer.from(`${user}:${password.reveal()}`).toString("base64")}`;
+  const expected: readonly (readonly [Role, string | null])[] = [
+    ["operator", basic("plenum", operator)],
+    ["viewer", viewer && basic("viewer", viewer)],
+    ["scraper", scraper && `bearer ${scraper.reveal()}`],
+  ];
+  const matching = expected.filter(
+    ([, text]) => isEqual(`${scheme.toLowerCase()} ${given}`, text ?? "") && text !== null,
+  );
+  return matching[0]?.[0] ?? null;
+}
+
+function isEqual(given: string, expected: string): boolean {
+  const digest = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(digest(given), digest(expected));
+}
+
+/** Wrong passwords in a row that one address may try without delay. */
+const FREE_GUESSES = 5;
+/** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
+const FORGET_ONE_MS = 30_000;
+/** Most wrong passwords that are counted, so that an attack of hours does not slow the address down for hours. */
+const MOST_COUNTED = 10;
+/** Delays before a password is checked, in milliseconds. The longest is shorter than the 5 s that the page waits. */
+const DELAY_MS = 1_000;
+const LONGEST_DELAY_MS = 4_000;
+/** Most stored addresses; beyond, the address with the fewest attempts is removed first. */
+const MOST_ADDRESSES = 1_000;
+
+/**
+ * Wrong passwords per address. Only time reduces the count. A right password does not: a client with an account of lower
+ * rank could send one.
+ */
+export interface Guesses {
+  /** Milliseconds until the address may send another password; 0 when it may now. */
+  waitMs(owner: string): number;
+  /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
+  delayMs(owner: string): number;
+  wrong(owner: string): void;
+  /** Number of stored addresses. */
+  remembered(): number;
+}
+
+export function createGuesses(clock: Pick<Clock, "monotonic">): Guesses {
+  /** Monotonic time at which all guesses of an address are forgotten. */
+  const forgottenAtMs = new Map<string, number>();
+
+  function makeRoom(nowMs: number): void {
+    for (const [owner, atMs] of forgottenAtMs) if (atMs <= nowMs) forgottenAtMs.delete(owner);
+    if (forgottenAtMs.size < MOST_ADDRESSES) return;
+    const [first] = [...forgottenAtMs].toSorted(([, a], [, b]) => a - b);
+    if (first !== undefined) forgottenAtMs.delete(first[0]);
+  }
+
+  function waitMs(owner: string): number {
+    // 5 free guesses of 30 s each: the sixth is free once less than 120 s are left.
+    const leftMs = (forgottenAtMs.get(owner) ?? 0) - clock.monotonic();
+    return Math.max(0, leftMs - (FREE_GUESSES - 1) * FORGET_ONE_MS);
+  }
+
+  return {
+    waitMs,
+    delayMs: (owner) => Math.min(LONGEST_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_MS),
+    wrong(owner) {
+      const nowMs = clock.monotonic();
+      if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MOST_ADDRESSES) makeRoom(nowMs);
+      const laterMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + FORGET_ONE_MS;
+      forgottenAtMs.set(owner, Math.min(laterMs, nowMs + MOST_COUNTED * FORGET_ONE_MS));
+    },
+    remembered: () => forgottenAtMs.size,
+  };
+}
+
+/** The credentials are read for each request: they may change while the page is served. */
+export interface Guard {
+  readonly config: Pick<StatusConfig, "behind_tls_proxy" | "host" | "trusted_proxy">;
+  readonly credentials: Credentials | null;
+  readonly clock: Pick<Clock, "monotonic" | "sleep">;
+}
+
+/** Roles of the requests whose password was right. */
+const roles = new WeakMap<Context, Role>();
+
+/** Role of an admitted request; null when no password is configured. */
+export function roleIn(context: Context): Role | null {
+  return roles.get(context) ?? null;
+}
+
+/** Emergency stop of writing. The only change that needs no password when none is configured: it harms no building. */
+export const STOP = "/api/writes/stop";
+
+/**
+ * Checks the password if one is configured. Without a password, requests to our own host names may look and stop writing:
+ * every user and program of this machine can reach the page, and only the owner of the state folder may operate the worker.
+ */
+export function guard(options: Guard): MiddlewareHandler {
+  const fromHere = knownHosts(options.config.host);
+  const withPassword = passwordCheck(options);
+  return every(
+    (context, next) =>
+      options.credentials === null ? fromHere(context, next) : withPassword(options.credentials)(context, next),
+    byRole,
+  );
+}
+
+const byRole: MiddlewareHandler = async (context, next) => {
+  const { method, path } = context.req;
+  const role = roleIn(context);
+  const isRead = method === "GET" || method === "HEAD";
+  const scraping = path === "/metrics" ? null : "The metrics token opens /metrics only.";
+  const message = role === "scraper" ? scraping : isRead ? null : refusalFor(role, path);
+  return message === null ? next() : context.json({ message }, 403);
+};
+
+/** Changes that need a password, and the command that does the same for the owner of the state folder. */
+const COMMANDS: readonly (readonly [path: string, command: string])[] = [
+  ["/api/silences", "plenum silence"],
+  ["/api/sink/retry", "plenum outbox resend"],
+  ["/api/write", "plenum write"],
+];
+
+/** Why a visitor may not post to a path; null when they may. */
+export function refusalFor(role: Role | null, path: string): string | null {
+  if (role === "operator" || (role === null && path === STOP)) return null;
+  if (role !== null) return "A viewer may look, and change nothing.";
+  const [, command] = COMMANDS.find(([prefix]) => path.startsWith(prefix)) ?? [];
+  const alternative = command === undefined ? "" : `, or run \`${command}\` as the user of the worker`;
+  return `This needs a password. Set status.password${alternative}.`;
+}
+
+const COOKIE = "plenum-known";
+
+/**
+ * Admits requests with a right password, and slows guessing down without locking anybody out.
+ *
+ * Five wrong passwords of an address are checked at once. After them, each password from this address is checked 1 s to
+ * 4 s after it arrived, one at a time for each connection. So a right one is accepted after 4 s at most, whatever else the
+ * address sends, and 32 connections try 8 passwords a second at most.
+ *
+ * A right password sets a cookie; a browser that sends it back does not wait. The cookie opens nothing without that same
+ * password. Wrong passwords for other paths never delay the emergency stop.
+ */
+function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => MiddlewareHandler {
+  const guesses = createGuesses(clock);
+  const key = randomBytes(32);
+
+  return (credentials) => async (context, next) => {
+    const given = context.req.header("authorization");
+    if (given === undefined) return unauthorized(context);
+    const address = visitorOf(context, config.trusted_proxy?.address);
+    const visitor = context.req.path === STOP ? `${address}, stop` : address;
+    const proof = createHmac("sha256", key).update(given).digest("hex");
+    const isProven = isEqual(getCookie(context, COOKIE) ?? "", proof);
+    const delayMs = isProven ? 0 : guesses.delayMs(visitor);
+    if (delayMs > 0) {
+      const connection = socketOf(context);
+      if (delayedConnections.has(connection)) {
+        const message = "This connection sent a password that is still being checked. Wait for its response.\n";
+        return context.text(message, 429, { "retry-after": "4" });
+      }
+      delayedConnections.add(connection);
+      const isConnected = await sleepFor(clock, delayMs, context.req.raw.signal);
+      delayedConnections.delete(connection);
+      if (!isConnected) return unauthorized(context);
+    }
+    const role = roleOf(given, credentials);
+    if (role === null) {
+      guesses.wrong(visitor);
+      return unauthorized(context);
+    }
+    const cookie = { path: "/", httpOnly: true, sameSite: "Strict", secure: config.behind_tls_proxy } as const;
+    if (!isProven) setCookie(context, COOKIE, proof, cookie);
+    roles.set(context, role);
+    return next();
+  };
+}
+
+function unauthorized(context: Context): Response {
+  return context.text("The user name is plenum; the password is the configured one.\n", 401, {
+    "www-authenticate": 'Basic realm="Plenum", charset="UTF-8"',
+  });
+}
+
+/** Admits requests to our own host names, so that a page elsewhere cannot read this one by DNS rebinding. */
+export function knownHosts(own: string): MiddlewareHandler {
+  const known = new Set(["localhost", "127.0.0.1", "[::1]", own.includes(":") ? `[${own}]` : own]);
+  return async (context, next) => {
+    const name = (context.req.header("host") ?? "").replace(/:\d+$/, "").toLowerCase();
+    return known.has(name) ? next() : context.text("Unknown host name.\n", 403);
+  };
+}
+
+/**
+ * Allows changes only from our own page. A form or script of another site can send neither this header nor a matching origin
+ * without a CORS preflight request, which is never granted.
+ */
+export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
+  const origin = context.req.header("origin");
+  const site = context.req.header("sec-fetch-site");
+  const isForeign =
+    (origin !== undefined && URL.parse(origin)?.host !== context.req.header("host")) ||
+    (site !== undefined && site !== "same-origin");
+  if (!isForeign && context.req.header("x-plenum") === "status-page") return next();
+  return context.json({ message: "Only the status page itself may ask for this." }, 403);
+};
+
+export const securityHeaders: MiddlewareHandler = async (context, next) => {
+  await next();
+  for (const [name, value] of Object.entries(PAGE_HEADERS)) context.header(name, value);
+  // Only assets may be cached.
+  if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
+};
+
+/** Admits JSON bodies of our own page, up to a size in bytes. */
+export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandler {
+  const onError = (context: Context) => context.json({ message: tooLong }, 413);
+  return every(sameOriginOnly, bodyLimit({ maxSize, onError }), async (context: Context, next: () => Promise<void>) => {
+    if (/^application\/json\b/i.test(context.req.header("content-type") ?? "")) return next();
+    return context.json({ message: "Only JSON is taken." }, 415);
+  });
+}
+
+/** The connection of a request; an empty object in a test without one. */
+function socketOf(context: Context): { readonly remoteAddress?: string } {
+  return context.env?.incoming?.socket ?? {};
+}
+
+/** Name of a visitor who is not known by name. */
+const ANONYMOUS = "the status page";
+
+/** Name of the visitor for the record, as the trusted proxy states it; otherwise `the status page`. */
+export function visitorName(context: Context, { trusted_proxy: proxy }: Pick<StatusConfig, "trusted_proxy">): string {
+  if (proxy?.user_header === undefined || !isProxy(context, proxy.address)) return ANONYMOUS;
+  const name = context.req.header(proxy.user_header)?.trim() ?? "";
+  // 1 to 100 characters without control characters.
+  return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : ANONYMOUS;
+}
+
+/** Name of the visitor; null when no proxy states one. */
+export function personName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string | null {
+  const name = visitorName(context, config);
+  return name === ANONYMOUS ? null : name;
+}
+
+/** Address that wrong passwords count for. The proxy puts the client's last in the header; clients can forge the rest. */
+function visitorOf(context: Context, proxy: string | undefined): string {
+  const forwarded = context.req.header("x-forwarded-for")?.split(",").at(-1)?.trim() ?? "";
+  return ownerOf(isProxy(context, proxy) && forwarded !== "" ? forwarded : (socketOf(context).remoteAddress ?? ""));
+}
+
+function isProxy(context: Context, proxy: string | undefined): boolean {
+  return proxy !== undefined && plainAddress(socketOf(context).remoteAddress ?? "") === plainAddress(proxy);
+}

@@ -1,0 +1,310 @@
+import type { Alarm } from "../../core/model/building.ts";
+import { type AlarmFact, type Event, KINDS, type Kind, sourceUri, subjectOf } from "../../core/model/event.ts";
+import type { Silence } from "../../engine/silence/silence.ts";
+import { documentSet, type LoggedEvent } from "../../engine/store/store.ts";
+import type { StoredAlarm } from "../../engine/sync/snapshot.ts";
+import { type Ticket, ticketKey, ticketsOf, unsentBy } from "../../engine/views/tickets.ts";
+import { tagOf } from "../../engine/views/time-series.ts";
+import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import type { PageContext } from "./page-context.ts";
+import type { AlarmQuery, AlarmsQuery } from "./queries.ts";
+import { type Silenced, silencedBy } from "./silences.ts";
+
+/** An alarm that is active, or whose state is unknown. */
+export interface AlarmRow {
+  readonly source: string;
+  readonly alarm: Alarm;
+  readonly state: StoredAlarm["state"];
+  /** Messages and tickets at the receivers. */
+  readonly tickets: readonly Ticket[];
+  /** Null when notifications are sent. */
+  readonly silenced: Silenced | null;
+}
+
+/** GET /api/alarms?source&site&priority&limit */
+export interface AlarmList {
+  /** Number of alarms per priority that match source and site. */
+  readonly priorities: Readonly<Record<string, number>>;
+  /** The first alarms that match the priority, too: highest priority first, then the newest. */
+  readonly rows: readonly AlarmRow[];
+}
+
+/** Summary of an alarm in other responses. */
+export interface AlarmBrief {
+  readonly source: string;
+  readonly id: string;
+  readonly episode: string;
+  readonly name: string;
+  readonly site: string;
+  readonly priority: string;
+  readonly state: string;
+  readonly raisedAt: string;
+  readonly endedAt: string | null;
+}
+
+/** GET /api/alarm?source&id&episode */
+export interface AlarmResponse {
+  readonly brief: AlarmBrief;
+  readonly alarm: Alarm;
+  /** Timeline by rising time: raised, acknowledged, recovering, resolved, vanished, out of scope, changed … */
+  readonly life: readonly { readonly at: string; readonly what: string; readonly words: string }[];
+  /** The only tag that has the name in the alarm; null when no tag or several have it. */
+  readonly tag: { readonly source: string; readonly id: string; readonly displayName: string } | null;
+  readonly sinks: readonly {
+    readonly sink: string;
+    readonly connector: string | null;
+    /** delivered | waiting | dead letter | not for this sink | unknown (the log no longer has its events) */
+    readonly state: string;
+    readonly words: string;
+    readonly link: string | null;
+  }[];
+  readonly episodes: readonly AlarmBrief[];
+}
+
+type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
+
+const ALARM_KINDS = KINDS.filter((kind) => kind.startsWith("alarm-"));
+/** Most events of one alarm that are read, and how long they are cached, in milliseconds. */
+const MOST_EVENTS = 200;
+const EVENTS_MS = 5_000;
+/** Most dead letters of a sink that are searched. */
+const MOST_LETTERS = 500;
+
+/** True for an alarm that is active or missing from a listing. */
+export function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
+  return state !== "resolved" && state !== "vanished";
+}
+
+/** Highest priority first, then the newest. `silences`: the active ones. */
+export async function alarmRows(
+  cache: CachedDocuments,
+  sources: readonly string[],
+  sinks: readonly string[],
+  silences: readonly Silence[],
+): Promise<readonly AlarmRow[]> {
+  const tickets = await ticketsOf((set) => cache.documents(set, WATCHED_MS), sinks);
+  const rows: AlarmRow[] = [];
+  for (const source of sources) {
+    const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
+    for (const { alarm, episode, state } of alarms.values()) {
+      if (!mayBeActive({ state })) continue;
+      const silenced = silencedBy(silences, source, alarm);
+      rows.push({ source, alarm, state, tickets: tickets.get(ticketKey(source, episode)) ?? [], silenced });
+    }
+  }
+  return rows.sort(
+    (a, b) =>
+      a.alarm.trigger.priority.localeCompare(b.alarm.trigger.priority) ||
+      Date.parse(b.alarm.triggeredAt) - Date.parse(a.alarm.triggeredAt),
+  );
+}
+
+export function alarmList(all: readonly AlarmRow[], { limit, priority, site, source }: AlarmsQuery): AlarmList {
+  const inScope = all.filter(
+    (row) => (source ?? row.source) === row.source && (site ?? row.alarm.site.id) === row.alarm.site.id,
+  );
+  const priorities: Record<string, number> = {};
+  for (const { alarm } of inScope) priorities[alarm.trigger.priority] = (priorities[alarm.trigger.priority] ?? 0) + 1;
+  const rows = inScope.filter(({ alarm }) => (priority ?? alarm.trigger.priority) === alarm.trigger.priority);
+  return { priorities, rows: rows.slice(0, limit) };
+}
+
+/** Matching alarms of a source that may be active: highest priority first, then the newest. */
+export async function activeAlarms(
+  cache: CachedDocuments,
+  source: string,
+  matches: (alarm: Alarm) => boolean,
+): Promise<readonly AlarmBrief[]> {
+  const alarms = await cache.documents<StoredAlarm>(documentSet("alarm", source), WATCHED_MS);
+  return [...alarms.values()]
+    .filter((each) => mayBeActive(each) && matches(each.alarm))
+    .map((each) => storedBrief(source, each))
+    .sort((a, b) => a.priority.localeCompare(b.priority) || Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+}
+
+function storedBrief(source: string, stored: StoredAlarm): AlarmBrief {
+  const { alarm, episode, state, since } = stored;
+  return {
+    ...briefOf(source, alarm, episode, state),
+    endedAt: mayBeActive(stored) ? null : (alarm.resolvedAt ?? since),
+  };
+}
+
+function briefOf(source: string, alarm: Alarm, episode: string, state: string): AlarmBrief {
+  return {
+    ...{ source, id: alarm.id, episode, state },
+    name: alarm.trigger.displayName,
+    site: alarm.site.displayName,
+    priority: alarm.trigger.priority,
+    raisedAt: alarm.triggeredAt,
+    endedAt: alarm.resolvedAt,
+  };
+}
+
+/** Null when the alarm, or this episode, is unknown. */
+export async function alarmResponse(context: PageContext, query: AlarmQuery): Promise<AlarmResponse | null> {
+  const { source, id } = query;
+  const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
+  const events = await eventsOf(context, source, id, stored);
+  const episode = query.episode ?? stored?.episode ?? events[0]?.event.data.episode;
+  const own = events.filter(({ event }) => event.data.episode === episode);
+  const isStored = stored !== undefined && stored.episode === episode;
+  const alarm = isStored ? stored.alarm : own[0]?.event.data.alarm;
+  const brief = isStored ? storedBrief(source, stored) : loggedBrief(source, own);
+  if (alarm === undefined || episode === undefined || brief === null) return null;
+  const latest = stored === undefined ? brief : storedBrief(source, stored);
+  return {
+    brief,
+    alarm,
+    life: timelineOf(alarm, own),
+    tag: await namedTag(context, source, alarm),
+    sinks: await deliveryBySink(context, ticketKey(source, episode), own),
+    episodes: episodesOf(source, events, latest),
+  };
+}
+
+/** Logged events of an alarm, newest first. */
+async function eventsOf(
+  { cache, store }: PageContext,
+  source: string,
+  id: string,
+  stored: StoredAlarm | undefined,
+): Promise<readonly AlarmEvent[]> {
+  const site = stored?.alarm.site.id;
+  // The site of an alarm that is no longer stored is unknown.
+  const sites = site === undefined ? (await cache.documents(documentSet("site", source), STEADY_MS)).keys() : [site];
+  const events = await cache.computed(`alarm ${source} ${id} ${site}`, EVENTS_MS, () =>
+    store.outbox.latest(MOST_EVENTS, ALARM_KINDS, {
+      source: sourceUri(source),
+      subjects: [...sites].map((each) => subjectOf("alarm", Number(each), id)),
+    }),
+  );
+  return events.filter((each): each is AlarmEvent => (each.event.data as AlarmFact).alarm.id === id);
+}
+
+const END_STATES: ReadonlyMap<Kind, string> = new Map([
+  ["alarm-resolved", "resolved"],
+  ["alarm-vanished", "vanished"],
+  ["alarm-out-of-scope", "out-of-scope"],
+]);
+
+/** Summary of an episode that is only in the log. */
+function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmBrief | null {
+  const [last] = newestFirst;
+  if (last === undefined) return null;
+  const { alarm, episode } = last.event.data;
+  const endState = END_STATES.get(last.event.type as Kind);
+  const brief = briefOf(source, alarm, episode, endState ?? "active");
+  return endState === undefined ? brief : { ...brief, endedAt: brief.endedAt ?? last.event.time };
+}
+
+function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: AlarmBrief): readonly AlarmBrief[] {
+  const earlier = [...Map.groupBy(newestFirst, ({ event }) => event.data.episode)]
+    .filter(([episode]) => episode !== latest.episode)
+    .flatMap(([, events]) => loggedBrief(source, events) ?? []);
+  return [latest, ...earlier].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
+}
+
+/** Timeline from the log. The alarm itself supplies steps that the log no longer has. */
+export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmResponse["life"] {
+  const logged = newestFirst
+    .toReversed()
+    .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: wordsOf(event) }));
+  const own = (at: string | null, what: string, words: string) =>
+    at === null || logged.some((step) => step.what === what) ? [] : [{ at, what, words }];
+  return [
+    ...own(alarm.triggeredAt, "raised", raised(alarm)),
+    ...own(alarm.acknowledged ? alarm.acknowledgedAt : null, "acknowledged", acknowledgement(alarm)),
+    ...logged,
+    ...own(alarm.resolvedAt, "resolved", "Resolved."),
+  ].sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
+}
+
+function wordsOf({ data, type }: Event): string {
+  const { alarm, late } = data as AlarmFact;
+  const suffix = late ? " This was found afterwards." : "";
+  switch (type) {
+    case "alarm-raised":
+      return `${raised(alarm)}${suffix}`;
+    case "alarm-acknowledged":
+      return acknowledgement(alarm);
+    case "alarm-unacknowledged":
+      return "The acknowledgement was taken back.";
+    case "alarm-recovering":
+      return alarm.recoveringUntil === null ? "Recovering." : `Recovering until ${alarm.recoveringUntil}.`;
+    case "alarm-retriggered":
+      return "Triggered again while it was active.";
+    case "alarm-resolved":
+      return `Resolved.${suffix}`;
+    case "alarm-vanished":
+      return "The lists of alarms do not show it any more, and nothing says that it was resolved.";
+    case "alarm-out-of-scope":
+      return "The token does not see its site any more, so its end will not be seen.";
+    default:
+      return `Changed: ${Object.keys((data as { readonly before?: object }).before ?? {}).join(", ")}.`;
+  }
+}
+
+function raised({ trigger: { priority } }: Alarm): string {
+  return `Raised with priority ${priority}.`;
+}
+
+function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string {
+  const message = acknowledgedMessage === null ? "" : `: ${acknowledgedMessage}`;
+  return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
+}
+
+async function namedTag({ tags }: PageContext, source: string, alarm: Alarm): Promise<AlarmResponse["tag"]> {
+  const all = await tags.ofSite(source, alarm.site.id);
+  const found = tagOf(
+    alarm,
+    all.map(({ siteId, tag }) => ({ siteId, name: tag.displayName, tag })),
+  );
+  return found === null ? null : { source, id: found.tag.id, displayName: found.tag.displayName };
+}
+
+/** Delivery state per sink. `episode`: key of the alarm's tickets. */
+async function deliveryBySink(
+  { store, cache, live, shown }: PageContext,
+  episode: string,
+  newestFirst: readonly AlarmEvent[],
+): Promise<AlarmResponse["sinks"]> {
+  const { sinks, wanted } = shown();
+  const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(wanted));
+  const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);
+  const tickets = (await ticketsOf(documents, sinks)).get(episode);
+  const unsent = await unsentBy(documents, sinks, episode);
+  return Promise.all(
+    sinks.map(async (sink) => {
+      const letters = await cache.computed(`dead ${sink}`, WATCHED_MS, () =>
+        store.outbox.deadLetters(sink, MOST_LETTERS),
+      );
+      const dead = letters.find((letter) => newestFirst.some(({ event }) => event.id === letter.event?.id));
+      const filter = wanted.get(sink);
+      const last = newestFirst.find(({ event }) => filter?.matches(event) ?? true);
+      const position = unsent.has(sink) ? 0 : lags.find((lag) => lag.sink === sink)?.position;
+      const { state, words } =
+        dead === undefined
+          ? deliveryOf(newestFirst.length > 0, last, position)
+          : { state: "dead letter", words: `Refused for good: ${dead.reason}` };
+      const ticket = tickets?.find((each) => each.sink === sink);
+      return {
+        sink,
+        connector: live.sinks().find(({ name }) => name === sink)?.connector ?? null,
+        state,
+        words: ticket?.ticket == null ? words : `${words} There it is ${ticket.ticket}.`,
+        link: ticket?.link ?? null,
+      };
+    }),
+  );
+}
+
+/** `last`: the newest event that passes the filter. `position`: how far the sink has read the log. */
+function deliveryOf(isLogged: boolean, last: LoggedEvent | undefined, position: number | undefined) {
+  if (!isLogged || position === undefined)
+    return { state: "unknown", words: "The log no longer has what was told of it." };
+  if (last === undefined) return { state: "not for this sink", words: "The filter of this sink leaves it out." };
+  return position >= last.position
+    ? { state: "delivered", words: "It has everything that was told of this alarm." }
+    : { state: "waiting", words: "It still waits for the last that was told of this alarm." };
+}

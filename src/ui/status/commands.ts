@@ -1,0 +1,96 @@
+import type { Tag, TagValue } from "../../core/model/building.ts";
+import { AUDIT_LOG, type AuditRecord } from "../../engine/commands/audit/audit.ts";
+import { documentSet, type LogRecord, type Store } from "../../engine/store/store.ts";
+import type { Listed } from "../../engine/sync/snapshot.ts";
+import type { CommandsQuery } from "./queries.ts";
+
+/** A command in the response of GET /api/commands, newest first. */
+export interface CommandRow {
+  readonly id: string;
+  readonly tagId: string | null;
+  readonly source: string | null;
+  readonly tag: string | null;
+  readonly requested: TagValue;
+  readonly by: string;
+  readonly at: string;
+  /** accepted, sending, confirmed, mismatch, rejected, expired, unknown … */
+  readonly state: string;
+  readonly words: string;
+}
+
+/** Lists the latest commands and their results. */
+export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow[]>;
+
+/** Number of records of the audit log that are read: about 500 commands. */
+const RECORDS = 2_000;
+
+/** Lists commands from the audit log, which outlives the event log. */
+export function commandLister(store: Pick<Store, "document" | "lastRecord" | "records">): ListCommands {
+  let read: { readonly sequence: number; readonly rows: readonly CommandRow[] } = { sequence: 0, rows: [] };
+
+  async function withTagName(row: CommandRow): Promise<CommandRow> {
+    if (row.source === null || row.tagId === null) return row;
+    const listed = await store.document<Listed<Tag>>(documentSet("tag", row.source), row.tagId);
+    return { ...row, tag: listed?.value.displayName ?? null };
+  }
+
+  return async ({ source, tag, limit }) => {
+    const sequence = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.sequence ?? 0;
+    if (sequence !== read.sequence) {
+      const records = await store.records<AuditRecord>(AUDIT_LOG, Math.max(0, sequence - RECORDS), RECORDS);
+      read = { sequence, rows: commandsIn(records) };
+    }
+    const matching = read.rows.filter(
+      (row) => (source === undefined || row.source === source) && (tag === undefined || row.tagId === tag),
+    );
+    return Promise.all(matching.slice(0, limit).map(withTagName));
+  };
+}
+
+/** Fields of an audit record about a command; see `src/engine/commands/journal.ts`. */
+interface Detail {
+  readonly source?: string | null;
+  readonly tagId?: string | null;
+  readonly value?: TagValue;
+  readonly requested?: TagValue;
+  readonly by?: string;
+  readonly receivedAt?: string;
+  readonly needsSecond?: boolean;
+  readonly message?: string;
+}
+
+/** One row per command, newest first, without commands that began before the first record. */
+export function commandsIn(records: readonly LogRecord<AuditRecord>[]): readonly CommandRow[] {
+  const rows = new Map<string, CommandRow>();
+  for (const { body, damaged } of records) {
+    if (damaged === true || body.commandId === "-") continue;
+    const { at, commandId, step } = body;
+    const detail = body.detail as Detail;
+    const row = rows.get(commandId);
+    if (step === "accepted" || (row === undefined && detail.tagId !== undefined)) {
+      rows.set(commandId, {
+        id: commandId,
+        tagId: detail.tagId ?? null,
+        source: detail.source ?? null,
+        tag: null,
+        requested: detail.value ?? detail.requested ?? null,
+        by: detail.by ?? "unknown",
+        at: detail.receivedAt ?? at,
+        state: step,
+        words: wordsOf(step, detail),
+      });
+    } else if (row !== undefined && step !== "not-restored" && step !== "duplicate") {
+      // `duplicate` rejects another command with the same id.
+      rows.set(commandId, { ...row, state: step === "seconded" ? row.state : step, words: wordsOf(step, detail) });
+    }
+  }
+  return [...rows.values()].reverse();
+}
+
+function wordsOf(step: string, { message, needsSecond, by }: Detail): string {
+  if (step === "accepted")
+    return needsSecond === true ? "It waits for a second person." : "It waits for its turn to be sent.";
+  if (step === "seconded") return `${by ?? "A second person"} has agreed; it waits for its turn to be sent.`;
+  if (step === "sending") return "It was sent; whether the building has taken it is not known yet.";
+  return message ?? step;
+}

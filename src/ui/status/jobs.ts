@@ -1,0 +1,143 @@
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import type { StoredPoll } from "../../engine/sync/snapshot.ts";
+import type { PollTime } from "../../engine/sync/work.ts";
+
+/** A job of a source and the age of its last successful poll. */
+export interface JobReport {
+  readonly name: string;
+  /** Null when it never succeeded. */
+  readonly lastSuccess: string | null;
+  readonly lastAttempt: string | null;
+  /** One sentence; null while all is well. */
+  readonly problem: string | null;
+  /** True when the last poll received only a part of the list. */
+  readonly partly: boolean;
+  /** Time from which a successful poll is overdue; null without a limit. */
+  readonly dueBy: string | null;
+  readonly late: boolean;
+}
+
+/** Returns when a job becomes late after a successful poll, both in milliseconds since 1970; null: never. */
+export type Pace = (lastMs: number) => number | null;
+
+/** Paces of a source's jobs, in display order. Jobs that are `off` are not displayed. */
+export type Paces = ReadonlyMap<string, Pace | "off">;
+
+/** Time that each job has for its first poll after a start, however old the stored poll is, in milliseconds. */
+const FIRST_POLL_MS = 3 * 60_000;
+
+/** A moment by the wall clock and by the monotonic clock, in milliseconds. */
+export type Moment = PollTime;
+
+/**
+ * Reports the jobs of a source. Ages are measured with the monotonic clock, because the wall clock may step: 2 h forward when a
+ * suspended machine resumes. Only the age at the start of the worker comes from stored wall times.
+ */
+export function jobReports(options: {
+  readonly polls: ReadonlyMap<string, StoredPoll>;
+  /** Last successful polls of this run; those in the store can be a minute old. */
+  readonly lastPolls: ReadonlyMap<string, PollTime>;
+  /** Time of the newest value; replaces the last live read when no worker reports it. */
+  readonly newestValue?: string | null;
+  readonly paces: Paces;
+  /** Null when no worker is running. */
+  readonly started: Moment | null;
+  /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
+  readonly inventoryMs?: number | null;
+  readonly now: Moment;
+}): readonly JobReport[] {
+  const { polls, lastPolls, newestValue, paces, started, inventoryMs, now } = options;
+
+  function storedSuccess(name: string): string | null {
+    const stored = polls.get(name)?.lastSuccess ?? null;
+    if (name !== "live") return stored;
+    if (newestValue !== undefined) return newestValue;
+    // Live reads without values are stored as a success, too. Before this start there is no better record.
+    return stored !== null && started !== null && Date.parse(stored) < started.atMs ? stored : null;
+  }
+
+  /** Milliseconds until the poll is late, negative when it is late; null: never. */
+  function leftMs(pace: Pace, last: PollTime | undefined, stored: string | null): number | null {
+    const left = (lastMs: number, elapsedMs: number) => {
+      const dueMs = pace(lastMs);
+      return dueMs === null ? null : dueMs - lastMs - elapsedMs;
+    };
+    if (last !== undefined) return left(last.atMs, now.monotonicMs - last.monotonicMs);
+    const storedMs = stored === null ? null : Date.parse(stored);
+    if (started === null) return storedMs === null ? null : left(storedMs, now.atMs - storedMs);
+    const ranMs = now.monotonicMs - started.monotonicMs;
+    if (storedMs === null) {
+      const waitedMs = now.monotonicMs - (inventoryMs ?? started.monotonicMs);
+      return left(started.atMs, Math.min(ranMs, waitedMs));
+    }
+    const atStart = left(storedMs, Math.max(0, started.atMs - storedMs));
+    return atStart === null ? null : Math.max(atStart, FIRST_POLL_MS) - ranMs;
+  }
+
+  return [...new Set([...paces.keys(), ...polls.keys()])]
+    .filter((name) => paces.get(name) !== "off")
+    .map((name): JobReport => {
+      const poll = polls.get(name);
+      const last = lastPolls.get(name);
+      const stored = storedSuccess(name);
+      const lastSuccess = last === undefined ? stored : later(stored, isoUtc(last.atMs));
+      const lastAttempt = later(poll?.lastAttempt ?? null, lastSuccess);
+      const problem = poll?.problem ?? null;
+      const pace = paces.get(name);
+      const left = typeof pace === "function" ? leftMs(pace, last, stored) : null;
+      return {
+        name,
+        lastSuccess,
+        lastAttempt,
+        problem,
+        partly: problem !== null && lastSuccess !== null && lastSuccess === lastAttempt,
+        dueBy: left === null ? null : isoUtc(Math.round((now.atMs + left) / 1_000) * 1_000),
+        late: left !== null && left < 0,
+      };
+    });
+}
+
+function later(a: string | null, b: string | null): string | null {
+  if (a === null || b === null) return a ?? b;
+  return Date.parse(b) > Date.parse(a) ? b : a;
+}
+
+/**
+ * Reliability of a number: it is as good as the list in which it was counted. An unknown number is displayed as unknown, never as
+ * 0.
+ *
+ * | state   | meaning                                                              |
+ * | ------- | -------------------------------------------------------------------- |
+ * | `whole` | the list was read recently                                           |
+ * | `part`  | the last reading was incomplete; there may be more than `held`       |
+ * | `old`   | the list cannot be read, or was not read for too long; see `held`    |
+ * | `never` | the list was not read yet                                            |
+ * | `off`   | the configuration does not poll the list                             |
+ */
+export interface Reading {
+  readonly state: "whole" | "part" | "old" | "never" | "off";
+  /** The last good reading, UTC. */
+  readonly at: string | null;
+  /** Number according to an earlier reading. */
+  readonly held: number;
+}
+
+/** `isAvailable`: false while the service or the list is unavailable. */
+export function readingOf(job: JobReport | undefined, held: number, isOff: boolean, isAvailable: boolean): Reading {
+  if (isOff) return { state: "off", at: null, held };
+  const at = job?.lastSuccess ?? null;
+  // A partial reading without results counts as none.
+  if (job === undefined || at === null || (job.partly && held === 0)) return { state: "never", at: null, held };
+  if (job.late || !isAvailable) return { state: "old", at, held };
+  return { state: job.partly ? "part" : "whole", at, held };
+}
+
+/** The number, or null while it is unknown. */
+export function knownCount({ state, held }: Reading): number | null {
+  return state === "whole" ? held : null;
+}
+
+/** The last known number. For lists that rarely change: a tag list is still valid some hours later. */
+export function lastCount({ at, held }: Reading): number | null {
+  return at === null ? null : held;
+}

@@ -1,0 +1,71 @@
+import type { Resolution, TagLog } from "../../core/model/building.ts";
+import type { Event } from "../../core/model/event.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Store, Wanted } from "../../engine/store/store.ts";
+import type { LiveTag, TagReading } from "../../engine/sync/work.ts";
+import type { Plots } from "../plots/plots.ts";
+import type { CachedDocuments } from "./cached-documents.ts";
+import type { ListCommands } from "./commands.ts";
+import type { LiveSink } from "./sinks.ts";
+import type { TagIndex } from "./tag-index.ts";
+
+/** Topic or query of a sink that sends a tag, ready to be copied. */
+export interface SinkAddress {
+  readonly sink: string;
+  readonly connector: string;
+  readonly text: string;
+}
+
+/** Limits of a tag in the allow-list of writes. */
+export interface WriteLimits {
+  readonly type: "number" | "boolean";
+  readonly min: number | null;
+  readonly max: number | null;
+  readonly step: number | null;
+  /** Why nothing can be written now: rehearsal, stopped, not armed, viewer …; null when it can. */
+  readonly closed: string | null;
+}
+
+/** Requests history in the spare part of the quota; null when no worker runs for the source. */
+export type FetchHistory = (
+  source: string,
+  query: {
+    readonly tagIds: readonly string[];
+    readonly from: string;
+    readonly to: string;
+    readonly resolution: Resolution;
+  },
+  signal: AbortSignal,
+) => Promise<readonly TagLog[]> | null;
+
+/** State of single objects in a running worker. */
+export interface LiveThings {
+  reading(source: string, tagId: string): TagReading | null;
+  tag(source: string, tagId: string): LiveTag | null;
+  sinks(): readonly LiveSink[];
+  /** Topics or queries of the sinks whose filters pass the event. */
+  places(event: Event): readonly SinkAddress[];
+  /** Null for a tag that the allow-list does not name. */
+  writable(source: string, tagId: string): WriteLimits | null;
+  /** Requests per minute that the service allows. */
+  allowed(source: string): number;
+  readonly fetchHistory: FetchHistory;
+}
+
+export interface ResponsesOptions {
+  readonly clock: Clock;
+  readonly store: Store;
+  readonly sources: readonly string[];
+  /** The current sinks and their filters; a sink without a filter receives everything. */
+  readonly shown: () => { readonly sinks: readonly string[]; readonly wanted: ReadonlyMap<string, Wanted> };
+  readonly live: LiveThings;
+  /** Null when no time series are stored. */
+  readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
+}
+
+/** Data from which the responses of the page are built. */
+export interface PageContext extends ResponsesOptions {
+  readonly cache: CachedDocuments;
+  readonly tags: TagIndex;
+  readonly listCommands: ListCommands;
+}

@@ -1,0 +1,86 @@
+import { z } from "zod";
+
+/** Parameters of the GET requests of the page. An unknown parameter is rejected. */
+
+function query<S extends z.ZodRawShape>(shape: S) {
+  return z.strictObject(shape, {
+    error: (issue) =>
+      issue.code === "unrecognized_keys"
+        ? `There is no parameter ${(issue.keys as readonly string[]).join(", ")} here.`
+        : undefined,
+  });
+}
+
+const text = (name: string, max = 300) =>
+  z
+    .string({ error: `Say ${name}.` })
+    .min(1, `Say ${name}.`)
+    .max(max, `There is no such ${name}.`);
+const whole = (name: string, least: number, most: number) =>
+  z
+    .string()
+    .regex(/^\d{1,15}$/, `${name} is a whole number.`)
+    .transform(Number)
+    .refine((number) => number >= least && number <= most, `${name} is a number from ${least} to ${most}.`);
+const oneOf = <const T extends readonly string[]>(name: string, words: T) =>
+  z.enum(words, { error: `${name} is one of: ${words.join(", ")}.` });
+
+const source = text("source");
+const site = whole("site", 0, Number.MAX_SAFE_INTEGER);
+const limit = whole("limit", 1, 200);
+
+const SORTS = ["name", "-name", "value", "-value", "age", "-age", "site", "-site"] as const;
+
+export const TagsQuery = query({
+  source: source.optional(),
+  site: site.optional(),
+  /** Part of a name, description or id, in any case. */
+  search: z.string().max(200, "Search for 200 characters at most.").optional(),
+  show: oneOf("show", ["all", "bad", "stale", "unread"]).default("all"),
+  /** `-` sorts in descending order. */
+  sort: oneOf("sort", SORTS).default("name"),
+  offset: whole("offset", 0, 1_000_000).default(0),
+  limit: limit.default(100),
+});
+export type TagsQuery = z.output<typeof TagsQuery>;
+
+export const TagQuery = query({ source, id: text("id") });
+
+/** Without `episode`: the latest known one. */
+export const AlarmQuery = query({ source, id: text("id"), episode: text("episode").optional() });
+export type AlarmQuery = z.output<typeof AlarmQuery>;
+
+export const AlarmsQuery = query({
+  source: source.optional(),
+  site: site.optional(),
+  priority: text("priority").optional(),
+  limit: whole("limit", 1, 1_000).default(100),
+});
+export type AlarmsQuery = z.output<typeof AlarmsQuery>;
+
+export const SiteQuery = query({ source, id: site });
+
+/** Narrows a response to a source, or to a site. */
+export const ScopeQuery = query({ source: source.optional(), site: site.optional() });
+export type ScopeQuery = z.output<typeof ScopeQuery>;
+
+export const PlotQuery = query({
+  source,
+  tag: text("tag"),
+  span: oneOf("span", ["6h", "24h", "7d", "30d"]),
+  /** Whether gaps may be filled with requests to the service. */
+  fetch: z
+    .literal("1", { error: "fetch is 1, or left out." })
+    .optional()
+    .transform((word) => word !== undefined),
+});
+export type PlotQuery = z.output<typeof PlotQuery>;
+
+export const NameQuery = query({ name: text("name") });
+
+export const CommandsQuery = query({
+  source: source.optional(),
+  tag: text("tag").optional(),
+  limit: limit.default(50),
+});
+export type CommandsQuery = z.output<typeof CommandsQuery>;

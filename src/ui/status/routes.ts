@@ -1,0 +1,154 @@
+import { randomUUID } from "node:crypto";
+import { type Context, Hono } from "hono";
+import { z } from "zod";
+import type { TagScalar } from "../../core/model/building.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import type { Outbox } from "../../engine/store/store.ts";
+import { jsonFromPage, personName, refusalFor, roleIn, visitorName } from "./access.ts";
+import { alarmList } from "./alarms.ts";
+import type { StatusConfig } from "./config.ts";
+import * as queries from "./queries.ts";
+import type { Status } from "./report.ts";
+import type { Responses } from "./responses.ts";
+
+/** GET routes with one response for each view of the page. */
+export function responseRoutes(responses: Responses, status: Pick<Status, "alarms" | "silences">): Hono {
+  const app = new Hono();
+
+  /** Responds 400 with a message to an invalid query, and 404 for an unknown object. */
+  function get<T extends object>(
+    path: string,
+    schema: z.ZodType<T>,
+    respond: (query: T, context: Context) => Promise<unknown>,
+  ): void {
+    app.get(path, async (context) => {
+      const given = context.req.query();
+      const query = schema.safeParse(given);
+      const source = path === "/source" ? given.name : query.success && "source" in query.data && query.data.source;
+      if (typeof source === "string" && !responses.sources.includes(source))
+        return unknownSource(context, responses, source);
+      if (!query.success) return context.json({ message: query.error.issues[0]?.message ?? "" }, 400);
+      const found = await respond(query.data, context);
+      return found === null
+        ? context.json({ message: "Nobody knows this here (any more)." }, 404)
+        : context.json(found);
+    });
+  }
+
+  get("/alarms", queries.AlarmsQuery, async (query) => alarmList(await status.alarms(), query));
+  get("/silences", queries.ScopeQuery, status.silences);
+  get("/tags", queries.TagsQuery, responses.tags);
+  get("/tag", queries.TagQuery, async ({ id, source }, context) => {
+    const tag = await responses.tag(source, id);
+    const closed = refusalFor(roleIn(context), "/api/write");
+    return tag?.writable == null || closed === null ? tag : { ...tag, writable: { ...tag.writable, closed } };
+  });
+  get("/alarm", queries.AlarmQuery, responses.alarm);
+  get("/site", queries.SiteQuery, ({ id, source }) => responses.site(source, id));
+  // A viewer must not spend the quota.
+  get("/plot", queries.PlotQuery, (query, context) =>
+    responses.plot({ ...query, fetch: query.fetch && roleIn(context) !== "viewer" }),
+  );
+  get("/sink", queries.NameQuery, ({ name }) => responses.sink(name));
+  get("/source", queries.NameQuery, ({ name }) => responses.source(name));
+  get("/alarm-days", queries.ScopeQuery, responses.alarmDays);
+  get("/commands", queries.CommandsQuery, responses.commands);
+  return app;
+}
+
+/** 404, with the member of the fleet that holds the source. */
+async function unknownSource(context: Context, responses: Pick<Responses, "elsewhere">, source: string) {
+  return context.json((await responses.elsewhere?.(source)) ?? { message: "There is no such source." }, 404);
+}
+
+export interface ActionRoutes {
+  readonly config: Pick<StatusConfig, "trusted_proxy">;
+  readonly answers: Pick<Responses, "commands" | "elsewhere" | "sinkNames" | "sources">;
+  readonly outbox: Pick<Outbox, "resendDeadLetters">;
+  readonly actions: Actions;
+  readonly log: Pick<Log, "info">;
+}
+
+export interface Actions {
+  /** Passes a write to the gate; resolves when it is journaled, or rejected and recorded. */
+  write(request: WriteRequest): Promise<void>;
+  /** Why the worker accepts no writes now; null when it does. */
+  notReady(): string | null;
+}
+
+export interface WriteRequest {
+  readonly id: string;
+  readonly source: string;
+  readonly tagId: string;
+  readonly value: TagScalar;
+  /** Writes only if the tag still has this value; null for any value. */
+  readonly expect: TagScalar | null;
+  /** Name of the person, as the proxy states it. */
+  readonly user: string | null;
+}
+
+/** A command, or the numbers of a thousand dead letters, need no more, in bytes. */
+const LARGEST_BODY = 16 * 1024;
+const MOST_RETRIED = 1_000;
+
+const Scalar = z.union([z.number(), z.boolean()], { error: "A value is a number, true or false." });
+const Write = z.strictObject({
+  source: z.string({ error: "Say source." }).min(1, "Say source.").max(200, "There is no such source."),
+  tag: z.string({ error: "Say tag." }).min(1, "Say tag.").max(200, "There is no such tag."),
+  value: Scalar,
+  expect: Scalar.optional(),
+});
+const Retry = z.strictObject({
+  name: z.string({ error: "Say name." }).min(1, "Say name."),
+  ids: z
+    .array(z.string().regex(/^\d{1,15}$/, "An id is the number of a dead letter."), {
+      error: "ids is a list of numbers as text.",
+    })
+    .max(MOST_RETRIED, `Send ${MOST_RETRIED} at once at most, or all by leaving ids out.`)
+    .optional(),
+});
+
+/** States of a command that was accepted: it waits, or its result is not known yet. */
+const ACCEPTED: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
+/** Latest commands of the tag, among which the result of the write is searched. */
+const LATEST_COMMANDS = 50;
+const UNRECORDED = "It was refused, as so many are at the moment that only their number is recorded; the log says why.";
+
+/** Changes that an operator makes from the page. The guard rejects everybody else. */
+export function actionRoutes({ actions, answers, config, log, outbox }: ActionRoutes): Hono {
+  const app = new Hono();
+
+  function post<T>(path: string, schema: z.ZodType<T>, act: (body: T, context: Context) => Promise<Response>): void {
+    app.post(path, jsonFromPage(LARGEST_BODY, "That is too long."), async (context) => {
+      const body = schema.safeParse(await context.req.json().catch(() => null));
+      return body.success ? act(body.data, context) : context.json({ message: complaint(body.error) }, 400);
+    });
+  }
+
+  /** {source, tag, value, expect?}: through the gate, as `plenum write`. → {id} or {message} with 4xx */
+  post("/write", Write, async ({ expect = null, source, tag: tagId, value }, context) => {
+    if (!answers.sources.includes(source)) return unknownSource(context, answers, source);
+    const reason = actions.notReady();
+    if (reason !== null) return context.json({ message: reason }, 503);
+    const id = `page-${randomUUID()}`;
+    await actions.write({ id, source, tagId, value, expect, user: personName(context, config) });
+    const rows = await answers.commands({ source, tag: tagId, limit: LATEST_COMMANDS });
+    const row = rows.find((each) => each.id === id);
+    if (row !== undefined && ACCEPTED.has(row.state)) return context.json({ id }, 202);
+    return context.json({ id, message: row?.words ?? UNRECORDED }, 409);
+  });
+
+  /** {name, ids?: string[]}: sends dead letters of a sink again. → {again: number} */
+  post("/sink/retry", Retry, async ({ ids, name }, context) => {
+    if (!(await answers.sinkNames()).includes(name)) return context.json({ message: "There is no such sink." }, 404);
+    const again = await outbox.resendDeadLetters(name, ids?.map(Number) ?? "all");
+    log.info({ sink: name, count: again, by: visitorName(context, config) }, "dead letters are sent again");
+    return context.json({ again });
+  });
+  return app;
+}
+
+function complaint({ issues: [issue] }: z.ZodError): string {
+  if (issue?.code === "unrecognized_keys") return "That has a field that is not known here.";
+  return issue === undefined || issue.path.length === 0 ? "Send one JSON object." : issue.message;
+}

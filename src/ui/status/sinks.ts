@@ -1,0 +1,134 @@
+import type { AnyEvent } from "../../core/model/event.ts";
+import type { SinkLag, Store } from "../../engine/store/store.ts";
+import { minuteNames, type Plots } from "../plots/plots.ts";
+import { gistOf } from "./events.ts";
+
+/** State of a sink in the report. Null means unknown: the sink was never started. */
+export interface SinkReport {
+  readonly sink: string;
+  readonly connector: string | null;
+  readonly state: string;
+  readonly since: string | null;
+  readonly problem: string | null;
+  /** Undelivered events, and events that are sent again. Upper bounds unless `exact`. */
+  readonly depth: number | null;
+  readonly again: number | null;
+  readonly exact: boolean;
+  /** Commit time of the oldest undelivered event. */
+  readonly oldest: string | null;
+  readonly deadLetters: number | null;
+  readonly dropped: number | null;
+  /** Number of entries in its state, such as open tickets. */
+  readonly remembered: number | null;
+  readonly ended: string | null;
+}
+
+/** State of a sink in a running worker. */
+export interface LiveSink {
+  readonly name: string;
+  readonly connector: string;
+  readonly state: string;
+  readonly since: string;
+  readonly lastError: string | null;
+  /** Number of messages that the sink still has to send for settled events. */
+  readonly waiting?: number;
+}
+
+const NEVER_STARTED = {
+  ...{ depth: null, again: null, exact: false, oldest: null },
+  ...{ deadLetters: null, dropped: null, remembered: null, ended: null },
+};
+
+/** Reports the configured sinks, and earlier ones that still have dead letters. */
+export function sinkReports(
+  lags: readonly SinkLag[],
+  running: readonly LiveSink[],
+  configured: readonly string[],
+): readonly SinkReport[] {
+  const started = lags.filter(({ sink, deadLetters }) => configured.includes(sink) || deadLetters > 0);
+  const unknown = configured.filter((name) => !lags.some(({ sink }) => sink === name));
+  const live = (name: string) => running.find((sink) => sink.name === name);
+  const common = (sink: LiveSink | undefined) => ({
+    connector: sink?.connector ?? null,
+    since: sink?.since ?? null,
+    problem: sink?.lastError ?? null,
+  });
+  return [
+    ...started.map(({ position: _, ...lag }): SinkReport => {
+      const sink = live(lag.sink);
+      const state = sink?.state ?? "not running";
+      const own = { ...lag, ...common(sink), depth: lag.depth + (sink?.waiting ?? 0), state };
+      return lag.ended === null ? own : { ...own, state: "ended", problem: lag.ended };
+    }),
+    ...unknown.map((name): SinkReport => {
+      const sink = live(name);
+      return { sink: name, ...common(sink), ...NEVER_STARTED, state: sink?.state ?? "never started" };
+    }),
+  ];
+}
+
+/** Number of undelivered events, as text. */
+export function behind({ depth, again, exact }: Pick<SinkReport, "depth" | "again" | "exact">): string {
+  if (depth === null || again === null) return "unknown";
+  return `${exact ? "" : "at most "}${depth + again}`;
+}
+
+/** Columns of one plot, all of the same length, by rising time. A null is a gap in the line. */
+export interface Columns {
+  /** Seconds since 1970. */
+  readonly t: readonly number[];
+  /** The last value within the step; false and true are 0 and 1. */
+  readonly value: readonly (number | null)[];
+  /** The lowest and the highest value within the step; left out when each step holds one value. */
+  readonly low?: readonly (number | null)[];
+  readonly high?: readonly (number | null)[];
+}
+
+/** GET /api/sink?name */
+export interface SinkResponse extends Pick<SinkReport, "sink" | "connector" | "state" | "problem"> {
+  /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
+  readonly lag: Columns;
+  /** Accepted events per minute. */
+  readonly rate: Columns;
+  readonly dead: readonly {
+    readonly id: string;
+    readonly type: string;
+    readonly at: string;
+    readonly reason: string;
+    readonly gist: string;
+  }[];
+  readonly deadTotal: number;
+}
+
+/** Dead letters in a response. */
+const MOST_DEAD = 100;
+const MINUTE_MS = 60_000;
+
+export async function sinkResponse(
+  { connector, deadLetters, problem, sink, state }: SinkReport,
+  outbox: Pick<Store["outbox"], "deadLetters">,
+  plots: Pick<Plots, "minutes"> | null,
+  nowMs: number,
+): Promise<SinkResponse> {
+  const letters = await outbox.deadLetters(sink, MOST_DEAD);
+  return {
+    ...{ sink, connector, state, problem },
+    lag: lastDay(plots, nowMs, minuteNames.lag(sink)),
+    rate: lastDay(plots, nowMs, minuteNames.accepted(sink)),
+    dead: letters.map(({ at, event, id, reason }) => ({
+      id: String(id),
+      type: event?.type ?? "damaged",
+      at,
+      reason,
+      gist: event === null ? "It was damaged on the disk and cannot be sent again." : gistOf(event as AnyEvent),
+    })),
+    deadTotal: deadLetters ?? letters.length,
+  };
+}
+
+/** One number for each of the last 1,440 complete minutes. */
+export function lastDay(plots: Pick<Plots, "minutes"> | null, nowMs: number, name: string): Columns {
+  const last = Math.floor(nowMs / MINUTE_MS) - 1;
+  const t = Array.from({ length: 1_440 }, (_, n) => (last - 1_439 + n) * 60);
+  return { t, value: plots?.minutes.of(name, last) ?? t.map(() => null) };
+}

@@ -1,0 +1,101 @@
+import type { Gateway, Site, System } from "../../core/model/building.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { documentSet } from "../../engine/store/store.ts";
+import { type Listed, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
+import { type AlarmBrief, activeAlarms } from "./alarms.ts";
+import { STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
+import type { PageContext } from "./page-context.ts";
+import type { ScopeQuery } from "./queries.ts";
+import type { TagList } from "./tag-index.ts";
+
+/** GET /api/site?source&id */
+export interface SiteResponse {
+  readonly source: string;
+  readonly id: number;
+  readonly displayName: string;
+  readonly alarms: readonly AlarmBrief[];
+  readonly gateways: readonly Pick<Gateway, "id" | "displayName" | "online">[];
+  readonly systems: readonly {
+    readonly id: string;
+    readonly displayName: string;
+    /** Null when tags of systems are not read (`inventory.tags_of_systems`) and the service states no number. */
+    readonly tags: number | null;
+  }[];
+  readonly tags: TagList["counts"];
+  readonly raised: AlarmDays;
+}
+
+/** GET /api/alarm-days?source&site: raised alarms of the last 30 UTC days. */
+export interface AlarmDays {
+  /** YYYY-MM-DD, rising, without gaps. */
+  readonly days: readonly string[];
+  /** Each priority that occurs has a number for each day. */
+  readonly byPriority: Readonly<Record<string, readonly number[]>>;
+}
+
+const DAYS = 30;
+const DAY_MS = 86_400_000;
+
+export async function alarmDays({ cache, clock, plots }: PageContext, scope: ScopeQuery): Promise<AlarmDays> {
+  const raised = await cache.computed("raised", STEADY_MS, async () => (await plots?.raised.all()) ?? []);
+  const nowMs = clock.now();
+  const days = Array.from({ length: DAYS }, (_, n) => isoUtc(nowMs - (DAYS - 1 - n) * DAY_MS).slice(0, 10));
+  const byPriority = new Map<string, number[]>();
+  for (const { source, site, day, priority, count } of raised) {
+    const column = days.indexOf(day);
+    if (column < 0) continue;
+    if ((scope.source ?? source) !== source || (scope.site ?? site) !== site) continue;
+    const counts = byPriority.get(priority) ?? days.map(() => 0);
+    byPriority.set(priority, counts);
+    counts[column] = (counts[column] ?? 0) + count;
+  }
+  return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
+}
+
+/** Null for an unknown site. */
+export async function siteResponse(context: PageContext, source: string, id: number): Promise<SiteResponse | null> {
+  const { cache, store, tags } = context;
+  const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
+  if (site === undefined) return null;
+  const listed = async <T extends { readonly displayName: string }>(name: "gateway" | "system", maxAgeMs: number) => {
+    const all = await cache.documents<Listed<T>>(documentSet(name, source), maxAgeMs);
+    return [...all.values()]
+      .filter((each) => each.siteId === id && each.missingSince === null)
+      .map(({ value }) => value)
+      .sort((a, b) => a.displayName.localeCompare(b.displayName, "en", { numeric: true }));
+  };
+  const [gateways, systems, tagCounts] = await Promise.all([
+    listed<Gateway>("gateway", WATCHED_MS),
+    listed<System>("system", STEADY_MS),
+    tagsBySystem(context, source, id),
+  ]);
+  return {
+    source,
+    id,
+    displayName: site.value.displayName,
+    alarms: await activeAlarms(cache, source, (alarm) => alarm.site.id === id),
+    gateways: gateways.map(({ id: gateway, displayName, online }) => ({ id: gateway, displayName, online })),
+    systems: systems.map((system) => ({
+      id: system.id,
+      displayName: system.displayName,
+      tags: tagCounts === null ? system.datapointsCount : (tagCounts.get(system.id) ?? 0),
+    })),
+    tags: await tags.counts({ source, site: id }),
+    raised: await alarmDays(context, { source, site: id }),
+  };
+}
+
+/** Number of the site's tags in each system; null when the tags of systems are not read. */
+async function tagsBySystem(
+  { cache, tags }: PageContext,
+  source: string,
+  site: number,
+): Promise<ReadonlyMap<string, number> | null> {
+  const systemsOfTags = await cache.documents<StoredTagSystems>(syncSet("tag-system", source), STEADY_MS);
+  if (systemsOfTags.size === 0) return null;
+  const counts = new Map<string, number>();
+  for (const { tag } of await tags.ofSite(source, site)) {
+    for (const system of systemsOfTags.get(tag.id)?.systemIds ?? []) counts.set(system, (counts.get(system) ?? 0) + 1);
+  }
+  return counts;
+}

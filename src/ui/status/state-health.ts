@@ -1,0 +1,104 @@
+import { statfsSync } from "node:fs";
+import { sentence } from "../../core/errors/errors.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import { Conflict, type DamagedRows, type SeenCopy, type Store } from "../../engine/store/store.ts";
+
+/** Whether the state can be written: space on its disk, and failures of writes. */
+
+/** Size of the disk in bytes, and the bytes that our user may still write; null when unknown. */
+export interface DiskSpace {
+  readonly free: number | null;
+  readonly diskBytes: number | null;
+}
+
+/** The stored state: its file, its disk and its damages. */
+export interface StateReport extends DiskSpace {
+  readonly file: string;
+  readonly bytes: number;
+  /** Origin of a copied state; null when it is no known copy. */
+  readonly copy: SeenCopy | null;
+  /** Quarantined rows that were damaged on the disk. */
+  readonly damaged: readonly DamagedRows[];
+}
+
+export function diskSpace(file: string): DiskSpace {
+  try {
+    const { bavail, blocks, bsize } = statfsSync(file);
+    return { free: bavail * bsize, diskBytes: blocks * bsize };
+  } catch {
+    return { free: null, diskBytes: null };
+  }
+}
+
+const GIBIBYTE = 1024 ** 3;
+/** Free bytes below which the disk counts as full: the write-ahead log alone can take a quarter of it. */
+const FULL_BYTES = 64 * 1024 ** 2;
+
+/** False when the free space is unknown. */
+export function isFull(free: number | null): free is number {
+  return free !== null && free < FULL_BYTES;
+}
+
+/**
+ * True when the disk needs attention: less than 1 GiB free, or less than a tenth. 10 GiB are always enough: a worker does not
+ * write as much in weeks.
+ */
+export function isAlmostFull(free: number, diskBytes: number): boolean {
+  return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
+}
+
+/** Why writes to the state fail, and since when (UTC). */
+export interface CommitTrouble {
+  readonly since: string;
+  readonly problem: string;
+}
+
+interface WatchedStore {
+  readonly store: Store;
+  /** The oldest failure; null after a successful write. */
+  trouble(): CommitTrouble | null;
+}
+
+/**
+ * Wraps a store and records failed writes: commits, settlements and quota slots separately, because on a nearly full disk a slot of
+ * 50 bytes may still fit where an event does not.
+ */
+export function watchCommits(store: Store, clock: Clock): WatchedStore {
+  const troubles = new Map<"commit" | "settle" | "slot", CommitTrouble>();
+
+  async function watch<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
+    try {
+      const result = await write();
+      troubles.delete(kind);
+      return result;
+    } catch (error) {
+      // A conflict is about a key, not about the disk.
+      if (!(error instanceof Conflict)) {
+        const since = troubles.get(kind)?.since ?? isoUtc(clock.now());
+        troubles.set(kind, { since, problem: sentence(error) });
+      }
+      throw error;
+    }
+  }
+
+  const { outbox, quotaStore } = store;
+  return {
+    trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
+    store: {
+      ...store,
+      commit: (change) => watch("commit", () => store.commit(change)),
+      putDeferred: (set, key, value) => watch("commit", () => store.putDeferred(set, key, value)),
+      outbox: { ...outbox, settle: (sink, settlement) => watch("settle", () => outbox.settle(sink, settlement)) },
+      quotaStore: { ...quotaStore, save: (key, slot) => watch("slot", () => quotaStore.save(key, slot)) },
+    },
+  };
+}
+
+/** Warnings about failed writes; empty while writes succeed. */
+export function commitNotices(trouble: CommitTrouble | null): readonly string[] {
+  if (trouble === null) return [];
+  return [
+    `Nothing could be written to the state since ${trouble.since}, so nothing new is stored or sent: ${trouble.problem}`,
+  ];
+}

@@ -1,0 +1,178 @@
+import { type Gateway, RESOLUTIONS, type System, type Tag, type TagValue } from "../../core/model/building.ts";
+import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
+import { documentSet, type Store } from "../../engine/store/store.ts";
+import { offlineGateways } from "../../engine/sync/inventory/behind-gateway.ts";
+import {
+  isComplete,
+  type Listed,
+  lastGoodOf,
+  type StoredHistory,
+  type StoredQuarantine,
+  type StoredTagSystems,
+  type StoredValue,
+  syncSet,
+} from "../../engine/sync/snapshot.ts";
+import { tagOf } from "../../engine/views/time-series.ts";
+import { type AlarmBrief, activeAlarms } from "./alarms.ts";
+import { WATCHED_MS } from "./cached-documents.ts";
+import type { CommandRow } from "./commands.ts";
+import type { PageContext, SinkAddress, WriteLimits } from "./page-context.ts";
+import type { TagRow } from "./tag-index.ts";
+
+/** GET /api/tag?source&id */
+export interface TagResponse extends TagRow {
+  readonly systems: readonly { readonly id: string; readonly displayName: string }[];
+  /** Name of the offline gateway that serves the tag's whole site. */
+  readonly gatewayOffline: string | null;
+  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
+  /** Target interval of its class in seconds; null when it is not read. */
+  readonly everySeconds: number | null;
+  /** Time of the next reading with the reason; or why the tag is not read. */
+  readonly next: { readonly at: string | null; readonly why: string };
+  /** State of the followed logs at the service, by resolution. */
+  readonly log: readonly TagLogState[];
+  readonly places: readonly SinkAddress[];
+  readonly alarms: readonly AlarmBrief[];
+  readonly commands: readonly CommandRow[];
+  readonly writable: WriteLimits | null;
+}
+
+interface TagLogState {
+  readonly resolution: string;
+  /** followed | no log | refused | not followed, as text. */
+  readonly state: string;
+  readonly knownUntil: string | null;
+  readonly holes: number;
+}
+
+const COMMANDS = 10;
+
+/** Null for an unknown tag. */
+export async function tagResponse(context: PageContext, source: string, id: string): Promise<TagResponse | null> {
+  const { live, store } = context;
+  const row = await context.tags.row(source, id);
+  if (row === null) return null;
+  const [value, commands, systems, log, next, alarms, gatewayOffline] = await Promise.all([
+    store.document<StoredValue>(documentSet("value", source), id),
+    context.listCommands({ source, tag: id, limit: COMMANDS }),
+    systemsOf(store, source, id),
+    logStates(store, source, id),
+    nextReading(context, source, id),
+    alarmsOf(context, row),
+    offlineGateway(context, row),
+  ]);
+  return {
+    ...row,
+    systems,
+    gatewayOffline,
+    lastGood: value === undefined ? null : lastGoodOf(value),
+    ...next,
+    log,
+    places: live.places(sampleEvent(row)),
+    alarms,
+    commands,
+    writable: live.writable(source, id),
+  };
+}
+
+async function systemsOf(store: Store, source: string, id: string): Promise<TagResponse["systems"]> {
+  const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
+  const systems = await Promise.all(
+    (stored?.systemIds ?? []).map((system) => store.document<Listed<System>>(documentSet("system", source), system)),
+  );
+  return systems.flatMap((system) =>
+    system === undefined ? [] : [{ id: system.value.id, displayName: system.value.displayName }],
+  );
+}
+
+async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
+  const gateways = await cache.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
+  const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
+  return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
+}
+
+async function nextReading(
+  { store, live }: PageContext,
+  source: string,
+  id: string,
+): Promise<Pick<TagResponse, "everySeconds" | "next">> {
+  const reading = live.tag(source, id);
+  if (reading !== null) {
+    const { dueAt, everySeconds, reasons } = reading;
+    const early = dueAt === null ? [] : ["It may go earlier, when a request has a place left."];
+    return { everySeconds, next: { at: dueAt, why: [...reasons, ...early].join(" ") } };
+  }
+  const tag = await store.document<Listed<Tag>>(documentSet("tag", source), id);
+  const quarantine = await store.document<StoredQuarantine>(syncSet("quarantine", source), id);
+  const why =
+    tag?.missingSince != null
+      ? `Complete listings do not show it since ${tag.missingSince}, so it is not asked for.`
+      : quarantine !== undefined
+        ? `Set aside until ${quarantine.until}: ${quarantine.reason}`
+        : "No class of live reads selects it, or the worker has only just started.";
+  return { everySeconds: null, next: { at: null, why } };
+}
+
+/** Active alarms whose name fits this tag and no other tag of the site. */
+async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: TagRow): Promise<readonly AlarmBrief[]> {
+  if (siteId === null) return [];
+  const named = (await tags.ofSite(source, siteId)).map((each) => ({
+    siteId: each.siteId,
+    name: each.tag.displayName,
+    id: each.tag.id,
+  }));
+  return activeAlarms(cache, source, (alarm) => alarm.site.id === siteId && tagOf(alarm, named)?.id === tag.id);
+}
+
+/** Event of this tag, to find the sinks whose filters pass it. */
+function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Event {
+  const at = time ?? "1970-01-01T00:00:00.000Z";
+  return makeEvent({
+    type: "tag-value",
+    source: sourceUri(source),
+    subject: subjectOf("tag", siteId, tag.id),
+    time: at,
+    siteId,
+    data: { tag, value, quality: quality ?? "bad", time: at, latencyMs: 0, lastGood: null, behindGateway: null },
+    facts: [],
+  });
+}
+
+/** State of the followed logs; each resolution is followed by its totals. */
+async function logStates(store: Store, source: string, id: string): Promise<readonly TagLogState[]> {
+  const names = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
+  const ledgers = await Promise.all(
+    names.map((name) => store.document<StoredHistory>(documentSet("history", source), `${id} ${name}`)),
+  );
+  return ledgers.flatMap((ledger, n) =>
+    ledger === undefined ? [] : [{ resolution: names[n] ?? "", ...stateOf(ledger) }],
+  );
+}
+
+function stateOf(ledger: StoredHistory): Omit<TagLogState, "resolution"> {
+  const { refusal, spans = [], state, watermark } = ledger;
+  const isFetched = spans.some(({ why }) => why === "points" || why === "null");
+  const words =
+    state === "no-log"
+      ? `no log: ${refusal?.said ?? "the service says so"}`
+      : refusal !== null
+        ? `refused: ${refusal.said}`
+        : state === "unproven"
+          ? "not followed yet: it is not known whether there is a log"
+          : "followed";
+  return { state: words, knownUntil: isFetched ? watermark : null, holes: holesOf(ledger) };
+}
+
+/** Number of configured ranges up to the watermark that were not fetched. */
+export function holesOf(ledger: StoredHistory): number {
+  if (isComplete(ledger)) return 0;
+  const { since, spans = [], watermark, wished } = ledger;
+  let until = wished < since ? wished : since;
+  let holes = 0;
+  for (const { from, to, why } of spans) {
+    if (why === "refused") continue;
+    if (from > until) holes += 1;
+    if (to > until) until = to;
+  }
+  return holes + (until < watermark ? 1 : 0);
+}
