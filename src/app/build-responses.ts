@@ -9,10 +9,9 @@ import type { Source } from "../engine/source/source.ts";
 import type { Store } from "../engine/store/store.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
 import type { Plots } from "../ui/plots/plots.ts";
+import { type Actions, createResponses, type Responses } from "../ui/status/api.ts";
 import type { LiveThings } from "../ui/status/page-context.ts";
 import type { Status } from "../ui/status/report.ts";
-import { createResponses, type Responses } from "../ui/status/responses.ts";
-import type { Actions } from "../ui/status/routes.ts";
 import type { PageSettings } from "./build-status.ts";
 import { type Config, connectorOf } from "./config/config.ts";
 

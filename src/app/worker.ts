@@ -19,7 +19,7 @@ import { clockTicker } from "../engine/sync/schedule.ts";
 import { createControlSocket } from "../ui/operator/control-socket.ts";
 import { operatorRoutes } from "../ui/operator/routes.ts";
 import { readCredentials } from "../ui/status/access.ts";
-import { createReadiness } from "../ui/status/readiness.ts";
+import { createReadiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
 import { buildPipeline } from "./build-pipeline.ts";
 import { buildActions } from "./build-responses.ts";

@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createSimulator } from "#src/simulator/simulator.ts";
-import type { PlotResponse } from "#src/ui/status/plot.ts";
+import type { PlotResponse } from "#src/ui/status/history.ts";
 import type { SinkResponse } from "#src/ui/status/sinks.ts";
 import type { SourceResponse } from "#src/ui/status/sources.ts";
 import type { TagResponse } from "#src/ui/status/tag.ts";

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import type { Responses } from "#src/ui/status/responses.ts";
-import { responseRoutes } from "#src/ui/status/routes.ts";
+import { type Responses, responseRoutes } from "#src/ui/status/api.ts";
 
 const ELSEWHERE = {
   message: "The source north is held by the member b of the fleet, on machine-2: ask there.",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
-import { joinExpositions } from "#src/ui/status/metrics.ts";
+import { joinExpositions } from "#src/ui/status/health.ts";
 
 /** As a member has them for one of its sources. */
 function metricsOf(source: string) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { NoLog } from "#src/core/errors/errors.ts";
 import type { TagLog } from "#src/core/model/building.ts";
-import { createFetchedHistory, type HistoryRange } from "#src/ui/status/fetched-history.ts";
+import { createFetchedHistory, type HistoryRange } from "#src/ui/status/history.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");

@@ -3,7 +3,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { createLogSpace } from "#src/engine/delivery/log-space.ts";
 import type { SeenCopy, SinkLag } from "#src/engine/store/store.ts";
-import { refreshGauges } from "#src/ui/status/metrics.ts";
+import { refreshGauges } from "#src/ui/status/health.ts";
 import { noticesOf } from "#src/ui/status/notices.ts";
 import { isAlmostFull } from "#src/ui/status/state-health.ts";
 import { shownBuilding } from "./shown-building.ts";

@@ -1,7 +1,7 @@
 import type { FleetStatus, MemberStatus } from "#src/scale/fleet/fleet.ts";
 import type { AlarmBrief, AlarmResponse } from "#src/ui/status/alarms.ts";
 import type { CommandRow } from "#src/ui/status/commands.ts";
-import type { PlotResponse } from "#src/ui/status/plot.ts";
+import type { PlotResponse } from "#src/ui/status/history.ts";
 import type { SinkResponse } from "#src/ui/status/sinks.ts";
 import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
 import type { SourceResponse } from "#src/ui/status/sources.ts";

@@ -3,7 +3,7 @@ import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
 import type { Resolution } from "#src/core/model/building.ts";
 import { sourceUri } from "#src/core/model/event.ts";
-import type { PlotResponse } from "#src/ui/status/plot.ts";
+import type { PlotResponse } from "#src/ui/status/history.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 

@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { Conflict, documentSet, type Store } from "#src/engine/store/store.ts";
-import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/readiness.ts";
+import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/health.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";

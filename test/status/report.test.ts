@@ -13,7 +13,7 @@ import {
   type StoredValue,
   syncSet,
 } from "#src/engine/sync/snapshot.ts";
-import { refreshGauges } from "#src/ui/status/metrics.ts";
+import { refreshGauges } from "#src/ui/status/health.ts";
 import { createStatus } from "#src/ui/status/report.ts";
 import type { LiveSource } from "#src/ui/status/sources.ts";
 import { valueEvent } from "../sample-events.ts";

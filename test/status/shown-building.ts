@@ -20,11 +20,11 @@ import {
 } from "#src/engine/sync/snapshot.ts";
 import type { SourceCounts } from "#src/engine/sync/work.ts";
 import type { Plots } from "#src/ui/plots/plots.ts";
+import { createResponses, type Responses } from "#src/ui/status/api.ts";
 import { StatusConfig } from "#src/ui/status/config.ts";
-import { refreshGauges } from "#src/ui/status/metrics.ts";
+import { refreshGauges } from "#src/ui/status/health.ts";
 import type { LiveThings } from "#src/ui/status/page-context.ts";
 import { createStatus, type LiveParts, type Status } from "#src/ui/status/report.ts";
-import { createResponses, type Responses } from "#src/ui/status/responses.ts";
 import type { StatusServerOptions } from "#src/ui/status/server.ts";
 import type { LiveSource } from "#src/ui/status/sources.ts";
 import { ALARM, GATEWAY } from "../sample-events.ts";

@@ -5,7 +5,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import { type StoredPoll, syncSet } from "#src/engine/sync/snapshot.ts";
-import { refreshGauges } from "#src/ui/status/metrics.ts";
+import { refreshGauges } from "#src/ui/status/health.ts";
 import { createStatus, type Status } from "#src/ui/status/report.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import type { VirtualClock } from "../virtual-clock.ts";

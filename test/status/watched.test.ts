@@ -1,8 +1,8 @@
 import { StatementSync } from "node:sqlite";
 import { afterEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
+import type { Readiness } from "#src/ui/status/health.ts";
 import { jobReports, type Moment } from "#src/ui/status/jobs.ts";
-import type { Readiness } from "#src/ui/status/readiness.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 
 const SECOND = 1_000;

@@ -4,7 +4,7 @@ import { useEffect, useState } from "/htm.mjs";
 
 const listeners = new Set();
 
-function decoded(text) {
+function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -12,51 +12,47 @@ function decoded(text) {
   }
 }
 
-/** `view` is empty for the overview. A link of a message has no slash in front. */
-export function parsed(hash) {
+/** `view` is empty for the overview. Links in messages of connectors have no slash in front. */
+function parse(hash) {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?");
-  const [view = "", ...parts] = path.split("/").map(decoded);
+  const [view = "", ...parts] = path.split("/").map(decode);
   return { view, parts, query: new URLSearchParams(query) };
 }
 
-/** An address for a link; what is null, undefined or empty is left out of `query`. */
+/** Address of a view. Null, undefined and empty values of `query` are left out. */
 export function to(view, parts = [], query = {}) {
   const path = [view, ...parts.map((part) => encodeURIComponent(part))].join("/");
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   return `#/${path}${given.length === 0 ? "" : `?${new URLSearchParams(given)}`}`;
 }
 
-const told = () => {
-  for (const each of listeners) each();
-};
-
-/** Other words of the same view: the way back leads past them. */
+/** Changes parameters of the current view, without an entry in the browser's history. */
 export function amend(query) {
-  const { view, parts, query: last } = parsed(location.hash);
+  const { view, parts, query: last } = parse(location.hash);
   history.replaceState(history.state, "", to(view, parts, { ...Object.fromEntries(last), ...query }));
-  told();
+  for (const listener of listeners) listener();
 }
 
-const scrolled = new Map();
+/** Scroll positions by address. */
+const positions = new Map();
 history.scrollRestoration = "manual";
 
-/** A new view begins at its top, and one that is returned to where it was left. */
-function placed(from) {
-  scrolled.set(from, scrollY);
-  const isReturn = history.state?.seen === true;
+/** Scrolls a new view to its top, and a view of the browser's history to its last position. */
+function restoreScroll(from) {
+  positions.set(from, scrollY);
+  const top = history.state?.seen === true ? (positions.get(location.hash) ?? 0) : 0;
   history.replaceState({ seen: true }, "");
-  const top = isReturn ? (scrolled.get(location.hash) ?? 0) : 0;
   requestAnimationFrame(() => scrollTo(0, top));
 }
 
 export function useAddress() {
-  const [hash, set] = useState(location.hash);
+  const [hash, setHash] = useState(location.hash);
   useEffect(() => {
     let last = location.hash;
     history.replaceState({ seen: true }, "");
-    const change = () => set(location.hash);
+    const change = () => setHash(location.hash);
     const move = () => {
-      placed(last);
+      restoreScroll(last);
       last = location.hash;
       change();
     };
@@ -67,5 +63,5 @@ export function useAddress() {
       removeEventListener("hashchange", move);
     };
   }, []);
-  return parsed(hash);
+  return parse(hash);
 }

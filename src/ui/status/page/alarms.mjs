@@ -1,69 +1,65 @@
-import { usePolled } from "/asking.mjs";
 import { Age, nowMs } from "/clock.mjs";
 import { html, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { alarmAddress, Doubt, Stale } from "/parts.mjs";
-import { BeginSilence, Silenced } from "/silences.mjs";
-import { useStillOrder } from "/still.mjs";
-import { at, shown } from "/words.mjs";
+import { at, counted, dayOf, shown, t, until } from "/language.mjs";
+import {
+  alarmAddress,
+  argument,
+  ByCommand,
+  Choice,
+  Doubt,
+  NewOrder,
+  needsPassword,
+  Panel,
+  PasswordHint,
+  priorityMark,
+  Stale,
+  Twice,
+  useStillOrder,
+} from "/parts.mjs";
+import { post, usePolled } from "/request.mjs";
 
-/** Lists of alarms: those that are active, and those of a site or a tag. */
+/** Lists of alarms, alarms by day, and silences. */
 
-/** A description that begins with the name above it need not say it twice. */
-function without(description, name) {
-  return description.startsWith(`${name}: `) ? description.slice(name.length + 2) : description;
-}
-
-/** No alarms, before anything was answered. */
 const NO_ALARMS = { priorities: {}, rows: [] };
 /** Alarms shown at first, alarms added by each click, and the most that the worker returns. */
 const FIRST = 100;
 const MORE = 300;
 const MOST = 1000;
+const MOST_SILENCES = 100;
+const DAYS_MS = 60_000;
 
-/**
- * Active alarms of all sites, or of one ({ source, id }). `priority` is null for all. `more` shows more alarms; null when there are
- * none.
- */
+/** Active alarms of all sites, or of one ({ source, id }). `more` shows more alarms; null when there are none. */
 export function useAlarms(site, priority, everyMs) {
   const [limit, setLimit] = useState(FIRST);
-  const of = {
+  const query = {
     ...(site === null ? {} : { source: site.source, site: site.id }),
     ...(priority === null ? {} : { priority }),
     ...(limit === FIRST ? {} : { limit: String(limit) }),
   };
-  const alarms = usePolled(`/api/alarms?${new URLSearchParams(of)}`, NO_ALARMS, everyMs);
+  const alarms = usePolled(`/api/alarms?${new URLSearchParams(query)}`, NO_ALARMS, everyMs);
   return { ...alarms, more: limit === MOST ? null : () => setLimit(Math.min(MOST, limit + MORE)) };
 }
 
-/** Alarms of one priority alone, or of all. `priority` is null for all. */
-function PriorityChoice({ priorities, priority, choose }) {
-  const all = Object.keys(priorities).toSorted();
-  if (all.length < 2 && priority === null) return null;
-  return html`<div class="filters"><span class="chips" role="group" aria-label=${t("priority")}>
-    <button type="button" class="chip" aria-pressed=${priority === null} onClick=${() => choose(null)}>${t("all")} <b>${shown(sum(priorities))}</b></button>
-    ${all.map(
-      (each) => html`<button type="button" class="chip" aria-pressed=${each === priority} onClick=${() => choose(each)}>
-        ${each} <b>${shown(priorities[each])}</b></button>`,
-    )}</span></div>`;
-}
+const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
+const keyOf = ({ source, alarm }) => `${source} ${alarm.id}`;
 
-const sum = (priorities) => Object.values(priorities).reduce((before, each) => before + each, 0);
-
-/** `site` ({ source, id }) narrows to one; null shows all. */
+/** `site` ({ source, id }) and `priority` narrow the list; null shows all. */
 export function Alarms({ alarms, sources, site = null, priority, choose, silenced }) {
   const shownSources = sources.filter((source) => site === null || source.name === site.source);
   const isWhole = shownSources.every((source) => source.readings.alarms.state === "whole");
   const { priorities } = alarms.data;
-  // Until the answer for another priority is there, what of the last one fits.
+  // Until the response for another priority arrives, show the matching rows of the last one.
   const rows = alarms.data.rows.filter(({ alarm }) => priority === null || alarm.trigger.priority === priority);
-  const all = sum(priorities);
-  const fit = priority === null ? all : (priorities[priority] ?? 0);
+  const all = sum(Object.values(priorities));
+  const matching = priority === null ? all : (priorities[priority] ?? 0);
   const order = useStillOrder(rows, keyOf, alarms.of);
-  return html`<section class="panel alarms">
-    <h2>${t("Active alarms")} <span class="of">${isWhole ? shown(all) : ""}</span>
-      <span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span></h2>
-    <${PriorityChoice} priorities=${priorities} priority=${priority} choose=${choose} />
+  const names = Object.keys(priorities).toSorted();
+  const options = [
+    [null, html`${t("all")} <b>${shown(all)}</b>`],
+    ...names.map((each) => [each, html`${each} <b>${shown(priorities[each])}</b>`]),
+  ];
+  return html`<${Panel} kind="alarms" title=${t("Active alarms")} note=${isWhole ? shown(all) : ""} extra=${html`<${NewOrder} order=${order} />`}>
+    ${(names.length > 1 || priority !== null) && html`<div class="filters"><${Choice} label=${t("priority")} options=${options} chosen=${priority} choose=${choose} /></div>`}
     <${Stale} answer=${alarms} />
     ${shownSources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.alarms} what="active alarms" />`)}
     ${alarms.of !== null && all === 0 && isWhole && html`<p class="quiet">${t("The service lists none.")}</p>`}
@@ -74,51 +70,165 @@ export function Alarms({ alarms, sources, site = null, priority, choose, silence
       )}</ul>`
     }
     ${
-      fit > rows.length &&
-      html`<p class="quiet">${t("and {count} more", { count: shown(fit - rows.length) })}
+      matching > rows.length &&
+      html`<p class="quiet">${t("and {count} more", { count: shown(matching - rows.length) })}
         ${alarms.more !== null && html`<button type="button" class="only" onClick=${alarms.more}>${t("show more")}</button>`}</p>`
     }
-  </section>`;
+  <//>`;
 }
-
-const keyOf = ({ source, alarm }) => `${source} ${alarm.id}`;
 
 function Row({ row, silenced }) {
   const { source, alarm, state, tickets, silenced: silence } = row;
   const { displayName, priority } = alarm.trigger;
+  const prefix = `${displayName}: `;
   return html`<li>
-    <span class=${`priority p${priority}`}>${priority}</span>
+    ${priorityMark(priority)}
     <div>
       <b><a href=${alarmAddress(source, alarm.id)}>${displayName}</a></b>
-      <span class="of">${alarm.site.displayName} · ${t("since")} <${Age} of=${alarm.triggeredAt} />${
-        alarm.acknowledged ? ` · ${t("acknowledged by {name}", { name: alarm.acknowledgedBy ?? t("somebody") })}` : ""
-      }${state === "active" ? "" : ` · ${t(state)}`} ${
+      <span class="of">${alarm.site.displayName} · ${t("since")} <${Age} of=${alarm.triggeredAt} />${acknowledgement(alarm)}${state === "active" ? "" : ` · ${t(state)}`} ${
         silence === null &&
         html`<${BeginSilence} name=${displayName} what=${{ source, alarm: alarm.id }} done=${silenced} />`
       }</span>
-      <span class="of">${without(alarm.description, displayName)}</span>
-      ${tickets.length > 0 && html`<span class="of">${t("sent to")} ${tickets.map((ticket) => html`<${TicketPlace} key=${ticket.sink} ...${ticket} />`)}</span>`}
-      ${silence !== null && html`<${Silenced} silenced=${silence} />`}
+      <span class="of">${alarm.description.startsWith(prefix) ? alarm.description.slice(prefix.length) : alarm.description}</span>
+      ${tickets.length > 0 && html`<span class="of">${t("sent to")} ${tickets.map((ticket) => html`<${TicketLink} key=${ticket.sink} ...${ticket} />`)}</span>`}
+      ${silence !== null && html`<span class="of"><b class="muted">${t("silenced")}</b> ${t("until {time} by {name}: {reason}", { time: at(silence.to, nowMs()), name: silence.madeBy, reason: silence.reason })}</span>`}
     </div>
   </li>`;
 }
 
+export const acknowledgement = ({ acknowledged, acknowledgedBy }) =>
+  acknowledged ? ` · ${t("acknowledged by {name}", { name: acknowledgedBy ?? t("somebody") })}` : "";
+
 /** Link to an alarm's message or ticket at a receiver. */
-function TicketPlace({ sink, ticket, link, isOpen, isFolded }) {
+function TicketLink({ sink, ticket, link, isOpen, isFolded }) {
   const name = `${sink}${ticket === null ? "" : ` ${ticket}`}${isFolded ? ` (${t("together with others")})` : ""}${isOpen ? "" : ` (${t("closed")})`}`;
   return link === null
     ? html`<span class="ticket">${name}</span> `
     : html`<a class="ticket" href=${link} target="_blank" rel="noreferrer noopener">${name}</a> `;
 }
 
-/** Alarms in short, of a tag or a site, whether they are over or not. */
-export function AlarmBriefs({ alarms, none, hasSite = false }) {
+/** Summaries of alarms, active or ended. */
+export function AlarmBriefs({ alarms, none }) {
   if (alarms.length === 0) return html`<p class="quiet">${none}</p>`;
   return html`<ul class="briefs">${alarms.map(
     (each) => html`<li key=${`${each.id} ${each.episode}`}>
-      <span class=${`priority p${each.priority}`}>${each.priority}</span>
+      ${priorityMark(each.priority)}
       <a href=${alarmAddress(each.source, each.id, each.episode)}>${each.name}</a>
-      <span class="of">${hasSite ? `${each.site} · ` : ""}${t(each.state)} · ${at(each.raisedAt, nowMs())}${each.endedAt === null ? "" : ` – ${at(each.endedAt, nowMs())}`}</span>
+      <span class="of">${t(each.state)} · ${at(each.raisedAt, nowMs())}${each.endedAt === null ? "" : ` – ${at(each.endedAt, nowMs())}`}</span>
     </li>`,
   )}</ul>`;
+}
+
+/** Alarms by day as bars, stacked by priority; `null` before the first response. */
+export function AlarmDays({ bars, answer = null }) {
+  return html`<${Panel} kind="days" title=${t("Alarms by day")} note=${t("raised in the last 30 days")}>
+    ${answer !== null && html`<${Stale} answer=${answer} />`}
+    ${bars === null ? html`<div class="bars"></div>` : html`<${DayBars} bars=${bars} />`}
+  <//>`;
+}
+
+export function AllAlarmDays() {
+  const answer = usePolled("/api/alarm-days", null, DAYS_MS);
+  return html`<${AlarmDays} bars=${answer.data} answer=${answer} />`;
+}
+
+/** A UTC day, `YYYY-MM-DD`, as text. */
+const dayWords = (day) => dayOf(Date.parse(`${day}T12:00:00Z`));
+
+function DayBars({ bars: { days, byPriority } }) {
+  const priorities = Object.keys(byPriority).toSorted();
+  const sums = days.map((_, n) => sum(priorities.map((each) => byPriority[each][n])));
+  const all = sum(sums);
+  if (all === 0) return html`<p class="quiet">${t("No alarm was raised.")}</p>`;
+  const most = Math.max(...sums);
+  const words = t("{alarms}; most on {day}: {count}", {
+    alarms: counted(all, "alarm"),
+    day: dayWords(days[sums.indexOf(most)]),
+    count: shown(most),
+  });
+  return html`<div class="bars" role="img" aria-label=${words}>
+      ${days.map((day, n) => {
+        const parts = priorities.filter((each) => byPriority[each][n] > 0);
+        const title = [dayWords(day), ...parts.map((each) => `${each} ${shown(byPriority[each][n])}`)].join(" · ");
+        return html`<i key=${day} class="day" title=${title}>${parts.map(
+          (each) => html`<i class=${`p${each}`} style=${{ height: `${(100 * byPriority[each][n]) / most}%` }}></i>`,
+        )}</i>`;
+      })}
+    </div>
+    <p class="of ends"><span>${dayWords(days[0])}</span><span>${words}</span><span>${dayWords(days.at(-1))}</span></p>
+    ${priorities.length > 1 && html`<p class="of key">${priorities.map((each) => html`<span><i class=${`p${each}`}></i> ${t("priority {name}", { name: each })}</span>`)}</p>`}`;
+}
+
+const LENGTHS = [
+  [60, "1 h"],
+  [240, "4 h"],
+  [1440, "1 d"],
+];
+/** As many characters as the worker accepts. */
+const LONGEST_REASON = 500;
+
+const commandFor = ({ source, alarm, site }) =>
+  `plenum silence add --source=${argument(source)} ${
+    alarm === undefined ? `--site=${site}` : `--alarm=${argument(alarm)}`
+  } --for 4h --reason "…"`;
+
+/** Form for a silence. `what`: `{ source, alarm }` or `{ source, site }`. */
+export function BeginSilence({ what, name, done }) {
+  const [isOpen, setOpen] = useState(false);
+  const [reason, setReason] = useState("");
+  const [failure, setFailure] = useState("");
+  const label = t("silence {name}", { name });
+  if (needsPassword()) return html`<${ByCommand} name=${t("silence …")} label=${label} command=${commandFor(what)} />`;
+  if (!isOpen)
+    return html`<button type="button" class="mute" aria-label=${label} onClick=${() => setOpen(true)}>${t("silence …")}</button>`;
+  const close = () => {
+    setOpen(false);
+    setReason("");
+    setFailure("");
+  };
+  const begin = async (minutes) => {
+    const { message } = await post("/api/silences", { ...what, minutes, reason });
+    if (message !== null) return setFailure(message);
+    close();
+    done();
+  };
+  return html`<span class="begin" role="group" aria-label=${label}>
+    <input placeholder=${t("why?")} aria-label=${t("reason")} maxlength=${LONGEST_REASON} value=${reason} autocomplete="off"
+      onInput=${(event) => setReason(event.target.value)} />
+    ${LENGTHS.map(
+      ([minutes, length]) => html`<button type="button" class="mute" disabled=${reason.trim() === ""}
+        onClick=${() => begin(minutes)}>${t("for {length}", { length })}</button>`,
+    )}
+    <button type="button" class="mute" onClick=${close}>${t("cancel")}</button>
+    ${failure !== "" && html`<b class="problem">${failure}</b>`}
+  </span>`;
+}
+
+/** Asks for confirmation, because active alarms are notified when the silence ends. */
+function EndSilence({ id, done }) {
+  if (needsPassword()) return html`<${ByCommand} name=${t("end")} command=${`plenum silence end ${argument(id)}`} />`;
+  const end = async () => {
+    const { message } = await post(`/api/silences/${encodeURIComponent(id)}/end`);
+    done();
+    return message;
+  };
+  return html`<${Twice} name=${t("end")} again=${t("click again to end")} done=${end} />`;
+}
+
+export function Silences({ silences, done }) {
+  const rows = silences.data;
+  return html`<${Panel} kind="silences" title=${t("Silences")} note=${t("no tickets, messages and pages are made of these alarms")}>
+    <${PasswordHint} command="plenum silence" />
+    <${Stale} answer=${silences} />
+    ${rows.length === 0 && silences.atMs !== null && html`<p class="quiet">${t("None.")}</p>`}
+    <ul class="scroll">${rows.slice(0, MOST_SILENCES).map(
+      ({ id, alarms, from, to, reason, madeBy, isActive }) => html`<li key=${id} class=${isActive ? "" : "coming"}>
+        <b>${alarms}</b>
+        <span class="of">${isActive ? "" : `${t("from {time}", { time: at(from, nowMs()) })} `}${t("until {time}", { time: at(to, nowMs()) })}, ${until(isActive ? to : from, nowMs())} · ${t("by {name}", { name: madeBy })}</span>
+        <span class="of">${reason}</span>
+        <${EndSilence} id=${id} done=${done} />
+      </li>`,
+    )}</ul>
+    ${rows.length > MOST_SILENCES && html`<p class="quiet">${t("and {count} more", { count: shown(rows.length - MOST_SILENCES) })}</p>`}
+  <//>`;
 }

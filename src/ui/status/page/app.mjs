@@ -1,25 +1,18 @@
 import { amend, useAddress } from "/address.mjs";
-import { Alarms, useAlarms } from "/alarms.mjs";
-import { lostSince, useMoved, usePolled } from "/asking.mjs";
-import { AlarmDays } from "/bars.mjs";
-import { setClock } from "/clock.mjs";
-import { Configuration } from "/configuration.mjs";
-import { FirstInventory, Header, Lost, Notices } from "/header.mjs";
+import { Now, setClock } from "/clock.mjs";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "/htm.mjs";
-import { preferred, remember, speak, spoken, t } from "/language.mjs";
-import { Overview } from "/overview.mjs";
-import { Events, Sinks, Sites, Source } from "/panels.mjs";
-import { Plan } from "/plan.mjs";
-import { setNeedsPassword } from "/rights.mjs";
-import { Silences } from "/silences.mjs";
-import { Tags, wishOf } from "/tags.mjs";
+import { ago, at, counted, LANGUAGES, minuteOf, preferred, remember, shown, speak, spoken, t } from "/language.mjs";
+import { Overview, sitesOf } from "/overview.mjs";
+import { setNeedsPassword } from "/parts.mjs";
+import { lostSince, useMoved, usePolled } from "/request.mjs";
+import { listQuery, Tags } from "/tags.mjs";
+
+/** The page: its header, its warnings, and the view of the address. */
 
 const STATUS_MS = 2000;
-const LISTS_MS = 6000;
-const SELDOM_MS = 10_000;
-const LOOK_MS = 1000;
+const CHECK_MS = 1000;
 
-/** Views that are loaded on demand, by the first word of the address. */
+/** Views that are loaded on demand, by the first part of the address. */
 const VIEWS = {
   tag: () => import("/tag.mjs"),
   alarm: () => import("/alarm.mjs"),
@@ -30,68 +23,31 @@ const VIEWS = {
   fleet: () => import("/fleet.mjs"),
 };
 
-/** Looks every second whether the worker was lost, and draws only when that changed. */
+/** Checks every second whether the worker responds, and draws only changes. */
 function useLost(status, movedAtMs) {
-  const [lost, set] = useState(null);
+  const [lost, setLost] = useState(null);
   useEffect(() => {
-    const look = () => {
+    const check = () => {
       if (movedAtMs === null) return;
       const next = lostSince(status, movedAtMs, Date.now());
-      set((last) => (last?.what === next?.what && last?.sinceMs === next?.sinceMs ? last : next));
+      setLost((last) => (last?.what === next?.what && last?.sinceMs === next?.sinceMs ? last : next));
     };
-    look();
-    const timer = setInterval(look, LOOK_MS);
+    check();
+    const timer = setInterval(check, CHECK_MS);
     return () => clearInterval(timer);
   }, [status.failed, movedAtMs]);
   return lost;
 }
 
-function sitesOf(sources) {
-  return sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
-}
-
-function OverviewView({ report, query, said }) {
-  const { sources, sinks } = report;
-  const alarms = useAlarms(null, query.get("priority"), LISTS_MS);
-  const events = usePolled("/api/events", [], LISTS_MS);
-  const silences = usePolled("/api/silences", [], SELDOM_MS);
-  const silenced = () => {
-    silences.again();
-    alarms.again();
-  };
-  return html`
-    <${Overview} report=${report} />
-    <div class="columns">
-      <div>
-        <${Alarms} alarms=${said(alarms)} sources=${sources} silenced=${silenced}
-          priority=${query.get("priority")} choose=${(priority) => amend({ priority })} />
-        <${Tags} query=${wishOf(query)} amend=${amend} sites=${sitesOf(sources)} />
-      </div>
-      <div>
-        <${Sites} sources=${sources} />
-        <${AlarmDays} />
-        <${Silences} silences=${said(silences)} done=${silenced} />
-        <${Configuration} configuration=${report.configuration ?? null} />
-        ${sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${sources.length > 1} />`)}
-        <${Sinks} sinks=${sinks} />
-        ${sources.map((source) => html`<${Source} key=${source.name} source=${source} />`)}
-        <${Events} events=${said(events)} />
-      </div>
-    </div>`;
-}
-
-/** A view of a file of its own. */
+/** A view that is loaded on demand. */
 function Loaded({ view, ...props }) {
-  const [loaded, set] = useState(null);
+  const [loaded, setLoaded] = useState(null);
   useEffect(() => {
     let over = false;
+    const failed = () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`;
     VIEWS[view]().then(
-      ({ View }) => over || set({ View }),
-      () =>
-        over ||
-        set({
-          View: () => html`<p class="problem">${t("This view cannot be loaded now; load the page again.")}</p>`,
-        }),
+      ({ View }) => over || setLoaded({ View }),
+      () => over || setLoaded({ View: failed }),
     );
     return () => {
       over = true;
@@ -100,15 +56,14 @@ function Loaded({ view, ...props }) {
   return loaded === null ? html`<p class="loading">${t("Loading …")}</p>` : html`<${loaded.View} ...${props} />`;
 }
 
-/** Shows an error in one view without affecting the others. */
-function Shown({ address, ...props }) {
-  const [broken] = useErrorBoundary((error) => console.error(error));
-  const { view, parts, query } = address;
-  if (broken) return html`<p class="problem">${t("This cannot be shown:")} ${String(broken.message ?? broken)}</p>`;
+/** The view of the address. Its errors do not affect the rest of the page. */
+function CurrentView({ address: { view, parts, query }, ...props }) {
+  const [error] = useErrorBoundary((caught) => console.error(caught));
+  if (error) return html`<p class="problem">${t("This cannot be shown:")} ${String(error.message ?? error)}</p>`;
   if (view === "tags")
-    return html`<${Tags} query=${wishOf(query)} amend=${amend} sites=${sitesOf(props.report.sources)} />`;
+    return html`<${Tags} query=${listQuery(query)} amend=${amend} sites=${sitesOf(props.report.sources)} />`;
   if (Object.hasOwn(VIEWS, view)) return html`<${Loaded} view=${view} parts=${parts} query=${query} ...${props} />`;
-  return html`<${OverviewView} query=${query} ...${props} />`;
+  return html`<${Overview} query=${query} ...${props} />`;
 }
 
 function Page() {
@@ -129,17 +84,17 @@ function Page() {
     document.title = isLost ? `✕ ${t("no response")} – Plenum` : "Plenum";
   }, [isLost, language]);
   if (report === null) {
-    return html`<p class=${status.failed === null ? "loading" : "loading problem"}>
-      ${status.failed === null ? t("Loading …") : `${t("The worker does not respond:")} ${status.failed}`}</p>`;
+    return status.failed === null
+      ? html`<p class="loading">${t("Loading …")}</p>`
+      : html`<p class="loading problem">${t("The worker does not respond:")} ${status.failed}</p>`;
   }
-
   const choose = async (wanted) => {
     remember(wanted);
     await speak(wanted);
     setLanguage(wanted);
   };
   // A lost connection is reported once, not in each part.
-  const said = (answer) => (lost === null ? answer : { ...answer, failed: null });
+  const during = (answer) => (lost === null ? answer : { ...answer, failed: null });
   const { view, parts } = address;
   return html`
     <${Header} key=${`header ${language}`} report=${report} lost=${lost} view=${view} choose=${choose} />
@@ -147,8 +102,85 @@ function Page() {
       <${Lost} lost=${lost} />
       <${Notices} notices=${report.notices} />
       <${FirstInventory} sources=${report.sources} />
-      <${Shown} key=${[language, view, ...parts].join("/")} address=${address} report=${report} said=${said} />
+      <${CurrentView} key=${[language, view, ...parts].join("/")} address=${address} report=${report} during=${during} />
     </main>`;
+}
+
+/** State of Plenum and of the buildings, and navigation. */
+function Header({ report, lost, view, choose }) {
+  const [mood, words] =
+    lost !== null
+      ? ["lost", t("no response")]
+      : report.notices.length > 0
+        ? ["trouble", t("Plenum needs attention")]
+        : ["well", t("Plenum works")];
+  const other = spoken() === "en" ? "nb" : "en";
+  const links = [
+    ["", t("Overview")],
+    ["tags", t("Tags")],
+    ...(report.commands === null ? [] : [["commands", t("Commands")]]),
+    ...(report.member === undefined ? [] : [["fleet", t("Fleet")]]),
+  ];
+  return html`<header>
+    <h1><img src="/favicon.svg" alt="" /> Plenum</h1>
+    <nav aria-label=${t("views")}>${links.map(
+      ([name, label]) => html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${label}</a>`,
+    )}</nav>
+    <p class=${`pulse ${mood}`} role="status">${words}</p>
+    <p class=${lost === null ? "buildings" : "buildings of"}><${Buildings} sources=${report.sources} /></p>
+    <p class="of">
+      <${Now} say=${minuteOf} /> · ${
+        report.startedAt === null
+          ? `${t("no worker is running")} · `
+          : html`<span class="wide"><${Now} say=${(now) => t("started {ago}", { ago: ago(report.startedAt, now) })} /> · </span>`
+      }${t("version {version}", { version: report.version })}
+    </p>
+    <button type="button" class="mute" lang=${other} onClick=${() => choose(other)}>${LANGUAGES[other]}</button>
+  </header>`;
+}
+
+function Buildings({ sources }) {
+  const readings = sources.map((source) => source.readings.alarms);
+  if (!readings.every(({ state }) => state === "whole" || state === "part")) return t("Buildings: alarms unknown");
+  const held = readings.reduce((sum, reading) => sum + reading.held, 0);
+  const highest = sitesOf(sources).reduce((sum, { alarms }) => sum + (alarms?.A ?? 0), 0);
+  if (held === 0) return t("Buildings: no active alarm");
+  const words = t("Buildings: {alarms}", { alarms: counted(held, "active alarm") });
+  return highest === 0
+    ? words
+    : html`${words}, <b class="bad">${t("{count} of priority A", { count: shown(highest) })}</b>`;
+}
+
+/** Warns that the data is old. All times are of the browser's clock, because the worker's stands still. */
+function Lost({ lost }) {
+  if (lost === null) return null;
+  const since = new Date(lost.sinceMs).toISOString();
+  const time = at(since, Date.now());
+  const what =
+    lost.what === "away"
+      ? t("The worker has not responded since {time}", { time })
+      : t("The worker answers with an old time since {time}", { time });
+  return html`<section class="gone" role="alert">
+    <b>${what}, <${Now} say=${() => ago(since, Date.now())} />.</b>
+    ${t("What you see is old: it is from then, and its ages go on counting.")}
+  </section>`;
+}
+
+function Notices({ notices }) {
+  if (notices.length === 0) return null;
+  return html`<section class="notices" aria-label=${t("Attention")}>
+    <ul>${notices.map((text) => html`<li lang="en">${text}</li>`)}</ul>
+  </section>`;
+}
+
+/** Progress of the first reading of each source's lists, in the worker's words. */
+function FirstInventory({ sources }) {
+  return sources
+    .filter(({ firstInventory }) => firstInventory?.message != null)
+    .map(
+      ({ name, firstInventory }) =>
+        html`<p class="of" role="status" lang="en" key=${name}>${sources.length > 1 ? `${name}: ` : ""}${firstInventory.message}</p>`,
+    );
 }
 
 await speak(preferred());

@@ -1,22 +1,21 @@
-import { html, useEffect, useRef, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { dayOf, minuteOf } from "/words.mjs";
+import { amend } from "/address.mjs";
+import { nowMs } from "/clock.mjs";
+import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
+import { at, counted, dayOf, lasting, minuteOf, shown, t } from "/language.mjs";
+import { Choice, Panel, Stale } from "/parts.mjs";
+import { usePolled } from "/request.mjs";
 
-/** A drawing of columns by uPlot, which is loaded with the first one. */
+/** Plots. uPlot draws them and is loaded with the first one. */
 
 const DAY_S = 86_400;
 
 let library;
-/** Loads the chart library with its style sheet on demand. */
-function uPlotLoaded() {
+function loadLibrary() {
   library ??= Promise.all([
     import("/uplot.mjs"),
     new Promise((resolve) => {
       const sheet = document.createElement("link");
-      sheet.rel = "stylesheet";
-      sheet.href = "/uplot.css";
-      sheet.onload = resolve;
-      sheet.onerror = resolve;
+      Object.assign(sheet, { rel: "stylesheet", href: "/uplot.css", onload: resolve, onerror: resolve });
       document.head.append(sheet);
     }),
   ]).then(
@@ -29,7 +28,7 @@ function uPlotLoaded() {
   return library;
 }
 
-/** A canvas knows no custom properties: what a colour of the style sheet is now, in this scheme. */
+/** Current value of a colour of the style sheet: a canvas knows no custom properties. */
 function colourOf(element, name, alpha = 1) {
   const probe = document.createElement("i");
   probe.style.color =
@@ -40,223 +39,277 @@ function colourOf(element, name, alpha = 1) {
   return color;
 }
 
-/** Days where the axis is long, times of the day where it is short; the day stands where one begins. */
-function timeWords(times, step) {
+/** Labels of the time axis: dates on a long axis; times on a short one, with the date where a day begins. */
+function timeLabels(times, step) {
   return times.map((time, n) => {
-    const ms = time * 1000;
-    if (step >= DAY_S) return dayOf(ms);
-    const isNewDay = n === 0 ? false : dayOf(ms) !== dayOf(times[n - 1] * 1000);
-    return isNewDay ? dayOf(ms) : minuteOf(ms);
+    const day = dayOf(time * 1000);
+    const isNewDay = n > 0 && day !== dayOf(times[n - 1] * 1000);
+    return step >= DAY_S || isNewDay ? day : minuteOf(time * 1000);
   });
 }
 
-/** Lines across at heights that mean something, such as what is allowed. */
-function levelsOn(levels, colour) {
-  return (plot) => {
-    const { left, width } = plot.bbox;
-    for (const level of levels) {
-      const y = Math.round(plot.valToPos(level, "y", true));
-      dashed(plot, colour("text"), [left, y], [left + width, y]);
-    }
-  };
+/** Draws horizontal lines at levels, such as the allowed rate, and vertical lines at marks, such as the begin of an alarm. */
+function drawLines(plot, levels, marks, colour) {
+  const { left, top, width, height } = plot.bbox;
+  for (const level of levels) {
+    const y = Math.round(plot.valToPos(level, "y", true));
+    drawDashed(plot.ctx, colour("text"), [left, y], [left + width, y]);
+  }
+  for (const mark of marks) {
+    const x = Math.round(plot.valToPos(mark.t, "x", true));
+    if (x >= left && x <= left + width) drawDashed(plot.ctx, colour(mark.colour), [x, top], [x, top + height]);
+  }
 }
 
-function dashed({ ctx }, colour, [fromX, fromY], [toX, toY]) {
-  ctx.save();
-  ctx.strokeStyle = colour;
-  ctx.lineWidth = 1.5 * devicePixelRatio;
-  ctx.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
-  ctx.beginPath();
-  ctx.moveTo(fromX, fromY);
-  ctx.lineTo(toX, toY);
-  ctx.stroke();
-  ctx.restore();
+function drawDashed(canvas, colour, from, to) {
+  canvas.save();
+  canvas.strokeStyle = colour;
+  canvas.lineWidth = 1.5 * devicePixelRatio;
+  canvas.setLineDash([4 * devicePixelRatio, 4 * devicePixelRatio]);
+  canvas.beginPath();
+  canvas.moveTo(...from);
+  canvas.lineTo(...to);
+  canvas.stroke();
+  canvas.restore();
 }
 
-/** How large things are: with the root, whose letters grow on a wall. */
-function sizes(box) {
-  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
-  return { rem, width: Math.max(120, box.clientWidth), height: Math.max(120, box.clientHeight) };
-}
+const sizeOf = (box) => ({ width: Math.max(120, box.clientWidth), height: Math.max(120, box.clientHeight) });
 
-/** Vertical lines at times that mean something, such as when an alarm was raised. */
-function marksOn(marks, colour) {
-  return (plot) => {
-    const { bbox } = plot;
-    for (const mark of marks) {
-      const x = Math.round(plot.valToPos(mark.t, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
-      dashed(plot, colour(mark.colour), [x, bbox.top], [x, bbox.top + bbox.height]);
-    }
-  };
-}
-
-function optionsFor(uPlot, { box, from, to, series, bands, marks, levels, floor, told, whole }) {
+function optionsFor(uPlot, box, { from, to, series, bands, marks, levels, floor }, setPoint, zoomOut) {
   const colour = (name, alpha) => colourOf(box, name, alpha);
-  const { rem, width, height } = sizes(box);
-  const font = `${0.75 * rem}px ${getComputedStyle(box).fontFamily}`;
+  // Everything grows with the root font, which is larger on a wall display.
+  const rem = Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
   const axis = {
     stroke: colour("quiet"),
-    font,
+    font: `${0.75 * rem}px ${getComputedStyle(box).fontFamily}`,
     grid: { stroke: colour("line"), width: 1 },
     ticks: { stroke: colour("line"), width: 1, size: 4 },
   };
   return {
-    width,
-    height,
+    ...sizeOf(box),
     legend: { show: false },
-    // Drawn over to look closer; twice pressed to see all again.
-    cursor: { points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: () => whole } },
+    // Dragging zooms in, a double click zooms out.
+    cursor: { points: { size: 7 }, drag: { x: true, y: false }, bind: { dblclick: () => zoomOut } },
     scales: {
       x: { time: true, auto: false, min: from, max: to },
-      y: { range: (_, low, high) => rangeOf(low, highestOf(high, levels), floor) },
+      y: { range: (_, low, high) => rangeOf(low, high === null ? null : Math.max(high, ...levels), floor) },
     },
     series: [
       {},
-      ...series.map((each) => ({
-        label: each.label,
-        stroke: each.colour === null ? "transparent" : colour(each.colour),
-        width: each.colour === null ? 0 : (each.width ?? 1.5),
-        ...(each.fill === undefined ? {} : { fill: colour(each.fill) }),
-        ...(each.isStepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
-        points: { show: each.colour === null ? false : undefined, size: 4 },
+      ...series.map(({ label, colour: name, width = 1.5, fill, isStepped }) => ({
+        label,
+        stroke: name === null ? "transparent" : colour(name),
+        width: name === null ? 0 : width,
+        ...(fill === undefined ? {} : { fill: colour(fill) }),
+        ...(isStepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
+        points: { show: name === null ? false : undefined, size: 4 },
         spanGaps: false,
       })),
     ],
     bands: bands.map(([high, low, name]) => ({ series: [high, low], fill: colour(name, 0.22) })),
     axes: [
+      { ...axis, size: 2 * rem, space: 4.4 * rem, values: (_, times, __, ___, step) => timeLabels(times, step) },
       {
         ...axis,
-        size: 2 * rem,
-        space: 4.4 * rem,
-        values: (_, times, __, ___, step) => timeWords(times, step),
-      },
-      {
-        ...axis,
-        size: (plot, values) => axisSize(plot, values, rem),
-        values: (_, values) => values.map((value) => numberWords(value)),
+        size: (plot, labels) => axisWidth(plot, labels ?? [], rem),
+        values: (_, values) =>
+          values.map((value) => (value === null ? "" : value.toLocaleString(document.documentElement.lang))),
       },
     ],
     hooks: {
-      draw: [marksOn(marks, colour), levelsOn(levels, colour)],
-      setCursor: [(plot) => told(plot.cursor.idx ?? null)],
+      draw: [(plot) => drawLines(plot, levels, marks, colour)],
+      setCursor: [(plot) => setPoint(plot.cursor.idx ?? null)],
     },
   };
 }
 
-const numberWords = (value) => (value === null ? "" : value.toLocaleString(document.documentElement.lang));
-
-/** As wide as its longest number, so that none is cut. */
-function axisSize(plot, values, rem) {
-  const longest = (values ?? []).reduce((most, each) => (each.length > most.length ? each : most), "");
+/** Width of the value axis, so that its longest label is not cut. */
+function axisWidth(plot, labels, rem) {
+  const longest = labels.reduce((most, each) => (each.length > most.length ? each : most), "");
   if (longest === "") return 2.75 * rem;
   plot.ctx.font = plot.axes[1].font[0];
   const text = plot.ctx.measureText(longest).width / devicePixelRatio;
   return Math.max(2.75 * rem, Math.ceil(text) + 1.1 * rem);
 }
 
-const highestOf = (high, levels) => (high === null ? null : Math.max(high, ...levels));
-
-/** A steady value lies in the middle, and a count begins at 0. */
+/** Range of the value axis: a constant value lies in the middle; with a floor of 0 the axis begins at 0. */
 function rangeOf(low, high, floor) {
   if (low === null || high === null) return [floor ?? 0, (floor ?? 0) + 1];
   const bottom = floor === undefined ? low : Math.min(floor, low);
-  const room = Math.max(high - bottom, Math.abs(high) * 0.01, 0.1) * 0.08;
-  return [floor === undefined ? bottom - room : bottom, high + room];
+  const margin = Math.max(high - bottom, Math.abs(high) * 0.01, 0.1) * 0.08;
+  return [floor === undefined ? bottom - margin : bottom, high + margin];
 }
 
+/** Steps of the keys that move the cursor, in points. */
+const KEYS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 };
+
 /**
- * `data`: seconds since 1970, then a column for each of `series` ({ label, colour, fill?, width?, isStepped? });
- * `bands`: pairs of series between which is filled; `marks`: lines at times; `say(n)`: words about the nth point;
- * `levels`: lines across; `floor`: where the axis begins at the latest.
+ * A plot of `data`: seconds since 1970, then a column for each of `series` ({ label, colour, fill?, width?, isStepped? }). `bands`: pairs
+ * of series between which is filled; `marks` ({ t, colour }): vertical lines; `levels`: horizontal lines; `floor`: least begin of the
+ * axis; `say(n)`: text about the nth point, or about all for null.
  */
-export function Chart({ data, from, to, series, bands = [], marks = [], levels = [], floor, say, name }) {
+export function Chart(props) {
+  if (props.data[0].length === 0) return html`<p class="canvas empty">${t("Nothing is known of this time.")}</p>`;
+  return html`<${Plot} ...${props} />`;
+}
+
+function Plot({ data, from, to, series, bands = [], marks = [], levels = [], floor, say, name }) {
   const box = useRef(null);
   const plot = useRef(null);
-  const [failed, fail] = useState(false);
+  const [hasFailed, setFailed] = useState(false);
   const [point, setPoint] = useState(null);
   const [isFocused, setFocused] = useState(false);
-  const shape = JSON.stringify([series, bands, marks, levels, floor]);
-  const scheme = useScheme();
   const latest = useRef(data);
   latest.current = data;
-  const all = useRef({ min: from, max: to });
-  const whole = () => void plot.current?.setScale("x", all.current);
+  const range = useRef({ min: from, max: to });
+  const shape = JSON.stringify([series, bands, marks, levels, floor]);
+  const isDark = useDarkScheme();
 
   useEffect(() => {
     let over = false;
-    let sized;
-    uPlotLoaded().then(
+    let observer;
+    const zoomOut = () => void plot.current?.setScale("x", range.current);
+    loadLibrary().then(
       (uPlot) => {
         if (over) return;
-        const options = {
-          box: box.current,
-          from,
-          to,
-          series,
-          bands,
-          marks,
-          levels,
-          floor,
-          told: setPoint,
-          whole,
-        };
-        plot.current = new uPlot(optionsFor(uPlot, options), latest.current, box.current);
-        sized = new ResizeObserver(() => {
-          const { width, height } = sizes(box.current);
+        const parts = { from, to, series, bands, marks, levels, floor };
+        const options = optionsFor(uPlot, box.current, parts, setPoint, zoomOut);
+        plot.current = new uPlot(options, latest.current, box.current);
+        observer = new ResizeObserver(() => {
+          const { width, height } = sizeOf(box.current);
           if (width !== plot.current.width || height !== plot.current.height) plot.current.setSize({ width, height });
         });
-        sized.observe(box.current);
+        observer.observe(box.current);
       },
-      () => over || fail(true),
+      () => over || setFailed(true),
     );
     return () => {
       over = true;
-      sized?.disconnect();
+      observer?.disconnect();
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [shape, scheme]);
+  }, [shape, isDark]);
   useEffect(() => {
-    const before = all.current;
-    all.current = { min: from, max: to };
+    const before = range.current;
+    range.current = { min: from, max: to };
     if (plot.current === null) return;
     const { min, max } = plot.current.scales.x;
-    const isWhole = min === before.min && max === before.max;
+    const isZoomed = min !== before.min || max !== before.max;
     plot.current.setData(data, false);
-    // Keep the zoom of the user.
-    plot.current.setScale("x", isWhole ? all.current : { min, max });
+    plot.current.setScale("x", isZoomed ? { min, max } : range.current);
   }, [data, from, to]);
 
-  const step = (by) => {
-    const [times] = latest.current;
-    if (plot.current === null || times.length === 0) return;
-    const place = Math.min(times.length - 1, Math.max(0, (point ?? (by > 0 ? -1 : times.length)) + by));
-    plot.current.setCursor({ left: plot.current.valToPos(times[place], "x"), top: 10 });
-    setPoint(place);
-  };
   const press = (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -12, PageDown: 12 }[event.key];
+    const by = KEYS[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    step(by);
+    const [times] = latest.current;
+    if (plot.current === null || times.length === 0) return;
+    const next = Math.min(times.length - 1, Math.max(0, (point ?? (by > 0 ? -1 : times.length)) + by));
+    plot.current.setCursor({ left: plot.current.valToPos(times[next], "x"), top: 10 });
+    setPoint(next);
   };
   return html`<div class="chart">
     <p class="readout" aria-live=${isFocused ? "polite" : "off"}>${point === null || point >= data[0].length ? say(null) : say(point)}</p>
-    ${failed && html`<p class="problem">${t("The plot cannot be loaded now; load the page again.")}</p>`}
-    <div class="canvas" ref=${box} tabindex="0" role="application" aria-label=${name} aria-roledescription=${t("plot")}
+    ${hasFailed && html`<p class="problem">${t("The plot cannot be loaded now; load the page again.")}</p>`}
+    <div class="canvas" ref=${box} tabindex="0" role="application" aria-roledescription=${t("plot")}
+      aria-label=${t("{name}, curve; arrow keys read it point by point", { name })}
       onKeyDown=${press} onFocus=${() => setFocused(true)} onBlur=${() => setFocused(false)}></div>
   </div>`;
 }
 
-/** Light or dark: the colours of a canvas do not follow by themselves. */
-function useScheme() {
-  const [isDark, set] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
+/** True for the dark colour scheme: a canvas has to be drawn again with its colours. */
+function useDarkScheme() {
+  const [isDark, setDark] = useState(() => matchMedia("(prefers-color-scheme: dark)").matches);
   useEffect(() => {
     const media = matchMedia("(prefers-color-scheme: dark)");
-    const change = () => set(media.matches);
+    const change = () => setDark(media.matches);
     media.addEventListener("change", change);
     return () => media.removeEventListener("change", change);
   }, []);
   return isDark;
+}
+
+/** Time of a point, in seconds since 1970. */
+export const pointTime = (seconds) => html`<span>${at(new Date(seconds * 1000).toISOString(), nowMs())}</span>`;
+
+const SPANS = { "6h": "6 hours", "24h": "24 hours", "7d": "7 days", "30d": "30 days" };
+const LIVE_MS = 10_000;
+const LONG_MS = 60_000;
+/** Interval in milliseconds while requested history is expected. */
+const FETCHING_MS = 3000;
+
+const ORIGINS = {
+  read: "as it was read",
+  logged: "from the log",
+  both: "as it was read, and from the log",
+  none: "nothing is known of this time",
+};
+
+const secondsOf = (iso) => Math.round(Date.parse(iso) / 1000);
+
+/** Curve of a tag's values for the span in the address. `marks`: vertical lines, see `Chart`. */
+export function TagPlot({ source, id, query, marks = [], isBoolean = false, name }) {
+  const [isFetching, setFetching] = useState(false);
+  const span = query.get("span") in SPANS ? query.get("span") : "24h";
+  const asked = new URLSearchParams({ source, tag: id, span, ...(isFetching ? { fetch: "1" } : {}) });
+  const everyMs = isFetching ? FETCHING_MS : span === "6h" || span === "24h" ? LIVE_MS : LONG_MS;
+  const answer = usePolled(`/api/plot?${asked}`, null, everyMs);
+  const plot = answer.data;
+  const choose = (wanted) => {
+    setFetching(false);
+    amend({ span: wanted });
+  };
+  const spans = Object.entries(SPANS).map(([each, words]) => [each, t(words)]);
+  return html`<${Panel} kind="curve" level="h3" title=${t("Curve")} extra=${html`<${Choice} label=${t("time shown")} options=${spans} chosen=${span} choose=${choose} />`}>
+    <${Stale} answer=${answer} />
+    ${plot === null && html`<div class="canvas waiting"></div>`}
+    ${
+      plot !== null &&
+      html`<${Curve} plot=${plot} marks=${marks} isBoolean=${isBoolean} name=${name} />
+      <${FetchLog} history=${plot.history} isFetching=${isFetching} fetch=${() => setFetching(true)} />`
+    }
+  <//>`;
+}
+
+function Curve({ plot, marks, isBoolean, name }) {
+  const { low, high, value } = plot;
+  const hasBand = low !== undefined && high !== undefined;
+  const data = useMemo(() => (hasBand ? [plot.t, low, high, value] : [plot.t, value]), [plot]);
+  const line = { label: "value", colour: "accent", isStepped: isBoolean };
+  const series = hasBand ? [{ label: "low", colour: null }, { label: "high", colour: null }, line] : [line];
+  const unit = isBoolean || plot.unit === null ? "" : ` ${plot.unit}`;
+  const say = (n) => {
+    if (n === null) return plotWords(plot);
+    const words = value[n] === null ? t("no value") : `${shown(isBoolean ? value[n] === 1 : value[n])}${unit}`;
+    const isWide = hasBand && low[n] !== null && low[n] !== high[n];
+    return html`${pointTime(plot.t[n])} <b>${words}</b>
+      ${isWide && html`<span class="of">${t("between {low} and {high}", { low: shown(low[n]), high: shown(high[n]) })}</span>`}`;
+  };
+  return html`<${Chart} name=${name} data=${data} from=${secondsOf(plot.from)} to=${secondsOf(plot.to)} series=${series}
+    bands=${hasBand ? [[2, 1, "accent"]] : []} marks=${marks} say=${say} />`;
+}
+
+function plotWords({ value, low, high, stepSeconds, origin, unit }) {
+  const points = value.filter((each) => each !== null).length;
+  if (points === 0) return t(ORIGINS.none);
+  const least = (low ?? value).reduce((a, b) => (b === null ? a : Math.min(a, b)), Infinity);
+  const most = (high ?? value).reduce((a, b) => (b === null ? a : Math.max(a, b)), -Infinity);
+  // Without `low`, the points have no equal distances.
+  const text = low === undefined ? "{points}, usually {step} apart, {origin}" : "{points}, one for {step}, {origin}";
+  const values = { points: counted(points, "point"), step: lasting(stepSeconds), origin: t(ORIGINS[origin]) };
+  return html`<span>${t("{low} to {high}", { low: shown(least), high: shown(most) })} ${unit ?? ""}</span>
+    <span class="of">${t(text, values)}</span>`;
+}
+
+/** Button that fills gaps from the service's log. */
+function FetchLog({ history: { state, why }, isFetching, fetch }) {
+  if (state === "off") return why === null ? null : html`<p class="of" lang="en">${why}</p>`;
+  if (state === "asked") return html`<p class="of" role="status">${t("Reading the log with spare requests …")}</p>`;
+  const isDone = isFetching && state === "idle";
+  return html`<p class="ask">
+    <button type="button" class="button" disabled=${isDone} onClick=${fetch}>${isDone ? t("log was read") : t("ask the log")}</button>
+    <span class="of">${state === "refused" ? html`${t("The log was not had:")} <span lang="en">${why ?? ""}</span>` : (why ?? t("fills what is missing, in what the quota has to spare"))}</span>
+  </p>`;
 }

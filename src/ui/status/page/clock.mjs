@@ -1,132 +1,119 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "/htm.mjs";
-import { ago, at, exactly, until } from "/words.mjs";
+import { ago, at, exactly, until } from "/language.mjs";
 
-/** The worker's time, which goes on by the browser's own clock whether anybody answers or not. */
+/** The worker's time, which continues by the browser's clock while the worker does not respond. */
 
-/** Interval in milliseconds in which ages are updated, together with the requests. */
+/** Interval in milliseconds in which ages and responses are drawn. */
 const BEAT_MS = 2000;
+/** Wait for the requests of a beat to start, and longest wait for their responses, in milliseconds. */
+const START_MS = 50;
+const RESPONSE_MS = 1000;
 
 let aheadMs = 0;
-const tickers = new Set();
+const listeners = new Set();
 
 export const nowMs = () => Date.now() + aheadMs;
 
-/** `iso`: the worker's own time; `atMs`: when it was heard, by the browser's clock. */
+/** `iso`: the worker's own time; `atMs`: when it was received, by the browser's clock. */
 export function setClock(iso, atMs) {
   aheadMs = Date.parse(iso) - atMs;
 }
 
-/** Milliseconds until the next beat of all that goes on every `everyMs`. */
+/** Milliseconds until the next multiple of `everyMs`, so that all requests of an interval are sent together. */
 export const untilBeat = (everyMs) => everyMs - (Date.now() % everyMs);
 
-/** Answers of a beat are drawn together and with the ages: each drawing costs far more than what changed in it. */
-const gathered = [];
-let underWay = 0;
-/** An answer that takes longer keeps the others waiting no more. */
-const GATHER_MS = 1000;
-/** Delay in milliseconds after which the requests of an interval were sent. */
-const ASKED_MS = 50;
+/** Updates of a beat are drawn together with the ages: each drawing costs far more than what it changes. */
+const updates = [];
+let openRequests = 0;
 
-/** Draws a change with what else is asked for at this time; see `asked`. */
-export function together(change) {
-  gathered.push(change);
-}
+/** Applies an update when all open requests are finished. */
+export const batchUpdate = (update) => void updates.push(update);
 
-/** Waits for an answer whose change may be drawn together with others. */
-export async function asked(work) {
-  underWay += 1;
+/** Counts a request as open while it runs. */
+export async function duringRequest(request) {
+  openRequests += 1;
   try {
-    await work();
+    await request();
   } finally {
-    underWay -= 1;
-    if (underWay === 0) tick();
+    openRequests -= 1;
+    if (openRequests === 0) draw();
   }
 }
 
-function tick() {
-  for (const change of gathered.splice(0)) change();
-  if (document.hidden) return;
-  for (const each of tickers) each();
+function draw() {
+  for (const update of updates.splice(0)) update();
+  if (!document.hidden) for (const listener of listeners) listener();
 }
+
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 void (async () => {
   for (;;) {
-    await pause(untilBeat(BEAT_MS) + ASKED_MS);
-    if (underWay === 0) tick();
+    await pause(untilBeat(BEAT_MS) + START_MS);
+    if (openRequests === 0) draw();
     else {
-      // The last answer draws, unless it takes too long.
-      await pause(GATHER_MS);
-      if (underWay > 0) tick();
+      // The last response draws, unless it takes too long.
+      await pause(RESPONSE_MS);
+      if (openRequests > 0) draw();
     }
   }
 })();
-document.addEventListener("visibilitychange", tick);
+document.addEventListener("visibilitychange", draw);
 
-/** Words about the present: `say` is asked at every beat, and only what changed is drawn. */
+/** Text that depends on the time. Only a changed text is drawn. */
 export function Now({ say }) {
   const latest = useRef(say);
   latest.current = say;
   const words = say(nowMs());
   const drawn = useRef(words);
   drawn.current = words;
-  const [, draw] = useState(words);
+  const [, redraw] = useState(words);
   useEffect(() => {
-    const look = () => {
+    const update = () => {
       const next = latest.current(nowMs());
-      if (next !== drawn.current) draw(next);
+      if (next !== drawn.current) redraw(next);
     };
-    tickers.add(look);
-    return () => tickers.delete(look);
+    listeners.add(update);
+    return () => listeners.delete(update);
   }, []);
   return words;
 }
 
-const looks = new WeakMap();
-/** Only visible rows are updated. */
-const inSight = new IntersectionObserver((entries) => {
+/** Only visible relative times are updated. */
+const updateOf = new WeakMap();
+const visibility = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
-    const look = looks.get(target);
-    if (look === undefined) continue;
-    if (!isIntersecting) tickers.delete(look);
+    const update = updateOf.get(target);
+    if (update === undefined) continue;
+    if (!isIntersecting) listeners.delete(update);
     else {
-      tickers.add(look);
-      look();
+      listeners.add(update);
+      update();
     }
   }
 });
 
-/** A relative time that updates itself, written without Preact, which would compare the complete list each time. */
-function Going({ iso, say }) {
-  const place = useRef(null);
-  const latest = useRef(say);
-  latest.current = say;
-  const write = () => {
-    const words = latest.current(iso, nowMs());
-    if (place.current !== null && place.current.textContent !== words) place.current.textContent = words;
+/** A relative time that updates itself, without Preact, which would compare the complete list each time. */
+function RelativeTime({ iso, say }) {
+  const element = useRef(null);
+  const update = () => {
+    const words = say(iso, nowMs());
+    if (element.current !== null && element.current.textContent !== words) element.current.textContent = words;
   };
-  useLayoutEffect(write);
+  useLayoutEffect(update);
   useEffect(() => {
-    const { current } = place;
-    looks.set(current, write);
-    inSight.observe(current);
+    const { current } = element;
+    updateOf.set(current, update);
+    visibility.observe(current);
     return () => {
-      inSight.unobserve(current);
-      tickers.delete(looks.get(current));
-      looks.delete(current);
+      visibility.unobserve(current);
+      listeners.delete(updateOf.get(current));
+      updateOf.delete(current);
     };
-  }, [iso]);
-  return html`<time datetime=${iso} title=${exactly(iso)} ref=${place}></time>`;
+  }, [iso, say]);
+  return html`<time datetime=${iso} title=${exactly(iso)} ref=${element}></time>`;
 }
 
 /** Age of a time; hovering shows the exact time. */
-export function Age({ of }) {
-  return of ? html`<${Going} iso=${of} say=${ago} />` : ago(of, nowMs());
-}
-
-export function Until({ time }) {
-  return html`<${Going} iso=${time} say=${until} />`;
-}
-
-export function At({ time }) {
-  return html`<time datetime=${time} title=${exactly(time)}>${at(time, nowMs())}</time>`;
-}
+export const Age = ({ of }) => (of ? html`<${RelativeTime} iso=${of} say=${ago} />` : ago(of, nowMs()));
+export const Until = ({ time }) => html`<${RelativeTime} iso=${time} say=${until} />`;
+export const At = ({ time }) => html`<time datetime=${time} title=${exactly(time)}>${at(time, nowMs())}</time>`;

@@ -1,18 +1,34 @@
-import { usePolled } from "/asking.mjs";
-import { CommandRows } from "/command-rows.mjs";
+import { At } from "/clock.mjs";
 import { html } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { Head, Missing, Stale } from "/parts.mjs";
+import { shown, t } from "/language.mjs";
+import { Head, Missing, Panel, Stale, Table, tagAddress } from "/parts.mjs";
+import { usePolled } from "/request.mjs";
 
-/** Write requests and their results. */
+/** Write commands and their results. */
 
 const EVERY_MS = 4000;
-const MOST_SHOWN = 200;
+const MOST = 200;
+
+const MOODS = { confirmed: "good", mismatch: "bad", unknown: "warn", expired: "warn", rejected: "warn" };
 
 export function View() {
-  const answer = usePolled(`/api/commands?limit=${MOST_SHOWN}`, null, EVERY_MS);
+  const answer = usePolled(`/api/commands?limit=${MOST}`, null, EVERY_MS);
   if (answer.data === null) return html`<${Missing} answer=${answer} what="list" />`;
   return html`<${Head} name=${t("Commands")}><p class="of">${t("requested writes and their results; newest first")}</p></${Head}>
     <${Stale} answer=${answer} />
-    <section class="panel"><${CommandRows} rows=${answer.data} /></section>`;
+    <${Panel}><${CommandRows} rows=${answer.data} /><//>`;
+}
+
+export function CommandRows({ rows, hasTag = true }) {
+  const head = [[t("time")], ...(hasTag ? [[t("tag")]] : []), [t("value"), "n"], [t("by")], [t("state")]];
+  const commands = rows.map(
+    ({ id, at, tagId, source, tag, requested, by, state, words }) => html`<tr key=${id}>
+      <td class="when"><${At} time=${at} /></td>
+      ${hasTag && html`<td>${tagId === null || source === null ? (tag ?? "–") : html`<a href=${tagAddress(source, tagId)}>${tag ?? tagId}</a>`}</td>`}
+      <td class="n value">${shown(requested)}</td>
+      <td>${by}</td>
+      <td><b class=${MOODS[state] ?? ""}>${t(state)}</b> <span class="of" lang="en">${words}</span></td>
+    </tr>`,
+  );
+  return html`<${Table} kind="commands" rows=${commands} head=${head} none=${t("None yet.")} />`;
 }

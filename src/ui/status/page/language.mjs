@@ -1,28 +1,24 @@
-/** The page's words in the reader's language. The English sentence is the key; `{name}` is what is put into it. */
+/** Texts, numbers and times in the reader's language. The English text is the key; `{name}` is replaced by a value. */
 
 export const LANGUAGES = { en: "English", nb: "Norsk" };
-const REMEMBERED = "plenum.language";
+const STORAGE_KEY = "plenum.language";
 
 let language = "en";
-let table = {};
+let translations = {};
 /** Region for numbers and times: `en` would put the month before the day. */
 let region = "en-GB";
 
 export const spoken = () => language;
 export const regionOf = () => region;
 
-/** Stored language; null when the browser stores nothing. */
-function remembered() {
-  try {
-    return localStorage.getItem(REMEMBERED);
-  } catch {
-    return null;
-  }
-}
-
 /** The language chosen last, otherwise the browser's first supported language. */
 export function preferred() {
-  const chosen = remembered();
+  let chosen = null;
+  try {
+    chosen = localStorage.getItem(STORAGE_KEY);
+  } catch {
+    // The browser stores nothing.
+  }
   if (chosen !== null && chosen in LANGUAGES) return chosen;
   for (const each of navigator.languages) {
     const name = each.slice(0, 2).toLowerCase();
@@ -32,9 +28,9 @@ export function preferred() {
   return "en";
 }
 
-/** The table of another language is loaded only for those who read it. */
+/** Loads the translations of a language. */
 export async function speak(wanted) {
-  table = wanted === "nb" ? (await import("/norwegian.mjs")).NORWEGIAN : {};
+  translations = wanted === "nb" ? (await import("/norwegian.mjs")).NORWEGIAN : {};
   language = wanted;
   region = wanted === "nb" ? "nb-NO" : "en-GB";
   document.documentElement.lang = wanted;
@@ -42,15 +38,95 @@ export async function speak(wanted) {
 
 export function remember(wanted) {
   try {
-    localStorage.setItem(REMEMBERED, wanted);
+    localStorage.setItem(STORAGE_KEY, wanted);
   } catch {
-    // Then it is asked for again at the next visit.
+    // The choice lasts until the page is closed.
   }
 }
 
-/** A sentence of the page; one that the table does not have stays English. */
+/** Translates a text; without a translation it stays English. */
 export function t(text, values = {}) {
-  return (table[text] ?? text).replaceAll(/\{(\w+)\}/g, (whole, name) =>
-    Object.hasOwn(values, name) ? String(values[name]) : whole,
+  return (translations[text] ?? text).replaceAll(/\{(\w+)\}/g, (placeholder, name) =>
+    Object.hasOwn(values, name) ? String(values[name]) : placeholder,
   );
+}
+
+const formats = new Map();
+
+/** Caches formats: making one costs more than using it a thousand times. */
+function format(type, options) {
+  const key = `${region} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, new Intl[type](region, options));
+  return formats.get(key);
+}
+
+const number = (value) => format("NumberFormat", { maximumFractionDigits: 3 }).format(value);
+const time = (date, options) => format("DateTimeFormat", options).format(date);
+
+export function shown(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "boolean") return value ? t("on") : t("off");
+  return typeof value === "number" ? number(value) : String(value);
+}
+
+/** `noun`: in the singular. */
+export function counted(count, noun) {
+  return `${number(count)} ${t(count === 1 ? noun : `${noun}s`)}`;
+}
+
+/** An age, rounded: `89 s`, `3 min`. */
+export function span(seconds) {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 129600) return `${Math.round(seconds / 3600)} ${t("h")}`;
+  return `${Math.round(seconds / 86400)} ${t("days")}`;
+}
+
+/** An interval, with one decimal; equal to `durationText` of the worker. */
+export function lasting(seconds) {
+  const [unit, size] =
+    seconds < 120 ? ["s", 1] : seconds < 7200 ? ["min", 60] : seconds < 172800 ? [t("h"), 3600] : ["d", 86400];
+  return `${number(Number((seconds / size).toFixed(1)))} ${unit}`;
+}
+
+export const decimal = (value) =>
+  format("NumberFormat", { minimumFractionDigits: 1, maximumFractionDigits: 1 }).format(value);
+export const percent = (share) => `${Math.round(share * 100)} %`;
+
+export function ago(iso, now) {
+  return iso ? t("{span} ago", { span: span((now - Date.parse(iso)) / 1000) }) : t("never");
+}
+
+export function until(iso, now) {
+  const seconds = (Date.parse(iso) - now) / 1000;
+  return seconds < 0 ? t("{span} ago", { span: span(-seconds) }) : t("in {span}", { span: span(seconds) });
+}
+
+export const dayOf = (ms) => time(ms, { day: "numeric", month: "short" });
+export const minuteOf = (ms) => time(ms, { hour: "2-digit", minute: "2-digit" });
+
+/** Time of day, after the date unless it is today. */
+export function at(iso, now) {
+  const ms = Date.parse(iso);
+  const clock = time(ms, { timeStyle: "medium" });
+  return dayOf(ms) === dayOf(now) ? clock : `${dayOf(ms)} ${clock}`;
+}
+
+/** Complete time with day, year and time zone, for a tooltip. */
+export const exactly = (iso) => time(Date.parse(iso), { dateStyle: "full", timeStyle: "long" });
+
+/** Reason why a number may be wrong; null for a reliable number. `what`: in the plural. */
+export function doubt({ state, at: read, held }, what, now) {
+  switch (state) {
+    case "whole":
+      return null;
+    case "part":
+      return t("a part of the list cannot be read; there may be more {what}", { what: t(what) });
+    case "old":
+      return t("{count} when last read, {ago}", { count: shown(held), ago: ago(read, now) });
+    case "off":
+      return t("not followed");
+    default:
+      return t("nothing of the list was read yet");
+  }
 }

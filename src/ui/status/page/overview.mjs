@@ -1,11 +1,52 @@
-import { Age, Now, nowMs } from "/clock.mjs";
+import { amend, to } from "/address.mjs";
+import { Alarms, AllAlarmDays, Silences, useAlarms } from "/alarms.mjs";
+import { Age, At, Now, nowMs } from "/clock.mjs";
 import { html } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { order } from "/order.mjs";
-import { Priorities, Twice } from "/parts.mjs";
-import { ago, counted, doubt, shown } from "/words.mjs";
+import { ago, counted, doubt, shown, t } from "/language.mjs";
+import { Doubt, Panel, Priorities, Stale, siteAddress, Table, Twice, unknown } from "/parts.mjs";
+import { post, usePolled } from "/request.mjs";
+import { Plan, Source } from "/sources.mjs";
+import { listQuery, Tags } from "/tags.mjs";
 
-/** The figures at the top of the page. */
+/** The overview of all sources and sinks. */
+
+const LISTS_MS = 6000;
+const SELDOM_MS = 10_000;
+
+export const sitesOf = (sources) =>
+  sources.flatMap((source) => source.sites.map((site) => ({ source: source.name, ...site })));
+
+/** `during`: removes failures from a response while the whole worker is lost. */
+export function Overview({ report, query, during }) {
+  const { sources, sinks } = report;
+  const priority = query.get("priority");
+  const alarms = useAlarms(null, priority, LISTS_MS);
+  const events = usePolled("/api/events", [], LISTS_MS);
+  const silences = usePolled("/api/silences", [], SELDOM_MS);
+  const silenced = () => {
+    silences.again();
+    alarms.again();
+  };
+  return html`
+    <${Tiles} report=${report} />
+    <div class="columns">
+      <div>
+        <${Alarms} alarms=${during(alarms)} sources=${sources} silenced=${silenced}
+          priority=${priority} choose=${(wanted) => amend({ priority: wanted })} />
+        <${Tags} query=${listQuery(query)} amend=${amend} sites=${sitesOf(sources)} />
+      </div>
+      <div>
+        <${Sites} sources=${sources} />
+        <${AllAlarmDays} />
+        <${Silences} silences=${during(silences)} done=${silenced} />
+        <${Configuration} configuration=${report.configuration ?? null} />
+        ${sources.map((source) => html`<${Plan} key=${source.name} source=${source} several=${sources.length > 1} />`)}
+        <${Sinks} sinks=${sinks} />
+        ${sources.map((source) => html`<${Source} key=${source.name} source=${source} />`)}
+        <${Events} events=${during(events)} />
+      </div>
+    </div>`;
+}
 
 function Tile({ name, value, mood = "", children }) {
   return html`<div class="tile">
@@ -15,86 +56,102 @@ function Tile({ name, value, mood = "", children }) {
   </div>`;
 }
 
-const isSure = ({ state }) => state === "whole" || state === "part";
+const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 
-/** The sum of a number over all sources with what is in doubt about it: one that is not known is no 0. */
+/** Sum of a number over all sources, and the reasons why it may be wrong. */
 function summed(sources, name) {
   const readings = sources.map((source) => [source, source.readings[name]]);
   const states = readings.map(([, { state }]) => state);
-  const held = readings.reduce((sum, [, reading]) => sum + reading.held, 0);
-  const isKnown = readings.every(([, reading]) => isSure(reading));
+  const held = sum(readings.map(([, reading]) => reading.held));
+  const isKnown = states.every((state) => state === "whole" || state === "part");
   const value = !isKnown ? t("unknown") : states.includes("part") ? `${shown(held)} +` : shown(held);
   const doubts = (now) =>
-    readings.flatMap(([source, reading]) => {
-      const words = doubt(reading, name, now);
-      return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
-    });
-  return { value, isKnown, isDoubted: doubts(nowMs()).length > 0, doubts: (now) => doubts(now).join("; ") };
+    readings
+      .flatMap(([source, reading]) => {
+        const words = doubt(reading, name, now);
+        return words === null ? [] : [sources.length > 1 ? `${source.name}: ${words}` : words];
+      })
+      .join("; ");
+  return { value, isKnown, warning: doubts(nowMs()) !== "" && html`<b class="warn"><${Now} say=${doubts} /></b>` };
+}
+
+function Tiles({ report }) {
+  const { sources, sinks } = report;
+  const sites = sitesOf(sources);
+  return html`<section class="tiles" aria-label=${t("Overview")}>
+    <${AlarmsTile} sources=${sources} sites=${sites} />
+    <${ValuesTile} sources=${sources} />
+    <${GatewaysTile} sources=${sources} sites=${sites} />
+    <${ServiceTile} sources=${sources} />
+    <${SinksTile} sinks=${sinks} />
+    <${WritingTile} commands=${report.commands} />
+  </section>`;
 }
 
 function AlarmsTile({ sources, sites }) {
-  const { value, isKnown, isDoubted, doubts } = summed(sources, "alarms");
+  const { value, isKnown, warning } = summed(sources, "alarms");
   const counts = {};
-  for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {}))) {
+  for (const [priority, count] of sites.flatMap((site) => Object.entries(site.alarms ?? {})))
     counts[priority] = (counts[priority] ?? 0) + count;
-  }
   return html`<${Tile} name=${t("Active alarms")} value=${value} mood=${isKnown ? "" : "unknown"}>
     <${Priorities} counts=${counts} />
-    ${isDoubted ? html`<b class="warn"><${Now} say=${doubts} /></b>` : Object.keys(counts).length === 0 && t("the service lists none")}<//>`;
+    ${warning || (Object.keys(counts).length === 0 && t("the service lists none"))}<//>`;
 }
 
-function GatewaysTile({ report, sites }) {
-  const { isKnown, isDoubted, doubts } = summed(report.sources, "gateways");
-  const sum = (of) => sites.reduce((total, site) => total + (of(site.gateways) ?? 0), 0);
-  const [online, all, unclear] = [sum((each) => each.online), sum((each) => each.all), sum((each) => each.unclear)];
-  const [known, tags] = ["sites", "tags"].map((name) => {
-    const counts = report.sources.map((source) => source.counts[name]);
-    return counts.includes(null)
-      ? t(`${name} unknown`)
-      : counted(
-          counts.reduce((a, b) => a + b, 0),
-          name.slice(0, -1),
-        );
+function GatewaysTile({ sources, sites }) {
+  const { isKnown, warning } = summed(sources, "gateways");
+  const count = (name) => sum(sites.map(({ gateways }) => gateways[name] ?? 0));
+  const [online, all, unclear] = ["online", "all", "unclear"].map(count);
+  const lists = ["sites", "tags"].map((name) => {
+    const counts = sources.map((source) => source.counts[name]);
+    return counts.includes(null) ? t(`${name} unknown`) : counted(sum(counts), name.slice(0, -1));
   });
   const mood = !isKnown ? "unknown" : online < all ? "warn" : "";
   return html`<${Tile} name=${t("Gateways online")} value=${isKnown ? `${shown(online)} / ${shown(all)}` : t("unknown")} mood=${mood}>
-    ${isDoubted && html`<b class="warn"><${Now} say=${doubts} /></b> · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: shown(unclear) })} · ` : ""}${known} · ${tags}<//>`;
+    ${warning && html`${warning} · `}${unclear > 0 && isKnown ? `${t("{count} unknown", { count: shown(unclear) })} · ` : ""}${lists.join(" · ")}<//>`;
 }
 
 function ValuesTile({ sources }) {
-  const sum = (of) => sources.reduce((total, source) => total + of(source), 0);
-  const values = sum((source) => source.counts.values);
-  const bad = sum((source) => source.counts.bad);
-  const oldest = sources.flatMap((source) => source.oldestValue ?? []).toSorted()[0];
-  const live = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
-  return html`<${Tile} name=${t("Values")} value=${shown(values)} mood=${live.length > 0 ? "unknown" : ""}>
-    ${values === 0 ? t("none was read yet") : bad > 0 ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: shown(bad) })}</a>` : t("all readable")}${
-      live.length > 0 &&
-      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(live[0].lastSuccess, now) })} /></b>`
+  const values = sum(sources.map(({ counts }) => counts.values));
+  const bad = sum(sources.map(({ counts }) => counts.bad));
+  const [oldest] = sources.flatMap((source) => source.oldestValue ?? []).toSorted();
+  const [late] = sources.flatMap((source) => source.jobs.filter((job) => job.name === "live" && job.late));
+  const readable =
+    bad > 0
+      ? html`<a class="warn" href="#/tags?show=bad">${t("{count} unreadable", { count: shown(bad) })}</a>`
+      : t("all readable");
+  return html`<${Tile} name=${t("Values")} value=${shown(values)} mood=${late === undefined ? "" : "unknown"}>
+    ${values === 0 ? t("none was read yet") : readable}${
+      late !== undefined &&
+      html` · <b class="warn"><${Now} say=${(now) => t("read last {ago}", { ago: ago(late.lastSuccess, now) })} /></b>`
     }${oldest !== undefined && html` · ${t("oldest")} <${Age} of=${oldest} />`}<//>`;
 }
 
 function ServiceTile({ sources }) {
-  const away = sources.some((source) => source.unavailable.length > 0);
-  const late = sources.some((source) => source.jobs.some((job) => job.late));
-  const asked = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
-  const [value, mood] = away
+  const hasResponded = sources.every((source) => source.jobs.some((job) => job.lastSuccess !== null));
+  const [value, mood] = sources.some(({ unavailable }) => unavailable.length > 0)
     ? [t("in trouble"), "bad"]
-    : late
+    : sources.some(({ jobs }) => jobs.some((job) => job.late))
       ? [t("late"), "warn"]
-      : asked
+      : hasResponded
         ? [t("answers"), "good"]
         : [t("unknown"), "unknown"];
   return html`<${Tile} name=${t("Monitoring service")} value=${value} mood=${mood}>
-    ${asked || away || late ? "" : `${t("it has not answered yet")} · `}<${Requests} sources=${sources} /><//>`;
+    ${mood === "unknown" ? `${t("it has not answered yet")} · ` : ""}${requestWords(sources)}<//>`;
+}
+
+function requestWords(sources) {
+  if (sources.some((source) => source.quota === null)) return t("quota unknown");
+  const buckets = sources.flatMap((source) => source.quota.buckets);
+  const [used, allowed] = [sum(buckets.map((each) => each.used)), sum(buckets.map((each) => each.perMinute))];
+  return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
 }
 
 function SinksTile({ sinks }) {
-  const working = sinks.filter((sink) => sink.state === "idle" || sink.state === "delivering").length;
-  const behind = sinks.map((sink) => (sink.depth === null ? null : sink.depth + sink.again));
-  const lag = Math.max(0, ...behind.map((events) => events ?? 0));
+  const working = sinks.filter(({ state }) => state === "idle" || state === "delivering").length;
+  const lag = Math.max(0, ...sinks.map(({ depth, again }) => (depth === null ? 0 : depth + again)));
   const isExact = sinks.every((sink) => sink.exact || sink.depth + sink.again < lag);
-  const words = behind.includes(null)
+  const words = sinks.some(({ depth }) => depth === null)
     ? t("how far they are behind is unknown")
     : lag === 0
       ? t("everything is delivered")
@@ -103,34 +160,8 @@ function SinksTile({ sinks }) {
     mood=${working < sinks.length ? "warn" : ""}>${words}<//>`;
 }
 
-export function Overview({ report }) {
-  const { sources, sinks } = report;
-  const sites = sources.flatMap((source) => source.sites);
-  return html`<section class="tiles" aria-label=${t("Overview")}>
-    <${AlarmsTile} sources=${sources} sites=${sites} />
-    <${ValuesTile} sources=${sources} />
-    <${GatewaysTile} report=${report} sites=${sites} />
-    <${ServiceTile} sources=${sources} />
-    <${SinksTile} sinks=${sinks} />
-    <${Writing} commands=${report.commands} />
-  </section>`;
-}
-
-function Requests({ sources }) {
-  if (sources.some((source) => source.quota === null)) return t("quota unknown");
-  const allowances = sources.flatMap((source) => source.quota.buckets);
-  const used = allowances.reduce((total, allowance) => total + allowance.used, 0);
-  const allowed = allowances.reduce((total, allowance) => total + allowance.perMinute, 0);
-  return allowed === 0 ? t("no tag request yet") : t("{used} of {allowed} requests used", { used, allowed });
-}
-
-/** Asks once more before it stops, and says when it may not; letting go again is for a person at the machine. */
-function StopWriting() {
-  return html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")}
-    done=${() => order("/api/writes/stop")} />`;
-}
-
-function Writing({ commands }) {
+/** Writing can be stopped here, and resumed only by the command line. */
+function WritingTile({ commands }) {
   if (commands === null) return null;
   const [value, mood, words] = !commands.enabled
     ? [t("switched off"), "", t("nothing is ever written")]
@@ -139,7 +170,87 @@ function Writing({ commands }) {
       : commands.rehearsal
         ? [t("rehearsal"), "", t("checked and answered, not written")]
         : [t("armed"), "warn", t("{tags} may be written", { tags: counted(commands.writable, "tag") })];
+  const stop = async () => (await post("/api/writes/stop")).message;
   return html`<${Tile} name=${t("Writing")} value=${value} mood=${mood}>
     ${words} ${commands.waiting > 0 ? ` · ${t("{count} waiting", { count: shown(commands.waiting) })}` : ""}${" "}
-    ${commands.enabled && !commands.stopped && html`<${StopWriting} />`}<//>`;
+    ${commands.enabled && !commands.stopped && html`<${Twice} kind="stop" name=${t("stop writing")} again=${t("click again to stop")} done=${stop} />`}<//>`;
+}
+
+function Sinks({ sinks }) {
+  const head = [[t("sink")], [t("state")], ...["behind", "oldest", "refused", "lost"].map((name) => [t(name), "n"])];
+  const rows = sinks.map((sink) => html`<${Sink} key=${sink.sink} sink=${sink} />`);
+  return html`<${Panel} kind="sinks" title=${t("Sinks")} note=${t("where data and alarms are sent")}>
+    <${Table} rows=${rows} head=${head} none=${t("None is configured.")} />
+    ${sinks.some(({ depth }) => depth === null) && html`<p class="quiet">${t("? is not known: the sink was never started.")}</p>`}
+    ${sinks.some(({ depth, exact }) => depth !== null && !exact) && html`<p class="quiet">${t("≤ marks an upper bound: too many events are waiting to apply the filter to each.")}</p>`}
+  <//>`;
+}
+
+function Sink({ sink: { sink, connector, state, depth, again, exact, oldest, deadLetters, dropped, problem } }) {
+  const losses = [deadLetters, dropped].map(
+    (count) => html`<td class=${`n ${count > 0 ? "warn" : ""}`}>${count === null ? unknown() : shown(count)}</td>`,
+  );
+  return html`<tr>
+      <td><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector ?? ""}</span></td>
+      <td><span class=${`state ${state}`}>${t(state)}</span></td>
+      <td class="n">${depth === null ? unknown() : `${exact ? "" : "≤ "}${shown(depth + again)}`}</td>
+      <td class="n">${oldest === null ? "–" : html`<${Age} of=${oldest} />`}</td>
+      ${losses}
+    </tr>
+    ${problem !== null && html`<tr class="below"><td colspan="6" class="problem" lang="en">${problem}</td></tr>`}`;
+}
+
+/** Sites of several sources may have the same id, so the address contains both. */
+function Sites({ sources }) {
+  const head = [[t("site")], [t("tags"), "n"], [t("gateways"), "n"], [t("active alarms")]];
+  const rows = sitesOf(sources).map(
+    ({ source, id, displayName, tags, gateways: { online, all }, alarms }) => html`<tr key=${`${source} ${id}`}>
+      <td><a href=${siteAddress(source, id)}>${displayName}</a></td>
+      <td class="n">${tags === null ? unknown() : shown(tags)}</td>
+      <td class=${`n ${online !== null && online < all ? "warn" : ""}`}>${online ?? unknown()} / ${all ?? unknown()}</td>
+      <td><${Priorities} counts=${alarms} /></td>
+    </tr>`,
+  );
+  return html`<${Panel} kind="sites" title=${t("Sites")} note=${t("open one to see all of it, or to silence it")}>
+    ${rows.length > 0 && html`<${Table} kind="choice" rows=${rows} head=${head} />`}
+    ${sources.map((source) => html`<${Doubt} key=${source.name} reading=${source.readings.sites} what="sites" />`)}
+  <//>`;
+}
+
+function Events({ events }) {
+  return html`<${Panel} kind="events" title=${t("Events")} note=${t("newest first, without values")}>
+    <${Stale} answer=${events} />
+    <ol class="scroll" tabindex="0" aria-label=${t("Events")}>${events.data.map(
+      ({ position, time, type, gist }) => html`<li key=${position}>
+        <${At} time=${time} />
+        <span class=${`kind ${type}`}>${type}</span>
+        <span>${gist}</span>
+      </li>`,
+    )}</ol>
+    ${events.data.length === 0 && events.atMs !== null && html`<p class="quiet">${t("None yet.")}</p>`}
+  <//>`;
+}
+
+/** Result of the last change of the configuration file, and changes that wait for a restart. */
+function Configuration({ configuration }) {
+  if (configuration === null) return null;
+  const { file, last, pending, refused } = configuration;
+  const changes = last?.changes ?? [];
+  if (refused === null && pending.length === 0 && changes.length === 0) return null;
+  return html`<${Panel} kind="silences" title=${t("Configuration")} note=${html`<span lang="en">${file}</span>`}>
+    ${refused !== null && html`<p class="problem">${t("The file is wrong and changes nothing; what was in force before goes on.")}</p>`}
+    <ul lang="en">${(refused ?? []).map((problem) => html`<li key=${problem}>${problem}</li>`)}</ul>
+    ${pending.length > 0 && html`<p class="warn">${t("Waits for a restart:")}</p>`}
+    <${Changes} changes=${pending} />
+    ${changes.length > 0 && html`<p class="of">${t("Changed while the worker ran:")} <${At} time=${last.at} /></p>`}
+    <${Changes} changes=${changes} />
+  <//>`;
+}
+
+function Changes({ changes }) {
+  return html`<ul class="scroll" lang="en">${changes.map(
+    ({ path, before, after, how }) => html`<li key=${path}>
+      <b>${path}</b> <span class="of">${before ?? "–"} → ${after ?? "–"}</span> <span class="of">${how}</span>
+    </li>`,
+  )}</ul>`;
 }

@@ -1,19 +1,46 @@
 import { to } from "/address.mjs";
 import { nowMs } from "/clock.mjs";
 import { html, useEffect, useRef, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { doubt } from "/words.mjs";
+import { doubt, t } from "/language.mjs";
 
-/** Small things that every view is made of. Text only ever goes into text nodes. */
+/** Components that several views use. Text only ever goes into text nodes. */
+
+/** A titled section. `note`: explanation after the title; `extra`: controls after it. */
+export function Panel({ title, note = null, extra = null, kind = "", level = "h2", label, children }) {
+  return html`<section class=${`panel ${kind}`} aria-label=${label}>
+    ${title !== undefined && html`<${level}>${title} ${note !== null && html`<span class="of">${note}</span>`} ${extra}</${level}>`}
+    ${children}</section>`;
+}
+
+/** A table, or `none` without rows. `head`: pairs of a title (null: no heading) and a class. `scroll`: name of a scrolling region around it. */
+export function Table({ rows, head, none, kind, scroll }) {
+  if (rows.length === 0) return html`<p class="quiet">${none}</p>`;
+  const table = html`<table class=${kind}>
+    ${head !== undefined && html`<thead><tr>${head.map(([title, column = ""]) => (title === null ? html`<td></td>` : html`<th class=${column}>${title}</th>`))}</tr></thead>`}
+    <tbody>${rows}</tbody></table>`;
+  if (scroll === undefined) return table;
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${scroll}>${table}</div>`;
+}
+
+/** Buttons of which one is chosen. `options`: pairs of a value and its label. */
+export function Choice({ label, options, chosen, choose }) {
+  return html`<span class="chips" role="group" aria-label=${label}>${options.map(
+    ([value, words]) =>
+      html`<button type="button" class="chip" aria-pressed=${value === chosen} onClick=${() => choose(value)}>${words}</button>`,
+  )}</span>`;
+}
 
 /** Placeholder for an unknown number in a narrow column. */
 export const unknown = () => html`<abbr title=${t("not known")}>?</abbr>`;
+
+export const priorityMark = (priority, words = priority) =>
+  html`<span class=${`priority p${priority}`}>${words}</span>`;
 
 export function Priorities({ counts }) {
   if (counts === null) return html`<span class="of">${t("unknown")}</span>`;
   return Object.entries(counts)
     .toSorted(([a], [b]) => (a < b ? -1 : 1))
-    .map(([priority, count]) => html`<span class=${`priority p${priority}`}>${priority} ${count}</span>`);
+    .map(([priority, count]) => priorityMark(priority, `${priority} ${count}`));
 }
 
 /** Marks a list whose last request failed. */
@@ -26,7 +53,7 @@ export function Stale({ answer }) {
   return html`<p class="problem">${words} ${answer.failed}</p>`;
 }
 
-/** Why a list may not be all there is, or not how it is now. */
+/** Reason why a list may be incomplete or old. */
 export function Doubt({ reading, what }) {
   const words = doubt(reading, what, nowMs());
   if (words === null) return null;
@@ -37,18 +64,20 @@ export function Doubt({ reading, what }) {
 export const quoted = (text) => html`<span lang="en">${text}</span>`;
 
 export function Copy({ text, name = t("copy") }) {
-  const [said, say] = useState("");
+  const [result, setResult] = useState("");
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
-      say(t("copied"));
+      setResult(t("copied"));
     } catch {
-      say(t("cannot be copied here"));
+      setResult(t("cannot be copied here"));
     }
-    setTimeout(say, 2000, "");
+    setTimeout(setResult, 2000, "");
   };
-  return html`<button type="button" class="mute" onClick=${copy} aria-live="polite">${said || name}</button>`;
+  return html`<button type="button" class="mute" onClick=${copy} aria-live="polite">${result || name}</button>`;
 }
+
+export const CopyAddress = () => html`<${Copy} text=${location.href} name=${t("copy this address")} />`;
 
 /** Heading of a view: its parents, its name, and a link to share. */
 export function Head({ above = [], name, children }) {
@@ -62,10 +91,6 @@ export function Head({ above = [], name, children }) {
     <h2 tabindex="-1" ref=${heading}>${name}</h2>
     <div class="figures">${children}</div>
   </div>`;
-}
-
-export function CopyAddress() {
-  return html`<${Copy} text=${location.href} name=${t("copy this address")} />`;
 }
 
 /** Reason why there is nothing to show. */
@@ -87,15 +112,87 @@ export const siteAddress = (source, id) => to("site", [source, id]);
 export const alarmAddress = (source, id, episode = null) =>
   to("alarm", episode === null ? [source, id] : [source, id, episode]);
 
-/** A button that asks once more before it does what cannot be taken back. */
+/** A button that asks for confirmation. `done` performs the change and returns the reason of a failure. */
 export function Twice({ name, again, done, kind = "mute" }) {
-  const [asked, ask] = useState(false);
-  const [refusal, refuse] = useState("");
+  const [isAsked, setAsked] = useState(false);
+  const [failure, setFailure] = useState("");
   const press = async () => {
-    if (!asked) return ask(true);
-    ask(false);
-    refuse((await done()) ?? "");
+    if (!isAsked) return setAsked(true);
+    setAsked(false);
+    setFailure((await done()) ?? "");
   };
-  return html`<button type="button" class=${kind} onClick=${press} onBlur=${() => ask(false)}>${asked ? again : name}</button>
-    ${refusal !== "" && html` <b class="problem" role="alert">${refusal}</b>`}`;
+  return html`<button type="button" class=${kind} onClick=${press} onBlur=${() => setAsked(false)}>${isAsked ? again : name}</button>
+    ${failure !== "" && html` <b class="problem" role="alert">${failure}</b>`}`;
+}
+
+/** True when no password is configured: the page then shows commands instead of buttons that change something. */
+let isPasswordNeeded = false;
+
+/** Called with each report, before the page is drawn. */
+export function setNeedsPassword(isNeeded) {
+  isPasswordNeeded = isNeeded;
+}
+
+export const needsPassword = () => isPasswordNeeded;
+
+/** An argument of a shell command. Text of the service is quoted, so that it cannot be another command. */
+export function argument(text) {
+  return /^[\w.:@-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Note in a panel whose buttons need a password. */
+export function PasswordHint({ command }) {
+  if (!isPasswordNeeded) return null;
+  return html`<p class="quiet hint">${t("Changes here need a password: set status.password in the configuration. Without one, use the command:")} <code>${command}</code></p>`;
+}
+
+/** Button that shows the command for a change. */
+export function ByCommand({ name, label, command, kind = "mute" }) {
+  const [isOpen, setOpen] = useState(false);
+  return html`<button type="button" class=${kind} aria-label=${label} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${name}</button>
+    ${isOpen && html`<span class="of hint" role="status">${t("This needs a password: set status.password in the configuration, or run this as the user of the worker:")} <code>${command}</code> <${Copy} text=${command} /></span>`}`;
+}
+
+/**
+ * Keeps rows at their positions while the pointer or the focus is among them; only their contents change. `hasMoved`: a newer order
+ * exists, which `renew` applies. Another `question` is another list. `version` changes with the order.
+ */
+export function useStillOrder(rows, keyOf, question) {
+  const held = useRef({ pointer: false, focus: false });
+  const last = useRef({ rows: [], question: null, version: 0 });
+  const [, redraw] = useState(0);
+  const redrawNow = () => redraw((n) => n + 1);
+  const differs = (one, other) => one.length !== other.length || one.some((row, n) => keyOf(row) !== keyOf(other[n]));
+  const isHeld = held.current.pointer || held.current.focus;
+  const keeps = isHeld && last.current.question === question && last.current.rows.length > 0;
+  const next = new Map(rows.map((row) => [keyOf(row), row]));
+  const ordered = keeps ? last.current.rows.map((row) => next.get(keyOf(row)) ?? row) : rows;
+  const version = last.current.version + (differs(ordered, last.current.rows) ? 1 : 0);
+  last.current = { rows: ordered, question, version };
+
+  const hold = (what, value) => () => {
+    held.current[what] = value;
+    if (!value) redrawNow();
+  };
+  return {
+    rows: ordered,
+    hasMoved: keeps && differs(ordered, rows),
+    version,
+    renew() {
+      last.current = { ...last.current, rows: [] };
+      redrawNow();
+    },
+    hold: {
+      onPointerEnter: hold("pointer", true),
+      onPointerLeave: hold("pointer", false),
+      // Lower case: Preact finds these events only by this name.
+      onfocusin: hold("focus", true),
+      onfocusout: hold("focus", false),
+    },
+  };
+}
+
+/** Button that applies a newer order of the rows. */
+export function NewOrder({ order }) {
+  return html`<span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span>`;
 }

@@ -1,14 +1,24 @@
-import { usePolled } from "/asking.mjs";
-import { Chart } from "/chart.mjs";
-import { At, nowMs } from "/clock.mjs";
+import { Chart, pointTime } from "/chart.mjs";
+import { At } from "/clock.mjs";
 import { html, useMemo, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { ordered } from "/order.mjs";
-import { Copy, CopyAddress, Head, Missing, Stale, Twice } from "/parts.mjs";
-import { argument, ByCommand, needsPassword, PasswordHint } from "/rights.mjs";
-import { at, counted, shown } from "/words.mjs";
+import { counted, shown, t } from "/language.mjs";
+import {
+  argument,
+  ByCommand,
+  Copy,
+  CopyAddress,
+  Head,
+  Missing,
+  needsPassword,
+  Panel,
+  PasswordHint,
+  Stale,
+  Table,
+  Twice,
+} from "/parts.mjs";
+import { post, usePolled } from "/request.mjs";
 
-/** One sink: how far it is behind, how fast it takes, and what it refused. */
+/** One sink: its lag, its rate, and its dead letters. */
 
 const EVERY_MS = 10_000;
 
@@ -26,75 +36,57 @@ export function View({ parts: [name = ""], report }) {
     <${Stale} answer=${answer} />
     ${sink.problem !== null && html`<p class="panel problem" lang="en">${sink.problem}</p>`}
     <div class="halves">
-      <${Course} name=${t("Behind")} words=${t("events that it has still to get, of those that its filter lets through")} columns=${sink.lag} noun="event" />
-      <${Course} name=${t("Rate")} words=${t("events a minute that it accepted")} columns=${sink.rate} noun="event" />
+      <${LastDay} name=${t("Behind")} words=${t("events that it has still to get, of those that its filter lets through")} columns=${sink.lag} />
+      <${LastDay} name=${t("Rate")} words=${t("events a minute that it accepted")} columns=${sink.rate} />
     </div>
-    <${Dead} sink=${sink} done=${answer.again} />`;
+    <${DeadLetters} sink=${sink} done=${answer.again} />`;
 }
 
-/** Counts of the last day, from 0 on. */
-export function Course({ name, words, columns, noun }) {
-  const hasBand = columns.high !== undefined && columns.low !== undefined;
-  const data = useMemo(
-    () => (hasBand ? [columns.t, columns.low, columns.high, columns.value] : [columns.t, columns.value]),
-    [columns],
-  );
+/** Number of events in each minute of the last day. */
+function LastDay({ name, words, columns }) {
   const { t: times, value } = columns;
-  const line = { label: name, colour: "accent" };
-  const say = (n) => {
-    if (n === null) return html`<span class="of">${t("the last 24 hours")}</span>`;
-    const known = value[n];
-    return html`<span>${at(new Date(times[n] * 1000).toISOString(), nowMs())}</span> <b>${known === null ? t("not known") : counted(known, noun)}</b>`;
-  };
-  return html`<section class="panel"><h3>${name} <span class="of">${words}</span></h3>
-    ${
-      times.length === 0
-        ? html`<p class="canvas empty">${t("Nothing is known of this time.")}</p>`
-        : html`<${Chart} name=${t("{name}, curve; arrow keys read it point by point", { name })} data=${data} from=${times[0]} to=${times.at(-1)}
-            series=${hasBand ? [{ label: "low", colour: null }, { label: "high", colour: null }, line] : [line]} bands=${hasBand ? [[2, 1, "accent"]] : []} floor=${0} say=${say} />`
-    }</section>`;
+  const data = useMemo(() => [times, value], [columns]);
+  const say = (n) =>
+    n === null
+      ? html`<span class="of">${t("the last 24 hours")}</span>`
+      : html`${pointTime(times[n])} <b>${value[n] === null ? t("not known") : counted(value[n], "event")}</b>`;
+  return html`<${Panel} level="h3" title=${name} note=${words}>
+    <${Chart} name=${name} data=${data} from=${times[0]} to=${times.at(-1)} series=${[{ label: name, colour: "accent" }]} floor=${0} say=${say} /><//>`;
 }
 
-function Dead({ sink, done }) {
-  const [said, say] = useState("");
+function DeadLetters({ sink: { sink, dead, deadTotal }, done }) {
+  const [result, setResult] = useState("");
   const send = async (ids) => {
-    const answer = await ordered("/api/sink/retry", {
-      name: sink.sink,
-      ...(ids === undefined ? {} : { ids }),
-    });
-    if (answer.message === null) say(t("{events} sent again.", { events: counted(answer.again, "event") }));
+    const { message, again } = await post("/api/sink/retry", { name: sink, ...(ids === undefined ? {} : { ids }) });
+    if (message === null) setResult(t("{events} sent again.", { events: counted(again, "event") }));
     done();
-    return answer.message ?? "";
+    return message;
   };
-  const { dead, deadTotal } = sink;
-  const command = `plenum outbox resend ${argument(sink.sink)}`;
-  return html`<section class="panel dead"><h3>${t("Dead letters")} <span class="of">${shown(deadTotal)} · ${t("what it refused for good")}</span></h3>
-    ${deadTotal > 0 && html`<${PasswordHint} command=${command} />`}
+  const command = `plenum outbox resend ${argument(sink)}`;
+  const all = t("click again to send {events}", { events: counted(deadTotal, "event") });
+  const rows = dead.map(
+    ({ id, at, type, gist, reason }) => html`<tr key=${id}>
+      <td class="when"><${At} time=${at} /></td><td class="minor">${type}</td><td>${gist}</td>
+      <td class="problem" lang="en">${reason}</td>
+      <td class="n">${
+        needsPassword()
+          ? html`<${ByCommand} name=${t("send again")} command=${`${command} ${argument(id)}`} />`
+          : html`<${Twice} name=${t("send again")} again=${t("click again")} done=${() => send([id])} />`
+      }</td></tr>`,
+  );
+  const head = [[t("time")], [t("kind"), "minor"], [t("what")], [t("why")], [null]];
+  return html`<${Panel} kind="dead" level="h3" title=${t("Dead letters")} note=${`${shown(deadTotal)} · ${t("what it refused for good")}`}>
     ${
       deadTotal > 0 &&
-      html`<p class="ask">${
+      html`<${PasswordHint} command=${command} />
+      <p class="ask">${
         needsPassword()
           ? html`<${ByCommand} kind="button" name=${t("send all again")} command=${command} />`
-          : html`<${Twice} kind="button" name=${t("send all again")} again=${t("click again to send {events}", { events: counted(deadTotal, "event") })} done=${() => send()} />`
+          : html`<${Twice} kind="button" name=${t("send all again")} again=${all} done=${() => send()} />`
       }</p>`
     }
-    ${said !== "" && html`<p class="good" role="status">${said}</p>`}
-    ${deadTotal === 0 && html`<p class="quiet">${t("None.")}</p>`}
-    ${
-      dead.length > 0 &&
-      html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Dead letters")}><table>
-      <thead><tr><th>${t("time")}</th><th class="minor">${t("kind")}</th><th>${t("what")}</th><th>${t("why")}</th><td></td></tr></thead>
-      <tbody>${dead.map(
-        (
-          each,
-        ) => html`<tr key=${each.id}><td class="when"><${At} time=${each.at} /></td><td class="minor">${each.type}</td><td>${each.gist}</td>
-        <td class="problem" lang="en">${each.reason}</td><td class="n">${
-          needsPassword()
-            ? html`<${ByCommand} name=${t("send again")} command=${`${command} ${argument(each.id)}`} />`
-            : html`<${Twice} name=${t("send again")} again=${t("click again")} done=${() => send([each.id])} />`
-        }</td></tr>`,
-      )}</tbody></table></div>`
-    }
-    ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: shown(deadTotal - dead.length) })}. <code>plenum outbox dead ${sink.sink}</code> <${Copy} text=${`plenum outbox dead ${sink.sink}`} /></p>`}
-  </section>`;
+    ${result !== "" && html`<p class="good" role="status">${result}</p>`}
+    ${(deadTotal === 0 || dead.length > 0) && html`<${Table} rows=${rows} head=${head} none=${t("None.")} scroll=${t("Dead letters")} />`}
+    ${dead.length < deadTotal && html`<p class="quiet">${t("and {count} more", { count: shown(deadTotal - dead.length) })}. <code>plenum outbox dead ${sink}</code> <${Copy} text=${`plenum outbox dead ${sink}`} /></p>`}
+  <//>`;
 }

@@ -1,99 +1,155 @@
-import { amend, to } from "/address.mjs";
+import { to } from "/address.mjs";
 import { AlarmBriefs } from "/alarms.mjs";
-import { usePolled } from "/asking.mjs";
+import { TagPlot } from "/chart.mjs";
 import { Age, nowMs, Until } from "/clock.mjs";
-import { CommandRows } from "/command-rows.mjs";
+import { CommandRows } from "/commands.mjs";
 import { html, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { Copy, CopyAddress, Head, Missing, Stale, siteAddress } from "/parts.mjs";
-import { spanIn, TagPlot } from "/plot.mjs";
+import { at, lasting, shown, t } from "/language.mjs";
+import { Copy, CopyAddress, Head, Missing, Panel, Stale, siteAddress, Table } from "/parts.mjs";
+import { post, usePolled } from "/request.mjs";
 import { trouble } from "/tags.mjs";
-import { at, lasting, shown } from "/words.mjs";
-import { Write } from "/write.mjs";
 
-/** One tag: its value, how it went, and everything that `plenum explain` knows of it. */
+/** One tag: its value, its curve, its schedule, its log, its alarms, and the form to write it. */
 
 const EVERY_MS = 4000;
 
 export function View({ parts: [source = "", id = ""], query }) {
   const answer = usePolled(`/api/tag?${new URLSearchParams({ source, id })}`, null, EVERY_MS);
-  const [isAsked, setAsked] = useState(false);
   const tag = answer.data;
   if (tag === null || answer.missing) return html`<${Missing} answer=${answer} what="tag" />`;
-  const choose = (span) => {
-    setAsked(false);
-    amend({ span });
-  };
+  const { displayName } = tag.tag;
+  const site = tag.site === null ? [] : [[tag.site, siteAddress(source, tag.siteId)]];
   return html`
-    <${Head} name=${tag.tag.displayName} above=${[
-      ...(tag.site === null ? [] : [[tag.site, siteAddress(source, tag.siteId)]]),
-      [t("Tag"), null],
-    ]}><${Figures} tag=${tag} /></${Head}>
+    <${Head} name=${displayName} above=${[...site, [t("Tag"), null]]}><${Figures} tag=${tag} /></${Head}>
     <${Stale} answer=${answer} />
     ${tag.gatewayOffline !== null && html`<p class="notices" lang="en">${tag.gatewayOffline}</p>`}
-    <${TagPlot} source=${source} id=${id} span=${spanIn(query)} choose=${choose} isAsked=${isAsked} ask=${() => setAsked(true)}
-      isBoolean=${typeof tag.value === "boolean"} name=${tag.tag.displayName} />
+    <${TagPlot} source=${source} id=${id} query=${query} isBoolean=${typeof tag.value === "boolean"} name=${displayName} />
     <div class="halves">
       <div>
         <${Reading} tag=${tag} />
         <${TagLog} log=${tag.log} />
-        <${Places} places=${tag.places} />
+        <${SinkAddresses} addresses=${tag.places} />
       </div>
       <div>
         ${tag.writable !== null && html`<${Write} tag=${tag} done=${answer.again} />`}
-        <section class="panel"><h3>${t("Alarms of this tag")}</h3>
-          <${AlarmBriefs} alarms=${tag.alarms} none=${t("None is known.")} /></section>
+        <${Panel} level="h3" title=${t("Alarms of this tag")}><${AlarmBriefs} alarms=${tag.alarms} none=${t("None is known.")} /><//>
         ${
           (tag.commands.length > 0 || tag.writable !== null) &&
-          html`<section class="panel"><h3>${t("Last commands")}</h3>
-          <${CommandRows} rows=${tag.commands} hasTag=${false} /></section>`
+          html`<${Panel} level="h3" title=${t("Last commands")}><${CommandRows} rows=${tag.commands} hasTag=${false} /><//>`
         }
       </div>
     </div>`;
 }
 
-function Figures({ tag }) {
-  const what = trouble(tag);
-  const { unit } = tag.tag;
-  return html`<p class=${`figure ${what === null ? "" : "unknown"}`}>${shown(tag.value)}${unit !== null && html` <span class="unit">${unit}</span>`}</p>
-    <p>${what === null ? html`<b class="good">${t("good")}</b>` : html`<b class="warn">${t(what)}</b>`}
-      ${tag.time !== null && html` · ${t("read")} <${Age} of=${tag.time} />`}
-      ${tag.value === null && tag.lastGood !== null && html` · ${t("was {value}", { value: `${shown(tag.lastGood.value)} ${unit ?? ""}`.trim() })} <${Age} of=${tag.lastGood.time} />`}</p>
-    <p class="of">${t("id {id}", { id: tag.tag.id })} · <a href=${to("source", [tag.source])}>${tag.source}</a> <${CopyAddress} /></p>`;
+function Figures({ tag: row }) {
+  const { tag, source, value, time, lastGood } = row;
+  const words = trouble(row);
+  const unit = tag.unit ?? "";
+  return html`<p class=${`figure ${words === null ? "" : "unknown"}`}>${shown(value)}${unit !== "" && html` <span class="unit">${unit}</span>`}</p>
+    <p><b class=${words === null ? "good" : "warn"}>${t(words ?? "good")}</b>
+      ${time !== null && html` · ${t("read")} <${Age} of=${time} />`}
+      ${value === null && lastGood !== null && html` · ${t("was {value}", { value: `${shown(lastGood.value)} ${unit}`.trim() })} <${Age} of=${lastGood.time} />`}</p>
+    <p class="of">${t("id {id}", { id: tag.id })} · <a href=${to("source", [source])}>${source}</a> <${CopyAddress} /></p>`;
 }
 
-function Reading({ tag }) {
-  return html`<section class="panel"><h3>${t("Reading")}</h3>
+function Reading({ tag: { class: name, everySeconds, next, tag, systems } }) {
+  return html`<${Panel} level="h3" title=${t("Reading")}>
     <dl class="facts wide">
-      <div><dt>${t("class")}</dt><dd>${tag.class ?? t("none")}${tag.everySeconds !== null && `, ${t("read every {time}", { time: lasting(tag.everySeconds) })}`}</dd></div>
-      <div><dt>${t("next")}</dt><dd>${tag.next.at !== null && html`<${Until} time=${tag.next.at} /> · `}<span lang="en">${tag.next.why}</span></dd></div>
-      ${tag.tag.description !== null && html`<div><dt>${t("description")}</dt><dd>${tag.tag.description}</dd></div>`}
-      ${tag.systems.length > 0 && html`<div><dt>${t("systems")}</dt><dd>${tag.systems.map(({ displayName }) => displayName).join(", ")}</dd></div>`}
-    </dl></section>`;
+      <div><dt>${t("class")}</dt><dd>${name ?? t("none")}${everySeconds !== null && `, ${t("read every {time}", { time: lasting(everySeconds) })}`}</dd></div>
+      <div><dt>${t("next")}</dt><dd>${next.at !== null && html`<${Until} time=${next.at} /> · `}<span lang="en">${next.why}</span></dd></div>
+      ${tag.description !== null && html`<div><dt>${t("description")}</dt><dd>${tag.description}</dd></div>`}
+      ${systems.length > 0 && html`<div><dt>${t("systems")}</dt><dd>${systems.map(({ displayName }) => displayName).join(", ")}</dd></div>`}
+    </dl><//>`;
 }
 
 function TagLog({ log }) {
-  return html`<section class="panel"><h3>${t("Log at the service")}</h3>
-    ${
-      log.length === 0
-        ? html`<p class="quiet">${t("No history of it is followed.")}</p>`
-        : html`<table><thead><tr><th>${t("resolution")}</th><th>${t("state")}</th><th class="n">${t("known until")}</th><th class="n">${t("holes")}</th></tr></thead>
-        <tbody>${log.map(
-          (each) => html`<tr key=${each.resolution}><td>${each.resolution}</td><td>${t(each.state)}</td>
-          <td class="n">${each.knownUntil === null ? "–" : at(each.knownUntil, nowMs())}</td><td class="n">${shown(each.holes)}</td></tr>`,
-        )}</tbody></table>`
-    }</section>`;
+  const rows = log.map(
+    ({ resolution, state, knownUntil, holes }) => html`<tr key=${resolution}><td>${resolution}</td><td>${t(state)}</td>
+      <td class="n">${knownUntil === null ? "–" : at(knownUntil, nowMs())}</td><td class="n">${shown(holes)}</td></tr>`,
+  );
+  const head = [[t("resolution")], [t("state")], [t("known until"), "n"], [t("holes"), "n"]];
+  return html`<${Panel} level="h3" title=${t("Log at the service")}>
+    <${Table} rows=${rows} head=${head} none=${t("No history of it is followed.")} /><//>`;
 }
 
-function Places({ places }) {
-  return html`<section class="panel places"><h3>${t("Where to get it")}</h3>
-    ${places.length === 0 && html`<p class="quiet">${t("No sink tells it.")}</p>`}
-    <ul>${places.map(
-      ({
-        sink,
-        connector,
-        text,
-      }) => html`<li key=${`${sink} ${text}`}><span><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>
-      <code>${text}</code> <${Copy} text=${text} /></li>`,
-    )}</ul></section>`;
+/** Topics or queries of the sinks that send the tag. */
+function SinkAddresses({ addresses }) {
+  return html`<${Panel} kind="places" level="h3" title=${t("Where to get it")}>
+    ${addresses.length === 0 && html`<p class="quiet">${t("No sink tells it.")}</p>`}
+    <ul>${addresses.map(
+      ({ sink, connector, text }) => html`<li key=${`${sink} ${text}`}>
+        <span><a href=${to("sink", [sink])}>${sink}</a> <span class="of">${connector}</span></span>
+        <code>${text}</code> <${Copy} text=${text} /></li>`,
+    )}</ul><//>`;
+}
+
+/** Writes a value through the same gate as `plenum write`, after a confirmation. */
+function Write({ tag, done }) {
+  const { closed } = tag.writable;
+  return html`<${Panel} kind="write" level="h3" title=${t("Write")}>${
+    closed === null
+      ? html`<${WriteForm} tag=${tag} limits=${tag.writable} done=${done} />`
+      : html`<p class="quiet">${t("Nothing can be written now:")} <span lang="en">${closed}</span></p>`
+  }<//>`;
+}
+
+/** Value of the input field; null when it may not be written. */
+function valueIn(text, { type, min, max }) {
+  if (type === "boolean") return text === "true" ? true : text === "false" ? false : null;
+  const value = Number(text.trim().replace(",", "."));
+  if (text.trim() === "" || !Number.isFinite(value)) return null;
+  return (min !== null && value < min) || (max !== null && value > max) ? null : value;
+}
+
+function limitWords({ type, min, max, step }) {
+  if (type === "boolean") return "";
+  const words = [];
+  if (min !== null && max !== null) words.push(t("{low} to {high}", { low: shown(min), high: shown(max) }));
+  else if (min !== null) words.push(t("from {low}", { low: shown(min) }));
+  else if (max !== null) words.push(t("up to {high}", { high: shown(max) }));
+  if (step !== null) words.push(t("at most {step} at once", { step: shown(step) }));
+  return words.join(", ");
+}
+
+function WriteForm({ tag, limits, done }) {
+  const [text, setText] = useState("");
+  const [confirmed, setConfirmed] = useState(null);
+  const [result, setResult] = useState(null);
+  const value = valueIn(text, limits);
+  const unit = tag.tag.unit ?? "";
+  const submit = (event) => {
+    event.preventDefault();
+    setResult(null);
+    // The gate rejects the write if the value has changed since the confirmation.
+    if (value !== null) setConfirmed({ value, expect: tag.value });
+  };
+  const send = async () => {
+    const { value: wanted, expect } = confirmed;
+    setConfirmed(null);
+    const target = { source: tag.source, tag: tag.tag.id, value: wanted };
+    const { message, id } = await post("/api/write", expect === null ? target : { ...target, expect });
+    setResult({ message, words: message ?? t("Sent to the gate as command {id}; the result appears below.", { id }) });
+    if (message === null) setText("");
+    done();
+  };
+  if (confirmed !== null) {
+    const withUnit = (each) => `${shown(each)} ${unit}`.trim();
+    const wanted = withUnit(confirmed.value);
+    return html`<div class="confirm" role="group" aria-label=${t("confirm")}>
+      <p>${t("Write {value} to {name}? It is {now} now.", { value: wanted, name: tag.tag.displayName, now: withUnit(confirmed.expect) })}</p>
+      <button type="button" class="button danger" onClick=${send}>${t("write {value}", { value: wanted })}</button>
+      <button type="button" class="button" onClick=${() => setConfirmed(null)}>${t("cancel")}</button>
+    </div>`;
+  }
+  return html`<form class="wish" onSubmit=${submit}>
+    ${
+      limits.type === "boolean"
+        ? html`<select aria-label=${t("new value")} value=${text} onChange=${(event) => setText(event.target.value)}>
+            <option value="">–</option><option value="true">${t("on")}</option><option value="false">${t("off")}</option></select>`
+        : html`<input inputmode="decimal" aria-label=${t("new value")} value=${text} autocomplete="off" onInput=${(event) => setText(event.target.value)} />`
+    }
+    <span>${unit}</span> <button class="button" disabled=${value === null}>${t("write …")}</button>
+    <span class="of">${limitWords(limits)}</span>
+  </form>
+  ${result !== null && html`<p class=${result.message === null ? "good" : "problem"} role="status">${result.words}</p>`}`;
 }

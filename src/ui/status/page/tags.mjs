@@ -1,19 +1,18 @@
-import { usePolled } from "/asking.mjs";
 import { Age } from "/clock.mjs";
 import { html, useEffect, useMemo, useRef, useState } from "/htm.mjs";
-import { t } from "/language.mjs";
-import { Stale, siteAddress, tagAddress } from "/parts.mjs";
-import { useStillOrder } from "/still.mjs";
-import { shown } from "/words.mjs";
+import { shown, t } from "/language.mjs";
+import { Choice, NewOrder, Panel, Stale, siteAddress, tagAddress, useStillOrder } from "/parts.mjs";
+import { usePolled } from "/request.mjs";
 
 /** All tags: searched, filtered and sorted by the worker, a hundred at a time. */
 
-const AT_ONCE = 100;
+const PAGE_SIZE = 100;
 const EVERY_MS = 4000;
 /** Delay in milliseconds between typing and the request. */
-const TYPED_MS = 250;
+const TYPING_MS = 250;
 /** Labels of the filters. */
 const SHOW = { all: "all", bad: "unreadable", stale: "too old", unread: "never read" };
+/** Sort key, title and class of each column after the id. */
 const COLUMNS = [
   ["name", "name", ""],
   ["value", "value", "n"],
@@ -21,30 +20,44 @@ const COLUMNS = [
   ["age", "read", "n"],
 ];
 
+/** Parameters of the list from the address. */
+export function listQuery(query) {
+  const page = Number.parseInt(query.get("page") ?? "0", 10);
+  const names = ["source", "site", "search", "show", "sort"].filter((name) => query.has(name));
+  return { page: page > 0 ? page : 0, ...Object.fromEntries(names.map((name) => [name, query.get(name)])) };
+}
+
 /**
- * `query` is what is asked for ({ source, site, search, show, sort, page }), `amend` changes some of it; `sites` can be
- * chosen from, and is left out where the view is about one.
+ * `query`: { source, site, search, show, sort, page }; `amend` changes some of it. `sites`: choices of the site filter; absent in the view
+ * of one site.
  */
 export function Tags({ query, amend, sites }) {
   const { source, site, search, show = "all", sort = "name", page = 0 } = query;
-  const asked = new URLSearchParams({ show, sort, offset: String(page * AT_ONCE), limit: String(AT_ONCE) });
+  const asked = new URLSearchParams({ show, sort, offset: String(page * PAGE_SIZE), limit: String(PAGE_SIZE) });
   for (const [name, value] of Object.entries({ source, site, search })) if (value) asked.set(name, value);
   const answer = usePolled(`/api/tags?${asked}`, null, EVERY_MS);
   const hasSite = sites !== undefined;
-  const list = answer.data ?? { total: 0, rows: [], counts: null };
-  const order = useStillOrder(list.rows, ({ source, tag }) => `${source} ${tag.id}`, answer.of);
+  const { total, rows: list, counts } = answer.data ?? { total: 0, rows: [], counts: null };
+  const order = useStillOrder(list, (row) => `${row.source} ${row.tag.id}`, answer.of);
   // An equal list is not compared row by row.
   const rows = useMemo(
     () => order.rows.map((row) => html`<${Row} key=${`${row.source} ${row.tag.id}`} row=${row} hasSite=${hasSite} />`),
     [answer.data, order.version, hasSite],
   );
-  return html`<section class="panel values" aria-label=${t("Tags")}>
-    <h2>${t("Tags")} <${Found} list=${list} page=${page} isRead=${answer.data !== null} />
-      <${Search} value=${search ?? ""} found=${(words) => amend({ search: words, page: null })} /></h2>
+  const first = page * PAGE_SIZE + 1;
+  const range = { first: shown(first), last: shown(first + list.length - 1), total: shown(total) };
+  const found = list.length < total && list.length > 0 ? t("{first}–{last} of {total}", range) : shown(total);
+  const options = Object.entries(SHOW).map(([name, words]) => [
+    name,
+    html`${t(words)} <b>${counts === null ? "" : shown(counts[name])}</b>`,
+  ]);
+  const choose = (name) => amend({ show: name === "all" ? null : name, page: null });
+  const box = html`<${Search} value=${search ?? ""} apply=${(words) => amend({ search: words, page: null })} />`;
+  return html`<${Panel} kind="values" label=${t("Tags")} title=${t("Tags")} note=${answer.data === null ? null : found} extra=${box}>
     <div class="filters">
-      <${Show} counts=${list.counts} chosen=${show} choose=${(name) => amend({ show: name === "all" ? null : name, page: null })} />
-      ${sites !== undefined && html`<${SiteChoice} sites=${sites} source=${source} site=${site} amend=${amend} />`}
-      <span class="moved" role="status">${order.hasMoved && html`<button type="button" class="only" onClick=${order.renew}>${t("new order")}</button>`}</span>
+      <${Choice} label=${t("show")} options=${options} chosen=${show} choose=${choose} />
+      ${hasSite && html`<${SiteChoice} sites=${sites} source=${source} site=${site} amend=${amend} />`}
+      <${NewOrder} order=${order} />
     </div>
     <${Stale} answer=${answer} />
     <div class="scroll" tabindex="0" role="region" aria-label=${t("List of tags")} ...${order.hold}>
@@ -55,54 +68,32 @@ export function Tags({ query, amend, sites }) {
         <tbody>${rows}</tbody>
       </table>
     </div>
-    ${answer.data !== null && list.rows.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("Nothing fits.") : t("No tag is known yet.")}</p>`}
-    <${Pages} total=${list.total} page=${page} amend=${amend} />
-  </section>`;
+    ${answer.data !== null && list.length === 0 && html`<p class="quiet">${search || site || show !== "all" ? t("Nothing fits.") : t("No tag is known yet.")}</p>`}
+    <${Pages} total=${total} page=${page} amend=${amend} />
+  <//>`;
 }
 
-function Found({ list, page, isRead }) {
-  if (!isRead) return null;
-  const first = page * AT_ONCE + 1;
-  const last = first + list.rows.length - 1;
-  return html`<span class="of">${
-    list.rows.length < list.total && list.rows.length > 0
-      ? t("{first}–{last} of {total}", { first: shown(first), last: shown(last), total: shown(list.total) })
-      : shown(list.total)
-  }</span>`;
-}
-
-function Search({ value, found }) {
-  const [typed, type] = useState(value);
+function Search({ value, apply }) {
+  const [text, setText] = useState(value);
   const timer = useRef(null);
-  // Going back changes the text without typing.
-  useEffect(() => type(value), [value]);
-  const input = (event) => {
-    const words = event.target.value;
-    type(words);
+  // The browser's history changes the text, too.
+  useEffect(() => setText(value), [value]);
+  const input = ({ target }) => {
+    setText(target.value);
     clearTimeout(timer.current);
-    timer.current = setTimeout(found, TYPED_MS, words);
+    timer.current = setTimeout(apply, TYPING_MS, target.value);
   };
-  return html`<input type="search" placeholder=${t("search name or id")} value=${typed} aria-label=${t("search tags")}
+  return html`<input type="search" placeholder=${t("search name or id")} value=${text} aria-label=${t("search tags")}
     onInput=${input} autocomplete="off" spellcheck=${false} />`;
-}
-
-function Show({ counts, chosen, choose }) {
-  return html`<span class="chips" role="group" aria-label=${t("show")}>${Object.entries(SHOW).map(
-    ([
-      name,
-      words,
-    ]) => html`<button type="button" class="chip" aria-pressed=${name === chosen} onClick=${() => choose(name)}>
-      ${t(words)} <b>${counts === null ? "" : shown(counts[name])}</b></button>`,
-  )}</span>`;
 }
 
 function SiteChoice({ sites, source, site, amend }) {
   const choose = (event) => {
-    const place = sites[Number(event.target.value)];
-    amend({ source: place?.source ?? null, site: place === undefined ? null : String(place.id), page: null });
+    const chosen = sites[Number(event.target.value)];
+    amend({ source: chosen?.source ?? null, site: chosen === undefined ? null : String(chosen.id), page: null });
   };
-  const chosen = sites.findIndex((each) => each.source === source && String(each.id) === site);
-  return html`<select aria-label=${t("site")} onChange=${choose} value=${String(chosen)}>
+  const current = sites.findIndex((each) => each.source === source && String(each.id) === site);
+  return html`<select aria-label=${t("site")} onChange=${choose} value=${String(current)}>
     <option value="-1">${t("all sites")}</option>
     ${sites.map((each, n) => html`<option value=${String(n)}>${each.displayName}</option>`)}
   </select>`;
@@ -110,15 +101,14 @@ function SiteChoice({ sites, source, site, amend }) {
 
 function Column({ by, name, kind, sort, amend }) {
   if (by === null) return html`<th class=${kind}>${t(name)}</th>`;
-  const isUp = sort === by;
-  const isDown = sort === `-${by}`;
-  const next = isUp ? `-${by}` : by;
-  return html`<th class=${kind} aria-sort=${isUp ? "ascending" : isDown ? "descending" : "none"}>
+  const [direction, arrow] = sort === by ? ["ascending", "↑"] : sort === `-${by}` ? ["descending", "↓"] : ["none", "↕"];
+  const next = sort === by ? `-${by}` : by;
+  return html`<th class=${kind} aria-sort=${direction}>
     <button type="button" onClick=${() => amend({ sort: next === "name" ? null : next, page: null })}>
-      ${t(name)} <i class="sorted" aria-hidden="true">${isUp ? "↑" : isDown ? "↓" : "↕"}</i></button></th>`;
+      ${t(name)} <i class="sorted" aria-hidden="true">${arrow}</i></button></th>`;
 }
 
-/** Why a value cannot be taken for the present; null where it can. */
+/** Why a value is not the current value; null if it is. */
 export function trouble({ quality, stale, time }) {
   if (time === null) return SHOW.unread;
   if (quality === "bad") return SHOW.bad;
@@ -127,21 +117,21 @@ export function trouble({ quality, stale, time }) {
 }
 
 function Row({ row, hasSite }) {
-  const { tag, source, siteId } = row;
-  const what = trouble(row);
-  return html`<tr class=${row.quality === "bad" ? "unreadable" : what === null ? "" : "doubted"}>
+  const { tag, source, siteId, site, quality, value, time } = row;
+  const words = trouble(row);
+  return html`<tr class=${quality === "bad" ? "unreadable" : words === null ? "" : "doubted"}>
     <td class="minor of">${tag.id}</td>
     <td><a href=${tagAddress(source, tag.id)} title=${tag.description ?? ""}>${tag.displayName}</a>
-      ${what !== null && html` <span class="mark">${t(what)}</span>`}
-      ${hasSite && row.site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${row.site}</a>`}</td>
-    <td class="n value">${row.quality === "bad" ? "–" : shown(row.value)}</td>
+      ${words !== null && html` <span class="mark">${t(words)}</span>`}
+      ${hasSite && site !== null && html` <a class="of" href=${siteAddress(source, siteId)}>${site}</a>`}</td>
+    <td class="n value">${quality === "bad" ? "–" : shown(value)}</td>
     <td class="unit">${tag.unit ?? ""}</td>
-    <td class="n">${row.time === null ? "–" : html`<${Age} of=${row.time} />`}</td>
+    <td class="n">${time === null ? "–" : html`<${Age} of=${time} />`}</td>
   </tr>`;
 }
 
 function Pages({ total, page, amend }) {
-  const last = Math.ceil(total / AT_ONCE) - 1;
+  const last = Math.ceil(total / PAGE_SIZE) - 1;
   if (last < 1) return null;
   const turn = (by) => amend({ page: page + by === 0 ? null : String(page + by) });
   return html`<nav class="pages" aria-label=${t("pages")}>
@@ -149,15 +139,4 @@ function Pages({ total, page, amend }) {
     <span class="of">${t("page {page} of {pages}", { page: shown(page + 1), pages: shown(last + 1) })}</span>
     <button type="button" class="mute" disabled=${page >= last} onClick=${() => turn(1)}>${t("next 100")} →</button>
   </nav>`;
-}
-
-/** Parameters of the list from the address. */
-export function wishOf(query) {
-  const page = Number.parseInt(query.get("page") ?? "0", 10);
-  const wish = { page: page > 0 ? page : 0 };
-  for (const name of ["source", "site", "search", "show", "sort"]) {
-    const value = query.get(name);
-    if (value !== null) wish[name] = value;
-  }
-  return wish;
 }

@@ -1,0 +1,179 @@
+import { to } from "/address.mjs";
+import { Age, At, Now, nowMs, Until } from "/clock.mjs";
+import { html } from "/htm.mjs";
+import { at, counted, decimal, lasting, percent, shown, t, until } from "/language.mjs";
+import { Panel, Table } from "/parts.mjs";
+
+/** Panels about a source: its requests and jobs, and the plan of its quota. */
+
+export function Source({ source, isLinked = true }) {
+  const { quota, token, health, history } = source;
+  const title = isLinked ? html`<a href=${to("source", [source.name])}>${source.name}</a>` : t("Requests and jobs");
+  const jobs = source.jobs.map((job) => html`<${Job} key=${job.name} job=${job} />`);
+  return html`<${Panel} kind="source" title=${title} note=${source.origin}>
+    ${source.unavailable.map(
+      ({ job, since, reason }) => html`<p class="problem">
+        ${t("{what} unavailable since {time}:", { what: job === null ? t("The service") : t(job), time: at(since, nowMs()) })} ${reason}</p>`,
+    )}
+    ${quota !== null && quota.heldUntilMs !== null && html`<${Pause} untilMs=${quota.heldUntilMs} words="The service demands a pause of {seconds} s." />`}
+    ${quota === null && html`<p class="quiet">${t("What counts against the quota is not known.")}</p>`}
+    ${quota?.buckets.map((bucket) => html`<${Allowance} key=${bucket.name} bucket=${bucket} />`)}
+    <dl class="facts">
+      ${token && html`<div><dt>${t("token")}</dt><dd>${token.name}${token.expiresAt !== null && html`, ${t("expires")} <${Until} time=${token.expiresAt} />`}</dd></div>`}
+      ${health && html`<div><dt>${t("health")}</dt><dd>${t("health check of the service: {status}", { status: health.status })}${health.time !== null && html`, ${t("at")} <${At} time=${health.time} />`} <span class="of">${t("asked")} <${Age} of=${health.askedAt} /></span></dd></div>`}
+      ${history && html`<div><dt>${t("history")}</dt><dd>${historyWords(history)}</dd></div>`}
+    </dl>
+    <${Table} kind="jobs" rows=${jobs} head=${[[t("job")], [t("last good poll"), "n"]]} none="" />
+  <//>`;
+}
+
+function historyWords({ complete, series, withoutLog, toldUntil }) {
+  return [
+    t("{complete} of {series} series complete", { complete: shown(complete), series: shown(series) }),
+    ...(withoutLog > 0 ? [t("{count} without a log", { count: shown(withoutLog) })] : []),
+    ...(toldUntil === null ? [] : [t("emitted until {time}", { time: at(toldUntil, nowMs()) })]),
+  ].join(", ");
+}
+
+/** A demanded pause, for as long as it lasts. */
+function Pause({ untilMs, words }) {
+  const say = (now) => (untilMs > now ? t(words, { seconds: Math.ceil((untilMs - now) / 1000) }) : "");
+  return html`<p class="warn"><${Now} say=${say} /></p>`;
+}
+
+/** A job with its age. It becomes late also while the worker does not respond. */
+function Job({ job }) {
+  const isLate = job.late || (job.dueBy !== null && Date.parse(job.dueBy) < nowMs());
+  return html`<tr class=${job.problem === null ? "" : "bad"}>
+      <td>${t(job.name)}</td>
+      <td class=${`n ${isLate ? "warn" : ""}`}>${job.partly && `${t("in part")} `}<${Age} of=${job.lastSuccess} />${isLate && html`, ${t("was due")} <${Until} time=${job.dueBy} />`}</td>
+    </tr>
+    ${job.problem !== null && html`<tr class="below"><td colspan="2" class="problem" lang="en">${job.problem}</td></tr>`}`;
+}
+
+/** Used slots of a token bucket; read, write and history may have one each. */
+function Allowance({ bucket }) {
+  const { name, perMinute, used, pacedPerMinute, throttled, heldUntilMs, foreign } = bucket;
+  const waiting = Object.entries(bucket.waiting).filter(([, count]) => count > 0);
+  const lanes = waiting.map(([lane, count]) => `${count} ${t(lane)}`).join(", ");
+  const words = [
+    t("{used} of {allowed} requests a minute in use", { used, allowed: perMinute }),
+    ...(pacedPerMinute < perMinute ? [t("polls get {count}", { count: shown(pacedPerMinute) })] : []),
+    ...(lanes === "" ? [] : [t("waiting: {lanes}", { lanes })]),
+    ...(throttled > 0 ? [t("refused {count} times", { count: shown(throttled) })] : []),
+  ];
+  return html`<div class="allowance">
+    <div class="slots" role="meter" aria-valuemin="0" aria-valuemax=${perMinute} aria-valuenow=${used}
+      aria-label=${t("{name} requests that count at present", { name: t(name) })}>
+      ${Array.from({ length: perMinute }, (_, n) => html`<i class=${n < used ? "used" : ""}></i>`)}
+    </div>
+    <p><b class="name">${t(name)}</b> ${words.join(" · ")}</p>
+    ${heldUntilMs !== null && html`<${Pause} untilMs=${heldUntilMs} words="paused for {seconds} s" />`}
+    ${foreign !== null && html`<p class="warn">${foreignWords(foreign)}</p>`}
+  </div>`;
+}
+
+function foreignWords({ perWindow, sinceMs }) {
+  const since = at(new Date(sinceMs).toISOString(), nowMs());
+  return perWindow === null
+    ? t("Another program seems to spend the same quota, since {since}.", { since })
+    : t("Another program seems to spend the same quota, up to {count} requests a minute, since {since}.", {
+        count: shown(perWindow),
+        since,
+      });
+}
+
+/** Purpose of each share of a minute's requests. */
+const LANES = {
+  write: "reserved for writes",
+  live: "for values as promised",
+  history: "to follow history",
+  spare: "spare: the backfill, then fresher values",
+  unused: "left unused, for others or out of caution",
+};
+
+/** Use of the quota: the age of values, requests by purpose, and the cheapest change when it does not suffice. */
+export function Plan({ source, several }) {
+  const { plan } = source;
+  if (plan === null || (plan.classes.length === 0 && plan.history.length === 0)) return null;
+  // Classes need no requests before tags were listed.
+  if (plan.tags === 0 && source.counts.tags === null) return null;
+  return html`<${Panel} kind="plan" title=${t("Freshness")} note=${`${several ? `${source.name}, ` : ""}${t("what the quota buys")}`}>
+    <${Verdict} plan=${plan} />
+    ${plan.classes.length > 0 && html`<${Classes} classes=${plan.classes} />`}
+    <${Lanes} plan=${plan} />
+    <dl class="facts">
+      ${plan.classes.length > 0 && html`<div><dt>${t("full sweep")}</dt><dd>${t("reading every tag once takes {time}", { time: lasting(plan.fullSweepSeconds) })}</dd></div>`}
+      ${plan.backfill !== null && html`<div><dt>${t("backfill")}</dt><dd>${backfillWords(plan.backfill)}</dd></div>`}
+    </dl>
+  <//>`;
+}
+
+function Verdict({ plan }) {
+  const [cheapest] = plan.fits ? [] : plan.changes;
+  const result = plan.fits
+    ? html`<b class="good">${t("It fits:")}</b>`
+    : html`<b class="warn">${t("It does not fit:")}</b>`;
+  return html`<p>${result} ${t("the wishes need {share} of what there is.", { share: percent(plan.load) })} <${Measured} classes=${plan.classes} /></p>
+    ${
+      cheapest !== undefined &&
+      html`<div class="change"><p><b>${t("The cheapest change.")}</b> <span lang="en">${cheapest.text}</span></p><code>${cheapest.yaml}</code></div>`
+    }`;
+}
+
+/** Summary of the measured ages. */
+function Measured({ classes }) {
+  const older = classes.filter(({ measuredSeconds, olderThanWished }) => measuredSeconds !== null && olderThanWished);
+  if (classes.every(({ measuredSeconds }) => measuredSeconds === null))
+    return t("How old values really become is not measured yet.");
+  if (older.length === 0) return t("No value that was measured was older than wished.");
+  return html`<b class="warn">${t("Measured, values became older than wished:")}</b> ${older
+    .map(({ name, measuredSeconds, wishedSeconds }) =>
+      t("{name} {measured} instead of {wished}", {
+        name,
+        measured: lasting(measuredSeconds),
+        wished: lasting(wishedSeconds),
+      }),
+    )
+    .join(", ")}.`;
+}
+
+function Classes({ classes }) {
+  const head = [
+    [t("class")],
+    ...["tags", "wished", "promised", "reached"].map((name) => [t(name), "n"]),
+    [t("requests a minute"), "n minor"],
+  ];
+  const rows = classes.map(
+    (each) => html`<tr>
+      <td>${each.name}</td>
+      <td class="n">${shown(each.tags)}</td>
+      <td class="n">${lasting(each.wishedSeconds)}</td>
+      <td class=${`n ${each.stretch > 1 ? "warn" : ""}`}>${lasting(each.promisedSeconds)}</td>
+      <td class=${`n ${each.olderThanWished ? "warn" : ""}`}>${each.measuredSeconds === null ? "–" : lasting(each.measuredSeconds)}</td>
+      <td class="n minor">${decimal(each.requestsPerMinute)}</td>
+    </tr>`,
+  );
+  return html`<${Table} rows=${rows} head=${head} none="" />`;
+}
+
+function Lanes({ plan }) {
+  const { perMinute, polls, reserve } = plan.quota;
+  const unused = { lane: "unused", requestsPerMinute: Math.max(0, perMinute - polls - reserve) };
+  const lanes = [...plan.lanes, unused].filter(({ requestsPerMinute }) => requestsPerMinute >= 0.05);
+  return html`<p class="of">${t("what {count} requests a minute are for", { count: perMinute })}</p>
+    <div class="share" aria-hidden="true">
+      ${lanes.map(({ lane, requestsPerMinute }) => html`<i class=${lane} style=${{ flexGrow: String(requestsPerMinute) }}></i>`)}
+    </div>
+    <ul class="lanes">${lanes.map(
+      ({ lane, requestsPerMinute }) =>
+        html`<li><i class=${lane}></i> <b>${decimal(requestsPerMinute)}</b> ${t(LANES[lane])} <span class="of">${percent(requestsPerMinute / perMinute)}</span></li>`,
+    )}</ul>`;
+}
+
+function backfillWords({ requestsLeft, requestsPerMinute, doneAt }) {
+  const left = t("{requests} left", { requests: counted(requestsLeft, "request") });
+  if (doneAt === null) return t("paused, {left}", { left });
+  const end = { until: until(doneAt, nowMs()), time: at(doneAt, nowMs()) };
+  return t("done {until}, at {time} ({left}, {pace} a minute)", { ...end, left, pace: decimal(requestsPerMinute) });
+}
