@@ -712,8 +712,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/ui/status/silences.ts",
-    before: 'if (!asked.success) return context.json({ message: asked.error.issues[0]?.message ?? "" }, 400);',
-    after: "if (!asked.success) return context.json({ message: asked.error.issues[0]?.message }, 400);",
+    before: 'if (!request.success) return context.json({ message: request.error.issues[0]?.message ?? "" }, 400);',
+    after: "if (!request.success) return context.json({ message: request.error.issues[0]?.message }, 400);",
     reason: "For the type checker: a failure has an issue.",
   },
   {
