@@ -163,7 +163,7 @@ export const ROOMS: readonly Room[] = [
       "test/delivery/memory.test.ts",
       "test/delivery/gathered.test.ts",
       "test/delivery/snapshot.test.ts",
-      "test/status/in-time.test.ts",
+      "test/status/notices.test.ts",
     ],
   },
   {

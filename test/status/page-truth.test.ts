@@ -17,7 +17,7 @@ const plain = async (page: Page, selector: string) =>
 describe.skipIf(absent("chromium"))("the page", () => {
   const opened = pagesInBrowser();
 
-  test("shows what was never read as unknown, not as 0", async () => {
+  test("shows numbers of unread lists as unknown, not as 0", async () => {
     const { page, open, complaints } = await opened();
     await open();
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
@@ -32,7 +32,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("shows what cannot be read now as unknown, with what was known last", async () => {
+  test("shows numbers of unavailable lists as unknown, with the last known number", async () => {
     const { store, page, open } = await opened();
     for (const name of ["north", "south"]) await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
     const away = { since: NOW, reason: "forbidden: 403." };
@@ -51,7 +51,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await plain(page, ".source")).toMatch(/health check of the service: unhealthy, at /);
   });
 
-  test("shows the last good poll of every job", async () => {
+  test("shows the last successful poll of every job", async () => {
     const { store, page, open } = await opened();
     const poll = { lastSuccess: "2026-11-21T09:40:00.000Z", lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({ documents: [{ set: documentSet("poll", "north"), put: [["alarms", poll]] }] });
@@ -60,7 +60,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
   });
 
-  test("notices a worker that takes the question and never answers, and counts on", async () => {
+  test("marks the content as old when the worker accepts requests and never responds", async () => {
     const { clock, page, open, store } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
@@ -82,7 +82,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await page.locator(".gone").count()).toBe(0);
   });
 
-  test("notices answers whose own time stands still", async () => {
+  test("marks the content as old when the time in the responses stands still", async () => {
     // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
     const { clock, page, open } = await opened();
     await open();
@@ -93,7 +93,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   });
 
-  test("names each bar of the quota where read, write and history are counted apart", async () => {
+  test("names each token bucket when read, write and history have one each", async () => {
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
@@ -111,7 +111,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     }
   });
 
-  test("says of a plan that fits and of values that are too old that both are so", async () => {
+  test("shows values older than their target although the plan fits", async () => {
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
     const facts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };

@@ -52,11 +52,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await store.outbox.register("lake", "now");
     await fillSource(store, "north", { tagNames: ["Supply", "Return"], alarms: [{}] });
     const data = { alarm: ALARM };
-    const facts = {
-      source: sourceUri("north"),
-      subject: "site/1/alarm/500001",
-      time: "2026-11-21T09:00:00.000Z",
-    };
+    const facts = { source: sourceUri("north"), subject: "site/1/alarm/500001", time: "2026-11-21T09:00:00.000Z" };
     await store.commit({
       events: [
         makeEvent({
@@ -87,7 +83,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
-  test("says how far the first reading of a building is, without asking for attention", async () => {
+  test("shows the progress of the first inventory without a warning", async () => {
     const message = "Reading the building: 34 of 60 pages of tags, about 1 minute left.";
     const firstInventory = () => ({ pagesRead: 34, pagesTotal: 60, done: false, message });
     const source = () => ({ ...LIVE_SOURCE, firstInventory });
@@ -98,7 +94,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("shows what the configuration file changed, what waits for a restart, and what is wrong with it", async () => {
+  test("shows changes of the configuration file, pending changes, and its errors", async () => {
     const change = (path: string, effect: "alone" | "restart") =>
       ({ path, before: "1m", after: HOSTILE[0] ?? "", effect, how: "as it says" }) as const;
     const last: ReloadReport = {
@@ -120,7 +116,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("a search and the choice of a site narrow what is shown; sites of two sources with one id stay two", async () => {
+  test("narrows the list by search and site, and separates sites of two sources with the same id", async () => {
     const { store, page, open } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply", "Outdoor"], alarms: [{}] });
     await fillSource(store, "south", { tagNames: ["Supply"] });
@@ -143,7 +139,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
   });
 
-  test("a link of a message leads to its alarm, among many", async () => {
+  test("opens the alarm of a link in a message", async () => {
     const { server, store, page } = await opened();
     await fillSource(store, "north", {
       tagNames: ["Supply"],
@@ -155,7 +151,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await head.innerText()).toContain("id 500115");
   });
 
-  test("shows what the quota buys: freshness of each class, requests by lane, the sweep, the backfill", async () => {
+  test("shows the plan: freshness of each class, requests by lane, full sweep and backfill", async () => {
     const { page, open, complaints } = await opened();
     await open();
     const plan = page.locator(".plan").first();
@@ -180,7 +176,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test.each([1280, 400])("shows at a width of %i the cheapest change where the wishes do not fit", async (width) => {
+  test.each([1280, 400])("shows the cheapest change of an overloaded plan at a width of %i", async (width) => {
     const facts = {
       ...PLAN_FACTS,
       classes: PLAN_FACTS.classes.map((each) => ({ ...each, tags: 600, allTags: 600 })),
@@ -200,7 +196,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await page.evaluate("document.documentElement.scrollWidth - window.innerWidth")).toBeLessThanOrEqual(0);
   });
 
-  test("a worker that is gone is said at once, and what is shown is called old", async () => {
+  test("reports a lost worker at once and marks the content as old", async () => {
     const { server, page, open } = await opened();
     await open();
     await expect.poll(() => page.locator(".pulse").innerText()).toBe("Plenum works");
@@ -213,7 +209,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
   });
 
-  test("hostile names are text and nothing else, wherever they are shown", async () => {
+  test("shows hostile names as text only", async () => {
     const { store, page, open, complaints, elsewhere } = await opened();
     const alarms = HOSTILE.map((text) => ({
       description: text,
@@ -250,7 +246,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
-  test("a silence of an alarm is begun in its row and ended in the panel", async () => {
+  test("begins a silence in the row of an alarm and ends it in the panel", async () => {
     const { store, page, open, complaints, elsewhere } = await opened(1280, LIVE, PASSWORD);
     const { trigger } = ALARM;
     await fillSource(store, "north", {
@@ -286,7 +282,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
-  test("a silence of a site is begun where the site is chosen, and a refusal is said there", async () => {
+  test("begins a silence in the view of a site, and shows a rejection there", async () => {
     const { store, page, open } = await opened(1280, LIVE, PASSWORD);
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     await open();
@@ -310,7 +306,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await page.locator(".silences li.coming").innerText()).toMatch(/from .* until .*, in 60 min · by cli/);
   });
 
-  test("of many alarms those beyond the first hundred are shown to whoever wants them", async () => {
+  test("shows more than a hundred alarms after a click", async () => {
     const { store, page, open } = await opened();
     const alarms = Array.from({ length: 126 }, (_, n) => ({ id: `${500_001 + n}` }));
     await fillSource(store, "north", { tagNames: [], alarms });
@@ -323,7 +319,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await page.locator(".alarms").innerText()).not.toMatch(/ more$/m);
   });
 
-  test("without a password, each change shows the command that does it", async () => {
+  test("shows commands instead of changes without a password", async () => {
     const { store, page, open, complaints } = await opened();
     const trigger = { ...ALARM.trigger, displayName: "Fan stopped" };
     await fillSource(store, "north", { tagNames: [], alarms: [{ id: "5'; reboot", trigger }] });
@@ -345,7 +341,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("a viewer who tries is told that a viewer changes nothing", async () => {
+  test("shows a viewer why a change was rejected", async () => {
     const passwords = { ...PASSWORD, viewer: new Secret("battery staple") };
     const { store, server, page } = await opened(1280, LIVE, passwords);
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
@@ -358,14 +354,10 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await silencesIn(store)).toEqual([]);
   });
 
-  test.each([1280, 768, 390, 320])("nothing sticks out at a width of %i", async (width) => {
+  test.each([1280, 768, 390, 320])("fits a width of %i", async (width) => {
     const { store, page, open } = await opened(width, LIVE, PASSWORD);
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
-    await fillSource(store, "north", {
-      siteName: long,
-      tagNames: [long, long],
-      alarms: [{ description: long }],
-    });
+    await fillSource(store, "north", { siteName: long, tagNames: [long, long], alarms: [{ description: long }] });
     await addSilence(store, { ...COMING, reason: long, madeBy: long, name: long });
     await open();
     await expect.poll(() => rows(page, "values").count()).toBe(2);

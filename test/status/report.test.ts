@@ -30,7 +30,7 @@ import {
 } from "./shown-building.ts";
 
 describe("the report", () => {
-  test("counts sites, tags, values, gateways and alarms of each source by itself", async () => {
+  test("counts sites, tags, values, gateways and alarms per source", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a", "b", "c"], alarms: [{}, {}] });
     await fillSource(store, "south", { tagNames: ["d"] });
@@ -52,7 +52,7 @@ describe("the report", () => {
     ]);
   });
 
-  test("says what is not to be had, and since when, before anything else", async () => {
+  test("warns first about an unavailable service and unavailable features", async () => {
     const { store, status } = await shownBuilding();
     const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({
@@ -90,7 +90,7 @@ describe("the report", () => {
     ["2026-11-28T11:00:00Z", "The token of north expires at 2026-11-28T11:00:00Z, in 7 days."],
     ["2026-11-21T12:00:00Z", "The token of north expires at 2026-11-21T12:00:00Z, in less than a day."],
     ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; put a new one in its place."],
-  ])("a token that ends at %s", async (expiresAt, notice) => {
+  ])("warns about a token that expires at %s", async (expiresAt, notice) => {
     const { store, status } = await shownBuilding();
     const info = {
       user: { id: 1, name: "u", email: "u@example.com" },
@@ -106,7 +106,7 @@ describe("the report", () => {
     expect(sources[0]?.token).toEqual({ name: "Plenum", expiresAt, checkedAt: NOW });
   });
 
-  test("how far the history is", async () => {
+  test("summarizes the history", async () => {
     const { store, status } = await shownBuilding();
     const series = (
       state: StoredHistory["state"],
@@ -155,7 +155,7 @@ describe("the report", () => {
     ]);
   });
 
-  test("sinks with their lag; one that was taken out of the configuration is not shown as trouble", async () => {
+  test("reports the lag of sinks, without removed sinks", async () => {
     const { store, clock } = await shownBuilding();
     await store.outbox.register("lake", "now");
     await store.outbox.register("old", "now");
@@ -172,7 +172,7 @@ describe("the report", () => {
     expect(running.notices).toEqual(["Sink lake: no answer"]);
   });
 
-  test("without a worker it is what the state remembers", async () => {
+  test("contains the stored state without a worker", async () => {
     const { store, status } = await shownBuilding(null);
     await fillSource(store, "north", { tagNames: ["a"] });
     const report = await status.report();
@@ -181,18 +181,15 @@ describe("the report", () => {
   });
 });
 
-describe("what keeps values from being fresh", () => {
+describe("a warning", () => {
   /** The notices of a worker that follows north and knows this of it. */
   async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
     const { store, clock } = await shownBuilding();
-    const live = {
-      ...LIVE,
-      source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null),
-    };
+    const live = { ...LIVE, source: (name: string) => (name === "north" ? { ...LIVE_SOURCE, ...known } : null) };
     return (await statusOver(store, clock, live).report()).notices;
   }
 
-  test("another program on the same quota", async () => {
+  test("about another program on the same quota", async () => {
     const foreign = { evidence: "remaining", perWindow: 6, sinceMs: Date.parse(NOW) } as const;
     const quota = LIVE_SOURCE.quota ?? { buckets: [], heldUntilMs: null };
     const allowances = quota.buckets.map((allowance) => ({ ...allowance, foreign }));
@@ -211,11 +208,11 @@ describe("what keeps values from being fresh", () => {
       -3_600_000,
       "The clock of this machine is 3600 s behind the clock of north. Times are in doubt, and commands are refused, until it is set right.",
     ],
-  ])("a clock that differs by %i ms", async (clockSkewMs, notice) => {
+  ])("about a clock difference of %i ms", async (clockSkewMs, notice) => {
     expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
   });
 
-  test("wishes beyond the quota: one sentence, however many classes stretch", async () => {
+  test("about an overloaded plan, once for all classes", async () => {
     const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTags: 900 }));
     const plan = async () => planReport({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
@@ -225,13 +222,13 @@ describe("what keeps values from being fresh", () => {
     ]);
   });
 
-  test("history that is due and gets no turn, with since when", async () => {
+  test("about due history without requests", async () => {
     expect(await noticesWith({ historyStarvesSince: () => NOW })).toEqual([
       `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
     ]);
   });
 
-  test("tags that have no value in the replies, with the reason", async () => {
+  test("about tags without a value in the replies", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     const reason = "Its value is a text, and no number, boolean or null.";
@@ -242,7 +239,7 @@ describe("what keeps values from being fresh", () => {
     expect(sources[0]?.leftOut).toEqual([{ id: "10001", since: NOW, reason }]);
   });
 
-  test("series with unreadable history, with the service's words", async () => {
+  test("about series with unreadable history", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     const rules = {
@@ -267,7 +264,7 @@ describe("what keeps values from being fresh", () => {
     expect(sources[0]?.history).toMatchObject({ series: 2, unreadableCount: 1 });
   });
 
-  test("tags whose values are unreadable, apart from those that the replies do not list, and in the metrics", async () => {
+  test("about unreadable and missing values separately, also in the metrics", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
     const put: (readonly [string, StoredLeftOut])[] = [
@@ -286,16 +283,10 @@ describe("what keeps values from being fresh", () => {
     expect(text).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');
   });
 
-  test("booleans with a unit of numbers", async () => {
+  test("about booleans with a unit of numbers", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b"] });
-    const held: StoredValue = {
-      value: true,
-      quality: "uncertain",
-      time: NOW,
-      typeDoubt: "unit",
-      told: "this",
-    };
+    const held: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
     await store.commit({ documents: [{ set: documentSet("value", "north"), put: [["10001", held]] }] });
     const { notices, sources } = await status.report();
     expect(sources[0]?.typeDoubts).toEqual([{ id: "10001", displayName: "Supply", unit: "°C", doubt: "unit" }]);
@@ -304,7 +295,7 @@ describe("what keeps values from being fresh", () => {
     ]);
   });
 
-  test("values that changed at once", async () => {
+  test("about many values that changed at once", async () => {
     const suddenChanges = () => [
       { what: "nulls", siteIds: [3], since: NOW, tags: 18 } as const,
       { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
@@ -315,7 +306,7 @@ describe("what keeps values from being fresh", () => {
     ]);
   });
 
-  test("tags that are set aside, named as far as a sentence bears it", async () => {
+  test("about quarantined tags, naming the first five", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
     const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
@@ -335,7 +326,7 @@ describe("what keeps values from being fresh", () => {
 });
 
 describe("the plan", () => {
-  test("is made at most every 15 seconds, however many look", async () => {
+  test("is computed at most every 15 s", async () => {
     const { store, clock } = await shownBuilding();
     let made = 0;
     const plan = async () => {
@@ -353,22 +344,16 @@ describe("the plan", () => {
     expect(await tags()).toEqual([3, 4]);
   });
 
-  test("is not there without a worker", async () => {
+  test("is null without a worker", async () => {
     const { status } = await shownBuilding(null);
     expect((await status.report()).sources[0]).toMatchObject({ plan: null, clockSkewMs: null });
   });
 });
 
 describe("rows", () => {
-  test("alarms: the highest priority first, then the newest, whatever the offset of their times", async () => {
+  test("sorts alarms by priority, then from new to old, across time offsets", async () => {
     const { store, status } = await shownBuilding();
-    const trigger = (priority: string) => ({
-      id: 1,
-      displayName: "t",
-      description: null,
-      priority,
-      enabled: true,
-    });
+    const trigger = (priority: string) => ({ id: 1, displayName: "t", description: null, priority, enabled: true });
     await fillSource(store, "north", {
       tagNames: [],
       alarms: [
@@ -381,8 +366,8 @@ describe("rows", () => {
   });
 });
 
-describe("the cost of being looked at", () => {
-  test("ten pages that look at 4,000 tags at once read the state once, and see what changed within four seconds", async () => {
+describe("the cost of reports", () => {
+  test("ten pages over 4,000 tags share one read, and see a change within 4 s", async () => {
     const clock = createVirtualClock(Date.parse(NOW));
     const store = await emptyStore(clock);
     await fillSource(store, "north", { tagNames: Array.from({ length: 4_000 }, (_, n) => `tag ${n}`) });

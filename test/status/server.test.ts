@@ -48,8 +48,8 @@ async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
   return { ...building, options, app, get };
 }
 
-describe("the stop of all writing", () => {
-  test("works from the page, and nothing lets go again", async () => {
+describe("the emergency stop", () => {
+  test("stops writing, and has no way to resume it", async () => {
     const stopWrites = vi.fn();
     const { app } = await routes({ stopWrites });
     const answer = await app.request("/api/writes/stop", { method: "POST", headers: OWN });
@@ -58,18 +58,18 @@ describe("the stop of all writing", () => {
   });
 
   test.each([
-    ["without the page's header", { ...LOCAL, origin: OWN.origin }],
+    ["without the header of the page", { ...LOCAL, origin: OWN.origin }],
     ["from another site", { ...OWN, origin: "https://evil.example" }],
-    ["by a browser that says it is another site's doing", { ...OWN, "sec-fetch-site": "cross-site" }],
-    ["under a foreign name", { ...OWN, host: "evil.example" }],
-  ])("does nothing %s", async (_, headers) => {
+    ["with a cross-site header of the browser", { ...OWN, "sec-fetch-site": "cross-site" }],
+    ["with a foreign host name", { ...OWN, host: "evil.example" }],
+  ])("rejects a request %s", async (_, headers) => {
     const stopWrites = vi.fn();
     const { app } = await routes({ stopWrites });
     expect((await app.request("/api/writes/stop", { method: "POST", headers })).status).toBe(403);
     expect(stopWrites).not.toHaveBeenCalled();
   });
 
-  test("says so where nothing can be written", async () => {
+  test("responds 409 when writing is not configured", async () => {
     const { app } = await routes();
     expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(409);
   });
@@ -84,11 +84,7 @@ describe("silences", () => {
     await fillSource(store, "north", { siteName: "Skolen", tagNames: [], alarms: [{}, {}] });
     const begin = async (body: unknown, headers: Readonly<Record<string, string>> = {}) => {
       const text = typeof body === "string" ? body : JSON.stringify(body);
-      const request = {
-        method: "POST",
-        headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers },
-        body: text,
-      };
+      const request = { method: "POST", headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers }, body: text };
       const answer = await app.request(SILENCES, request);
       return { status: answer.status, ...((await answer.json()) as { message?: string; id?: string }) };
     };
@@ -100,7 +96,7 @@ describe("silences", () => {
     return { app, begin, end, get: look, rows, alarms, store, clock };
   }
 
-  test("of a site, and its alarms say so, until it is ended", async () => {
+  test("silence the alarms of a site until they are ended", async () => {
     const { begin, end, rows, alarms, store } = await silencing();
     const { id = "", status } = await begin(ASKED);
     expect(status).toBe(201);
@@ -128,14 +124,14 @@ describe("silences", () => {
     expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
   });
 
-  test.each([60, 240, 1_440])("last %i minutes where that is chosen, for a reason of any length", async (minutes) => {
+  test.each([60, 240, 1_440])("last %i minutes", async (minutes) => {
     const { begin, store } = await silencing();
     expect(await begin({ ...ASKED, minutes, reason: "x" })).toMatchObject({ status: 201 });
     const [{ from = "", to = "" } = {}] = await silencesIn(store);
     expect(Date.parse(to) - Date.parse(from)).toBe(minutes * 60_000);
   });
 
-  test("of one alarm, and no other; it is over by itself", async () => {
+  test("silence a single alarm until they expire", async () => {
     const { begin, rows, alarms, clock } = await silencing();
     const { site: _, ...asked } = ASKED;
     expect((await begin({ ...asked, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
@@ -148,15 +144,10 @@ describe("silences", () => {
     expect([await rows(), await silenced()]).toEqual([[], []]);
   });
 
-  test("to come are shown, and silence nothing yet; the longest of several is told in the row", async () => {
+  test("list future silences, and show the longest active one in the row of an alarm", async () => {
     const { rows, alarms, store } = await silencing();
     const more = (id: string, from: string, to: string) =>
-      addSilence(store, {
-        ...SILENCE,
-        id,
-        from: `2026-11-21T${from}:00.000Z`,
-        to: `2026-11-21T${to}:00.000Z`,
-      });
+      addSilence(store, { ...SILENCE, id, from: `2026-11-21T${from}:00.000Z`, to: `2026-11-21T${to}:00.000Z` });
     await more("s1", "09:00", "11:00");
     await more("s2", "09:30", "12:00");
     await more("s3", "11:00", "20:00");
@@ -169,7 +160,7 @@ describe("silences", () => {
     expect((await alarms())[0]?.silenced?.to).toBe("2026-11-21T12:00:00.000Z");
   });
 
-  test("of a site are those that may silence an alarm there", async () => {
+  test("list those that may cover an alarm of the site", async () => {
     const { get, store } = await silencing();
     const of = (id: string, parts: Partial<Silence>) => addSilence(store, { ...SILENCE, id, ...parts });
     await of("everywhere", {});
@@ -211,17 +202,17 @@ describe("silences", () => {
       "There is no such active alarm (any more).",
     ],
     ["a body that is too long", 413, { ...ASKED, more: "x".repeat(9_000) }, "That is too long for a silence."],
-  ])("refuses %s with a sentence", async (_, status, body, message) => {
+  ])("reject %s with a message", async (_, status, body, message) => {
     const { begin, store } = await silencing();
     expect(await begin(body)).toEqual({ status, message });
     expect(await silencesIn(store)).toEqual([]);
   });
 
   test.each<[string, Readonly<Record<string, string>>]>([
-    ["without the page's header", { "x-plenum": "" }],
+    ["without the header of the page", { "x-plenum": "" }],
     ["from another site", { origin: "https://evil.example" }],
-    ["by a browser that says it is another site's doing", { "sec-fetch-site": "cross-site" }],
-  ])("neither begin nor end %s", async (_, headers) => {
+    ["with a cross-site header of the browser", { "sec-fetch-site": "cross-site" }],
+  ])("reject begin and end %s", async (_, headers) => {
     const { app, end, store, rows } = await silencing();
     await addSilence(store, SILENCE);
     const request = { method: "POST", headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers } };
@@ -230,13 +221,13 @@ describe("silences", () => {
     expect(await rows()).toHaveLength(1);
   });
 
-  test("what a form can send is refused by its type", async () => {
+  test("reject the content types of HTML forms", async () => {
     const { begin } = await silencing();
     for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
       expect((await begin(ASKED, { "content-type": type })).status, type).toBe(415);
   });
 
-  test("are 1,000 at most, also when many are begun at once", async () => {
+  test("are limited to 1,000, also with concurrent requests", async () => {
     const { begin, store, rows } = await silencing();
     const all = Array.from({ length: 998 }, (_, n) => [`s${n}`, { ...SILENCE, id: `s${n}` }] as const);
     await store.commit({ documents: [{ set: "silence", put: all }] });
@@ -255,7 +246,7 @@ describe("without a password", () => {
     [`${SILENCES}/${SILENCE.id}/end`, "plenum silence"],
     ["/api/sink/retry", "plenum outbox resend"],
     ["/api/write", "plenum write"],
-  ])("POST %s is refused and names the command %s", async (path, command) => {
+  ])("rejects POST %s and names the command %s", async (path, command) => {
     const { app, store } = await routes();
     await addSilence(store, SILENCE);
     const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair", name: "lake" });
@@ -263,14 +254,12 @@ describe("without a password", () => {
     const response = await app.request(path, { method: "POST", headers, body });
     expect([response.status, await response.json()]).toEqual([
       403,
-      {
-        message: `This needs a password. Set status.password, or run \`${command}\` as the user of the worker.`,
-      },
+      { message: `This needs a password. Set status.password, or run \`${command}\` as the user of the worker.` },
     ]);
     expect(await silencesIn(store)).toEqual([SILENCE]);
   });
 
-  test("every change but the emergency stop is refused, whatever its path", async () => {
+  test("rejects every change except the emergency stop", async () => {
     const { app } = await routes({ stopWrites: () => undefined });
     for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
       for (const path of ["/api/writes/resume", "/api/anything", ...PAGE])
@@ -279,7 +268,7 @@ describe("without a password", () => {
     expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(200);
   });
 
-  test("the page knows that it needs one", async () => {
+  test("tells the page that changes need a password", async () => {
     const needed = async (password?: Secret) => {
       const { get } = await routes(password === undefined ? {} : { password });
       const response = await get("/api/status", { ...LOCAL, ...OPERATOR });
@@ -312,7 +301,7 @@ describe("roles", () => {
     return { app, store, ask, stopped };
   }
 
-  test("role by route: who gets what", async () => {
+  test("open the routes of their role only", async () => {
     const { ask, stopped } = await visited();
     for (const path of READ) {
       const scraped = path === "/metrics" ? 200 : 403;
@@ -327,7 +316,7 @@ describe("roles", () => {
     expect(stopped).toEqual(["the status page"]);
   });
 
-  test("only an operator begins and ends silences; the trusted proxy names who it was", async () => {
+  test("let only an operator begin and end silences, under the name that the proxy states", async () => {
     const { app, store } = await visited();
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     const ask = (authorization: string, path: string, more = {}) =>
@@ -360,18 +349,18 @@ describe("roles", () => {
     "Bearer correct horse",
     "Bearer battery staple",
     basic("plenum:metrics-token-1"),
-  ])("a secret opens only what it is for: %s", async (authorization) => {
+  ])("reject a secret of another role: %s", async (authorization) => {
     const { ask } = await visited();
     expect(await ask("GET", "/metrics", authorization)).toBe(401);
   });
 
-  test("what is not configured opens nothing", async () => {
+  test("reject every secret of a role that is not configured", async () => {
     const { get } = await routes({ password: new Secret("correct horse") });
     for (const authorization of ["Bearer ", "Bearer null", "Bearer", basic("viewer:null"), ""])
       expect((await get("/metrics", { ...LOCAL, authorization })).status, authorization).toBe(401);
   });
 
-  test("the trusted proxy names who stopped writing; from elsewhere nobody is believed", async () => {
+  test("take the name of a visitor only from the trusted proxy", async () => {
     const { ask, stopped } = await visited();
     const stop = (name: string, from: string) =>
       ask("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
@@ -382,14 +371,14 @@ describe("roles", () => {
     expect(stopped).toEqual(["ola via proxy", "the status page", "the status page"]);
   });
 
-  test("a viewer and a scraper without an operator's password are refused", () => {
+  test("require an operator's password for a viewer and a scraper", () => {
     for (const option of ["viewer_password", "metrics_token"])
       expect(StatusConfig.safeParse({ [option]: { env: "P" } }).error?.issues[0]?.path).toEqual([option]);
   });
 });
 
-describe("what is served", () => {
-  test("health and readiness", async () => {
+describe("the routes", () => {
+  test("serve health and readiness", async () => {
     const reasons = [{ reason: "disk-full", subject: "state", message: "Free some space." }] as const;
     let readiness: Readiness = { ready: false, reasons };
     const { get } = await routes({ readiness: async () => readiness });
@@ -401,7 +390,7 @@ describe("what is served", () => {
     expect([ready.status, await ready.json()]).toEqual([200, readiness]);
   });
 
-  test("the page and its parts, all from here", async () => {
+  test("serve the page and its files without references to other hosts", async () => {
     const { get } = await routes();
     for (const path of PAGE) {
       const response = await get(path);
@@ -412,7 +401,7 @@ describe("what is served", () => {
     }
   });
 
-  test("parts of the page compressed as the browser takes them, and only when they changed", async () => {
+  test("serve files in an accepted encoding, and 304 when they are unchanged", async () => {
     const { get } = await routes();
     const whole = await (await get("/uplot.mjs")).text();
     for (const [accepted, encoding] of [
@@ -439,7 +428,7 @@ describe("what is served", () => {
     expect((await get("/api/status")).headers.get("cache-control")).toBe("no-store");
   });
 
-  test("data, and events without their data", async () => {
+  test("serve the report, alarms, and events without values", async () => {
     const { get, store } = await routes();
     await fillSource(store, "north", { tagNames: ["Supply"], alarms: [{}] });
     expect(await (await get("/api/status")).json()).toMatchObject({ version: "1.2.3" });
@@ -448,7 +437,7 @@ describe("what is served", () => {
     expect(await (await get("/api/events")).json()).toEqual([]);
   });
 
-  test("of a storm of alarms the first hundred, and how many there are of each priority", async () => {
+  test("serve the first hundred of 5,000 alarms with counts by priority", async () => {
     const { get, store } = await routes();
     const trigger = (priority: string) => ({ ...ALARM.trigger, priority });
     await fillSource(store, "north", {
@@ -477,7 +466,7 @@ describe("what is served", () => {
     expect((await get("/api/alarms?limit=9000")).status).toBe(400);
   });
 
-  test("compressed for who takes it, and as they are for who does not", async () => {
+  test("compress JSON and metrics for clients that accept gzip", async () => {
     const { get, store } = await routes();
     await fillSource(store, "north", {
       tagNames: [],
@@ -500,7 +489,7 @@ describe("what is served", () => {
     }
   });
 
-  test("metrics as they are at the scrape, under their documented names", async () => {
+  test("serve current metrics under their documented names", async () => {
     const { get, store, clock } = await routes();
     await store.outbox.register("lake", "now");
     await store.commit({ events: [valueEvent(1), valueEvent(2)] });
@@ -524,7 +513,7 @@ describe("what is served", () => {
     }
   });
 
-  test("a fault inside is told without a word of its own", async () => {
+  test("hide the text of an internal error", async () => {
     const building = await shownBuilding();
     const options = serverOptions(building);
     const app = statusRoutes({
@@ -539,8 +528,8 @@ describe("what is served", () => {
   });
 });
 
-describe("who may look", () => {
-  test("no name but our own: a foreign one may be a page from elsewhere that points here (DNS rebinding)", async () => {
+describe("access", () => {
+  test("rejects foreign host names (DNS rebinding)", async () => {
     const { get } = await routes();
     for (const host of ["localhost", "LOCALHOST:9850", "127.0.0.1", "[::1]:9850"]) {
       expect((await get("/api/status", { host })).status, host).toBe(200);
@@ -550,7 +539,7 @@ describe("who may look", () => {
     }
   });
 
-  test("an address that others can reach needs a password and a proxy with TLS", () => {
+  test("requires a password and TLS for an address beyond loopback", () => {
     const password = { env: "STATUS_PASSWORD" };
     for (const host of ["0.0.0.0", "::", "192.0.2.1", "plenum.example", "127.0.0.1.example"]) {
       for (const less of [{}, { password }, { behind_tls_proxy: true }]) {
@@ -561,7 +550,7 @@ describe("who may look", () => {
     expect(StatusConfig.safeParse({ host: "127.0.0.1" }).success).toBe(true);
   });
 
-  test("with a password everything but health asks for it, and nothing else opens", async () => {
+  test("requires the password for everything except health", async () => {
     const { get } = await routes({
       config: { host: "0.0.0.0", password: { env: "P" }, behind_tls_proxy: true },
       password: new Secret("correct horse"),
@@ -623,7 +612,7 @@ describe("who may look", () => {
     /** Five wrong passwords at once, and the delays of the next ones. */
     const FREE = Array<readonly number[]>(5).fill([401, 0]);
 
-    test("slows down after five, for that address alone, and a right password comes through", async () => {
+    test("delays the sixth wrong password of an address, and accepts a right one after the delay", async () => {
       const { from, times, clock } = await guesser();
       const wrong = () => from("192.0.2.1", WRONG);
       expect(await times(10, wrong)).toEqual([...FREE, [401, 1], [401, 2], [401, 3], [401, 4], [401, 4]]);
@@ -635,13 +624,13 @@ describe("who may look", () => {
       expect(await times(6, wrong), "an attack of minutes is forgotten").toEqual([...FREE, [401, 1]]);
     });
 
-    test("from many addresses of one IPv6 network counts as one", async () => {
+    test("counts the addresses of an IPv6 network together", async () => {
       const { from } = await guesser();
       for (let n = 1; n <= 5; n += 1) await from(`2001:db8::${n}`, WRONG);
       expect(await from("2001:db8::99", WRONG)).toEqual([401, 1]);
     });
 
-    test("through the trusted proxy counts for whom it saw; nobody else may say who it is", async () => {
+    test("counts for the last forwarded address of the trusted proxy, and ignores the header of others", async () => {
       const { from, times } = await guesser({ trusted_proxy: { address: "192.0.2.9" } });
       let n = 0;
       const lying = () => from("::ffff:192.0.2.9", WRONG, { "x-forwarded-for": `10.0.0.${n++}, 198.51.100.1` });
@@ -651,7 +640,7 @@ describe("who may look", () => {
       expect(await times(6, direct)).toEqual([...FREE, [401, 1]]);
     });
 
-    test("does not delay the emergency stop, and guesses at the stop are delayed by themselves", async () => {
+    test("counts wrong passwords for the emergency stop separately", async () => {
       const { from, times } = await guesser();
       const stop = (authorization: string) => from("192.0.2.1", authorization, {}, "/api/writes/stop");
       await times(10, () => from("192.0.2.1", WRONG));
@@ -660,7 +649,7 @@ describe("who may look", () => {
       expect(await stop(RIGHT)).toEqual([200, 2]);
     });
 
-    test("does not delay a browser that sent the right password before", async () => {
+    test("does not delay a browser with the cookie of the same password", async () => {
       const { ask, from, times } = await guesser({ behind_tls_proxy: true });
       const [cookie = ""] = (await ask("192.0.2.1", RIGHT)).headers.getSetCookie();
       expect(cookie).toMatch(/^plenum-known=[0-9a-f]{64}; Path=\/; HttpOnly; Secure; SameSite=Strict$/);
@@ -675,7 +664,7 @@ describe("who may look", () => {
       expect(await from("192.0.2.4", "", known)).toEqual([401, 0]);
     });
 
-    test("checks one delayed password of a connection at a time, and none of one that is gone", async () => {
+    test("checks one delayed password per connection, and none after a disconnect", async () => {
       const { app, clock, from, times } = await guesser();
       await times(5, () => from("192.0.2.1", WRONG));
       const socket = { remoteAddress: "192.0.2.1" };
@@ -694,7 +683,7 @@ describe("who may look", () => {
       expect(clock.sleepers()).toBe(0);
     });
 
-    test("is remembered for a thousand addresses at most", () => {
+    test("is counted for a thousand addresses at most", () => {
       const clock = createVirtualClock(0);
       const guesses = createGuesses(clock);
       for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
@@ -705,7 +694,7 @@ describe("who may look", () => {
     });
   });
 
-  test("a password of less than 12 characters is refused at the start, in one sentence", () => {
+  test("rejects a password of less than 12 characters at the start", () => {
     const config = StatusConfig.parse({ password: { env: "P" } });
     expect(() => readCredentials(config, { P: "eleven char" })).toThrow(
       expect.objectContaining({
@@ -718,7 +707,7 @@ describe("who may look", () => {
     expect(readCredentials(StatusConfig.parse({}))).toBeNull();
   });
 
-  test("nothing changes by any method", async () => {
+  test("serves pages and data with GET only", async () => {
     const { app } = await routes({ password: PASSWORD });
     for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
       for (const path of [...PAGE, ...DATA]) {
@@ -730,7 +719,7 @@ describe("who may look", () => {
     }
   });
 
-  test("every answer carries the headers that keep foreign code out", async () => {
+  test("sends security headers with every response", async () => {
     const { get } = await routes();
     for (const path of [...READ, ...OPEN, "/nothing"]) {
       const { headers } = await get(path);
@@ -753,7 +742,7 @@ describe("who may look", () => {
 });
 
 describe("the server", () => {
-  test("takes a free port, answers, and stops at once also with an open connection", async () => {
+  test("listens on a free port, and stops at once with an open connection", async () => {
     const building = await shownBuilding();
     const server = createStatusServer(serverOptions(building));
     await server.start(new AbortController().signal);

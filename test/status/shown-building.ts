@@ -57,24 +57,8 @@ export const PLAN_FACTS: PlanFacts = {
   sites: 1,
   tags: 2_000,
   classes: [
-    {
-      name: "comfort",
-      tags: 100,
-      allTags: 100,
-      everyMs: 60_000,
-      firm: false,
-      importance: 1,
-      measuredMs: 58_700,
-    },
-    {
-      name: "meters",
-      tags: 900,
-      allTags: 900,
-      everyMs: 900_000,
-      firm: false,
-      importance: 1,
-      measuredMs: null,
-    },
+    { name: "comfort", tags: 100, allTags: 100, everyMs: 60_000, firm: false, importance: 1, measuredMs: 58_700 },
+    { name: "meters", tags: 900, allTags: 900, everyMs: 900_000, firm: false, importance: 1, measuredMs: null },
   ],
   history: [{ name: "all", resolution: "5m", total: false, everyMs: 3_600_000, tags: 2_000, withoutLog: 12 }],
   backfill: { requestsLeft: 1_234, requestsAtBest: 230, paused: false },
@@ -190,19 +174,9 @@ export async function fillSource(
   },
 ): Promise<void> {
   const site = { id: 1, displayName: options.siteName ?? `${source} school` };
-  const held = <T>(value: T, siteId: number | null = 1) => ({
-    value,
-    siteId,
-    since: NOW,
-    missingSince: null,
-  });
+  const held = <T>(value: T, siteId: number | null = 1) => ({ value, siteId, since: NOW, missingSince: null });
   const tags = options.tagNames.map(
-    (displayName, n): Tag => ({
-      id: String(10_001 + n),
-      displayName,
-      description: displayName,
-      unit: "°C",
-    }),
+    (displayName, n): Tag => ({ id: String(10_001 + n), displayName, description: displayName, unit: "°C" }),
   );
   const value = (n: number): StoredValue => ({
     value: n === 1 ? null : 20 + n / 10,

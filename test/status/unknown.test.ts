@@ -56,7 +56,7 @@ async function scraped(status: Status): Promise<string> {
 }
 
 describe("a worker that has only just started", () => {
-  test("knows no number, names every job that it has, and writes no gauge", async () => {
+  test("reports unknown numbers and all jobs, and sets no gauge", async () => {
     const { store, clock } = await shownBuilding();
     const status = statusOf(store, clock);
     const { counts, jobs, readings } = await only(status);
@@ -75,7 +75,7 @@ describe("a worker that has only just started", () => {
     }
   });
 
-  test("calls a job late that does not come to a first good poll", async () => {
+  test("reports a job as late that never succeeds", async () => {
     const { store, clock } = await shownBuilding();
     const status = statusOf(store, clock);
     await clock.advance(10 * MINUTE);
@@ -94,7 +94,7 @@ describe("a worker that has only just started", () => {
     );
   });
 
-  test("does not know how far a sink is behind that it never started", async () => {
+  test("reports an unknown lag of a sink that was never started", async () => {
     const { store, clock } = await shownBuilding();
     const { sinks } = await statusOf(store, clock).report();
     expect(sinks).toMatchObject([
@@ -104,7 +104,7 @@ describe("a worker that has only just started", () => {
 });
 
 describe("a list that was read", () => {
-  test("and shows nothing is a known 0, also in the metrics", async () => {
+  test("gives a known 0 when it is empty, also in the metrics", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
@@ -119,7 +119,7 @@ describe("a list that was read", () => {
     expect(text).not.toMatch(/poll_last_success.*job="token"/);
   });
 
-  test("and for longer than it should not again is not known any more; what was known last is kept apart", async () => {
+  test("gives an unknown number and the last known one when the next poll is late", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     const status = statusOf(store, clock);
@@ -134,7 +134,7 @@ describe("a list that was read", () => {
     expect(await scraped(status)).not.toContain("plenum_alarms_active");
   });
 
-  test("and is refused now is not known from that moment on", async () => {
+  test("gives an unknown number as soon as the service rejects it", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
@@ -149,7 +149,7 @@ describe("a list that was read", () => {
     expect(sites[0]?.gateways).toEqual({ online: null, all: 1, unclear: 0 });
   });
 
-  test("but not whole has at least what is known", async () => {
+  test("gives a lower bound when it was incomplete", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     await polled(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
@@ -161,7 +161,7 @@ describe("a list that was read", () => {
     ]);
   });
 
-  test("in part, with nothing to show for it, was not read", async () => {
+  test("counts as unread when an incomplete reading had no result", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, {
       tags: poll(NOW, { problem: "No site is known yet." }),
@@ -174,13 +174,11 @@ describe("a list that was read", () => {
     expect(
       jobs.find(({ name }) => name === "live"),
       "a run that read nothing",
-    ).toMatchObject({
-      lastSuccess: null,
-    });
+    ).toMatchObject({ lastSuccess: null });
     expect(await scraped(statusOf(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
   });
 
-  test("a gateway that does not say whether it is online is neither", async () => {
+  test("counts a gateway without a state as neither online nor offline", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: [] });
     const held = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
@@ -191,7 +189,7 @@ describe("a list that was read", () => {
 });
 
 describe("the last good poll", () => {
-  test("is as late as the worker or a value says, when the state was written earlier", async () => {
+  test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     await polled(store, { alarms: poll("2026-11-21T09:59:10.000Z"), live: poll("2026-11-21T09:55:00.000Z") });
@@ -201,7 +199,7 @@ describe("the last good poll", () => {
     expect(last("live"), "the time of the newest value").toBe(NOW);
   });
 
-  test("of a job that is switched off is not shown, and its old trouble is no notice", async () => {
+  test("of a job that is switched off is neither reported nor a warning", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, { hosts: poll(null, { problem: "forbidden" }) });
     const { notices, sources } = await statusOf(store, clock).report();
@@ -209,7 +207,7 @@ describe("the last good poll", () => {
     expect(notices).toEqual([]);
   });
 
-  test("of a job that this page has never heard of is shown all the same", async () => {
+  test("of an unknown job is reported", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, { novelty: poll(NOW) });
     expect((await only(statusOf(store, clock))).jobs).toContainEqual({
@@ -224,7 +222,7 @@ describe("the last good poll", () => {
   });
 });
 
-test("the service's own health check is shown where it was asked, and beside the trouble", async () => {
+test("reports the service's health check, also in the warning about an unavailable service", async () => {
   const { store, clock } = await shownBuilding();
   const status = statusOf(store, clock);
   expect((await only(status)).health).toBeNull();
@@ -244,7 +242,7 @@ test("the service's own health check is shown where it was asked, and beside the
   expect(notices[0]).toContain(`Its own health check says: unhealthy (asked at ${NOW}).`);
 });
 
-test("a sink's lag is counted by its filter in the report and in the metrics", async () => {
+test("counts only events that pass the filter as a sink's lag", async () => {
   const { store, clock } = await shownBuilding();
   await store.outbox.register("lake", "now");
   const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
@@ -256,7 +254,7 @@ test("a sink's lag is counted by its filter in the report and in the metrics", a
   expect(text).toContain('plenum_outbox_depth_exact{sink="lake"} 1\n');
 });
 
-test("a state that cannot be read leaves the gauges out and breaks no scrape", async () => {
+test("clears the gauges when the state cannot be read", async () => {
   const metrics = createMetrics();
   metrics.outboxDepth.set({ sink: "lake" }, 3);
   metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);

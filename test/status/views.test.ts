@@ -36,7 +36,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
   const opened = madeUpPages();
 
   test.each(["light", "dark"] as const)(
-    "has no finding of axe in %s, and asks nothing of another host",
+    "has no accessibility finding in the %s scheme, and sends no request to another host",
     async (colorScheme) => {
       const { page, url, complaints, elsewhere } = await opened();
       await page.emulateMedia({ colorScheme });
@@ -51,7 +51,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     180_000,
   );
 
-  test.each([390, 1280, 3840])("fits a width of %i, with names that are long", async (width) => {
+  test.each([390, 1280, 3840])("fits a width of %i with long names", async (width) => {
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
     const brief = { ...madeUp.alarmBrief(0), name: long, site: long };
     const { page, url } = await opened(width, {
@@ -101,30 +101,20 @@ describe.skipIf(absent("chromium"))("each view", () => {
           dead: [{ id: "d", type: evil, at: "2026-11-21T01:00:00.000Z", reason: evil, gist: evil }],
         }),
       "/api/source": () =>
-        madeUp.sourceAnswer("north", {
-          refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }],
-        }),
+        madeUp.sourceAnswer("north", { refused: [{ at: "2026-11-21T01:00:00.000Z", what: evil, words: evil }] }),
       "/api/commands": () => [{ ...madeUp.commandRow(0, evil), tag: evil, by: evil, state: evil }],
       "/api/fleet": () => {
         const { members, sources, takeovers, ...fleet } = madeUp.fleetAnswer();
         return {
           ...fleet,
-          members: members.map((member) => ({
-            ...member,
-            name: evil,
-            host: evil,
-            page: `javascript:${evil}`,
-          })),
+          members: members.map((member) => ({ ...member, name: evil, host: evil, page: `javascript:${evil}` })),
           sources: sources.map((each) => ({ ...each, source: evil, holder: evil })),
           takeovers: takeovers.map((each) => ({ ...each, from: evil, to: evil })),
           trouble: evil,
         };
       },
     });
-    for (const [view, hash] of Object.entries({
-      ...VIEWS,
-      evil: `#/tag/north/${encodeURIComponent(evil)}`,
-    })) {
+    for (const [view, hash] of Object.entries({ ...VIEWS, evil: `#/tag/north/${encodeURIComponent(evil)}` })) {
       await page.goto(url + hash);
       await settled(page, view === "evil" ? "tag" : view);
       await expect.poll(() => page.locator("main").innerText(), { message: view }).toContain(evil.slice(0, 30));
@@ -135,7 +125,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("of a worker that is away turns grey, says since when, and stays readable", async () => {
+  test("turns grey when the worker is away, shows the time, and stays readable", async () => {
     const { page, url } = await opened();
     await page.goto(`${url}#/tag/north/10001`);
     await page.locator(".uplot canvas").waitFor();
@@ -149,7 +139,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     await expect.poll(() => page.locator("main.old").count()).toBe(0);
   });
 
-  test("of something that nobody knows says so", async () => {
+  test("shows that an object does not exist", async () => {
     const { page, url } = await opened(1280, { "/api/tag": () => null, "/api/alarm": () => null });
     for (const what of ["tag", "alarm"]) {
       await page.goto(`${url}#/${what}/north/9`);
@@ -161,10 +151,8 @@ describe.skipIf(absent("chromium"))("each view", () => {
 describe.skipIf(absent("chromium"))("the list of all tags", () => {
   const opened = madeUpPages();
 
-  test("searches 30,000 by the worker, once for a word, and shows a hundred at a time", async () => {
-    const { page, url, asked } = await opened(1280, {
-      "/api/tags": (query) => madeUp.tagList(query, 30_000),
-    });
+  test("searches 30,000 tags with one request per word, and shows a hundred at a time", async () => {
+    const { page, url, asked } = await opened(1280, { "/api/tags": (query) => madeUp.tagList(query, 30_000) });
     await page.goto(`${url}#/tags`);
     await expect.poll(() => names(page).count()).toBe(100);
     expect(await page.locator(".values h2").innerText()).toContain("1–100 of 30,000");
@@ -188,7 +176,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     );
   });
 
-  test("sorts by its heads, and what was opened is come back to as it was left", async () => {
+  test("sorts by its columns, and keeps search and order after a return from another view", async () => {
     const { page, url } = await opened();
     await page.goto(`${url}#/tags`);
     await page.getByRole("button", { name: "value" }).click();
@@ -204,7 +192,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     expect(await page.getByLabel("search tags").inputValue()).toBe("pressure");
   });
 
-  test("stays still under the pointer while the order changes, and says so", async () => {
+  test("keeps the order of rows under the pointer and offers the new order", async () => {
     let isTurned = false;
     const { page, url } = await opened(1280, {
       "/api/tags": (query) => {
@@ -234,7 +222,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
 describe.skipIf(absent("chromium"))("a plot", () => {
   const opened = madeUpPages();
 
-  test("is loaded with the first view that shows one, and no request goes elsewhere", async () => {
+  test("loads its library with the first view that needs it, from this host only", async () => {
     const { page, url, elsewhere } = await opened();
     const loaded: string[] = [];
     page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
@@ -247,7 +235,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     expect(elsewhere).toEqual([]);
   });
 
-  test("keeps its span in the address, and tells its points to whoever uses the keyboard", async () => {
+  test("keeps its span in the address, and reads its points by keyboard", async () => {
     const { page, url, asked } = await opened();
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByRole("button", { name: "7 days" }).click();
@@ -263,7 +251,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     await expect.poll(() => page.locator(".readout").innerText()).not.toBe(first);
   });
 
-  test("says how far apart values are that keep no distance, whole on a phone as well", async () => {
+  test("shows the usual distance of irregular values, also on a phone", async () => {
     const { page, url } = await opened(320);
     await page.goto(`${url}#/tag/north/10001?span=24h`);
     const readout = page.locator(".readout");
@@ -276,7 +264,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     expect(cut).toBe(0);
   });
 
-  test("joins nothing over a gap", async () => {
+  test("draws no line across a gap", async () => {
     const { page, url } = await opened();
     await page.goto(`${url}#/tag/north/10001?span=24h`);
     await page.locator(".uplot canvas").waitFor();
@@ -297,7 +285,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     expect(await drawn(0.46, 0.51)).toBe(0);
   });
 
-  test("asks the log when a person wants it, and comes again until it has answered", async () => {
+  test("requests the log on demand, and polls until it has arrived", async () => {
     let isAnswered = false;
     const { page, url } = await opened(1280, {
       "/api/plot": (query) => {
@@ -317,10 +305,10 @@ describe.skipIf(absent("chromium"))("a plot", () => {
   });
 });
 
-describe.skipIf(absent("chromium"))("what changes something", () => {
+describe.skipIf(absent("chromium"))("changes from the page", () => {
   const opened = madeUpPages();
 
-  test("a write says what it does before it is sent, with the value that was seen", async () => {
+  test("asks for confirmation of a write and sends it with the displayed value", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({ id: "cmd-77" }));
     await page.goto(`${url}#/tag/north/10001`);
     const form = page.locator(".write");
@@ -335,7 +323,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     expect(ordered).toEqual([{ path: "/api/write", body: { source: "north", tag: "10001", value: 21.5, expect: 20 } }]);
   });
 
-  test("a refusal is shown in its own words", async () => {
+  test("shows the reason of a rejected write", async () => {
     const { page, url } = await opened(1280, {}, () => ({ message: "The value changed meanwhile." }));
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByLabel("new value").fill("21");
@@ -344,7 +332,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     await expect.poll(() => page.locator(".write").innerText()).toContain("The value changed meanwhile.");
   });
 
-  test("where nothing can be written there is no form, and where it is not named nothing is said", async () => {
+  test("shows the reason instead of the form when writes are closed, and nothing for a tag outside the allow-list", async () => {
     const limits = {
       type: "number",
       min: 16,
@@ -363,7 +351,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     await expect.poll(() => page.locator(".write").count()).toBe(0);
   });
 
-  test("dead letters are sent again, one or all, after a second press", async () => {
+  test("sends one or all dead letters again after a second click", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({ again: 5 }));
     await page.goto(`${url}#/sink/lake`);
     await page.getByRole("button", { name: "send again" }).first().click();
@@ -376,7 +364,7 @@ describe.skipIf(absent("chromium"))("what changes something", () => {
     await expect.poll(() => page.locator(".dead").innerText()).toContain("5 events sent again.");
   });
 
-  test("without a password, dead letters show the command that sends them again", async () => {
+  test("shows the command for dead letters without a password", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({}), false);
     await page.goto(`${url}#/sink/lake`);
     await page.getByRole("button", { name: "send again" }).first().click();
@@ -397,7 +385,7 @@ describe("Norwegian", () => {
     readonly NORWEGIAN: Readonly<Record<string, string>>;
   }>;
 
-  test("has every sentence of the page, with what is put into it", async () => {
+  test("has every text of the page, with the same placeholders", async () => {
     const { NORWEGIAN } = await table;
     const said = [...sources.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text);
     expect(said.length).toBeGreaterThan(200);
@@ -410,7 +398,7 @@ describe("Norwegian", () => {
   describe.skipIf(absent("chromium"))("in a browser", () => {
     const opened = madeUpPages();
 
-    test("is chosen by a button, remembered, and stays on the view", async () => {
+    test("is chosen by a button, stored, and keeps the view", async () => {
       const { page, url, complaints } = await opened();
       await page.goto(`${url}#/tag/north/10001`);
       await page.getByRole("button", { name: "Norsk" }).click();

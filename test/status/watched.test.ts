@@ -46,10 +46,7 @@ function watchStatements(): unknown[] {
 test("reads no tag, value, alarm or ledger of history for /readyz and /metrics", async () => {
   virtual = await startVirtualWorker({
     simulator: { sites: [3], alarms: { recorded: true } },
-    source: {
-      read: [{ name: "all", every: "5m" }],
-      history: [{ name: "all", resolution: "5m", every: "1h" }],
-    },
+    source: { read: [{ name: "all", every: "5m" }], history: [{ name: "all", resolution: "5m", every: "1h" }] },
   });
   await virtual.clock.advance(30 * MINUTE);
   const bound = watchStatements();
@@ -62,7 +59,7 @@ test("reads no tag, value, alarm or ledger of history for /readyz and /metrics",
   expect(text).toMatch(/^plenum_alarms_active\{source="main",site="3",priority="A"\} \d+$/m);
 });
 
-test("counts active alarms as the state has them, also after they end and after a restart", async () => {
+test("counts active alarms like the report, also after they end and after a restart", async () => {
   virtual = await startVirtualWorker({
     simulator: { sites: [3], alarms: { recorded: true } },
     source: { read: [], schedules: { alarms: "* * * * *", resolved_sweep: "* * * * *" } },
@@ -96,7 +93,7 @@ interface Shown {
 }
 
 describe("the age of a poll", () => {
-  test("is measured time: a wall clock that steps 2 h forward or back makes no poll late", async () => {
+  test("ignores steps of the wall clock by 2 h", async () => {
     virtual = await startVirtualWorker({
       simulator: { sites: [3], alarms: { recorded: false } },
       source: { read: [{ name: "all", every: "10m" }], schedules: { alarms: "*/10 * * * *" } },
@@ -137,7 +134,7 @@ describe("the age of a poll", () => {
   });
 
   test.each(["2016-01-01T00:00:00.000Z", "2026-06-01T11:50:00.000Z"])(
-    "leaves three minutes for the first poll after a restart, the stored one being of %s",
+    "allows three minutes for the first poll after a restart when the stored one is from %s",
     (stored) => {
       expect(isLate(stored, later(3 * MINUTE))).toBe(false);
       expect(isLate(stored, later(3 * MINUTE + 1))).toBe(true);
@@ -149,7 +146,7 @@ describe("the age of a poll", () => {
     expect(isLate("2036-01-01T00:00:00.000Z", later(10 * MINUTE + 1))).toBe(true);
   });
 
-  test("of a poll that never succeeded begins with the last page of the first inventory", () => {
+  test("begins with the last page of the first inventory when no poll succeeded", () => {
     expect(isLate(null, later(10 * MINUTE + 1))).toBe(true);
     const pageMs = start.monotonicMs + 15 * MINUTE;
     expect(isLate(null, later(20 * MINUTE), pageMs)).toBe(false);
@@ -173,7 +170,7 @@ describe("the first inventory", () => {
       },
     });
 
-  test("leaves a worker ready while its pages arrive, and /readyz says so", async () => {
+  test("keeps the worker ready while its pages arrive, with a note in /readyz", async () => {
     virtual = await long();
     await virtual.clock.advance(5 * MINUTE + 30 * SECOND);
     const during = await readyz();
@@ -182,7 +179,7 @@ describe("the first inventory", () => {
     expect(during.notes?.[0]).toMatch(/^main: Reading the building: \d+ of \d+ pages of tags, /);
   });
 
-  test("is over for /readyz where its pages do not arrive any more", async () => {
+  test("no longer keeps the worker ready when its pages stop arriving", async () => {
     let isBroken = false;
     virtual = await long(() => isBroken);
     await virtual.clock.advance(MINUTE);

@@ -17,7 +17,6 @@ import { delayedConnections, ownerOf, plainAddress } from "./connections.ts";
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
 export type Role = "operator" | "viewer" | "scraper";
 
-/** Credentials of the status page, as read at the start. */
 export interface Credentials {
   readonly operator: Secret;
   readonly viewer: Secret | null;
@@ -89,7 +88,6 @@ export interface Guesses {
   /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
   delayMs(owner: string): number;
   wrong(owner: string): void;
-  /** Number of stored addresses. */
   remembered(): number;
 }
 
@@ -130,7 +128,6 @@ export interface Guard {
   readonly clock: Pick<Clock, "monotonic" | "sleep">;
 }
 
-/** Roles of the requests whose password was right. */
 const roles = new WeakMap<Context, Role>();
 
 /** Role of an admitted request; null when no password is configured. */
@@ -288,7 +285,6 @@ export function visitorName(context: Context, { trusted_proxy: proxy }: Pick<Sta
   return /^[^\p{C}\p{Z}](?:[^\p{C}]{0,98}[^\p{C}\p{Z}])?$/u.test(name) ? `${name} via proxy` : ANONYMOUS;
 }
 
-/** Name of the visitor; null when no proxy states one. */
 export function personName(context: Context, config: Pick<StatusConfig, "trusted_proxy">): string | null {
   const name = visitorName(context, config);
   return name === ANONYMOUS ? null : name;

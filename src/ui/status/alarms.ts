@@ -15,7 +15,6 @@ export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
   readonly state: StoredAlarm["state"];
-  /** Messages and tickets at the receivers. */
   readonly tickets: readonly Ticket[];
   /** Null when notifications are sent. */
   readonly silenced: Silenced | null;
@@ -29,7 +28,6 @@ export interface AlarmList {
   readonly rows: readonly AlarmRow[];
 }
 
-/** Summary of an alarm in other responses. */
 export interface AlarmBrief {
   readonly source: string;
   readonly id: string;
@@ -141,7 +139,6 @@ function briefOf(source: string, alarm: Alarm, episode: string, state: string): 
   };
 }
 
-/** Null when the alarm, or this episode, is unknown. */
 export async function alarmResponse(context: PageContext, query: AlarmQuery): Promise<AlarmResponse | null> {
   const { source, id } = query;
   const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
@@ -163,7 +160,6 @@ export async function alarmResponse(context: PageContext, query: AlarmQuery): Pr
   };
 }
 
-/** Logged events of an alarm, newest first. */
 async function eventsOf(
   { cache, store }: PageContext,
   source: string,
@@ -188,7 +184,6 @@ const END_STATES: ReadonlyMap<Kind, string> = new Map([
   ["alarm-out-of-scope", "out-of-scope"],
 ]);
 
-/** Summary of an episode that is only in the log. */
 function loggedBrief(source: string, newestFirst: readonly AlarmEvent[]): AlarmBrief | null {
   const [last] = newestFirst;
   if (last === undefined) return null;

@@ -22,7 +22,6 @@ import { createTagIndex, type TagList } from "./tag-index.ts";
 
 /** Member of the fleet that holds a source. */
 export interface Elsewhere {
-  /** One sentence for a person. */
   readonly message: string;
   /** Name of the member, and its page ("" when it cannot be opened); null when no member holds the source. */
   readonly holder: { readonly name: string; readonly page: string } | null;
@@ -47,7 +46,6 @@ export interface Responses {
   sink(name: string): Promise<SinkResponse | null>;
   source(name: string): Promise<SourceResponse>;
   plot(query: PlotQuery): Promise<PlotResponse | null>;
-  /** Aborts requests to the service. */
   stop(): void;
 }
 
@@ -82,7 +80,6 @@ export function createResponses(options: ResponsesOptions & { readonly status: P
   };
 }
 
-/** GET routes with one response for each view of the page. */
 export function responseRoutes(responses: Responses, status: Pick<Status, "alarms" | "silences">): Hono {
   const app = new Hono();
 
@@ -143,7 +140,6 @@ export interface ActionRoutes {
 export interface Actions {
   /** Passes a write to the gate; resolves when it is journaled, or rejected and recorded. */
   write(request: WriteRequest): Promise<void>;
-  /** Why the worker accepts no writes now; null when it does. */
   notReady(): string | null;
 }
 
@@ -181,7 +177,6 @@ const Retry = z.strictObject({
 
 /** States of a command that was accepted: it waits, or its result is not known yet. */
 const ACCEPTED: ReadonlySet<string> = new Set(["accepted", "sending", "confirmed", "accepted-unverified"]);
-/** Latest commands of the tag, among which the result of the write is searched. */
 const LATEST_COMMANDS = 50;
 const UNRECORDED = "It was refused, as so many are at the moment that only their number is recorded; the log says why.";
 

@@ -13,7 +13,6 @@ export interface CachedDocuments {
   documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
   /** A value that is computed from one set. `name` must not be the name of a set. */
   computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T>;
-  /** A value that is computed from no set, or from several. */
   readonly computed: Cache;
 }
 

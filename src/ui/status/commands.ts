@@ -18,7 +18,6 @@ export interface CommandRow {
   readonly words: string;
 }
 
-/** Lists the latest commands and their results. */
 export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow[]>;
 
 /** Number of records of the audit log that are read: about 500 commands. */

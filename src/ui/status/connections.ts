@@ -20,7 +20,6 @@ export const REQUEST_TIMES = {
 const LONGEST_SILENCE_MS = 300_000;
 
 export interface ConnectionLimits {
-  /** Most connections in total. */
   readonly total: number;
   /** Most connections of all except this machine and the proxy, so that these two always get one. */
   readonly others: number;
@@ -60,7 +59,6 @@ export function limitConnections(
   limits: ConnectionLimits = CONNECTION_LIMITS,
 ): void {
   const near = nearAddress === null ? null : ownerOf(nearAddress);
-  /** The oldest first. */
   const open = new Map<Socket, Connection>();
   server.setTimeout(LONGEST_SILENCE_MS);
 
@@ -103,12 +101,12 @@ export function limitConnections(
 
 export const LOOPBACK = "loopback";
 
-/** An address as everybody spells it: `::ffff:192.0.2.7` is `192.0.2.7`. */
+/** Normalizes an address: `::ffff:192.0.2.7` is `192.0.2.7`. */
 export function plainAddress(address: string): string {
   return address.toLowerCase().replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-/** Whom an address belongs to, as far as it shows: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
+/** Owner of an address: `192.0.2.7`, `2001:db8:0:7::/64`, or `loopback`. */
 export function ownerOf(address: string): string {
   const plain = plainAddress(address).replace(/%.*$/, "");
   if (plain === "::1" || plain.startsWith("127.")) return LOOPBACK;

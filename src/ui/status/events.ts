@@ -2,7 +2,6 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
-/** An event on one line, without its data, which can be large. */
 export interface ShownEvent {
   readonly position: number;
   /** Commit time, UTC; `event.time` is when it happened. */
@@ -66,7 +65,6 @@ export function gistOf(event: AnyEvent): string {
   }
 }
 
-/** Name of the object that an event is about. */
 function nameOf({ data, subject }: AnyEvent): string {
   if ("alarm" in data) return `${data.alarm.trigger.displayName} · ${data.alarm.site.displayName}`;
   if ("gateway" in data) return data.gateway.displayName;

@@ -13,7 +13,6 @@ import { type CommitTrouble, isFull } from "./state-health.ts";
  */
 export interface Readiness {
   readonly ready: boolean;
-  /** Empty when it is ready. */
   readonly reasons: readonly NotReady[];
   /** Incomplete parts that do not affect readiness; absent when all is complete. */
   readonly notes?: readonly string[];
@@ -23,13 +22,11 @@ interface NotReady {
   readonly reason: "starting-or-stopping" | "poll-late" | "commit-failed" | "disk-full" | "sink-blocked";
   /** `source/campus/alarms`, `sink/lake`, `state`, `worker`. */
   readonly subject: string;
-  /** One sentence for people. */
   readonly message: string;
 }
 
 /** Time for which a sink may be blocked before the worker stops being ready, in milliseconds; see docs/operations.md. */
 export const SINK_BLOCKED_MS = 10 * 60_000;
-/** States of sinks that are not blocked. */
 const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
 
 export function createReadiness(options: {

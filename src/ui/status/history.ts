@@ -28,7 +28,6 @@ export interface FetchedHistory {
   samples(range: HistoryRange): Samples;
   /** Changes whenever `samples` changes. */
   version(range: HistoryRange): number;
-  /** Aborts open requests. */
   stop(): void;
 }
 
@@ -51,7 +50,6 @@ interface Series {
   readonly version: number;
 }
 
-/** Most open requests, of all tags. */
 const MOST_OPEN = 3;
 /** Most cached series: 720 points each are some 12 kB. */
 const MOST_CACHED = 50;

@@ -5,10 +5,8 @@ import type { PollTime } from "../../engine/sync/work.ts";
 /** A job of a source and the age of its last successful poll. */
 export interface JobReport {
   readonly name: string;
-  /** Null when it never succeeded. */
   readonly lastSuccess: string | null;
   readonly lastAttempt: string | null;
-  /** One sentence; null while all is well. */
   readonly problem: string | null;
   /** True when the last poll received only a part of the list. */
   readonly partly: boolean;
@@ -40,7 +38,6 @@ export function jobReports(options: {
   /** Time of the newest value; replaces the last live read when no worker reports it. */
   readonly newestValue?: string | null;
   readonly paces: Paces;
-  /** Null when no worker is running. */
   readonly started: Moment | null;
   /** Monotonic time of the last page of a first inventory: polls that never succeeded wait for it. */
   readonly inventoryMs?: number | null;

@@ -15,12 +15,10 @@ const MOST_NAMED = 5;
 
 type Notices = readonly string[];
 
-/** No warning for null and false. */
 function when<T>(value: T | null | undefined | false, text: (value: T) => string): Notices {
   return value === null || value === undefined || value === false ? [] : [text(value)];
 }
 
-/** No warning for an empty list. */
 function whenAny<T>(items: readonly T[], text: (items: readonly T[]) => string): Notices {
   return items.length === 0 ? [] : [text(items)];
 }

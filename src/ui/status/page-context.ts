@@ -38,7 +38,6 @@ export type FetchHistory = (
   signal: AbortSignal,
 ) => Promise<readonly TagLog[]> | null;
 
-/** State of single objects in a running worker. */
 export interface LiveThings {
   reading(source: string, tagId: string): TagReading | null;
   tag(source: string, tagId: string): LiveTag | null;
@@ -63,7 +62,6 @@ export interface ResponsesOptions {
   readonly plots: Pick<Plots, "minutes" | "raised" | "refused" | "tags"> | null;
 }
 
-/** Data from which the responses of the page are built. */
 export interface PageContext extends ResponsesOptions {
   readonly cache: CachedDocuments;
   readonly tags: TagIndex;

@@ -60,7 +60,6 @@ export type AlarmsQuery = z.output<typeof AlarmsQuery>;
 
 export const SiteQuery = query({ source, id: site });
 
-/** Narrows a response to a source, or to a site. */
 export const ScopeQuery = query({ source: source.optional(), site: site.optional() });
 export type ScopeQuery = z.output<typeof ScopeQuery>;
 

@@ -27,7 +27,6 @@ export interface StatusReport {
   readonly startedAt: string | null;
   /** Name of this member of the fleet; absent without a fleet. */
   readonly member?: string;
-  /** Warnings for a person, worst first; empty when all is well. */
   readonly notices: readonly string[];
   readonly sources: readonly SourceReport[];
   readonly sinks: readonly SinkReport[];
@@ -54,7 +53,6 @@ export interface StatusHealth {
   readonly disk: DiskSpace;
 }
 
-/** State that only a running worker has. */
 export interface LiveParts {
   readonly startedAtMs: number;
   source(name: string): LiveSource | null;

@@ -125,7 +125,6 @@ export interface StatusServerOptions extends Guard, SilenceRoutes, ActionRoutes 
 }
 
 export interface StatusServer extends Service {
-  /** Base address without a trailing slash, after the start. */
   url(): string;
 }
 

@@ -14,10 +14,8 @@ import { type CachedDocuments, STEADY_MS, WATCHED_MS } from "./cached-documents.
 import type { StatusConfig } from "./config.ts";
 import type { ScopeQuery } from "./queries.ts";
 
-/** The silence of an alarm: until when, why, and by whom. */
 export type Silenced = Pick<Silence, "to" | "reason" | "madeBy">;
 
-/** A silence in the response of GET /api/silences?source&site. */
 export interface SilenceRow extends Silenced {
   readonly id: string;
   readonly from: string;

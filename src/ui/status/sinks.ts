@@ -14,7 +14,6 @@ export interface SinkReport {
   readonly depth: number | null;
   readonly again: number | null;
   readonly exact: boolean;
-  /** Commit time of the oldest undelivered event. */
   readonly oldest: string | null;
   readonly deadLetters: number | null;
   readonly dropped: number | null;
@@ -23,7 +22,6 @@ export interface SinkReport {
   readonly ended: string | null;
 }
 
-/** State of a sink in a running worker. */
 export interface LiveSink {
   readonly name: string;
   readonly connector: string;
@@ -67,7 +65,6 @@ export function sinkReports(
   ];
 }
 
-/** Number of undelivered events, as text. */
 export function behind({ depth, again, exact }: Pick<SinkReport, "depth" | "again" | "exact">): string {
   if (depth === null || again === null) return "unknown";
   return `${exact ? "" : "at most "}${depth + again}`;
@@ -75,7 +72,6 @@ export function behind({ depth, again, exact }: Pick<SinkReport, "depth" | "agai
 
 /** Columns of one plot, all of the same length, by rising time. A null is a gap in the line. */
 export interface Columns {
-  /** Seconds since 1970. */
   readonly t: readonly number[];
   /** The last value within the step; false and true are 0 and 1. */
   readonly value: readonly (number | null)[];
@@ -88,7 +84,6 @@ export interface Columns {
 export interface SinkResponse extends Pick<SinkReport, "sink" | "connector" | "state" | "problem"> {
   /** Undelivered events that pass the filter, for each minute of the last 24 hours. */
   readonly lag: Columns;
-  /** Accepted events per minute. */
   readonly rate: Columns;
   readonly dead: readonly {
     readonly id: string;
@@ -100,7 +95,6 @@ export interface SinkResponse extends Pick<SinkReport, "sink" | "connector" | "s
   readonly deadTotal: number;
 }
 
-/** Dead letters in a response. */
 const MOST_DEAD = 100;
 const MINUTE_MS = 60_000;
 

@@ -52,7 +52,6 @@ export async function alarmDays({ cache, clock, plots }: PageContext, scope: Sco
   return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
 }
 
-/** Null for an unknown site. */
 export async function siteResponse(context: PageContext, source: string, id: number): Promise<SiteResponse | null> {
   const { cache, store, tags } = context;
   const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));

@@ -33,7 +33,6 @@ import {
 } from "./jobs.ts";
 import { lastDay } from "./sinks.ts";
 
-/** A configured source. */
 export interface ShownSource {
   readonly name: string;
   readonly origin: string;
@@ -41,7 +40,6 @@ export interface ShownSource {
   readonly paces?: Paces;
 }
 
-/** State of a source in a running worker. */
 export interface LiveSource {
   readonly quota: QuotaStatus | null;
   readonly clockSkewMs: number | null;
@@ -59,19 +57,16 @@ export interface LiveSource {
  */
 export interface SourceHealth {
   readonly name: string;
-  /** Unavailable service or features; empty while all is available. */
   readonly unavailable: readonly {
     /** Job of the feature; null for the whole service. */
     readonly job: string | null;
     readonly since: string;
     readonly reason: string;
   }[];
-  /** Null before the first request. */
   readonly token: { readonly name: string; readonly expiresAt: string | null; readonly checkedAt: string } | null;
   readonly jobs: readonly JobReport[];
   /** Reliability of the number of alarms. */
   readonly alarms: Reading;
-  /** Null without a running worker. */
   readonly counts: SourceCounts | null;
   /** Progress of the first reading of the lists; null without a running worker. */
   readonly firstInventory: FirstInventoryReport | null;
@@ -91,14 +86,11 @@ export interface SourceReport extends Pick<SourceHealth, "name" | "unavailable" 
     readonly sites: number | null;
     readonly tags: number | null;
     readonly values: number;
-    /** Number of values of bad quality. */
     readonly bad: number;
     readonly alarms: number | null;
   };
   readonly readings: Readonly<Record<"sites" | "tags" | "gateways" | "alarms", Reading>>;
-  /** Time of the oldest value; null without values. */
   readonly oldestValue: string | null;
-  /** Null while no history is followed. */
   readonly history: HistoryReport | null;
   /** Our clock minus the clock of the service, milliseconds; null when unknown. */
   readonly clockSkewMs: number | null;
@@ -136,7 +128,6 @@ export interface SiteReport {
     /** Gateways whose record does not say whether they are online. */
     readonly unclear: number;
   };
-  /** Active alarms by priority. */
   readonly alarms: Readonly<Record<string, number>> | null;
 }
 
@@ -150,11 +141,9 @@ export interface HistoryReport {
   /** Time up to which every followed series was emitted; null without one. */
   readonly toldUntil: string | null;
   readonly unreadableCount: number;
-  /** The first series with unreadable responses. */
   readonly unreadable: readonly {
     /** Tag id and resolution, such as `10001 5m`. */
     readonly series: string;
-    /** Time of the first unreadable response, UTC. */
     readonly since: string;
     /** One sentence with the words of the service. */
     readonly said: string;
@@ -359,7 +348,6 @@ const countTagsBySite = oncePer((tags: ReadonlyMap<string, Listed<Tag>>) =>
   countBy(tags.values(), ({ siteId }) => siteId),
 );
 
-/** Most unreadable series in a report. */
 const MOST_UNREADABLE = 20;
 
 const historyReport = oncePer((ledgers: ReadonlyMap<string, StoredHistory>): HistoryReport | null => {
@@ -393,7 +381,6 @@ function countBy<T, K>(items: Iterable<T>, key: (item: T) => K): Map<K, number> 
   return counts;
 }
 
-/** The earliest of some UTC times in the same format. */
 function earliest(times: readonly string[]): string | null {
   return times.reduce<string | null>((first, time) => (first === null || time < first ? time : first), null);
 }

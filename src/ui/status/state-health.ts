@@ -18,7 +18,6 @@ export interface StateReport extends DiskSpace {
   readonly bytes: number;
   /** Origin of a copied state; null when it is no known copy. */
   readonly copy: SeenCopy | null;
-  /** Quarantined rows that were damaged on the disk. */
   readonly damaged: readonly DamagedRows[];
 }
 
@@ -48,7 +47,6 @@ export function isAlmostFull(free: number, diskBytes: number): boolean {
   return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
 }
 
-/** Why writes to the state fail, and since when (UTC). */
 export interface CommitTrouble {
   readonly since: string;
   readonly problem: string;

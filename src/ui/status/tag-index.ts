@@ -40,7 +40,6 @@ export interface TagIndex {
   counts(scope: ScopeQuery): Promise<TagList["counts"]>;
   /** Row of a tag, listed or not; null for an unknown tag. */
   row(source: string, id: string): Promise<TagRow | null>;
-  /** The tags of a site, by name. */
   ofSite(source: string, site: number): Promise<readonly IndexedTag[]>;
 }
 
@@ -60,7 +59,6 @@ const GRACE_MS = 10_000;
 const MOST_SELECTIONS = 20;
 
 interface NamedTag extends IndexedTag {
-  /** Text that the search matches. */
   readonly text: string;
   /** Rank among all tags by name, and by site and name. */
   byName: number;
@@ -108,7 +106,6 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     return { atMs: clock.monotonic(), tags, selections: new Map() };
   }
 
-  /** Reads and sorts the tags again only after a change of a listing. */
   async function namedTags(): Promise<readonly NamedTag[]> {
     const sets = sources.flatMap((source) => [documentSet("tag", source), documentSet("site", source)]);
     const versions = (await Promise.all(sets.map((set) => store.version(set)))).join(" ");

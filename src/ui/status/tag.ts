@@ -47,7 +47,6 @@ interface TagLogState {
 
 const COMMANDS = 10;
 
-/** Null for an unknown tag. */
 export async function tagResponse(context: PageContext, source: string, id: string): Promise<TagResponse | null> {
   const { live, store } = context;
   const row = await context.tags.row(source, id);

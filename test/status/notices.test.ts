@@ -18,7 +18,7 @@ test.each([
   ["a tenth of a small disk", 1.5, 16, true],
   ["an eighth of a small disk", 2, 16, false],
   ["half of a card", 0.9, 2, true],
-])("%s is told to become full: %s of %s GiB, %s", (_, free, size, expected) => {
+])("%s is almost full: %s of %s GiB, %s", (_, free, size, expected) => {
   expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
@@ -33,7 +33,7 @@ const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }
     nowMs,
   );
 
-test("a disk that becomes full is told before it is full, and then as what it is", () => {
+test("warns about an almost full disk, and differently about a full one", () => {
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
   expect(shown({ free: null })).toEqual([]);
   expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
@@ -42,7 +42,7 @@ test("a disk that becomes full is told before it is full, and then as what it is
   expect(shown({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When it is full")]);
 });
 
-test("a copy is told while its original lies there; of one from elsewhere for a week", () => {
+test("warns about a local copy while the original exists, and about a foreign one for a week", () => {
   const copy = {
     identity: "0a1b2c3d",
     at: "2026-06-01T00:00:00.000Z",
@@ -59,7 +59,7 @@ test("a copy is told while its original lies there; of one from elsewhere for a 
   expect(shown({ free, copy: elsewhere }, at + 8 * 86_400_000)).toEqual([]);
 });
 
-test("the metrics have the disk; what the system does not say is absent", async () => {
+test("sets the gauges of the disk, and removes unknown ones", async () => {
   const { status } = await shownBuilding();
   const metrics = createMetrics();
   const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
@@ -71,7 +71,7 @@ test("the metrics have the disk; what the system does not say is absent", async 
   expect(await scrape({ free: null, diskBytes: null })).toBeNull();
 });
 
-test("a log that fills with what a sink has not taken is told from 80 % on, once in the log, and taken back", async () => {
+test("warns from 80 % of undelivered events on, once in the log, until the log has space", async () => {
   const metrics = createMetrics();
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;

@@ -36,7 +36,7 @@ const NAMES: readonly (readonly [start: string, name: string])[] = [
   ["alarm-", "Supply temperature low · Kvarnholmen 4"],
 ];
 
-describe("an event in a few words", () => {
+describe("the summary of an event", () => {
   test.each(sampleOfEveryForm().map((event) => [event.type, event] as const))("%s", (kind, event) => {
     const name = NAMES.find(([start]) => kind.startsWith(start))?.[1] ?? "";
     expect(SAID[kind] ?? [name]).toContain(gistOf(event as AnyEvent));
@@ -47,14 +47,14 @@ describe("an event in a few words", () => {
     return gistOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
-  test("a value that is none, has no unit, or is in doubt", () => {
+  test("states a missing value, no unit, and a doubtful quality", () => {
     const { tag } = sampleEvent("tag-value").data;
     expect(changed("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
     expect(changed("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
     expect(changed("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
   });
 
-  test("what is not there is not named", () => {
+  test("leaves out missing parts", () => {
     expect(changed("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
     expect(changed("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
     expect(changed("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");
@@ -64,7 +64,7 @@ describe("an event in a few words", () => {
     );
   });
 
-  test("one of a thing", () => {
+  test("uses the singular for one", () => {
     expect(changed("delivery-gap", { count: 1 })).toBe("influx: 1 event lost by size");
     expect(changed("token-expiring", { daysLeft: 1 })).toBe("in 1 day");
   });

@@ -1,8 +1,9 @@
 import { DatabaseSync } from "node:sqlite";
 import { afterEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { Conflict, documentSet, type Store } from "#src/engine/store/store.ts";
-import { createReadiness, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/health.ts";
+import { createReadiness, joinExpositions, type Readiness, SINK_BLOCKED_MS } from "#src/ui/status/health.ts";
 import { createStatus, type StatusHealth } from "#src/ui/status/report.ts";
 import { commitNotices, watchCommits } from "#src/ui/status/state-health.ts";
 import { valueEvent } from "../sample-events.ts";
@@ -55,7 +56,7 @@ async function ready(
 const reasons = ({ reasons: all }: Readiness) => all.map(({ reason, subject }) => `${reason} ${subject}`);
 
 describe("a worker is ready", () => {
-  test("when polls are as young as promised, commits succeed, and sinks take events", async () => {
+  test("when polls are on time, commits succeed, and sinks accept events", async () => {
     const { look } = await ready();
     expect(await look()).toEqual({ ready: true, reasons: [] });
   });
@@ -71,7 +72,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(false);
   });
 
-  test("not when a poll is older than promised; and again after a good one", async () => {
+  test("not while a poll is late", async () => {
     const { look, clock, store } = await ready();
     await clock.advance(3 * MINUTE);
     expect((await look()).ready).toBe(true);
@@ -88,7 +89,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(true);
   });
 
-  test("not when a commit failed and none has succeeded since", async () => {
+  test("not from a failed commit to the next successful one", async () => {
     let isFull = false;
     const full = new Retryable("The disk that holds /state/plenum.db is full; nothing was half-written.");
     const { look, clock, store, trouble } = await ready({
@@ -115,7 +116,7 @@ describe("a worker is ready", () => {
     expect(commitNotices(trouble())).toEqual([]);
   });
 
-  test("not when what sinks have taken, or a slot of the quota, cannot be written down", async () => {
+  test("not when settlements or quota slots cannot be stored", async () => {
     const broken = new Retryable("fsync failed");
     const failing = (opened: Store): Store => ({
       ...opened,
@@ -134,7 +135,7 @@ describe("a worker is ready", () => {
     }
   });
 
-  test("though two commits met on one key", async () => {
+  test("after a conflict of two commits", async () => {
     const { look, store } = await ready();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);
@@ -142,7 +143,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(true);
   });
 
-  test("not when the disk is full, nor when the state cannot be read", async () => {
+  test("not when the disk is full or the state is unreadable", async () => {
     const withFree = (free: number | null) =>
       ready({ health: (health) => ({ ...health, disk: { ...health.disk, free } }) });
     expect(reasons(await (await withFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
@@ -165,12 +166,12 @@ describe("a worker is ready", () => {
     },
   );
 
-  test.each(["idle", "delivering"])("while a sink has been %s for a day", async (state) => {
+  test.each(["idle", "delivering"])("when a sink has been %s for a day", async (state) => {
     const { look } = await ready({ sink: { state, sinceMs: nowMs - 1_440 * MINUTE } });
     expect((await look()).ready).toBe(true);
   });
 
-  test("and looks once a second, however often it is asked", async () => {
+  test("and checks at most once a second", async () => {
     let looks = 0;
     const { look, clock } = await ready({
       health: (health) => {
@@ -199,7 +200,7 @@ describe("the worker itself", () => {
     return { status, reasons: new Set((JSON.parse(text) as Readiness).reasons.map(({ reason }) => reason)) };
   };
 
-  test("is not ready while the state takes nothing, nor while the service is away, and healthy all the time", async () => {
+  test("is healthy but not ready while writes fail or the service is away", async () => {
     let isAway = false;
     virtual = await startVirtualWorker({
       simulator: { sites: [3], alarms: { recorded: false } },
@@ -231,4 +232,38 @@ describe("the worker itself", () => {
     await clock.advance(5 * MINUTE);
     expect((await readyz()).status).toBe(200);
   });
+});
+
+/** Metrics of one source of a member. */
+function metricsOf(source: string) {
+  const metrics = createMetrics();
+  metrics.registry.setDefaultLabels({ source });
+  metrics.outboxDepth.set({ sink: "broker" }, source.length);
+  metrics.tagsRead.inc({ source, quality: "good" }, 3);
+  return metrics;
+}
+
+test("joins the metrics of several sources, with one declaration per family", async () => {
+  const process = createMetrics();
+  process.clockSteps.inc({ direction: "back" });
+  const texts = await Promise.all(
+    [process, metricsOf("north"), metricsOf('so,source="uth')].map(({ registry }) => registry.metrics()),
+  );
+  const lines = joinExpositions(texts).split("\n");
+
+  const declared = lines.filter((line) => line.startsWith("# TYPE"));
+  expect(new Set(declared).size).toBe(declared.length);
+  expect(lines.filter((line) => line.startsWith("plenum_outbox_depth{"))).toEqual([
+    'plenum_outbox_depth{sink="broker",source="north"} 5',
+    'plenum_outbox_depth{sink="broker",source="so,source=\\"uth"} 14',
+  ]);
+  expect(lines.filter((line) => line.startsWith("plenum_tags_read_total{"))).toEqual([
+    'plenum_tags_read_total{source="north",quality="good"} 3',
+    'plenum_tags_read_total{source="so,source=\\"uth",quality="good"} 3',
+  ]);
+  expect(lines).toContain('plenum_clock_steps_total{direction="back"} 1');
+  // The samples of a family follow its declaration.
+  const families = lines.map((line) => line.replace(/^# (?:HELP|TYPE) /, "").split(/[ {]/)[0] ?? "");
+  const seen = families.filter((name, n) => name !== families[n - 1] && name === "plenum_outbox_depth");
+  expect(seen).toHaveLength(1);
 });

@@ -17,7 +17,7 @@ function readCounting(count: number) {
   };
 }
 
-test("what rarely changes is read once in a while, and within a second of a change here", async () => {
+test("reads a steady set at most every 15 s, and within 1 s of a local change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);
@@ -36,7 +36,7 @@ test("what rarely changes is read once in a while, and within a second of a chan
   expect([await known(), set.reads]).toEqual([4, 3]);
 });
 
-test("so is what is made from it, on its own", async () => {
+test("computes a derived value again within 1 s of a local change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);
@@ -49,7 +49,7 @@ test("so is what is made from it, on its own", async () => {
   expect(await plan()).toBe(3);
 });
 
-test("of 30,000 documents what is shown may be half a minute old, whatever changes", async () => {
+test("reads a set of 30,000 documents at most every 30 s", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);
   const remembered = createCachedDocuments(store, clock);

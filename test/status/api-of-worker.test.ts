@@ -38,7 +38,7 @@ async function followed(more: Partial<Parameters<typeof startVirtualWorker>[0]> 
 const known = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
 
 describe("a worker that has run for a while", () => {
-  test("draws what it read, also after a stop and after a crash", { timeout: 120_000 }, async () => {
+  test("draws its readings, also after a stop and after a crash", { timeout: 120_000 }, async () => {
     const { answer, clock, firstTag, started } = await followed({
       source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m" }] },
     });
@@ -68,7 +68,7 @@ describe("a worker that has run for a while", () => {
     for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
-  test("fetches history in the spare part of the quota, once for a tag", { timeout: 120_000 }, async () => {
+  test("fetches history in the spare part of the quota once per tag", { timeout: 120_000 }, async () => {
     const { answer, clock, simulator } = await followed();
     await clock.advance(5 * MINUTE);
     const { hasLog } = simulator.truth;
@@ -86,7 +86,7 @@ describe("a worker that has run for a while", () => {
     expect(requests()).toBe(1);
   });
 
-  test("says why history cannot fill the plot", { timeout: 120_000 }, async () => {
+  test("returns the reason when history cannot fill the plot", { timeout: 120_000 }, async () => {
     const { answer, clock, simulator } = await followed({
       simulator: { ...SIMULATOR, history: { no_log: { share: 1 } } },
     });
@@ -97,9 +97,7 @@ describe("a worker that has run for a while", () => {
     expect((await answer<PlotResponse>(path)).history).toMatchObject({ state: "refused" });
   });
 
-  test("counts its requests by lane, what its sinks took, and what was refused", {
-    timeout: 120_000,
-  }, async () => {
+  test("counts requests by lane, deliveries of its sinks, and rejections", { timeout: 120_000 }, async () => {
     const { answer, clock } = await followed({
       simulator: {
         ...SIMULATOR,
@@ -121,7 +119,7 @@ describe("a worker that has run for a while", () => {
     expect(sink.lag.value.at(-1)).not.toBeNull();
   });
 
-  test("without series for plots it keeps none, and clears away what was kept", {
+  test("stores no time series and deletes earlier ones when plots are switched off", {
     timeout: 120_000,
   }, async () => {
     const { answer, clock, firstTag, worker } = await followed({ state: { plots: false } });
@@ -135,9 +133,7 @@ describe("a worker that has run for a while", () => {
 });
 
 describe("a write from the page", () => {
-  test("goes through the gate into the building, and into the audit log by its name", {
-    timeout: 120_000,
-  }, async () => {
+  test("goes through the gate to the service and into the audit log", { timeout: 120_000 }, async () => {
     const folder = temporaryFolder();
     const secret = join(folder, "password");
     writeFileSync(secret, "a long password", { mode: 0o600 });
@@ -146,10 +142,7 @@ describe("a write from the page", () => {
     const [tag, other] = analog.map(({ id }) => id);
     const { ask, clock } = await followed({
       status: { password: { file: secret } },
-      commands: {
-        enabled: true,
-        allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }],
-      },
+      commands: { enabled: true, allow: [{ tag_id: tag, site_id: 4, type: "number", min: 0, max: 100 }] },
     });
     await clock.advance(3 * MINUTE);
     const headers = {
@@ -158,13 +151,7 @@ describe("a write from the page", () => {
       "x-plenum": "status-page",
     };
     const { body } = await ask(`/api/tag?source=main&id=${tag}`, { headers });
-    expect((body as TagResponse).writable).toEqual({
-      type: "number",
-      min: 0,
-      max: 100,
-      step: null,
-      closed: null,
-    });
+    expect((body as TagResponse).writable).toEqual({ type: "number", min: 0, max: 100, step: null, closed: null });
     const post = (wish: object) => ask("/api/write", { method: "POST", headers, body: JSON.stringify(wish) });
     expect(await post({ source: "main", tag: other, value: 50 })).toMatchObject({
       status: 409,

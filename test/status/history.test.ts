@@ -1,8 +1,13 @@
 import { describe, expect, test } from "vitest";
+import { historyEvent } from "#src/core/codec/history-event.ts";
+import { Points } from "#src/core/codec/points.ts";
 import { NoLog } from "#src/core/errors/errors.ts";
-import type { TagLog } from "#src/core/model/building.ts";
-import { createFetchedHistory, type HistoryRange } from "#src/ui/status/history.ts";
+import type { Resolution, TagLog } from "#src/core/model/building.ts";
+import { sourceUri } from "#src/core/model/event.ts";
+import { createFetchedHistory, type HistoryRange, type PlotResponse } from "#src/ui/status/history.ts";
+import { statusRoutes } from "#src/ui/status/server.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
+import { fillSource, NOW, serverOptions, shownBuilding } from "./shown-building.ts";
 
 const NOW_MS = Date.parse("2026-11-21T10:00:00.500Z");
 const DAY_MS = 86_400_000;
@@ -34,8 +39,8 @@ const log = (id: string): TagLog => ({
   ],
 });
 
-describe("history that a plot asks for", () => {
-  test("is ordered once, and good for ten minutes", async () => {
+describe("history for a plot", () => {
+  test("is requested once in ten minutes", async () => {
     const { calls, clock, fetched } = fetching();
     expect(fetched.state(asked("1"))).toEqual({ state: "idle", why: null });
     for (let n = 0; n < 5; n++) expect(fetched.request(asked("1")).state).toBe("asked");
@@ -58,7 +63,7 @@ describe("history that a plot asks for", () => {
     expect(fetched.samples(asked("1")).times).toHaveLength(3);
   });
 
-  test("a longer span is asked for anew, a shorter one not", async () => {
+  test("is requested again for a longer span only", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     calls[0]?.reply.resolve([log("1")]);
@@ -68,7 +73,7 @@ describe("history that a plot asks for", () => {
     expect(calls).toHaveLength(2);
   });
 
-  test("one order for a tag and three in all are under way", () => {
+  test("has at most one open request per tag and three in total", () => {
     const { calls, fetched } = fetching();
     for (const id of ["1", "2", "3", "4"]) expect(fetched.request(asked(id)).state).toBe("asked");
     expect(fetched.request(asked("1", { resolution: "1h" })).state).toBe("asked");
@@ -76,7 +81,7 @@ describe("history that a plot asks for", () => {
     expect(fetched.request(asked("1", { source: "west" })).state).toBe("asked");
   });
 
-  test("a refusal is said and stands for a while; no free slot in five minutes is one", async () => {
+  test("keeps a rejection for ten minutes, and gives up after five minutes without a slot", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     calls[0]?.reply.reject(new NoLog("The tag has no log."));
@@ -93,7 +98,7 @@ describe("history that a plot asks for", () => {
     expect(fetched.request(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
 
-  test("a stop gives up what is under way", async () => {
+  test("aborts open requests at a stop", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     fetched.stop();
@@ -101,4 +106,48 @@ describe("history that a plot asks for", () => {
     expect(calls[0]?.signal.aborted).toBe(true);
     expect(clock.sleepers()).toBe(0);
   });
+});
+
+type DayPoints = Readonly<Record<string, number | null>>;
+
+/** Plot of a tag without readings, from emitted history by resolution. Keys of the points are times of 2026-11-21. */
+async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>) {
+  const building = await shownBuilding();
+  await fillSource(building.store, "north", { tagNames: ["T1"] });
+  const tag = { id: "10001", displayName: "T1", description: null, unit: "°C" };
+  await building.store.commit({
+    events: (Object.entries(logs) as [Resolution, DayPoints][]).map(([resolution, points]) =>
+      historyEvent({
+        ...{ source: sourceUri("north"), subject: `site/1/tag/10001/history/${resolution}`, time: NOW, siteId: 1 },
+        ...{ tag, resolution, timeZone: "UTC", origin: "live", revisedAt: null },
+        points: Points.of(
+          Object.entries(points).map(([time, value]) => ({ time: `2026-11-21T${time}:00.000Z`, value })),
+        ),
+      }),
+    ),
+  });
+  const headers = { host: "127.0.0.1:9850" };
+  const path = `/api/plot?source=north&tag=10001&span=${span}`;
+  const response = await statusRoutes(serverOptions(building)).request(path, { headers });
+  const { t, ...plot } = (await response.json()) as PlotResponse;
+  return { ...plot, t: t.map((time) => new Date(time * 1_000).toISOString().slice(11, 16)) };
+}
+
+test("draws hours from the finest emitted history, with lowest and highest values", async () => {
+  const plot = await plotOf("7d", {
+    "5m": { "06:00": 20, "06:05": 25, "06:10": 21, "07:00": null },
+    "1h": { "06:00": 99, "07:00": 22 },
+  });
+  expect(plot).toMatchObject({
+    ...{ origin: "logged", stepSeconds: 3_600, unit: "°C" },
+    ...{ t: ["06:00", "07:00"], value: [21, 22], low: [20, 22], high: [25, 22] },
+  });
+});
+
+test("fills gaps of a day with hourly history", async () => {
+  const plot = await plotOf("6h", {
+    "5m": { "06:00": 20, "06:05": 25, "06:10": null },
+    "1h": { "05:00": 18, "06:00": 99 },
+  });
+  expect(plot).toMatchObject({ origin: "logged", t: ["05:00", "06:00", "06:05", "06:10"], value: [18, 20, 25, null] });
 });

@@ -6,7 +6,7 @@ import { documentSet } from "#src/engine/store/store.ts";
 import type { Listed, StoredHistory, StoredValue } from "#src/engine/sync/snapshot.ts";
 import { createPlots } from "#src/ui/plots/plots.ts";
 import type { AlarmResponse } from "#src/ui/status/alarms.ts";
-import type { WriteRequest } from "#src/ui/status/api.ts";
+import { type Responses, responseRoutes, type WriteRequest } from "#src/ui/status/api.ts";
 import { type CommandRow, commandsIn } from "#src/ui/status/commands.ts";
 import { statusRoutes } from "#src/ui/status/server.ts";
 import type { AlarmDays, SiteResponse } from "#src/ui/status/sites.ts";
@@ -56,7 +56,7 @@ describe("the list of tags", () => {
     });
   });
 
-  test("a value from a time to come is stale: nobody knows how old it is", async () => {
+  test("marks a value with a future time as stale", async () => {
     const { answer, clock, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1"] });
     clock.stepWall(-5_000);
@@ -66,7 +66,7 @@ describe("the list of tags", () => {
     expect((await answer<TagList>("/api/tags")).counts.stale).toBe(1);
   });
 
-  test("a value that is older than its class promises is stale", async () => {
+  test("marks a value older than its class promises as stale", async () => {
     const { answer, clock, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1"] });
     await clock.advance(60_000);
@@ -75,16 +75,11 @@ describe("the list of tags", () => {
     expect((await answer<TagList>("/api/tags?show=stale")).rows).toMatchObject([{ stale: true }]);
   });
 
-  test("a tag that was never read is no bad one, and one that is not listed any more is none", async () => {
+  test("counts an unread tag as unread, not as bad, and leaves out unlisted tags", async () => {
     const { answer, store } = await page();
     const held = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
       id,
-      {
-        value: { id, displayName: id, description: null, unit: null },
-        siteId: 1,
-        since: NOW,
-        missingSince,
-      },
+      { value: { id, displayName: id, description: null, unit: null }, siteId: 1, since: NOW, missingSince },
     ];
     await store.commit({
       documents: [{ set: documentSet("tag", "north"), put: [held("1", null), held("2", NOW)] }],
@@ -95,7 +90,7 @@ describe("the list of tags", () => {
     expect((await answer<TagResponse>("/api/tag?source=north&id=2")).tag.id).toBe("2");
   });
 
-  test("of 30,000 tags a page costs a hundred rows", async () => {
+  test("returns a hundred of 30,000 tags from the cache with current values", async () => {
     const { answer, store, clock } = await page();
     await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
     const first = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
@@ -118,7 +113,7 @@ describe("the list of tags", () => {
 });
 
 describe("a tag", () => {
-  test("tells all that is known of it", async () => {
+  test("has its state, schedule, sinks, alarms and write limits", async () => {
     const reading = { className: "comfort", wishedSeconds: 60, everySeconds: 60, lastAt: NOW };
     const { answer, store } = await page({
       things: {
@@ -127,10 +122,7 @@ describe("a tag", () => {
         writable: () => ({ type: "number", min: 0, max: 10, step: null, closed: null }),
       },
     });
-    await fillSource(store, "north", {
-      tagNames: ["T1", "T2"],
-      alarms: [{ source: "T2", lastActiveEvent: null }],
-    });
+    await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{ source: "T2", lastActiveEvent: null }] });
     const tag = await answer<TagResponse>("/api/tag?source=north&id=10002");
     expect(tag).toMatchObject({
       value: null,
@@ -148,7 +140,7 @@ describe("a tag", () => {
     expect((await answer<TagResponse>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
   });
 
-  test("a viewer sees what could be written, and that it is not for them", async () => {
+  test("is closed for writes of a viewer", async () => {
     const { app, store } = await page({
       password: new Secret("a long password"),
       viewer: new Secret("another password"),
@@ -167,12 +159,9 @@ describe("a tag", () => {
     expect((await app.request("/api/tags", { headers: LOCAL })).status).toBe(401);
   });
 
-  test("holes of its log are the stretches that are wished and not had", () => {
+  test("counts configured ranges of its log that were not fetched", () => {
     const held = (spans: StoredHistory["spans"]) =>
-      ({
-        ...{ since: "2026-11-20T00:00:00.000Z", wished: "2026-11-10T00:00:00.000Z" },
-        spans,
-      }) as StoredHistory;
+      ({ ...{ since: "2026-11-20T00:00:00.000Z", wished: "2026-11-10T00:00:00.000Z" }, spans }) as StoredHistory;
     const log = (spans: StoredHistory["spans"]): StoredHistory => ({
       ...held(spans),
       ...{ watermark: "2026-11-21T00:00:00.000Z", state: "following", refusal: null },
@@ -189,7 +178,7 @@ describe("a tag", () => {
 });
 
 describe("an alarm", () => {
-  test("tells its life, its tag and what became of it at the sinks", async () => {
+  test("has its timeline, its tag, its episodes and its delivery per sink", async () => {
     const { answer, clock, store } = await page();
     await fillSource(store, "north", { tagNames: [ALARM.source], alarms: [{ id: ALARM.id }] });
     await store.outbox.register("lake", "now");
@@ -217,7 +206,7 @@ describe("an alarm", () => {
     expect(before.brief.episode).toBe("earlier");
   });
 
-  test("that nobody holds any more is found in the log", async () => {
+  test("is read from the log when it is no longer stored", async () => {
     const { answer, store } = await page();
     await fillSource(store, "north", { tagNames: [] });
     await store.commit({ events: [told("alarm-raised", "e1"), told("alarm-resolved", "e1")] });
@@ -226,7 +215,7 @@ describe("an alarm", () => {
     expect(alarm.life.map(({ what }) => what)).toEqual(["raised", "resolved"]);
   });
 
-  test("is counted on the day of its beginning", async () => {
+  test("is counted on the day on which it was raised", async () => {
     const building = await shownBuilding();
     const plots = createPlots({
       ...building,
@@ -254,7 +243,7 @@ function told(type: "alarm-raised" | "alarm-resolved", episode: string): Event {
 }
 
 describe("a site", () => {
-  test("tells its alarms, gateways, systems and tags", async () => {
+  test("has its alarms, gateways, systems and tags", async () => {
     const { answer, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1", "T2"], alarms: [{}] });
     expect(await answer<SiteResponse>("/api/site?source=north&id=1")).toMatchObject({
@@ -267,7 +256,7 @@ describe("a site", () => {
 });
 
 describe("commands", () => {
-  test("are what the audit log says, newest first", async () => {
+  test("are listed from the audit log, newest first", async () => {
     const { answer, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1"] });
     const record = (commandId: string, step: string, detail: object) => ({
@@ -291,13 +280,13 @@ describe("commands", () => {
     ]);
   });
 
-  test("of one whose beginning is not among the records nothing is said", () => {
+  test("are left out when their first record is missing", () => {
     const body = { at: NOW, commandId: "c", step: "confirmed", detail: {}, previous: "", hash: "" };
     expect(commandsIn([{ sequence: 1, body }])).toEqual([]);
   });
 });
 
-describe("a question that nobody can answer", () => {
+describe("an invalid request", () => {
   test.each([
     ["/api/tags?limit=201", 400, "limit is a number from 1 to 200."],
     ["/api/tags?limit=x", 400, "limit is a whole number."],
@@ -326,24 +315,20 @@ const PASSWORDS = { password: new Secret("a long password"), viewer: new Secret(
 const OPERATOR = `Basic ${Buffer.from("plenum:a long password").toString("base64")}`;
 const VIEWER = `Basic ${Buffer.from("viewer:another password").toString("base64")}`;
 
-describe("what a person does", () => {
+describe("an action of an operator", () => {
   const posting = async (more: Parameters<typeof serverOptions>[1] = {}) => {
     const wishes: WriteRequest[] = [];
     const all = await page({ ...PASSWORDS, write: async (wish) => void wishes.push(wish), ...more });
     const post = async (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) => {
       const sent = { ...OWN, authorization: OPERATOR, ...headers };
-      const response = await all.app.request(path, {
-        method: "POST",
-        headers: sent,
-        body: JSON.stringify(body),
-      });
+      const response = await all.app.request(path, { method: "POST", headers: sent, body: JSON.stringify(body) });
       return [response.status, await response.json()];
     };
     return { ...all, wishes, post };
   };
   const WRITE = { source: "north", tag: "10001", value: 21 };
 
-  test("a write goes to the gate once, and what the gate said is the answer", async () => {
+  test("passes a write to the gate once and returns its result", async () => {
     const { post, store, wishes } = await posting({
       write: async (wish) => {
         wishes.push(wish);
@@ -358,7 +343,7 @@ describe("what a person does", () => {
     expect(await post("/api/write", { ...WRITE, value: 99 })).toMatchObject([409, { message: "That is too much." }]);
   });
 
-  test("a viewer writes nothing, nobody does without a password, and no other site does", async () => {
+  test("rejects writes of a viewer, without a password, and of another site", async () => {
     const { post, wishes } = await posting();
     const viewer = { authorization: VIEWER };
     expect(await post("/api/write", WRITE, viewer)).toEqual([403, { message: expect.stringMatching(/viewer/) }]);
@@ -384,7 +369,7 @@ describe("what a person does", () => {
     expect(await post(path, body)).toEqual([status, { message }]);
   });
 
-  test("dead letters are sent again, all or some", async () => {
+  test("sends all or some dead letters again", async () => {
     const { post, store } = await posting();
     await store.outbox.register("lake", "now");
     await store.commit({
@@ -397,4 +382,23 @@ describe("what a person does", () => {
     expect(await post("/api/sink/retry", { name: "lake", ids: [String(letter?.id)] })).toEqual([200, { again: 1 }]);
     expect(await post("/api/sink/retry", { name: "lake" })).toEqual([200, { again: 2 }]);
   });
+});
+
+const ELSEWHERE = {
+  message: "The source north is held by the member b of the fleet, on machine-2: ask there.",
+  holder: { name: "b", page: "" },
+};
+
+function routesWith(elsewhere?: Responses["elsewhere"]) {
+  const answers = { sources: ["south"], ...(elsewhere && { elsewhere }) } as unknown as Responses;
+  return responseRoutes(answers, { alarms: async () => [], silences: async () => [] });
+}
+
+const QUESTIONS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];
+
+test.each(QUESTIONS)("%s names the member of the fleet that holds the source", async (path) => {
+  const inFleet = await routesWith(async (source) => (source === "north" ? ELSEWHERE : null)).request(path);
+  expect([inFleet.status, await inFleet.json()]).toEqual([404, ELSEWHERE]);
+  const alone = await routesWith().request(path);
+  expect([alone.status, await alone.json()]).toEqual([404, { message: "There is no such source." }]);
 });

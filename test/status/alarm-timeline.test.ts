@@ -23,8 +23,8 @@ function told(...kinds: readonly (readonly [kind: Kind, minute: number, data?: o
 const lines = (alarm: Alarm, events: readonly AlarmEvent[]) =>
   timelineOf(alarm, events).map(({ at, what, words }) => `${at.slice(11, 16)} ${what}: ${words}`);
 
-describe("the life of an alarm", () => {
-  test("as it was told, oldest first", () => {
+describe("the timeline of an alarm", () => {
+  test("lists its logged events, oldest first", () => {
     const events = told(
       ["alarm-raised", 1],
       ["alarm-acknowledged", 2, { alarm: { ...ALARM, acknowledgedBy: "Kari", acknowledgedMessage: "On my way." } }],
@@ -47,7 +47,7 @@ describe("the life of an alarm", () => {
     ]);
   });
 
-  test("from the alarm itself where the log no longer has it", () => {
+  test("takes steps from the alarm when the log no longer has them", () => {
     const alarm = {
       ...ALARM,
       triggeredAt: AT(1),
@@ -65,7 +65,7 @@ describe("the life of an alarm", () => {
     expect(lines({ ...ALARM, triggeredAt: AT(1) }, [])).toEqual(["07:01 raised: Raised with priority A."]);
   });
 
-  test("whose end is not known", () => {
+  test("explains an unknown end", () => {
     const events = told(["alarm-raised", 1], ["alarm-vanished", 2], ["alarm-out-of-scope", 3]);
     expect(lines(ALARM, events).slice(1)).toEqual([
       "07:02 vanished: The lists of alarms do not show it any more, and nothing says that it was resolved.",
