@@ -69,7 +69,7 @@ const EVENTS_MS = 5_000;
 const MOST_LETTERS = 500;
 
 /** True for an alarm that is active or missing from a listing. */
-export function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
+function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
 

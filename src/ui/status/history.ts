@@ -57,7 +57,7 @@ const MOST_CACHED = 50;
 const GOOD_MS = 600_000;
 /** Longest wait for a spare slot, in milliseconds. */
 const PATIENCE_MS = 300_000;
-export const NO_SAMPLES: Samples = { times: [], values: [] };
+const NO_SAMPLES: Samples = { times: [], values: [] };
 const WAITS: FetchState = { state: "asked", why: "It waits for a slot of the quota that nobody else needs." };
 
 class Impatient extends Error {}

@@ -84,7 +84,7 @@ function encodingFor(accepted: string): Encoding {
   return names.includes("br") ? "br" : names.includes("gzip") ? "gzip" : "identity";
 }
 
-export function assetRoutes(app: Hono): void {
+function assetRoutes(app: Hono): void {
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
     let content: Content | undefined;
     app.get(path, (context) => {
