@@ -1,7 +1,7 @@
 import { type Gateway, RESOLUTIONS, type System, type Tag, type TagValue } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
-import { offlineGateways } from "../../engine/sync/inventory/behind-gateway.ts";
+import { offlineGateways } from "../../engine/sync/inventory/gateways.ts";
 import {
   isComplete,
   type Listed,
