@@ -11,7 +11,7 @@ import { ConfigurationError } from "../../app/config/problems.ts";
 import { ConfigError, meaningOf, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
-import { REQUEST_TIMES, limitConnections } from "../status/connections.ts";
+import { limitConnections, REQUEST_TIMES } from "../status/connections.ts";
 import { Choices } from "./choices.ts";
 import type { EntryCode } from "./entry-code.ts";
 import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
