@@ -51,7 +51,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/scale/fleet/kill-switch.ts": "fleet/kill-switch.test.ts",
   "src/app/reload/file-watch.ts": "services.test.ts",
   "src/app/reload/reloader.ts": "services.test.ts",
-  "src/engine/silence/keeper.ts": "silence.test.ts",
+  "src/engine/silence/silence.ts": "silence.test.ts",
   "src/ui/operator/control-socket.ts": "services.test.ts",
   "src/ui/plots/plots.ts": "plots/plots.test.ts",
   "src/ui/status/server.ts": "services.test.ts",

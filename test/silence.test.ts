@@ -1,10 +1,10 @@
 import pino from "pino";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { createSilenceKeeper } from "#src/engine/silence/keeper.ts";
 import {
   addSilence,
   covers,
+  createSilenceKeeper,
   cutSilence,
   endSilence,
   SILENCES,

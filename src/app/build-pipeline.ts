@@ -13,7 +13,7 @@ import { createBackPressure } from "../engine/delivery/back-pressure.ts";
 import { createDispatcher } from "../engine/delivery/dispatcher.ts";
 import { createLogSpace } from "../engine/delivery/log-space.ts";
 import { createPruning } from "../engine/delivery/pruning.ts";
-import { createSilenceKeeper } from "../engine/silence/keeper.ts";
+import { createSilenceKeeper } from "../engine/silence/silence.ts";
 import type { Leaving } from "../engine/source/send.ts";
 import type { Source } from "../engine/source/source.ts";
 import type { Transport } from "../engine/source/transport.ts";

@@ -717,7 +717,7 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "For the type checker: a failure has an issue.",
   },
   {
-    file: "src/engine/silence/keeper.ts",
+    file: "src/engine/silence/silence.ts",
     before: "looks: true,",
     after: "looks: false,",
     reason: "At another moment of the second.",

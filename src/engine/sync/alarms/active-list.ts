@@ -1,8 +1,7 @@
 import type { Failure } from "../../../core/errors/errors.ts";
 import type { Alarm } from "../../../core/model/building.ts";
-import type { Clock } from "../../../core/runtime/clock.ts";
-import type { Log } from "../../../core/runtime/log.ts";
-import type { AlarmFilter, Source } from "../../source/source.ts";
+import type { AlarmFilter } from "../../source/source.ts";
+import { documentSet } from "../../store/store.ts";
 import {
   collect,
   collectSteady,
@@ -13,6 +12,8 @@ import {
   union,
 } from "../listing.ts";
 import { perSite } from "../per-site.ts";
+import type { PollParts } from "../poll-parts.ts";
+import type { StoredAlarm } from "../snapshot.ts";
 import type { Coverage } from "./diff-alarms.ts";
 import { createPageTrust } from "./page-trust.ts";
 import { createSiteListReader, idOf, type ReadActive, type ReadLimits, stateOf } from "./site-list.ts";
@@ -30,16 +31,6 @@ export interface ActiveAlarms {
   readonly unreadable: readonly string[];
 }
 
-export interface AlarmListOptions {
-  readonly source: Source;
-  /** Sites to follow; null for all. */
-  readonly only: readonly number[] | null;
-  readonly sites: () => Iterable<number>;
-  readonly stored: (id: string) => Alarm | undefined;
-  readonly clock: Clock;
-  readonly log: Pick<Log, "info" | "warn">;
-}
-
 export interface AlarmList {
   read(how: ReadActive): Promise<ActiveAlarms>;
   /** True when the last reading listed sites singly: then it cannot show unknown sites. */
@@ -55,7 +46,10 @@ const SITES_PER_POLL = 10;
  * Reads the active alarms: one list of all sites. If its pages cannot be trusted (page-trust.ts), they prove no absence,
  * and each poll also lists ten sites singly (site-list.ts).
  */
-export function createAlarmList({ source, only, sites, stored, clock, log }: AlarmListOptions): AlarmList {
+export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts): AlarmList {
+  const only = config.alarms.sites ?? null;
+  const alarms = syncState.get<StoredAlarm>(documentSet("alarm", source.name));
+  const sites = syncState.get(documentSet("site", source.name));
   const follows = (siteId: number) => only === null || only.includes(siteId);
   const trust = createPageTrust(clock, log);
   let wasPerSite = false;
@@ -67,7 +61,7 @@ export function createAlarmList({ source, only, sites, stored, clock, log }: Ala
     { careful, onPage, signal }: ReadActive,
     { maxPages, twice }: ReadLimits,
   ): Promise<Listing<Alarm>> {
-    const read = () => source.alarms({ status: "active", ...filter }, signal, stored);
+    const read = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
     const followed = (items: readonly Alarm[]) => onPage(items.filter((alarm) => follows(alarm.site.id)));
     const settings = { idOf, keepsShown: true, maxPages, onPage: followed };
     const listing = twice
@@ -78,7 +72,7 @@ export function createAlarmList({ source, only, sites, stored, clock, log }: Ala
   }
 
   const isBroken = () => isOneSite && trust.distrust() !== null;
-  const readSite = createSiteListReader({ clock, log, isBroken, read: readList });
+  const readSite = createSiteListReader(readList, isBroken, clock, log);
 
   /** Reads the list of all sites; null when not even its first page is worth a request. */
   async function readAllSites(how: ReadActive): Promise<Listing<Alarm> | null> {
@@ -102,7 +96,7 @@ export function createAlarmList({ source, only, sites, stored, clock, log }: Ala
   return {
     wasPerSite: () => wasPerSite,
     async read(how) {
-      const followed = [...(only ?? sites())];
+      const followed = [...(only ?? scope.known() ?? sites.keys().map(Number))];
       isOneSite = followed.length === 1;
       const all = await readAllSites(how);
       // A record without its site states the site in the list of that site.

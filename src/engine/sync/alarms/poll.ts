@@ -4,7 +4,7 @@ import { sourceUri } from "../../../core/model/event.ts";
 import { type OneAtATime, runInSlices, yieldUnlessAborted } from "../../../core/runtime/waiting.ts";
 import { durationText } from "../../../core/values/duration.ts";
 import { isoUtc } from "../../../core/values/iso-utc.ts";
-import { type DocumentChange, documentSet } from "../../store/store.ts";
+import type { DocumentChange } from "../../store/store.ts";
 import { incomplete, type JobOutcome } from "../job.ts";
 import { isRefusal, outcomeOf } from "../per-site.ts";
 import type { PollParts } from "../poll-parts.ts";
@@ -83,24 +83,14 @@ export function createAlarmPoll(
   oneAtATime: OneAtATime,
   everyMs: () => number | null = () => null,
 ): AlarmPoll {
-  const { source, config, clock, log, metrics, scope, syncState } = parts;
-  const store = openAlarmStore(parts);
-  const storedSites = syncState.get(documentSet("site", source.name));
   const state: PollState = {
     parts,
-    store,
-    list: createAlarmList({
-      source,
-      only: config.alarms.sites ?? null,
-      sites: () => scope.known() ?? storedSites.keys().map(Number),
-      stored: (id) => store.alarms.get(id)?.alarm,
-      clock,
-      log,
-    }),
-    massGuard: createMassGuard(log),
-    reportUnverified: createUnverifiedReport(source.name, metrics, log),
+    store: openAlarmStore(parts),
+    list: createAlarmList(parts),
+    massGuard: createMassGuard(parts.log),
+    reportUnverified: createUnverifiedReport(parts),
     everyMs,
-    startedAt: isoUtc(clock.now()),
+    startedAt: isoUtc(parts.clock.now()),
     takenOverSites: new Set(),
     takenOverAlarms: new Set(),
     statements: new Map(),

@@ -9,14 +9,6 @@ import { episodeOf } from "./episode.ts";
 
 type Part = Pick<AlarmFilter, "priority" | "acknowledged">;
 
-export interface SiteListOptions {
-  readonly read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>;
-  /** True when the pages of the uncut list lead nowhere. */
-  readonly isBroken: () => boolean;
-  readonly clock: Clock;
-  readonly log: Pick<Log, "info" | "warn">;
-}
-
 export interface ReadActive {
   /** Reads everything twice, however few pages. */
   readonly careful: boolean;
@@ -53,7 +45,13 @@ interface ListFailures {
  * by acknowledgement. The cut is kept for an hour. The first page of the uncut list states the total, which proves whether
  * the parts show all alarms, including those of an unknown priority.
  */
-export function createSiteListReader({ read, isBroken, clock, log }: SiteListOptions) {
+export function createSiteListReader(
+  read: (filter: Part & { siteId: number }, how: ReadActive, limits: ReadLimits) => Promise<Listing<Alarm>>,
+  /** True when the pages of the uncut list lead nowhere. */
+  isBroken: () => boolean,
+  clock: Clock,
+  log: Pick<Log, "info" | "warn">,
+) {
   const failuresOf = new Map<string, ListFailures>();
   const lastIds = new Map<number, ReadonlySet<string>>();
 

@@ -1,6 +1,5 @@
 import type { Alarm } from "../../../core/model/building.ts";
-import type { Log } from "../../../core/runtime/log.ts";
-import type { Metrics } from "../../../core/runtime/metrics.ts";
+import type { PollParts } from "../poll-parts.ts";
 import type { StoredAlarm } from "../snapshot.ts";
 import { isOpen } from "./diff-alarm.ts";
 import { asKnown, type Coverage } from "./diff-alarms.ts";
@@ -109,11 +108,7 @@ export function isUndisputed(known: StoredAlarm | undefined, record: Alarm): boo
 }
 
 /** Creates the report about unverified records: it sets the metrics, logs, and returns messages for the job's status. */
-export function createUnverifiedReport(
-  source: string,
-  metrics: Pick<Metrics, "alarmRecordsDoubtful">,
-  log: Pick<Log, "warn">,
-) {
+export function createUnverifiedReport({ source: { name: source }, metrics, log }: PollParts) {
   let wereContradictory = false;
   return (
     { contradictory, unreadable }: SortedRecords,
