@@ -68,17 +68,17 @@ function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null 
   return all;
 }
 
-const whys = (held: StoredHistory) => held.spans.map(({ why }) => why);
+const whys = (ledger: StoredHistory) => ledger.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
 describe("a closed bucket", () => {
   test("is emitted after its grace period, whatever the request range", () => {
-    const held: StoredHistory = { ...newLedger(RULES, at(-1)), state: "following" };
+    const ledger: StoredHistory = { ...newLedger(RULES, at(-1)), state: "following" };
     const lastHour = hours(-1, 0);
     const settled = (nowMs: number) =>
       settleFollowing(
-        held,
+        ledger,
         RULES,
         points(lastHour, () => 1),
         lastHour,
@@ -113,75 +113,75 @@ describe("random responses and refusals", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
-        let held: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
+        let ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
         const answered: Range[] = [];
-        const told = new Map<number, TagValue>();
+        const emitted = new Map<number, TagValue>();
         const seen = () =>
           subtract({ fromMs: at(-200), toMs: nowMs }, subtract({ fromMs: at(-200), toMs: nowMs }, answered));
         for (const [i, { kind, size, waitMs, every }] of steps.entries()) {
           nowMs += waitMs;
           if (kind === "asleep") continue;
           if (kind === "scope-lost") {
-            held = retractNoLog(held, isoUtc(nowMs - HOUR_MS), false);
+            ledger = retractNoLog(ledger, isoUtc(nowMs - HOUR_MS), false);
             // Retracts statements about a log.
-            held = { ...held, state: "following" };
+            ledger = { ...ledger, state: "following" };
             continue;
           }
           const value = (atMs: number) =>
             every === 0 ? (atMs % 2 === 0 ? null : undefined) : (atMs / FIVE_MS) % every === 0 ? i : undefined;
           const isFront = followsFirst === (i % 2 === 0);
           if (isFront) {
-            const range = isBackingOff(held, nowMs) ? null : followingRange(held, RULES, nowMs);
+            const range = isBackingOff(ledger, nowMs) ? null : followingRange(ledger, RULES, nowMs);
             if (range === null) continue;
             const part = { fromMs: range.fromMs, toMs: Math.min(range.toMs, range.fromMs + size * FIVE_MS) };
-            if (kind === "no-log") held = { ...recordNoLog(held, "404", nowMs), state: "following" };
-            else if (kind === "refused") held = recordRefusal(held, "403", nowMs);
+            if (kind === "no-log") ledger = { ...recordNoLog(ledger, "404", nowMs), state: "following" };
+            else if (kind === "refused") ledger = recordRefusal(ledger, "403", nowMs);
             else {
-              const settled = settleFollowing(held, RULES, points(part, value), part, told, nowMs);
-              held = settled.ledger;
-              for (const fresh of settled.fresh) told.set(parseTime(fresh.time), fresh.value);
+              const settled = settleFollowing(ledger, RULES, points(part, value), part, emitted, nowMs);
+              ledger = settled.ledger;
+              for (const fresh of settled.fresh) emitted.set(parseTime(fresh.time), fresh.value);
               answered.push(part);
             }
           } else {
-            const open = openParts(held, targetPast(held), nowMs).at(-1);
+            const open = openParts(ledger, targetPast(ledger), nowMs).at(-1);
             if (open === undefined) continue;
             const part = { fromMs: Math.max(open.fromMs, open.toMs - size * FIVE_MS), toMs: open.toMs };
             if (kind === "no-log") {
               const word = { why: "no-log" as const, said: "404", at: isoUtc(nowMs) };
-              held = { ...held, spans: withRanges(held.spans, [{ ...part, ...word }], "5m") };
-            } else if (kind === "refused") held = recordPastRefusal(held, part, "403", nowMs);
+              ledger = { ...ledger, spans: withRanges(ledger.spans, [{ ...part, ...word }], "5m") };
+            } else if (kind === "refused") ledger = recordPastRefusal(ledger, part, "403", nowMs);
             else {
-              const settled = settlePast(held, points(part, value), part);
-              held = settled.ledger;
+              const settled = settlePast(ledger, points(part, value), part);
+              ledger = settled.ledger;
               for (const fresh of settled.fresh) {
-                expect(told.has(parseTime(fresh.time))).toBe(false);
-                told.set(parseTime(fresh.time), fresh.value);
+                expect(emitted.has(parseTime(fresh.time))).toBe(false);
+                emitted.set(parseTime(fresh.time), fresh.value);
               }
               answered.push(part);
             }
           }
 
-          const spans = rangesIn(held.spans);
+          const spans = rangesIn(ledger.spans);
           for (const [n, span] of spans.entries()) {
             expect(span.fromMs).toBeLessThan(span.toMs);
             expect(span.fromMs).toBeGreaterThanOrEqual(spans[n - 1]?.toMs ?? 0);
           }
           const values = spans.filter(({ why }) => why === "points" || why === "null");
           expect(values.flatMap((span) => subtract(span, seen()))).toEqual([]);
-          const whole = targetPast(held);
-          const holes = openParts(held, whole, Number.MAX_SAFE_INTEGER);
-          const hadInside = subtract(whole, subtract(whole, fetchedIn(held.spans)));
+          const whole = targetPast(ledger);
+          const holes = openParts(ledger, whole, Number.MAX_SAFE_INTEGER);
+          const hadInside = subtract(whole, subtract(whole, fetchedIn(ledger.spans)));
           expect(totalLength(holes) + totalLength(hadInside)).toBe(whole.toMs - whole.fromMs);
-          expect(isComplete(held)).toBe(
-            holes.length === 0 && held.refusal === null && !spans.some((span) => !isFetched(span)),
+          expect(isComplete(ledger)).toBe(
+            holes.length === 0 && ledger.refusal === null && !spans.some((span) => !isFetched(span)),
           );
 
-          const series = seriesWith(held, RULES);
+          const series = seriesWith(ledger, RULES);
           const named = gapsIn([series], { open: [], paused: false }, nowMs, { silences: true }).map(
             ({ from, to }) => ({ fromMs: parseTime(from ?? ""), toMs: parseTime(to ?? "") }),
           );
-          const toldSpans = spans.filter(({ why }) => why === "points");
-          expect(mergeRanges([...named, ...toldSpans]).length).toBe(1);
+          const valueRanges = spans.filter(({ why }) => why === "points");
+          expect(mergeRanges([...named, ...valueRanges]).length).toBe(1);
           // Every stretch has one reason.
           expect(totalLength(named)).toBe(totalLength(mergeRanges(named)));
         }
@@ -206,7 +206,7 @@ describe("random responses and refusals", () => {
   });
 
   test("limits the ranges of 1,000 silences without turning a gap into a fetched range", () => {
-    let held: StoredHistory = {
+    let ledger: StoredHistory = {
       ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START),
       state: "following",
     };
@@ -214,15 +214,15 @@ describe("random responses and refusals", () => {
       // Every fourth stretch is left out.
       if (i % 4 === 3) continue;
       const range = hours(-9 * (i + 1), -9 * i);
-      held = settlePast(
-        held,
+      ledger = settlePast(
+        ledger,
         points(range, (atMs) => (atMs < range.fromMs + 5 * HOUR_MS ? 1 : undefined)),
         range,
       ).ledger;
     }
-    const holes = openParts(held, hours(-9 * 400, 0), START);
+    const holes = openParts(ledger, hours(-9 * 400, 0), START);
     expect(totalLength(holes)).toBe(100 * 9 * HOUR_MS);
-    expect(held.spans.length).toBeLessThanOrEqual(Math.max(RANGES_MAX, 2 * 100));
+    expect(ledger.spans.length).toBeLessThanOrEqual(Math.max(RANGES_MAX, 2 * 100));
   });
 });
 
@@ -249,22 +249,22 @@ describe("complete buckets", () => {
   });
 
   test("rereads from the bucket in which a requested range ends", () => {
-    const held = readAgain();
+    const ledger = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
-    const told = new Map(Array.from(before, ({ time, value }) => [parseTime(time), value]));
+    const emitted = new Map(Array.from(before, ({ time, value }) => [parseTime(time), value]));
     const answer = points({ fromMs: at(25), toMs: at(26) }, () => 1);
     answer.add({ time: isoUtc(at(26)), value: 99 });
-    const settled = settleFollowing(held, RULES, answer, range, told, at(49));
+    const settled = settleFollowing(ledger, RULES, answer, range, emitted, at(49));
     expect([...settled.revised]).toEqual([]);
     expect(settled.ledger.rereadFrom).toBe(isoUtc(at(26)));
   });
 });
 
 test("counts a request of a clock eight days ahead only as far as buckets have closed", () => {
-  const held = newLedger(RULES, START);
-  const range = { fromMs: parseTime(held.watermark), toMs: at(8 * 24) };
-  const settled = settleFollowing(held, RULES, NOTHING, range, new Map(), at(1));
+  const ledger = newLedger(RULES, START);
+  const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
+  const settled = settleFollowing(ledger, RULES, NOTHING, range, new Map(), at(1));
   expect(settled.ledger.watermark).toBe(isoUtc(closedUntil(RULES, at(1))));
   expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
 });
@@ -293,9 +293,9 @@ test("restarts a series that a clock ahead of time created, unless points were f
 
 test("a refusal of another range does not affect a request", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
-  const held: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
+  const ledger: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
-  expect(openParts(held, range, START)).toEqual([{ ...range, isSingle: false }]);
+  expect(openParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
 });
 
 describe("reasons of ranges", () => {
@@ -340,15 +340,15 @@ describe("reasons of ranges", () => {
   });
 
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
-    let held: StoredHistory = { ...newLedger(RULES, START), state: "following" };
+    let ledger: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const waits: number[] = [];
     let nowMs = START;
     for (let i = 0; i < 5; i++) {
-      held = recordPastRefusal(held, hours(-20, 0), "403", nowMs);
-      const againMs = parseTime(held.spans[0]?.againAt ?? "");
+      ledger = recordPastRefusal(ledger, hours(-20, 0), "403", nowMs);
+      const againMs = parseTime(ledger.spans[0]?.againAt ?? "");
       waits.push((againMs - nowMs) / MINUTE_MS);
-      expect(openParts(held, hours(-20, 0), againMs - 1)).toEqual([]);
-      expect(openParts(held, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
+      expect(openParts(ledger, hours(-20, 0), againMs - 1)).toEqual([]);
+      expect(openParts(ledger, hours(-20, 0), againMs)).toEqual([{ ...hours(-20, 0), isSingle: true }]);
       nowMs = againMs;
     }
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
@@ -359,18 +359,18 @@ describe("reasons of ranges", () => {
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
     ]);
-    const held: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
-    expect(openParts(held, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
+    const ledger: StoredHistory = { ...newLedger(RULES, START), spans, state: "following" };
+    expect(openParts(ledger, hours(-20, 0), START)).toEqual([{ ...hours(-3, 0), isSingle: true, unreadable: true }]);
     expect(answeredWithin(spans)).toEqual([hours(-20, 0)]);
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
 
   test("retries a tag that had a log soon, and one that never had a log after days", () => {
     const waitsOf = (first: StoredHistory) => {
-      let held = first;
+      let ledger = first;
       return Array.from({ length: 7 }, () => {
-        held = recordNoLog(held, "404", START);
-        return (parseTime(held.refusal?.againAt ?? "") - START) / HOUR_MS;
+        ledger = recordNoLog(ledger, "404", START);
+        return (parseTime(ledger.refusal?.againAt ?? "") - START) / HOUR_MS;
       });
     };
     const seen = newLedger(RULES, START);
@@ -386,8 +386,8 @@ describe("reasons of ranges", () => {
 
 describe("the gaps of a series", () => {
   const nowMs = at(0) + MINUTE_MS;
-  const named = (held: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
-    const series = seriesWith(held, RULES);
+  const named = (ledger: StoredHistory, { outOfSight = {}, silences = false } = {}) => {
+    const series = seriesWith(ledger, RULES);
     const located = { ...series.located, ...outOfSight };
     return gapsIn([{ ...series, located }], { open: [], paused: false }, nowMs, { silences }).map(
       ({ why, from, said }) => [why, from, said],
@@ -401,25 +401,27 @@ describe("the gaps of a series", () => {
   ).ledger;
 
   test("have a reason with the message of the service, and include silences on request", () => {
-    const held = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
+    const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const holes = [
-      ["backfill", wishedFrom(held), null],
+      ["backfill", targetStart(ledger), null],
       ["refused", isoUtc(at(-40)), "403, Forbidden."],
     ];
-    expect(named(held)).toEqual(holes);
-    expect(named(held, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
+    expect(named(ledger)).toEqual(holes);
+    expect(named(ledger, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
   });
 
   test("include unseen sites, lost logs and unproven series", () => {
-    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([["out-of-scope", wishedFrom(silent), null]]);
-    expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", wishedFrom(silent), "404"]]);
-    expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", wishedFrom(seen), null]]);
+    expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([
+      ["out-of-scope", targetStart(silent), null],
+    ]);
+    expect(named(recordNoLog(silent, "404", START))).toEqual([["no-log", targetStart(silent), "404"]]);
+    expect(named({ ...seen, state: "unproven" })).toEqual([["unproven", targetStart(seen), null]]);
     expect(named(recordRefusal({ ...seen, state: "unproven" }, "403", START))).toEqual([
-      ["refused", wishedFrom(seen), "403"],
+      ["refused", targetStart(seen), "403"],
     ]);
   });
 
-  const wishedFrom = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
+  const targetStart = ({ wished }: StoredHistory) => isoUtc(parseTime(wished));
 });
 
 describe("a ledger of the old format", () => {
@@ -443,17 +445,17 @@ describe("a ledger of the old format", () => {
     }) as unknown as LegacyLedger;
 
   test("keeps what was followed, and requests the past again", () => {
-    const held = upgradeLedger(writtenBefore("following"), false);
-    expect(held).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
-    expect(held.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
-    expect(openParts(held, targetPast(held), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
-    expect(upgradeLedger(held, false)).toBe(held);
+    const ledger = upgradeLedger(writtenBefore("following"), false);
+    expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
+    expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
+    expect(openParts(ledger, targetPast(ledger), at(5))).toEqual([{ ...hours(-72, 0), isSingle: false }]);
+    expect(upgradeLedger(ledger, false)).toBe(ledger);
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
   test("keeps totals", () => {
-    const held = upgradeLedger(writtenBefore("following"), true);
-    expect(held.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
+    const ledger = upgradeLedger(writtenBefore("following"), true);
+    expect(ledger.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });
 });
 
@@ -487,13 +489,13 @@ test.each([
       backfillMs: 40 * lengthMs,
       lookBackMs: 3 * lengthMs,
     };
-    let held: StoredHistory = { ...newLedger(rules, START), state: "following" };
-    const told = new Map<number, number>();
+    let ledger: StoredHistory = { ...newLedger(rules, START), state: "following" };
+    const emitted = new Map<number, number>();
     const settle = ({ fresh, revised }: { readonly fresh: Points; readonly revised: Points }) => {
       expect(revised.length).toBe(0);
       for (let n = 0; n < fresh.length; n += 1) {
-        expect(told.has(fresh.timeMs(n))).toBe(false);
-        told.set(fresh.timeMs(n), Number(fresh.value(n)));
+        expect(emitted.has(fresh.timeMs(n))).toBe(false);
+        emitted.set(fresh.timeMs(n), Number(fresh.value(n)));
       }
     };
     const asked = (range: Range) => {
@@ -502,26 +504,26 @@ test.each([
     };
 
     // The past in three pieces, the newest first, as it is fetched; then some rounds of following.
-    const [fromMs, toMs] = [parseTime(held.wished), parseTime(held.since)];
+    const [fromMs, toMs] = [parseTime(ledger.wished), parseTime(ledger.since)];
     const cuts = [toMs, bucketStart(toMs - 9 * lengthMs, { resolution, timeZone })];
     cuts.push(bucketStart(toMs - 25 * lengthMs, { resolution, timeZone }), fromMs);
     for (let n = 1; n < cuts.length; n += 1) {
       const range = { fromMs: cuts[n] ?? 0, toMs: cuts[n - 1] ?? 0 };
-      const settled = settlePast(held, asked(range), range);
+      const settled = settlePast(ledger, asked(range), range);
       settle(settled);
-      held = settled.ledger;
+      ledger = settled.ledger;
     }
     for (let round = 1; round <= 6; round += 1) {
       const nowMs = START + round * lengthMs;
-      const range = followingRange(held, rules, nowMs);
+      const range = followingRange(ledger, rules, nowMs);
       if (range === null) continue;
-      const settled = settleFollowing(held, rules, asked(range), range, told, nowMs);
+      const settled = settleFollowing(ledger, rules, asked(range), range, emitted, nowMs);
       settle(settled);
-      held = settled.ledger;
+      ledger = settled.ledger;
     }
 
-    const times = [...told.keys()].toSorted((a, b) => a - b);
-    expect(new Set(told.values())).toEqual(new Set([lengthMs / MINUTE_MS]));
+    const times = [...emitted.keys()].toSorted((a, b) => a - b);
+    expect(new Set(emitted.values())).toEqual(new Set([lengthMs / MINUTE_MS]));
     expect(times.length).toBeGreaterThan(40);
     expect(times.every((time, n) => n === 0 || time - (times[n - 1] ?? 0) === lengthMs)).toBe(true);
   },

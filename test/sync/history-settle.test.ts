@@ -49,9 +49,9 @@ test("settles a long response in several transactions with the events and ledger
   await settle.logs(askFor(series), [logOf("101"), logOf("102")], []);
   expect(store.commits()).toBeGreaterThan(4);
 
-  const told = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
+  const emitted = store.events.filter((event) => event.type === "tag-history") as readonly Event<"tag-history">[];
   for (const each of series) {
-    const own = told.filter(({ data }) => data.tag.id === each.located.tag.id);
+    const own = emitted.filter(({ data }) => data.tag.id === each.located.tag.id);
     expect(own.flatMap(({ data }) => data.points)).toEqual([...logOf(each.located.tag.id).measurements]);
     // A day each, however the answer was cut.
     expect(own.every(({ data }) => new Set(data.points.map(({ time }) => time.slice(0, 10))).size === 1)).toBe(true);

@@ -45,7 +45,7 @@ const span = (from: number, to: number, why: LedgerRange["why"], more: Partial<L
   ...more,
 });
 const point = (hours: number, value: number | null = 1): Measurement => ({ time: isoUtc(at(hours)), value });
-const told = (spans: ReturnType<typeof withRanges>) =>
+const summarize = (spans: ReturnType<typeof withRanges>) =>
   spans.map(({ from, to, why }) => [(Date.parse(from) - START) / HOUR_MS, (Date.parse(to) - START) / HOUR_MS, why]);
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   withRanges(storedRanges(before), spans, "5m");
@@ -74,7 +74,7 @@ describe("new statements about a known range", () => {
 
   test("change only the part they cover", () => {
     const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
-    expect(told(spans)).toEqual([
+    expect(summarize(spans)).toEqual([
       [0, 3, "null"],
       [3, 6, "points"],
       [6, 9, "null"],
@@ -87,10 +87,10 @@ describe("new statements about a known range", () => {
     expect(learned([refusal(0, "a")], refusal(1, "a"))).toHaveLength(1);
     expect(learned([refusal(0, "a")], refusal(1, "b"))).toHaveLength(2);
     expect(learned([refusal(0, "a")], refusal(1, "a", 2))).toHaveLength(2);
-    const word = (from: number, said: string) => span(from, from + 1, "no-log", { said, againAt: `${from}` });
-    expect(learned([word(0, "a")], word(1, "a"))).toHaveLength(1);
-    expect(learned([word(0, "a")], word(1, "b"))).toHaveLength(2);
-    expect(learned([word(0, "a")], word(2, "a"))).toHaveLength(2);
+    const statement = (from: number, said: string) => span(from, from + 1, "no-log", { said, againAt: `${from}` });
+    expect(learned([statement(0, "a")], statement(1, "a"))).toHaveLength(1);
+    expect(learned([statement(0, "a")], statement(1, "b"))).toHaveLength(2);
+    expect(learned([statement(0, "a")], statement(2, "a"))).toHaveLength(2);
   });
 
   test.each([
@@ -100,9 +100,9 @@ describe("new statements about a known range", () => {
     [undefined, "2026-11-03", "2026-11-03"],
     [undefined, undefined, undefined],
   ])("joins statements of %s and %s into one of %s", (first, second, expected) => {
-    const word = (from: number, when: string | undefined) =>
+    const statement = (from: number, when: string | undefined) =>
       span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
-    expect(learned([word(0, first)], word(1, second))).toEqual([
+    expect(learned([statement(0, first)], statement(1, second))).toEqual([
       {
         from: isoUtc(at(0)),
         to: isoUtc(at(2)),
@@ -115,13 +115,13 @@ describe("new statements about a known range", () => {
 
   test("joins values across a short silence only if all three ranges touch", () => {
     const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
-    expect(told(short)).toEqual([[0, 4, "points"]]);
+    expect(summarize(short)).toEqual([[0, 4, "points"]]);
     const long = learned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
-    expect(told(long)).toHaveLength(3);
+    expect(summarize(long)).toHaveLength(3);
     const apart = learned([span(0, 0.9, "points"), span(1, 2, "null")], span(2, 4, "points"));
-    expect(told(apart)).toHaveLength(3);
+    expect(summarize(apart)).toHaveLength(3);
     const only = learned([span(0, 1, "no-log"), span(1, 2, "null")], span(2, 4, "points"));
-    expect(told(only)).toHaveLength(3);
+    expect(summarize(only)).toHaveLength(3);
   });
 });
 
@@ -216,7 +216,7 @@ describe("the limit of 48 ranges", () => {
     );
     const kept = withRanges([], [...apart, span(5_000, 5_001, "points")], "5m");
     expect(kept).toHaveLength(RANGES_MAX);
-    expect(told(kept).filter(([, , why]) => why === "refused")[0]).toEqual([300, 305, "refused"]);
+    expect(summarize(kept).filter(([, , why]) => why === "refused")[0]).toEqual([300, 305, "refused"]);
   });
 
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
@@ -229,7 +229,7 @@ describe("the limit of 48 ranges", () => {
     ]).flat();
     const kept = withRanges([], spans, "5m");
     expect(kept).toHaveLength(RANGES_MAX);
-    expect(told(kept).slice(17, 20)).toEqual([
+    expect(summarize(kept).slice(17, 20)).toEqual([
       [25, 27, "points"],
       [27, 30, "refused"],
       [30, 32, "points"],
@@ -250,7 +250,7 @@ describe("the limit of 48 ranges", () => {
 
 describe("following", () => {
   const nowMs = at(48);
-  const held: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
+  const ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
 
   test("begins with the open bucket, and stores points as far back as it rereads", () => {
     expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
@@ -287,12 +287,12 @@ describe("following", () => {
   test("requests nothing before its interval, and never an empty range", () => {
     expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
     expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
-    const watermark = Date.parse(held.watermark);
-    expect(followingRange(held, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
-    expect(followingRange(held, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
+    const watermark = Date.parse(ledger.watermark);
+    expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS - 1)).toBeNull();
+    expect(followingRange(ledger, RULES, nowMs, watermark + 15 * MINUTE_MS)).toMatchObject({
       toMs: watermark + 15 * MINUTE_MS,
     });
-    const again = { ...held, rereadFrom: isoUtc(watermark) };
+    const again = { ...ledger, rereadFrom: isoUtc(watermark) };
     expect(followingRange(again, RULES, nowMs, watermark)).toBeNull();
     expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({
       fromMs: watermark,
@@ -302,7 +302,7 @@ describe("following", () => {
 
   test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {
     const all = storedRanges([span(-400, 48, "points")]);
-    const before = { ...held, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
+    const before = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
     const from = (changes: Partial<StoredHistory>) =>
       ((followingRange({ ...before, ...changes }, RULES, nowMs)?.fromMs ?? Number.NaN) - START) / HOUR_MS;
     const day = { dailyAt: isoUtc(at(24)) };
@@ -319,14 +319,14 @@ describe("following", () => {
   });
 
   test("is fetched since the start of the range at the watermark", () => {
-    expect(fetchedSince(held)).toBe(Date.parse(held.watermark));
+    expect(fetchedSince(ledger)).toBe(Date.parse(ledger.watermark));
     const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
-    expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
-    expect(fetchedSince({ ...held, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
+    expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
+    expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
   test("rereads the last day daily and the look-back weekly, and stores when", () => {
-    const old = { ...held, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
+    const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settled = (before: StoredHistory) =>
       settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
     expect(settled({ ...old, watermark: isoUtc(at(47)) })).toMatchObject({
@@ -335,9 +335,9 @@ describe("following", () => {
       rereadFrom: null,
     });
     const recent = { dailyAt: isoUtc(nowMs - DAY_MS + 1), weeklyAt: isoUtc(nowMs - 7 * DAY_MS + 1) };
-    expect(settled({ ...held, ...recent })).toMatchObject(recent);
+    expect(settled({ ...ledger, ...recent })).toMatchObject(recent);
     // A request that left before the day was due did not reach back for it.
-    const late = { ...held, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
+    const late = { ...ledger, ...old, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(20)) };
     const spans = storedRanges([span(20, 47, "points")]);
     const short = settleFollowing({ ...late, spans }, RULES, new Points(), range(46, 47), new Map(), nowMs);
     expect(short.ledger).toMatchObject({ dailyAt: old.dailyAt, weeklyAt: old.weeklyAt });
@@ -352,23 +352,23 @@ describe("following", () => {
       [at(46), 1],
       [at(45), 4],
     ]);
-    const settled = settleFollowing(held, RULES, points, range(40, 48), before, nowMs);
+    const settled = settleFollowing(ledger, RULES, points, range(40, 48), before, nowMs);
     expect([...settled.fresh]).toEqual([point(46.5, 2)]);
     expect([...settled.revised]).toEqual([point(45, 3)]);
   });
 
   test("continues with other rules, and restarts in another zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
-    expect(adaptLedger(held, RULES, nowMs)).toBe(held);
-    expect(adaptLedger(held, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(held);
-    expect(adaptLedger(held, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(held);
-    expect(adaptLedger(held, deeper, nowMs)).toEqual({
-      ...held,
-      wished: isoUtc(Date.parse(held.since) - 30 * DAY_MS),
+    expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
+    expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
+    expect(adaptLedger(ledger, { ...RULES, backfillMs: 4 * DAY_MS - 5 * MINUTE_MS }, nowMs)).toBe(ledger);
+    expect(adaptLedger(ledger, deeper, nowMs)).toEqual({
+      ...ledger,
+      wished: isoUtc(Date.parse(ledger.since) - 30 * DAY_MS),
     });
     const refusal = { said: "no" } as unknown as StoredHistory["refusal"];
     const moved = { ...RULES, timeZone: "Europe/Oslo" };
-    expect(adaptLedger({ ...held, state: "no-log", refusal }, moved, at(96))).toEqual({
+    expect(adaptLedger({ ...ledger, state: "no-log", refusal }, moved, at(96))).toEqual({
       ...newLedger(moved, at(96)),
       state: "no-log",
       refusal,
@@ -377,10 +377,10 @@ describe("following", () => {
 });
 
 describe("the past", () => {
-  const held: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
+  const ledger: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
   test("emits points that were not fetched, each timestamp once", () => {
-    const known = { ...held, spans: storedRanges([span(2, 4, "points")]) };
+    const known = { ...ledger, spans: storedRanges([span(2, 4, "points")]) };
     const points = Points.of([...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)]]);
     const settled = settlePast(known, points, range(0, 6));
     expect([...settled.fresh]).toEqual([point(1), point(4), point(5, 2)]);
@@ -389,13 +389,13 @@ describe("the past", () => {
   });
 
   test("moves the watermark with a total or an empty range that touches it", () => {
-    expect(addRanges(held, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
-    expect(addRanges(held, [span(11, 12, "points")]).watermark).toBe(held.watermark);
-    const word = { said: "none", at: isoUtc(START) };
-    expect(addRanges(held, [span(8, 11, "no-log", word)])).toMatchObject({
+    expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
+    expect(addRanges(ledger, [span(11, 12, "points")]).watermark).toBe(ledger.watermark);
+    const statement = { said: "none", at: isoUtc(START) };
+    expect(addRanges(ledger, [span(8, 11, "no-log", statement)])).toMatchObject({
       watermark: isoUtc(at(11)),
       spans: [{ why: "no-log", said: "none", at: isoUtc(START) }],
     });
-    expect(addRanges(held, [span(8, 10, "no-log", word)]).watermark).toBe(held.watermark);
+    expect(addRanges(ledger, [span(8, 10, "no-log", statement)]).watermark).toBe(ledger.watermark);
   });
 });

@@ -19,11 +19,11 @@ const at = (text: string) => `2026-11-${text}:00.000Z`;
 
 function series(
   id: string,
-  held: Partial<StoredHistory> = {},
+  ledger: Partial<StoredHistory> = {},
   more: { readonly total?: boolean; readonly lookBackMs?: number; readonly everyMs?: number } = {},
 ): SiteSeries {
   const rules = {
-    ...{ resolution: held.resolution ?? "5m", timeZone: held.timeZone ?? "UTC" },
+    ...{ resolution: ledger.resolution ?? "5m", timeZone: ledger.timeZone ?? "UTC" },
     ...{ everyMs: more.everyMs ?? 3_600_000, backfillMs: 0, graceMs: 60_000 },
     lookBackMs: more.lookBackMs ?? DAY_MS,
   };
@@ -35,7 +35,7 @@ function series(
       ...newLedger(rules, NOW),
       ...{ state: "following", since: at("01T00:00"), wished: at("01T00:00"), watermark: at("05T12:00") },
       spans: [span("01T00:00", "05T12:00")],
-      ...held,
+      ...ledger,
     },
   };
 }
@@ -46,15 +46,15 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
 
 describe("a day of a site", () => {
   test("is the sum of its series, in all and by resolution, zone and kind", () => {
-    const book = createSiteDay(day("04"));
+    const siteDay = createSiteDay(day("04"));
     const full = { had: 288, null: 0 };
-    expect(book.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
-    book.add(series("2"), { had: 280, null: 4 }, NOW);
-    book.add(series("3", {}, { total: true }), full, NOW);
-    book.add(series("4", { resolution: "1h", timeZone: "Europe/Oslo" }), { had: 24, null: 0 }, NOW);
+    expect(siteDay.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
+    siteDay.add(series("2"), { had: 280, null: 4 }, NOW);
+    siteDay.add(series("3", {}, { total: true }), full, NOW);
+    siteDay.add(series("4", { resolution: "1h", timeZone: "Europe/Oslo" }), { had: 24, null: 0 }, NOW);
     const later = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
-    expect(book.add(series("5", later), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
-    const done = book.done();
+    expect(siteDay.add(series("5", later), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
+    const done = siteDay.done();
     expect(done.account).toMatchObject({
       expected: 3 * 288 + 24,
       had: 288 + 280 + 288 + 24,
@@ -78,20 +78,20 @@ describe("a day of a site", () => {
   });
 
   test("names up to 200 series without a log and up to 200 refused ones", () => {
-    const book = createSiteDay(day("04"));
-    const word = { said: "no", at: at("05T00:00") };
+    const siteDay = createSiteDay(day("04"));
+    const statement = { said: "no", at: at("05T00:00") };
     const part = (why: "no-log" | "refused") => ({
-      spans: [span("01T00:00", "04T06:00"), span("04T06:00", "05T12:00", { why, ...word })],
+      spans: [span("01T00:00", "04T06:00"), span("04T06:00", "05T12:00", { why, ...statement })],
     });
-    for (let n = 0; n < 201; n += 1) book.add(series(`n${n}`, part("no-log")), undefined, NOW);
-    for (let n = 0; n < 202; n += 1) book.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
-    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), book.done(), 1, 0);
+    for (let n = 0; n < 201; n += 1) siteDay.add(series(`n${n}`, part("no-log")), undefined, NOW);
+    for (let n = 0; n < 202; n += 1) siteDay.add(series(`r${n}`, part("refused"), { total: true }), undefined, NOW);
+    const fact = dayFinalized({ id: 1, displayName: "Site" }, day("04"), siteDay.done(), 1, 0);
     expect([fact.seriesWithoutLog.length, fact.seriesWithoutLogCount]).toEqual([200, 201]);
     expect([fact.seriesRefused.length, fact.seriesRefusedCount]).toEqual([200, 202]);
     expect(fact.seriesWithoutLog[0]).toEqual({
-      ...{ tagId: "n0", resolution: "5m", total: false, buckets: 216, ...word },
+      ...{ tagId: "n0", resolution: "5m", total: false, buckets: 216, ...statement },
     });
-    expect(fact.seriesRefused[0]).toMatchObject({ tagId: "r0", total: true, buckets: 216, ...word });
+    expect(fact.seriesRefused[0]).toMatchObject({ tagId: "r0", total: true, buckets: 216, ...statement });
   });
 });
 
@@ -160,10 +160,10 @@ describe("the reach of a series", () => {
 
   test("is unlimited after three refusals of following, except by the clock", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
-    const held = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
-    const sealUntil = (times: number) => reachOf(series("1", { ...held, refusal: { ...refusal, times } })).sealUntil;
+    const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
+    const sealUntil = (times: number) => reachOf(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
-    const unproven = { ...held, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
+    const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
     expect(reachOf(series("1", unproven))).toMatchObject({
       begin: day("01"),
       sealFrom: day("01"),
@@ -202,9 +202,9 @@ describe("the reach of a series", () => {
 });
 
 test("days count from the first completely counted day, for three years", () => {
-  const { ledger: held } = series("1", { countedFrom: at("02T00:00") });
+  const { ledger } = series("1", { countedFrom: at("02T00:00") });
   const last = dayOfDate("2026-11-05");
-  expect([day("01"), day("02"), last].map((each) => isCountedOn(held, each, NOW))).toEqual([false, true, true]);
+  expect([day("01"), day("02"), last].map((each) => isCountedOn(ledger, each, NOW))).toEqual([false, true, true]);
   const always = series("1").ledger;
   const oldest = last - RETAINED_DAYS;
   expect([oldest - 1, oldest].map((each) => isCountedOn(always, each, NOW))).toEqual([false, true]);
