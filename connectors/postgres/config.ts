@@ -1,6 +1,5 @@
 import { z } from "zod";
-import { addressOf, staysPrivate } from "../../src/core/postgres/address.ts";
-import { postgresUrl, SchemaName, SslModeWord } from "../../src/core/postgres/options.ts";
+import { addressOf, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { ConnectorContext, ServerInstance, Sink } from "../../src/core/connector.ts";
 import { addressOf } from "../../src/core/postgres/address.ts";
 import { failureOf } from "../../src/core/postgres/outcome.ts";
-import { refuseUnfit, type Server } from "../../src/core/postgres/server.ts";
+import { type Durability, refuseUnfit } from "../../src/core/postgres/primary.ts";
 import { openSession, type Session } from "../../src/core/postgres/session.ts";
 import type { Log } from "../../src/core/runtime/log.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
@@ -143,7 +143,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 }
 
 /** Warns where commits are not synced: a server crash may then lose accepted events. */
-function warnOfLoss({ synchronousCommit, fsync }: Server, log: Log): void {
+function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
   if (synchronousCommit !== "off" && fsync !== "off") return;
   log.warn(
     { synchronous_commit: synchronousCommit, fsync },

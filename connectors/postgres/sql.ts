@@ -1,4 +1,4 @@
-import { quoted } from "../../src/core/postgres/quoted.ts";
+import { quoted } from "../../src/core/postgres/sql-text.ts";
 import type { Column, Table } from "../shared/lake/table.ts";
 import { TYPES } from "./columns.ts";
 

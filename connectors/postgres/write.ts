@@ -1,8 +1,8 @@
 import type { Receipt, Rejection } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
 import { isAboutData, isAboutTables, reasonOf } from "../../src/core/postgres/outcome.ts";
-import { quoted } from "../../src/core/postgres/quoted.ts";
 import type { Query, Session } from "../../src/core/postgres/session.ts";
+import { quoted } from "../../src/core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
 import { applyUpdates, type Cell, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";

@@ -687,12 +687,6 @@ export const EQUIVALENTS: readonly Equivalent[] = [
     reason: "The margin is 0 or at least 52 ms: it begins with 250 and shrinks by a fifth seven times at most.",
   },
   {
-    file: "src/scale/postgres/notifications.ts",
-    before: 'limit.addEventListener("abort", cut, { once: true });',
-    after: 'limit.addEventListener("abort", cut, { once: false });',
-    reason: "A signal aborts once.",
-  },
-  {
     file: "src/scale/postgres/open.ts",
     before: "const MIGRATION_MS = 10 * 60_000;",
     after: "const MIGRATION_MS = (10 * 2) * 60_000;",

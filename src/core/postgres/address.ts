@@ -1,3 +1,4 @@
+import { z } from "zod";
 import type { Server } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
 
@@ -12,18 +13,12 @@ export interface Address {
 }
 
 /** Parts of a PostgreSQL address: keywords of libpq, or a URL. */
-export interface AddressParts {
-  readonly url?: string | undefined;
-  readonly host?: string | undefined;
-  readonly port?: number | undefined;
-  readonly database?: string | undefined;
-  readonly user?: string | undefined;
-  readonly sslmode?: SslMode | undefined;
-}
+type AddressParts = { readonly url?: string | undefined } & {
+  readonly [Part in keyof Address]?: Address[Part] | undefined;
+};
 
 /** TLS, verified by name and authority, or none. */
-const SSL_MODES = ["verify-full", "disable"] as const;
-export type SslMode = (typeof SSL_MODES)[number];
+export type SslMode = "verify-full" | "disable";
 
 const PORT = 5432;
 
@@ -37,10 +32,7 @@ export function urlsOf(text: string): readonly string[] {
   return servers.split(",").map((server) => `${before}${server}${behind}`);
 }
 
-/**
- * Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or from its parts. The configuration
- * guarantees that it is complete.
- */
+/** Parses an address from `postgresql://plenum@db.example.com:5432/buildings?sslmode=verify-full`, or joins its parts. */
 export function addressOf(parts: AddressParts): Address {
   const url = parts.url === undefined ? null : URL.parse(parts.url);
   const host = (url === null ? (parts.host ?? "") : decoded(url.hostname)).replace(/^\[|\]$/g, "");
@@ -55,7 +47,7 @@ export function addressOf(parts: AddressParts): Address {
   };
 }
 
-/** A percent sign that escapes nothing stays one. */
+/** Decodes percent signs, except in a text where one escapes nothing. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
@@ -73,7 +65,7 @@ function isSocket(host: string): boolean {
   return host.startsWith("/");
 }
 
-/** The server in the words of src/core/http/connection-problem.ts. */
+/** Names of the server and its options for the texts of `connection-problem.ts`. */
 export function serverAt(address: Address): Server {
   return {
     name: `The database server at ${displayAddress(address)}`,
@@ -89,3 +81,47 @@ export function serverAt(address: Address): Server {
 export function displayAddress({ host, port }: Pick<Address, "host" | "port">): string {
   return isSocket(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
+
+/** Reasons why a keyword of libpq is not supported. */
+const REFUSED: Readonly<Record<string, string>> = {
+  allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
+  prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",
+  "no-verify": "A certificate that is not checked proves nothing; write verify-full, and ca_file.",
+};
+
+/** `require` and `verify-ca` mean `verify-full`: the name is always checked too. */
+export const SslModeWord = z
+  .string()
+  .superRefine((word, context) => {
+    if (["verify-full", "verify-ca", "require", "disable"].includes(word)) return;
+    context.addIssue({ code: "custom", message: REFUSED[word] ?? "Write verify-full, or disable." });
+  })
+  .transform((word): SslMode => (word === "disable" ? "disable" : "verify-full"));
+
+/** An address of one server, or of several of which one is the primary. It holds no password. */
+export function postgresUrl(servers: "one" | "several") {
+  return z.string().superRefine((text, context) => {
+    const complain = (message: string | undefined) => {
+      if (message !== undefined) context.addIssue({ code: "custom", message });
+    };
+    const urls = urlsOf(text).map((each) => URL.parse(each));
+    const [url] = urls;
+    const isWhole = (each: URL | null) =>
+      each !== null && /^postgres(ql)?:$/.test(each.protocol) && each.hostname !== "";
+    if (url === undefined || url === null || !urls.every(isWhole) || (servers === "one" && urls.length > 1)) {
+      complain("Write a whole address, such as postgresql://plenum@db.example.com:5432/buildings.");
+      return;
+    }
+    if (url.password !== "") complain("Leave the password out of the address; use the option password.");
+    if (url.username === "") complain("The address names no user: postgresql://plenum@….");
+    if (url.pathname.length < 2) complain("The address names no database: …/buildings.");
+    for (const [name, value] of url.searchParams) {
+      if (name !== "sslmode") complain(`Behind the address only sslmode may stand, not ${name}.`);
+      else complain(SslModeWord.safeParse(value).error?.issues[0]?.message);
+    }
+  });
+}
+
+export const SchemaName = z
+  .string()
+  .regex(/^(?!pg_)[a-z_][a-z0-9_]{0,62}$/, "Use lower-case letters, digits and `_`, at most 63, and not pg_ in front.");

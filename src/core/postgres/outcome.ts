@@ -11,8 +11,8 @@ export interface ServerError {
   readonly constraint?: string;
 }
 
-/** Longest part of the server's words that is passed on, in characters. */
-const MOST_WORDS = 300;
+/** Longest message of the server that is passed on, in characters. */
+const MOST_CHARACTERS = 300;
 
 /** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
 export function isServerError(error: unknown): error is ServerError {
@@ -24,28 +24,25 @@ export function isServerError(error: unknown): error is ServerError {
   );
 }
 
-/**
- * True for an error over what was to be stored, not over where: 22 a value that the server does not take, 23 a rule of
- * the table that it breaks, 54 a text that is too long for an index. One event of the batch is the reason.
- */
+/** True for an error about one row: an invalid value (22), a violated constraint (23), or a too long text (54). */
 export function isAboutData(error: unknown): boolean {
   return isServerError(error) && /^(22|23|54)/.test(error.code);
 }
 
-/** True where a table, a column or an index is not there, or not as the statement wants it (42…, but for a missing right). */
+/** True when a table, column or index is missing or different (42…, except missing permissions). */
 export function isAboutTables(error: unknown): boolean {
   return isServerError(error) && error.code.startsWith("42") && error.code !== "42501";
 }
 
 /** The reason of a dead letter. */
 export function reasonOf(error: unknown): string {
-  if (!isServerError(error)) return wordsOf(error);
+  if (!isServerError(error)) return messageOf(error);
   const rule = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
-  return `The database server does not take it: ${wordsOf(error)} (${error.code}${rule}).`;
+  return `The database server does not take it: ${messageOf(error)} (${error.code}${rule}).`;
 }
 
-function wordsOf(error: unknown): string {
-  return (error instanceof Error ? error.message : String(error)).slice(0, MOST_WORDS);
+function messageOf(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).slice(0, MOST_CHARACTERS);
 }
 
 /**
@@ -65,19 +62,19 @@ function wordsOf(error: unknown): string {
  */
 export function failureOf(error: unknown, address: Address, wording: Wording = FOR_TABLES): Failure {
   if (error instanceof Unanswered && error.cause !== undefined) {
-    const { message, hint } = failureOf(error.cause, address, wording);
-    return new Unanswered(message, hint === undefined ? {} : { hint });
+    const cause = failureOf(error.cause, address, wording);
+    return new Unanswered(cause.message, cause.hint === undefined ? {} : { hint: cause.hint });
   }
   const known = meaningOf(error);
   if (known === error) return known;
   const end = { ...serverAt(address), addressOption: wording.addressOption };
-  if (!isServerError(error)) return failureWithoutAnswer(error, end, address);
+  if (!isServerError(error)) return failureOfLibrary(error, end, address);
   const { code } = error;
-  const said = `${wordsOf(error)} (${code})`;
+  const message = `${messageOf(error)} (${code})`;
   const settings = settingsOf(code, address, wording);
   if (settings !== null) {
     const [fault, field, hint] = settings;
-    return new ConfigError(`${end.name} ${fault}: ${said}.`, {
+    return new ConfigError(`${end.name} ${fault}: ${message}.`, {
       ...(code.startsWith("28") ? { reason: "unauthenticated" } : {}),
       ...(code === "42501" ? { reason: "forbidden" } : {}),
       field,
@@ -86,7 +83,7 @@ export function failureOf(error: unknown, address: Address, wording: Wording = F
   }
   const words = { ...PASSES, "57014": ["took too long and was stopped", wording.tooLong] as const };
   const [fault, hint] = words[code as keyof typeof words] ?? PASSES[code.slice(0, 2)] ?? ["could not do it"];
-  return new Retryable(`${end.name} ${fault}: ${said}.`, hint === undefined ? {} : { hint });
+  return new Retryable(`${end.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
 }
 
 /** Texts that differ between the users of a database. */
@@ -94,7 +91,7 @@ export interface Wording {
   readonly addressOption: "host" | "url";
   /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
-  /** Behind the server's name: that it takes nothing. */
+  /** Text after the server's name when it rejects every row. */
   readonly refused: string;
   /** Advice when tables were changed. */
   readonly changed: string;
@@ -115,29 +112,20 @@ type Settings = readonly [fault: string, field: string, hint: string];
 
 /** Advice for errors that a person has to fix; null for errors that may pass. */
 function settingsOf(code: string, { user, sslmode }: Address, wording: Wording): Settings | null {
-  if (code === "28P01") {
-    return ["does not accept the password", "password", `Check the password of the role ${user}.`];
-  }
-  if (code.startsWith("28")) {
-    const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
-    return ["does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`];
-  }
-  if (code === "3D000" || code === "57P04") {
-    return ["has no such database", "database", "Create it, or write the name of one that is there."];
-  }
-  if (code === "42501") {
-    return ["does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`];
-  }
-  if (code === "25006") {
-    return ["only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."];
-  }
-  if (/^(42|3F|0A|P0001|22|23|54)/.test(code)) {
-    return [wording.refused, "schema", wording.changed];
-  }
-  return null;
+  const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
+  const advice: readonly (readonly [codes: RegExp, ...Settings])[] = [
+    [/^28P01/, "does not accept the password", "password", `Check the password of the role ${user}.`],
+    [/^28/, "does not let us in", "user", `Check user and database, and allow both in its pg_hba.conf${tls}.`],
+    [/^(3D000|57P04)/, "has no such database", "database", "Create it, or write the name of one that is there."],
+    [/^42501/, "does not give us the right", "user", `Grant the role ${user} ${wording.rights}.`],
+    [/^25006/, "only lets us read", wording.addressOption, "Write the address of the primary; this may be a replica."],
+    [/^(42|3F|0A|P0001|22|23|54)/, wording.refused, "schema", wording.changed],
+  ];
+  const [, ...settings] = advice.find(([codes]) => codes.test(code)) ?? [];
+  return settings.length === 3 ? settings : null;
 }
 
-/** By SQLSTATE, or its class. */
+/** Texts for errors that may pass, by SQLSTATE or its class. */
 const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> = {
   "53100": ["has no room on its disk", "Make room on it; the events wait."],
   "53300": ["has no connection left for us", "One is enough; raise max_connections there, or end what holds them."],
@@ -148,8 +136,8 @@ const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> 
   "40": ["had somebody else in the way"],
 };
 
-/** The client library has no codes, only sentences. */
-function failureWithoutAnswer(error: unknown, end: Server, { user }: Address): Failure {
+/** Meaning of an error of the client library, which has no code. */
+function failureOfLibrary(error: unknown, end: Server, { user }: Address): Failure {
   const text = error instanceof Error ? error.message : "";
   if (text === "The server does not support SSL connections") return noTls(end, "it says so");
   if (text === "There was an error establishing an SSL connection") {

@@ -3,18 +3,7 @@ import { type Backoff, backoffMs } from "../runtime/backoff.ts";
 import type { Clock } from "../runtime/clock.ts";
 import type { Session } from "./session.ts";
 
-/** A few connections, each with one user at a time, in the order of asking. */
-export interface Pool {
-  /**
-   * Work on a connection, which is cut after so many milliseconds. Throws what `connect` throws; while it has just failed,
-   * the same at once.
-   */
-  use<T>(limitMs: number, work: (session: Session) => Promise<T>): Promise<T>;
-  /** Closes all connections; running statements fail. */
-  close(): Promise<void>;
-}
-
-export interface PoolOptions {
+interface PoolOptions {
   readonly connections: number;
   readonly clock: Clock;
   connect(signal: AbortSignal): Promise<Session>;
@@ -23,7 +12,25 @@ export interface PoolOptions {
 /** Pause after a failed connection; requests during the pause fail at once. */
 const BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
 
-export function createPool({ connections, clock, connect }: PoolOptions): Pool {
+/** Runs work on a session, which is cut when the work takes longer. */
+export async function cutAfter<T>(
+  session: Session,
+  limitMs: number,
+  work: () => Promise<T>,
+  reason?: () => unknown,
+): Promise<T> {
+  const limit = AbortSignal.timeout(limitMs);
+  const cut = () => session.cut(reason?.() ?? limit.reason);
+  limit.addEventListener("abort", cut, { once: true });
+  try {
+    return await work();
+  } finally {
+    limit.removeEventListener("abort", cut);
+  }
+}
+
+/** Shares a few connections. Each has one user at a time; waiting users are served in order. */
+export function createPool({ connections, clock, connect }: PoolOptions) {
   const idle: Session[] = [];
   const inUse = new Set<Session>();
   const waiting: (() => void)[] = [];
@@ -32,7 +39,7 @@ export function createPool({ connections, clock, connect }: PoolOptions): Pool {
   let failed = 0;
   let down: { readonly error: unknown; readonly untilMs: number } | null = null;
 
-  async function place(): Promise<void> {
+  async function takeTurn(): Promise<void> {
     if (taken < connections) {
       taken += 1;
       return;
@@ -41,7 +48,7 @@ export function createPool({ connections, clock, connect }: PoolOptions): Pool {
     await new Promise<void>((resolve) => waiting.push(resolve));
   }
 
-  function leave(): void {
+  function endTurn(): void {
     const next = waiting.shift();
     if (next === undefined) taken -= 1;
     else next();
@@ -66,28 +73,29 @@ export function createPool({ connections, clock, connect }: PoolOptions): Pool {
   }
 
   return {
-    async use(limitMs, work) {
-      await place();
+    /**
+     * Runs work on a connection, which is cut after `limitMs`. Throws the error of `connect`, and for a moment after a
+     * failed connection the same error at once.
+     */
+    async use<T>(limitMs: number, work: (session: Session) => Promise<T>): Promise<T> {
+      await takeTurn();
       try {
         const session = await connected();
         inUse.add(session);
-        const limit = AbortSignal.timeout(limitMs);
-        const cut = () =>
-          session.cut(new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`));
-        limit.addEventListener("abort", cut, { once: true });
+        const late = () => new Retryable(`The database server has not answered within ${limitMs / 1_000} s.`);
         try {
-          return await work(session);
+          return await cutAfter(session, limitMs, () => work(session), late);
         } finally {
-          limit.removeEventListener("abort", cut);
           inUse.delete(session);
           if (session.lost() === null) idle.push(session);
         }
       } finally {
-        leave();
+        endTurn();
       }
     },
 
-    async close() {
+    /** Closes all connections; running statements fail. */
+    async close(): Promise<void> {
       const error = new Retryable("The connections to the database were closed.");
       closing.abort(error);
       for (const session of inUse) session.cut(error);

@@ -1,7 +1,6 @@
-import { Retryable } from "../errors/errors.ts";
+import { ConfigError, Retryable } from "../errors/errors.ts";
 import { type Address, displayAddress } from "./address.ts";
 import { failureOf, type Wording } from "./outcome.ts";
-import { ReadOnly, refuseUnfit } from "./server.ts";
 import { openSession, type Session, type SessionOptions } from "./session.ts";
 
 export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
@@ -11,16 +10,20 @@ export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
 }
 
 /**
- * Connects to the first server that accepts writes. Errors have a meaning: of a single server its own; of several a `ConfigError` only
- * when none may become the primary soon.
+ * Connects to the first server that accepts writes. A single server's error is thrown as it is. With several servers, a
+ * `ConfigError` is thrown only when none may become the primary soon.
  */
 export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<Session> {
   const { addresses, wording } = options;
   const failures: Error[] = [];
   for (const address of addresses) {
+    let session: Session | undefined;
     try {
-      return await openWritable({ ...options, address }, signal);
+      session = await openSession({ ...options, address }, signal);
+      await refuseUnfit(session);
+      return session;
     } catch (error) {
+      session?.cut(error);
       signal.throwIfAborted();
       failures.push(failureOf(error, address, wording));
     }
@@ -36,13 +39,39 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
   });
 }
 
-async function openWritable(options: SessionOptions, signal: AbortSignal): Promise<Session> {
-  const session = await openSession(options, signal);
-  try {
-    await refuseUnfit(session);
-    return session;
-  } catch (error) {
-    session.cut(error);
-    throw error;
+/** Settings of a server that decide whether a commit is durable. */
+export interface Durability {
+  readonly synchronousCommit: string;
+  readonly fsync: string;
+}
+
+/** The server is a replica, or the database is set to read-only. */
+class ReadOnly extends ConfigError {}
+
+/** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */
+export async function refuseUnfit(session: Session): Promise<Durability> {
+  const { rows } = await session.query(
+    `select current_setting('synchronous_commit'), current_setting('fsync'), pg_is_in_recovery(),
+  current_setting('transaction_read_only'), current_setting('server_encoding')`,
+  );
+  const [synchronousCommit, fsync, isReplica, readOnly, encoding] = rows[0] ?? [];
+  if (isReplica === true) {
+    throw new ReadOnly("The database server is a replica, which only lets us read.", {
+      field: "host",
+      hint: "Write the address of the primary.",
+    });
   }
+  if (readOnly === "on") {
+    throw new ReadOnly("The database only lets us read (default_transaction_read_only).", {
+      field: "database",
+      hint: "Set it to off for the role or the database.",
+    });
+  }
+  if (encoding !== "UTF8") {
+    throw new ConfigError(`The database keeps texts as ${encoding}, in which not every name can be written.`, {
+      field: "database",
+      hint: "Create one with encoding 'UTF8'.",
+    });
+  }
+  return { synchronousCommit: String(synchronousCommit), fsync: String(fsync) };
 }

@@ -5,21 +5,18 @@ import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
 import { type Address, serverAt } from "./address.ts";
 
-/** One connection to the database. What goes wrong is thrown as the server or the library says it. */
+/** One connection to the database. Errors are those of the server or the library. */
 export interface Session {
   readonly address: Address;
-  /** Rows as lists of cells. Without values, the text may hold several statements; returns the result of the last one. */
+  /** Without values, the text may hold several statements; returns the result of the last one. */
   query(text: string, values?: Values): Promise<QueryResult>;
-  /** All of them are sent before the first is answered; the first error is thrown, when all are answered. */
+  /** Sends all statements at once. Throws the first error when all are answered. */
   queries(asked: readonly Query[]): Promise<readonly QueryResult[]>;
-  /** The same, with what became of each. */
+  /** Does the same and returns the outcome of each. */
   outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]>;
-  /** Why it is of no use any more; null while it is. */
+  /** Returns why the connection is unusable; null while it works. */
   lost(): unknown;
-  /**
-   * Ends it at once, whatever is under way. The server takes back a transaction of which it has not got the commit; one
-   * that it has got whole may still be committed.
-   */
+  /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
   cut(reason: unknown): void;
   end(): Promise<void>;
 }
@@ -52,20 +49,20 @@ export interface Notification {
 
 export interface SessionOptions {
   readonly address: Address;
-  /** Null where there is none. */
+  /** Null when there is none. */
   readonly password: Secret | null;
   /** PEM; undefined for the public authorities. */
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
   readonly onNotification?: (notification: Notification) => void;
-  /** The connection has ended, by itself or by us. */
+  /** The connection has ended. */
   readonly onLost?: () => void;
 }
 
-/** Silence after which the system asks whether the server is still there, in milliseconds. */
+/** Idle time before the first keep-alive packet, in milliseconds. */
 const KEEP_ALIVE_MS = 10_000;
 
-/** How long the server has to close the connection when we leave, in milliseconds. */
+/** Longest wait for the server to close the connection, in milliseconds. */
 const GOODBYE_MS = 1_000;
 
 export async function openSession(options: SessionOptions, signal: AbortSignal): Promise<Session> {
@@ -95,7 +92,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     pipeline: true,
     types: { getTypeParser },
   });
-  ignoreSurroundings(client);
+  ignoreEnvironment(client);
   client.on("error", (error) => {
     lost ??= error;
   });
@@ -143,11 +140,11 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
   }
 
   async function outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]> {
-    // As one packet, where they fit.
+    // In one packet, if they fit.
     socket.cork();
-    const under = asked.map(ask);
+    const results = asked.map(ask);
     socket.uncork();
-    return Promise.allSettled(under);
+    return Promise.allSettled(results);
   }
 
   return {
@@ -155,9 +152,7 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     query: (text, values) => ask(values === undefined ? { text } : { text, values }),
     outcomes,
     async queries(asked) {
-      // Wait for every statement before reporting the error.
-      const became = await outcomes(asked);
-      return became.map((each) => {
+      return (await outcomes(asked)).map((each) => {
         if (each.status === "rejected") throw each.reason;
         return each.value;
       });
@@ -166,7 +161,6 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
     cut,
     async end() {
       if (lost !== null) return cut(lost);
-      // A server that does not hang up in its turn is not waited for.
       socket.setTimeout(GOODBYE_MS, () => socket.destroy());
       await client.end();
     },
@@ -180,8 +174,8 @@ function getTypeParser(type: number, format?: "text" | "binary") {
   return type === BIGINT ? Number : types.getTypeParser(type, format as "text");
 }
 
-/** PGOPTIONS could lower what a commit means, and PGREPLICATION asks for another protocol. */
-function ignoreSurroundings(client: Client): void {
+/** Ignores PGOPTIONS, which could weaken commits, and PGREPLICATION, which selects another protocol. */
+function ignoreEnvironment(client: Client): void {
   const { connectionParameters } = client as unknown as { connectionParameters: Record<string, unknown> };
   connectionParameters.options = undefined;
   connectionParameters.replication = undefined;

@@ -1,10 +1,7 @@
 import { Retryable } from "../errors/errors.ts";
 import type { Query, QueryResult, Session } from "./session.ts";
 
-/**
- * A server that hears nothing more of us in a transaction gives up its locks after this time, unless told otherwise, in
- * milliseconds.
- */
+/** Longest pause within a transaction, in milliseconds; then the server rolls back and releases its locks. */
 const IDLE_MS = 60_000;
 
 /** Limits of one transaction, in milliseconds. */
@@ -19,9 +16,8 @@ export interface Limits {
 export class Unanswered extends Retryable {}
 
 /**
- * One transaction: what `work` did is durable when this resolves, and undone when it rejects, unless with `Unanswered`.
- * The limits are set for the transaction alone, which a pooler such as PgBouncer lets pass. What a commit means is left to
- * the server.
+ * Runs one transaction. It is durable when the promise resolves and undone when it rejects, unless with `Unanswered`. The
+ * limits apply to this transaction only, so that poolers such as PgBouncer work.
  */
 export async function transact<T>(session: Session, limits: Limits, work: () => Promise<T>): Promise<T> {
   await session.query(begin(limits));
@@ -37,19 +33,16 @@ export async function transact<T>(session: Session, limits: Limits, work: () => 
   return result;
 }
 
-/**
- * The same where it is known beforehand what is asked, on one way there and back: of 20 values, three ways would be most
- * of the work. After an error the server does nothing more before the end of the transaction, which then is no commit.
- */
+/** Runs known statements as one transaction in one round trip. After an error the server skips the rest and rolls back. */
 export async function transactAtOnce(
   session: Session,
   limits: Limits,
   asked: readonly Query[],
 ): Promise<readonly QueryResult[]> {
   refuseLost(session);
-  const became = await session.outcomes([{ text: begin(limits) }, ...asked, ...COMMIT]);
-  proveCommitted(became);
-  return became.slice(1, 1 + asked.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
+  const outcomes = await session.outcomes([{ text: begin(limits) }, ...asked, ...COMMIT]);
+  proveCommitted(outcomes);
+  return outcomes.slice(1, 1 + asked.length).flatMap((each) => (each.status === "fulfilled" ? [each.value] : []));
 }
 
 /** Throws before the commit is sent when the connection is lost: an unsent commit has no effect. */
@@ -63,23 +56,23 @@ function begin({ statementMs, idleMs = IDLE_MS }: Limits): string {
 }
 
 /**
- * A statement that takes too long is stopped; a commit must not be. Where it waits for a replica, the server would take
- * the end of the wait for a good answer: https://www.postgresql.org/docs/15/warm-standby.html#SYNCHRONOUS-REPLICATION
+ * A commit has no time limit: a commit that waits for a replica would then end as if it had succeeded.
+ * https://www.postgresql.org/docs/15/warm-standby.html#SYNCHRONOUS-REPLICATION
  */
 const COMMIT: readonly Query[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
-/** Ways for the server to end a connection while it may be committing. */
+/** Codes with which the server ends a connection while it may be committing. */
 const ENDS_CONNECTION = /^(57P|08|25P03|58|XX)/;
 
 /**
- * Answers come in the order of what was asked. So an error before the commit, whatever became of the connection behind
- * it, is proof that there was none; an error of the commit itself is one only where the connection goes on.
+ * Throws unless the commit succeeded. Results come in the order of the statements, so an error before the commit proves
+ * that nothing was committed. An error of the commit itself proves it only when the connection goes on.
  */
-function proveCommitted(became: readonly PromiseSettledResult<QueryResult>[]): void {
-  const commit = became.at(-1);
+function proveCommitted(outcomes: readonly PromiseSettledResult<QueryResult>[]): void {
+  const commit = outcomes.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;
-  const first = became.find((each) => each.status === "rejected");
-  // The server answers the commit of a failed transaction with a rollback instead of an error.
+  const first = outcomes.find((each) => each.status === "rejected");
+  // The server answers the commit of a failed transaction with a rollback.
   if (first === undefined) throw new Retryable("The database server took the transaction back.");
   const code = (first.reason as { readonly code?: unknown } | null)?.code;
   const isAnswer = typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && hasSeverity(first.reason);
@@ -93,7 +86,7 @@ function hasSeverity(error: unknown): boolean {
   return error instanceof Error && "severity" in error;
 }
 
-/** A connection that is of no use any more is taken back by the server itself. */
+/** The server itself rolls back when the connection is lost. */
 async function rollBack(session: Session): Promise<void> {
   if (session.lost() !== null) return;
   try {

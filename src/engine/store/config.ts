@@ -1,7 +1,6 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import { addressOf, staysPrivate, urlsOf } from "../../core/postgres/address.ts";
-import { postgresUrl, SchemaName } from "../../core/postgres/options.ts";
+import { addressOf, postgresUrl, SchemaName, staysPrivate, urlsOf } from "../../core/postgres/address.ts";
 import { SecretRef } from "../../core/runtime/secret.ts";
 import { byteSize } from "../../core/values/byte-size.ts";
 import { Duration } from "../../core/values/duration.ts";

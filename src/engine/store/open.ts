@@ -2,7 +2,7 @@ import { existsSync, statSync } from "node:fs";
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { createWakeup, yieldToEventLoop } from "../../core/runtime/waiting.ts";
+import { createWakeup } from "../../core/runtime/waiting.ts";
 import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copy-detection.ts";
 import { createDamage } from "./damage.ts";
 import { deferWrites } from "./deferred-writes.ts";
@@ -36,7 +36,7 @@ import { freePagesProblem, hasReadableLog, openPages, PAGE_BYTES } from "./pages
 import { createQuotaStore } from "./quota-store.ts";
 import { recoverInto, recoveryText, type Salvaged } from "./salvage.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
-import { Busy, Damaged, type Database, isSqlError, openDatabase } from "./sqlite.ts";
+import { Busy, Damaged, type Database, isSqlError, openDatabase, shrinkFile } from "./sqlite.ts";
 import { createSqliteDriver } from "./sqlite-driver.ts";
 import { damagedQuota, quotaClocks } from "./sqlite-quota.ts";
 import type { Store } from "./store.ts";
@@ -389,21 +389,6 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       lock?.release();
     },
   };
-}
-
-/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
-const FREE_SHARE = 0.25;
-const VACUUM_PAGES = 200;
-
-async function shrinkFile(database: Database): Promise<void> {
-  const free = () => database.number("pragma freelist_count");
-  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
-  let before = Number.POSITIVE_INFINITY;
-  // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
-  for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
-    database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
-    await yieldToEventLoop();
-  }
 }
 
 export interface WorkerLock {

@@ -1,5 +1,6 @@
 import { DatabaseSync, type StatementResultingChanges, type StatementSync } from "node:sqlite";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
+import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { checksumOf } from "./checksum.ts";
 
 /**
@@ -156,6 +157,22 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   };
   othersSeen = self.number("pragma data_version");
   return self;
+}
+
+/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
+const FREE_SHARE = 0.25;
+const VACUUM_PAGES = 200;
+
+/** Returns free pages to the file system in short steps. */
+export async function shrinkFile(database: Database): Promise<void> {
+  const free = () => database.number("pragma freelist_count");
+  const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
+  let before = Number.POSITIVE_INFINITY;
+  // Stop when the file does not shrink any more: a file that was made without auto_vacuum never does.
+  for (let now = free(); now < before && now > leftFree(); before = now, now = free()) {
+    database.exec(`pragma incremental_vacuum(${VACUUM_PAGES})`);
+    await yieldToEventLoop();
+  }
 }
 
 type Recover = <T>(error: unknown, work: () => T) => T;

@@ -3,7 +3,7 @@ import { newEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
 import { storedBody, storedKey, storedText } from "../postgres/keys.ts";
 import { assignDocuments, sourceOfSet } from "./document-owners.ts";
-import type { Moving, Row } from "./rows.ts";
+import type { MovedRow } from "./rows.ts";
 
 /** Rows that stay in the folder. */
 export interface LeftBehind {
@@ -11,15 +11,7 @@ export interface LeftBehind {
   readonly rows: number;
 }
 
-export interface FolderReader {
-  /** Configured sources, then others found in the state. */
-  readonly sources: readonly string[];
-  /** Yields each row for each source that gets it. Iterate once. */
-  rows(): Generator<Moving>;
-  /** Last position and bytes by source; complete after `rows`. */
-  ends(): { readonly position: number; readonly bytes: ReadonlyMap<string, number> };
-  leftBehind(): readonly LeftBehind[];
-}
+export type FolderReader = ReturnType<typeof readFolder>;
 
 export interface FolderReaderOptions {
   /** As configured. */
@@ -46,10 +38,7 @@ const PAGE = 500;
 /** Events can have 100 kB. */
 const EVENT_PAGE = 100;
 
-interface DocumentRow {
-  readonly key: string;
-  readonly body: string;
-}
+type Values = Readonly<Record<string, string | number | null>>;
 
 /**
  * Reads a folder's state as rows of its sources. Positions do not change, so cursors, marks, dead letters, incidents
@@ -59,75 +48,75 @@ interface DocumentRow {
  *   folder    1 a   2 b   3 b   4 a   5 b │ cursor of a sink: 3
  *   source a  1           ·     4         │ 3, last position 5
  *   source b        2     3           5   │ 3, last position 5
- * /
  */
-export function readFolder(options: FolderReaderOptions): FolderReader {
-  const { database, sources } = options;
+export function readFolder(options: FolderReaderOptions) {
+  const { database, sources, shiftMs } = options;
   const [first = ""] = sources;
   const configured = new Set(sources);
   const home = (source: string | null) => (source !== null && configured.has(source) ? source : first);
-  const all = [...sources, ...foundSources().filter((source) => !configured.has(source))];
+  const homeOf = (origin: string | null) => (origin === null ? null : home(sourceName({ source: origin })));
+  const read = <Row = Values>(sql: string, ...values: readonly (string | number)[]) =>
+    database.prepare(sql).all<Row>(...values);
+  const setNames = read<{ name: string }>("select distinct set_name as name from document order by set_name");
   const end = database.number("select coalesce(max(seq), 0) from sqlite_sequence where name = 'event'");
   const written = new Map<string, number>();
   const left: LeftBehind[] = [];
 
-  function setNames(): readonly string[] {
-    return database
-      .prepare("select distinct set_name as name from document order by set_name")
-      .all<{ readonly name: string }>()
-      .map(({ name }) => name);
-  }
-
   function foundSources(): readonly string[] {
-    const buckets = database
-      .prepare("select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'")
-      .all<{ readonly bucket: string }>();
-    const names = [...setNames().map(sourceOfSet), ...buckets.map(({ bucket }) => sourceOfBucket(bucket))];
+    const buckets = read<{ bucket: string }>(
+      "select bucket from quota union select bucket from quota_hold where bucket not like 'clock %'",
+    );
+    const names = [
+      ...setNames.map(({ name }) => sourceOfSet(name)),
+      ...buckets.map(({ bucket }) => sourceOfBucket(bucket)),
+    ];
     return [...new Set(names.filter((name) => name !== null))].toSorted();
   }
 
-  /** Yields all rows of a query with the parameters last key and limit, page by page. */
-  function* paged<T>(sql: string, keyOf: (row: T) => string | number, before: string | number, page = PAGE) {
+  /** Yields all rows of a query page by page. The query ends with a condition on the key, its order and a limit. */
+  function* paged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE) {
     let after = before;
     for (;;) {
-      const rows = database.prepare(sql).all<T>(after, page);
+      const rows = read<Row>(sql, after, page);
       yield* rows;
       const last = rows.at(-1);
       if (last === undefined || rows.length < page) return;
-      after = keyOf(last);
+      after = last[key] as string | number;
     }
   }
 
-  function* documents(): Generator<Moving> {
-    for (const set of new Set([...setNames(), ...options.instead.keys()])) {
+  function* documents(): Generator<MovedRow> {
+    for (const set of new Set([...setNames.map(({ name }) => name), ...options.instead.keys()])) {
       const source = sourceOfSet(set);
-      yield* source === null ? ownDocuments(set) : sourceDocuments(set, source);
+      yield* source === null ? workerDocuments(set) : sourceDocuments(set, source);
     }
   }
 
-  function* sourceDocuments(set: string, source: string): Generator<Moving> {
-    const sql = `select key, body from document where set_name = '${set.replaceAll("'", "''")}' and key > ?
-      order by key limit ?`;
-    for (const { key, body } of paged<DocumentRow>(sql, (row) => row.key, "")) {
-      yield ["document", { source, cells: [set, storedKey(key), storedBody(key, body)] }];
+  const documentRow = (source: string, set: string, key: string, body: string): MovedRow => [
+    "document",
+    source,
+    { set_name: set, key: storedKey(key), body: storedBody(key, body) },
+  ];
+
+  function* sourceDocuments(set: string, source: string): Generator<MovedRow> {
+    const sql = `select key, body from document where set_name = ${quotedText(set)} and key > ? order by key limit ?`;
+    for (const { key, body } of paged<{ key: string; body: string }>(sql, "key", "")) {
+      yield documentRow(source, set, key, body);
     }
   }
 
-  function* ownDocuments(set: string): Generator<Moving> {
-    const rows = database
-      .prepare("select key, body from document where set_name = ? order by key")
-      .all<DocumentRow>(set);
-    const stored = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
-    for (const [key, value] of options.instead.get(set) ?? []) stored.set(key, value);
-    const documents = [...stored].filter(([, value]) => value !== undefined);
-    const shares = assignDocuments(
+  function* workerDocuments(set: string): Generator<MovedRow> {
+    const rows = read<{ key: string; body: string }>(
+      "select key, body from document where set_name = ? order by key",
       set,
-      documents.map(([key, value]) => ({ key, value })),
-      sources,
     );
-    if (shares === null) left.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
-    for (const { source, key, value } of shares ?? []) {
-      yield ["document", { source, cells: [set, storedKey(key), storedBody(key, JSON.stringify(value) ?? "null")] }];
+    const values = new Map<string, unknown>(rows.map(({ key, body }) => [key, JSON.parse(body)]));
+    for (const [key, value] of options.instead.get(set) ?? []) values.set(key, value);
+    const stored = [...values].flatMap(([key, value]) => (value === undefined ? [] : [{ key, value }]));
+    const assigned = assignDocuments(set, stored, sources);
+    if (assigned === null) left.push({ what: `documents ${set}, which this version does not know`, rows: rows.length });
+    for (const { source, key, value } of assigned ?? []) {
+      yield documentRow(source, set, key, JSON.stringify(value) ?? "null");
     }
   }
 
@@ -135,39 +124,32 @@ export function readFolder(options: FolderReaderOptions): FolderReader {
    * Every source gets each complete log, so that its hash chain stays verifiable, and continues it by itself. A damaged
    * record keeps its sequence number with an empty body, and the chain stays broken there.
    */
-  function* records(): Generator<Moving> {
-    const logs = database.prepare("select distinct log from record order by log").all<{ readonly log: string }>();
-    for (const { log } of logs) {
+  function* records(): Generator<MovedRow> {
+    for (const { log } of read<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
-        where log = '${log.replaceAll("'", "''")}' and sequence > ? order by sequence limit ?`;
-      let last: { readonly sequence: number; readonly body: string } = { sequence: 0, body: "{}" };
-      for (last of paged<typeof last>(sql, (row) => row.sequence, 0)) {
-        for (const source of sources) yield record(source, log, last.sequence, last.body);
+        where log = ${quotedText(log)} and sequence > ? order by sequence limit ?`;
+      let last = { sequence: 0, body: "{}" };
+      for (last of paged<typeof last>(sql, "sequence", 0)) {
+        for (const source of sources) yield ["record", source, { log, ...last }];
       }
       for (const source of sources) {
-        const closing = options.closing(log, source, {
-          sequence: last.sequence,
-          body: JSON.parse(last.body),
-        });
-        if (closing !== null) yield record(source, log, last.sequence + 1, JSON.stringify(closing));
+        const { sequence, body } = last;
+        const closing = options.closing(log, source, { sequence, body: JSON.parse(body) });
+        if (closing === null) continue;
+        yield ["record", source, { log, sequence: sequence + 1, body: JSON.stringify(closing) }];
       }
     }
   }
 
-  function record(source: string, log: string, sequence: number, body: string): Moving {
-    return ["record", { source, cells: [log, String(sequence), body] }];
-  }
-
-  function* events(): Generator<Moving> {
+  function* events(): Generator<MovedRow> {
     const sql = `select position, id, kind, telemetry, committed_ms, bytes, body, body ->> '$.source' as origin
       from event where position > ? order by position limit ?`;
-    for (const row of paged<StoredEvent>(sql, ({ position }) => position, 0, EVENT_PAGE)) {
+    type EventRow = Values & { position: number; id: string; bytes: number; origin: string };
+    for (const row of paged<EventRow>(sql, "position", 0, EVENT_PAGE)) {
       const source = home(sourceName({ source: row.origin }));
-      const upTo = (written.get(source) ?? 0) + row.bytes;
-      written.set(source, upTo);
-      const { body, bytes, committed_ms, id, kind, position, telemetry } = row;
-      const cells = [...texts(position, storedKey(id), kind, telemetry !== 0, committed_ms, bytes, upTo), body];
-      yield ["event", { source, cells }];
+      const total = (written.get(source) ?? 0) + row.bytes;
+      written.set(source, total);
+      yield ["event", source, { ...row, id: storedKey(row.id), telemetry: row.telemetry !== 0, written: total }];
     }
   }
 
@@ -175,147 +157,86 @@ export function readFolder(options: FolderReaderOptions): FolderReader {
    * Each source gets every sink with its cursor. Each source counts offers by itself: with several sources the count
    * starts again in new epochs.
    */
-  function* sinks(): Generator<Moving> {
-    const rows = database
-      .prepare("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")
-      .all<StoredSink>();
-    const isOne = sources.length === 1;
-    for (const { name, position, dropped, ended, counted, epoch, urgent } of rows) {
+  function* sinks(): Generator<MovedRow> {
+    for (const row of read("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
-        const lost = source === first ? dropped : 0;
-        const count = isOne ? texts(counted, epoch) : texts(0, newEpoch());
-        yield ["sink", { source, cells: [...texts(name, position, lost, ended), ...count, String(urgent)] }];
+        const count = sources.length === 1 ? {} : { counted: 0, epoch: newEpoch() };
+        yield ["sink", source, { ...row, ...count, dropped: source === first ? row.dropped : 0 }];
       }
     }
   }
 
   /** The event or letter of a mark names its source. */
-  function* marks(): Generator<Moving> {
-    const rows = database
-      .prepare(
-        `select again.sink, again.position, coalesce(
-           (select body ->> '$.source' from event where event.position = again.position),
-           (select body ->> '$.source' from dead_letter as letter
-             where letter.sink = again.sink and letter.position = again.position and letter.checksum is not null)
-         ) as origin from again order by again.sink, again.position`,
-      )
-      .all<{ readonly sink: string; readonly position: number; readonly origin: string | null }>();
-    for (const { sink, position, origin } of rows) {
-      if (origin === null) continue;
-      yield ["again", { source: home(sourceName({ source: origin })), cells: texts(sink, position) }];
+  function* marks(): Generator<MovedRow> {
+    const rows = read<{ sink: string; position: number; origin: string | null }>(
+      `select again.sink, again.position, coalesce(
+         (select body ->> '$.source' from event where event.position = again.position),
+         (select body ->> '$.source' from dead_letter as letter
+           where letter.sink = again.sink and letter.position = again.position and letter.checksum is not null)
+       ) as origin from again order by again.sink, again.position`,
+    );
+    for (const row of rows) {
+      const source = homeOf(row.origin);
+      if (source !== null) yield ["again", source, { ...row }];
     }
   }
 
-  function* letters(): Generator<Moving> {
+  function* letters(): Generator<MovedRow> {
     const damaged = database.number("select count(*) from dead_letter where checksum is null");
     if (damaged > 0) left.push({ what: "dead letters, which are damaged", rows: damaged });
     const sql = `select id, sink, position, reason, at_ms, committed_ms, resending, number, epoch, body,
         body ->> '$.source' as origin
       from dead_letter where checksum is not null and id > ? order by id limit ?`;
-    for (const row of paged<StoredLetter>(sql, ({ id }) => id, 0, EVENT_PAGE)) {
-      const { sink, position, reason, at_ms, committed_ms, resending, number, epoch, body } = row;
-      const times = texts(at_ms, committed_ms, resending !== 0, number, epoch);
-      const cells = [...texts(sink, position, storedText(reason)), ...times, body];
-      yield ["dead_letter", { source: home(sourceName({ source: row.origin })), cells }];
+    type LetterRow = Values & { id: number; reason: string; origin: string };
+    for (const row of paged<LetterRow>(sql, "id", 0, EVENT_PAGE)) {
+      const source = home(sourceName({ source: row.origin }));
+      yield ["dead_letter", source, { ...row, reason: storedText(row.reason), resending: row.resending !== 0 }];
     }
   }
 
-  /** Gaps have no source, so they go to the first one. */
-  function* gaps(): Generator<Moving> {
-    const rows = database
-      .prepare("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id")
-      .all<Readonly<Record<string, string | number | null>>>();
-    for (const row of rows) yield ["gap", { source: first, cells: texts(...Object.values(row)) }];
-  }
-
-  function* ages(): Generator<Moving> {
-    const rows = database
-      .prepare("select ran_ms, newest, settled from age_mark order by ran_ms")
-      .all<Readonly<Record<string, number>>>();
-    for (const row of rows) {
-      for (const source of sources) yield ["age_mark", { source, cells: texts(...Object.values(row)) }];
+  function* others(): Generator<MovedRow> {
+    // Gaps have no source, so they go to the first one.
+    const gaps = read("select sink, reason, first_time, last_time, count, at_ms, told_ms from gap order by id");
+    for (const gap of gaps) yield ["gap", first, { ...gap }];
+    for (const age of read("select ran_ms, newest, settled from age_mark order by ran_ms")) {
+      for (const source of sources) yield ["age_mark", source, { ...age }];
     }
   }
 
-  function* quota(): Generator<Moving> {
-    const slots = database
-      .prepare(
-        "select bucket, id, sent_ms + ?1 as sent_ms, counted_ms + ?1 as counted_ms from quota order by bucket, id",
-      )
-      .all<{ readonly bucket: string }>(options.shiftMs);
-    for (const slot of slots) yield ["quota", ofBucket(slot)];
-    const holds = database
-      .prepare(
-        `select bucket, said_ms + ?1 as said_ms, until_ms + ?1 as until_ms from quota_hold
-         where bucket not like 'clock %' order by bucket`,
-      )
-      .all<{ readonly bucket: string }>(options.shiftMs);
-    for (const hold of holds) yield ["quota_hold", ofBucket(hold)];
-    const clocks = database
-      .prepare("select bucket, said_ms, until_ms from quota_hold where bucket like 'clock %' order by bucket")
-      .all<{ readonly bucket: string; readonly said_ms: number; readonly until_ms: number }>();
-    for (const { bucket: stored, said_ms, until_ms } of clocks) {
+  function* quota(): Generator<MovedRow> {
+    const slots = read(
+      "select bucket, id, sent_ms + ?1 as sent_ms, counted_ms + ?1 as counted_ms from quota order by bucket, id",
+      shiftMs,
+    );
+    for (const slot of slots) yield ["quota", sourceOfBucket(String(slot.bucket)), { ...slot }];
+    const pauses = read(
+      `select bucket, said_ms + ?1 as said_ms, until_ms + ?1 as until_ms from quota_hold
+       where bucket not like 'clock %' order by bucket`,
+      shiftMs,
+    );
+    for (const pause of pauses) yield ["quota_hold", sourceOfBucket(String(pause.bucket)), { ...pause }];
+    const clocks = read(
+      `select bucket as key, said_ms as wall_ms, until_ms as since_boot_ms from quota_hold
+       where bucket like 'clock %' order by bucket`,
+    );
+    for (const clock of clocks) {
       // `clock <bucket> <boot>`; no bucket has a blank in it.
-      const [, bucket = "", boot = ""] = stored.split(" ");
-      yield ["quota_clock", ofBucket({ bucket, boot, said_ms, until_ms })];
+      const [, bucket = "", boot = ""] = String(clock.key).split(" ");
+      yield ["quota_clock", sourceOfBucket(bucket), { ...clock, bucket, boot }];
     }
-  }
-
-  function ofBucket<T extends { readonly bucket: string }>(row: T): Row {
-    return { source: sourceOfBucket(row.bucket), cells: texts(...Object.values(row)) };
   }
 
   return {
-    sources: all,
-    *rows() {
-      yield* documents();
-      yield* records();
-      yield* events();
-      yield* sinks();
-      yield* marks();
-      yield* letters();
-      yield* gaps();
-      yield* ages();
-      yield* quota();
+    /** Configured sources, then others found in the state. */
+    sources: [...sources, ...foundSources().filter((source) => !configured.has(source))] as readonly string[],
+    /** Yields each row for each source that gets it. Iterate once. */
+    *rows(): Generator<MovedRow> {
+      for (const part of [documents, records, events, sinks, marks, letters, others, quota]) yield* part();
     },
-    ends: () => ({ position: end, bytes: written }),
-    leftBehind: () => left,
+    /** Last position and bytes by source; complete after `rows`. */
+    ends: () => ({ position: end, bytes: written as ReadonlyMap<string, number> }),
+    leftBehind: (): readonly LeftBehind[] => left,
   };
-}
-
-interface StoredEvent {
-  readonly position: number;
-  readonly id: string;
-  readonly kind: string;
-  readonly telemetry: number;
-  readonly committed_ms: number;
-  readonly bytes: number;
-  readonly body: string;
-  readonly origin: string;
-}
-
-interface StoredSink {
-  readonly name: string;
-  readonly position: number;
-  readonly dropped: number;
-  readonly ended: string | null;
-  readonly counted: number;
-  readonly epoch: string;
-  readonly urgent: number;
-}
-
-interface StoredLetter {
-  readonly id: number;
-  readonly sink: string;
-  readonly position: number;
-  readonly reason: string;
-  readonly at_ms: number;
-  readonly committed_ms: number;
-  readonly resending: number;
-  readonly number: number | null;
-  readonly epoch: string | null;
-  readonly body: string;
-  readonly origin: string;
 }
 
 /** Source of a bucket, which is a source or one of its endpoints: `main`, `main/values`. */
@@ -324,6 +245,6 @@ function sourceOfBucket(bucket: string): string {
   return slash < 0 ? bucket : bucket.slice(0, slash);
 }
 
-function texts(...values: readonly unknown[]): readonly (string | null)[] {
-  return values.map((value) => (value === null ? null : String(value)));
+function quotedText(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
 }

@@ -1,82 +1,47 @@
 import { hash } from "node:crypto";
-import { textList } from "../../core/postgres/lists.ts";
 import type { Session } from "../../core/postgres/session.ts";
-
-/** Types of the columns that are moved. A row is the text of each column, null where it has none. */
-export type Column = "text" | "bigint" | "boolean" | "double precision";
-
-export interface Row {
-  readonly source: string;
-  readonly cells: readonly (string | null)[];
-}
+import { textList } from "../../core/postgres/sql-text.ts";
 
 /** Tables that belong to sources, with their columns besides `source`. */
-export const TABLES = {
-  document: { set_name: "text", key: "text", body: "text" },
-  record: { log: "text", sequence: "bigint", body: "text" },
-  event: {
-    position: "bigint",
-    id: "text",
-    kind: "text",
-    telemetry: "boolean",
-    committed_ms: "bigint",
-    bytes: "bigint",
-    written: "bigint",
-    body: "text",
-  },
-  sink: {
-    name: "text",
-    position: "bigint",
-    dropped: "bigint",
-    ended: "text",
-    counted: "bigint",
-    epoch: "text",
-    urgent: "bigint",
-  },
-  again: { sink: "text", position: "bigint" },
-  dead_letter: {
-    sink: "text",
-    position: "bigint",
-    reason: "text",
-    at_ms: "bigint",
-    committed_ms: "bigint",
-    resending: "boolean",
-    number: "bigint",
-    epoch: "text",
-    body: "text",
-  },
-  gap: {
-    sink: "text",
-    reason: "text",
-    first_time: "text",
-    last_time: "text",
-    count: "bigint",
-    at_ms: "bigint",
-    told_ms: "bigint",
-  },
-  age_mark: { ran_ms: "bigint", newest: "bigint", settled: "bigint" },
-  quota: { bucket: "text", id: "bigint", sent_ms: "double precision", counted_ms: "double precision" },
-  quota_hold: { bucket: "text", said_ms: "double precision", until_ms: "double precision" },
-  quota_clock: {
-    bucket: "text",
-    boot: "text",
-    wall_ms: "double precision",
-    since_boot_ms: "double precision",
-  },
-} as const satisfies Readonly<Record<string, Readonly<Record<string, Column>>>>;
+const TABLES = {
+  document: ["set_name", "key", "body"],
+  record: ["log", "sequence", "body"],
+  event: ["position", "id", "kind", "telemetry", "committed_ms", "bytes", "written", "body"],
+  sink: ["name", "position", "dropped", "ended", "counted", "epoch", "urgent"],
+  again: ["sink", "position"],
+  dead_letter: ["sink", "position", "reason", "at_ms", "committed_ms", "resending", "number", "epoch", "body"],
+  gap: ["sink", "reason", "first_time", "last_time", "count", "at_ms", "told_ms"],
+  age_mark: ["ran_ms", "newest", "settled"],
+  quota: ["bucket", "id", "sent_ms", "counted_ms"],
+  quota_hold: ["bucket", "said_ms", "until_ms"],
+  quota_clock: ["bucket", "boot", "wall_ms", "since_boot_ms"],
+} as const;
 
 export type TableName = keyof typeof TABLES;
 const TABLE_NAMES = Object.keys(TABLES) as readonly TableName[];
 
-/** A row to move, and its table. */
-export type Moving = readonly [table: TableName, row: Row];
+/** A row to move: its table, its source and the values of its columns. */
+export type MovedRow = readonly [table: TableName, source: string, values: Readonly<Record<string, unknown>>];
 
-function columnsOf(table: TableName): readonly (readonly [name: string, type: Column])[] {
-  return Object.entries(TABLES[table]);
+type Type = "text" | "bigint" | "boolean" | "double precision";
+
+/** Types of columns that are not text. The ids of events are texts, those of quota slots numbers. */
+function typeOf(table: TableName, column: string): Type {
+  if (["sent_ms", "counted_ms", "said_ms", "until_ms", "wall_ms", "since_boot_ms"].includes(column)) {
+    return "double precision";
+  }
+  if (["telemetry", "resending"].includes(column)) return "boolean";
+  const counts = ["sequence", "position", "bytes", "written", "dropped", "counted", "urgent", "number", "count"];
+  const isNumber = [...counts, "newest", "settled"].includes(column) || column.endsWith("_ms");
+  return isNumber || (table === "quota" && column === "id") ? "bigint" : "text";
 }
 
 /** Text for null in a row; no stored text begins so. */
-export const NULL = "\\N";
+const NULL = "\\N";
+
+function cellText(value: unknown): string {
+  return value === null || value === undefined ? NULL : String(value);
+}
 
 /** Row count, and a digest that differs when any row differs. */
 export interface TableSum {
@@ -85,46 +50,34 @@ export interface TableSum {
   readonly digest: string;
 }
 
-/** Computes the digest of rows as `digestSql` does. */
-function createDigest(table: TableName) {
-  const types = columnsOf(table).map(([, type]) => type);
-  let rows = 0;
-  let sum = 0n;
-  return {
-    add(cells: Row["cells"]): void {
-      const text = cells.map((cell, index) => digestText(cell, types[index] ?? "text")).join(BETWEEN);
-      sum += BigInt(`0x${hash("md5", text).slice(0, DIGITS)}`);
-      rows += 1;
-    },
-    result: (): TableSum => ({ rows, digest: digestOf(sum) }),
-  };
-}
-
-const BETWEEN = "\u001f";
-/** Hexadecimal digits of each row's hash that are added up: 60 bits, which fit into a bigint. */
+const SEPARATOR = "\u001f";
+/** Hexadecimal digits of each row's hash that are added up: 60 bits. */
 const DIGITS = 15;
 
-export function digestOf(sum: bigint): string {
+function digestOf(sum: bigint): string {
   return BigInt.asUintN(64, sum).toString(16).padStart(16, "0");
 }
 
-/** Fractions are compared by their bits, because every system prints them differently. */
-function digestText(cell: string | null, type: Column): string {
-  if (cell === null) return NULL;
-  if (type !== "double precision") return cell;
-  const bits = Buffer.alloc(8);
-  bits.writeDoubleBE(Number(cell));
-  return bits.toString("hex");
+/** Computes a row's part of the digest as `digestSql` does. Fractions are compared by their bits. */
+function rowHash([table, , values]: MovedRow): bigint {
+  const texts = TABLES[table].map((column) => {
+    const text = cellText(values[column]);
+    if (typeOf(table, column) !== "double precision" || text === NULL) return text;
+    const bits = Buffer.alloc(8);
+    bits.writeDoubleBE(Number(text));
+    return bits.toString("hex");
+  });
+  return BigInt(`0x${hash("md5", texts.join(SEPARATOR)).slice(0, DIGITS)}`);
 }
 
 /** SQL for the sum of the rows of a table, as numeric. */
 function digestSql(table: TableName): string {
-  const texts = columnsOf(table).map(([name, type]) => {
-    if (type === "double precision") return `encode(float8send(${name}), 'hex')`;
-    return `coalesce(${name}::text, '${NULL}')`;
-  });
-  const row = texts.join(" || chr(31) || ");
-  return `sum(('x' || left(md5(${row}), ${DIGITS}))::bit(${4 * DIGITS})::bigint)::text`;
+  const texts = TABLES[table].map((column) =>
+    typeOf(table, column) === "double precision"
+      ? `encode(float8send(${column}), 'hex')`
+      : `coalesce(${column}::text, '${NULL}')`,
+  );
+  return `sum(('x' || left(md5(${texts.join(" || chr(31) || ")}), ${DIGITS}))::bit(${4 * DIGITS})::bigint)::text`;
 }
 
 /** Rows and characters per statement. */
@@ -136,55 +89,67 @@ export type Sums = ReadonlyMap<TableName, ReadonlyMap<string, TableSum>>;
 
 export type MoveSession = Pick<Session, "query">;
 
-/** Writes rows within the open transaction; returns their sums. `table` qualifies a table's name. */
+/** Writes rows within the open transaction; returns their sums. `qualified` qualifies a table's name. */
 export async function writeRows(
   session: MoveSession,
-  table: (name: string) => string,
-  rows: Iterable<Moving>,
+  qualified: (name: string) => string,
+  rows: Iterable<MovedRow>,
 ): Promise<Sums> {
-  const summers = new Map<TableName, Map<string, ReturnType<typeof createDigest>>>();
-  let batch: Row[] = [];
+  const sums = new Map<TableName, Map<string, { rows: number; sum: bigint }>>();
+  let batch: MovedRow[] = [];
   let characters = 0;
-  let name: TableName | null = null;
 
   async function flush(): Promise<void> {
-    if (name !== null && batch.length > 0) {
-      await session.query(insertion(name, table(name)), valuesOf(name, batch));
-    }
+    const [first] = batch;
+    if (first !== undefined) await insert(session, first[0], qualified(first[0]), batch);
     batch = [];
     characters = 0;
   }
 
-  for (const [next, row] of rows) {
-    if (next !== name || batch.length >= ROWS || characters >= CHARACTERS) await flush();
-    name = next;
+  for (const row of rows) {
+    const [table, source, values] = row;
+    if (table !== batch[0]?.[0] || batch.length >= ROWS || characters >= CHARACTERS) await flush();
     batch.push(row);
-    for (const cell of row.cells) characters += cell?.length ?? 0;
-    const bySource = summers.get(next) ?? new Map<string, ReturnType<typeof createDigest>>();
-    summers.set(next, bySource);
-    const summer = bySource.get(row.source) ?? createDigest(next);
-    bySource.set(row.source, summer);
-    summer.add(row.cells);
+    for (const column of TABLES[table]) characters += cellText(values[column]).length;
+    const bySource = sums.get(table) ?? new Map<string, { rows: number; sum: bigint }>();
+    sums.set(table, bySource);
+    const before = bySource.get(source) ?? { rows: 0, sum: 0n };
+    bySource.set(source, { rows: before.rows + 1, sum: before.sum + rowHash(row) });
   }
   await flush();
-  return new Map(
-    [...summers].map(([at, bySource]) => [
-      at,
-      new Map([...bySource].map(([source, summer]) => [source, summer.result()])),
-    ]),
+  const results = [...sums].map(([table, bySource]) => {
+    const bySources = [...bySource].map(
+      ([source, all]) => [source, { rows: all.rows, digest: digestOf(all.sum) }] as const,
+    );
+    return [table, new Map(bySources)] as const;
+  });
+  return new Map(results);
+}
+
+async function insert(session: MoveSession, table: TableName, qualified: string, batch: readonly MovedRow[]) {
+  const columns: readonly string[] = TABLES[table];
+  const cells = columns.map((column) => `nullif(${column}, '${NULL}')::${typeOf(table, column)}`);
+  const lists = ["source", ...columns].map((_, index) => `$${index + 1}::text[]`);
+  await session.query(
+    `insert into ${qualified} (source, ${columns.join(", ")})
+     select source, ${cells.join(", ")} from unnest(${lists.join(", ")}) as row (source, ${columns.join(", ")})`,
+    [
+      textList(batch.map(([, source]) => source)),
+      ...columns.map((column) => textList(batch.map(([, , values]) => cellText(values[column])))),
+    ],
   );
 }
 
 /** Reads the sums of these sources from the database's tables. */
 export async function readSums(
   session: MoveSession,
-  table: (name: string) => string,
+  qualified: (name: string) => string,
   sources: readonly string[],
 ): Promise<Sums> {
   const sums = new Map<TableName, ReadonlyMap<string, TableSum>>();
-  for (const name of TABLE_NAMES) {
+  for (const table of TABLE_NAMES) {
     const { rows } = await session.query(
-      `select source, count(*)::text, ${digestSql(name)} from ${table(name)} where source = any ($1::text[]) group by source`,
+      `select source, count(*), ${digestSql(table)} from ${qualified(table)} where source = any ($1::text[]) group by source`,
       [textList(sources)],
     );
     if (rows.length === 0) continue;
@@ -192,7 +157,7 @@ export async function readSums(
       String(source),
       { rows: Number(count), digest: digestOf(BigInt(String(sum))) },
     ]);
-    sums.set(name, new Map(found));
+    sums.set(table, new Map(found));
   }
   return sums;
 }
@@ -202,25 +167,9 @@ export function firstDifference(a: Sums, b: Sums): { readonly table: TableName; 
   for (const table of TABLE_NAMES) {
     const [one, other] = [a.get(table), b.get(table)];
     for (const source of new Set([...(one?.keys() ?? []), ...(other?.keys() ?? [])])) {
-      const [here, there] = [one?.get(source), other?.get(source)];
-      if (here?.rows !== there?.rows || here?.digest !== there?.digest) return { table, source };
+      const [first, second] = [one?.get(source), other?.get(source)];
+      if (first?.rows !== second?.rows || first?.digest !== second?.digest) return { table, source };
     }
   }
   return null;
-}
-
-function insertion(name: TableName, qualified: string): string {
-  const columns = columnsOf(name);
-  const names = columns.map(([column]) => column);
-  const cells = columns.map(([column, type]) => `nullif(${column}, '${NULL}')::${type}`);
-  const lists = ["source", ...names].map((_, index) => `$${index + 1}::text[]`);
-  return `insert into ${qualified} (${["source", ...names].join(", ")})
-    select source, ${cells.join(", ")} from unnest(${lists.join(", ")}) as row (source, ${names.join(", ")})`;
-}
-
-function valuesOf(name: TableName, rows: readonly Row[]): readonly Buffer[] {
-  return [
-    textList(rows.map(({ source }) => source)),
-    ...columnsOf(name).map((_, index) => textList(rows.map(({ cells }) => cells[index] ?? NULL))),
-  ];
 }

@@ -1,4 +1,4 @@
-import { textList } from "../../core/postgres/lists.ts";
+import { textList } from "../../core/postgres/sql-text.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "../../engine/store/store.ts";
 import { shownDocument, storedBody, storedKey } from "./keys.ts";
 import type { Query, QueryResult, Values } from "./state-database.ts";

@@ -1,5 +1,5 @@
-import { plainList, textList } from "../../core/postgres/lists.ts";
 import type { Query, QueryResult } from "../../core/postgres/session.ts";
+import { plainList, textList } from "../../core/postgres/sql-text.ts";
 import type { CheckedName } from "../../engine/store/checksum.ts";
 import type { Cells, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
 import { changeDocuments, type RunQuery } from "./documents.ts";

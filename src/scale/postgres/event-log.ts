@@ -1,7 +1,7 @@
 import { eventText } from "../../core/codec/stored-event.ts";
 import { type Event, isTelemetry, isUrgent, type Kind, ofWorkerFor } from "../../core/model/event.ts";
-import { plainList, textList } from "../../core/postgres/lists.ts";
 import type { Values } from "../../core/postgres/session.ts";
+import { plainList, textList } from "../../core/postgres/sql-text.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import {
   bytesOf,

@@ -1,5 +1,6 @@
-import { quoted } from "../../core/postgres/quoted.ts";
+import { cutAfter } from "../../core/postgres/pool.ts";
 import type { Notification, Session } from "../../core/postgres/session.ts";
+import { quoted } from "../../core/postgres/sql-text.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
@@ -12,12 +13,7 @@ const ANSWER_MS = 10_000;
 
 const BACKOFF = { firstMs: 200, maxMs: 5_000 };
 
-export interface Notifications {
-  listen(topic: string, listener: () => void): () => void;
-  close(): Promise<void>;
-}
-
-export interface NotificationsOptions {
+interface NotificationsOptions {
   readonly channel: string;
   readonly clock: Clock;
   readonly log: Log;
@@ -31,7 +27,7 @@ export interface NotificationsOptions {
  * Listens to one channel over a connection of its own, which the first listener opens. The payload is the topic.
  * Notifications are lost while the connection is down, so all listeners are called when it returns.
  */
-export function createNotifications({ channel, clock, log, connect }: NotificationsOptions): Notifications {
+export function createNotifications({ channel, clock, log, connect }: NotificationsOptions) {
   const listeners = new Map<string, Set<() => void>>();
   const closing = new AbortController();
   const lost = createWakeup();
@@ -41,10 +37,6 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
 
   function call(topic: string): void {
     for (const listener of [...(listeners.get(topic) ?? [])]) listener();
-  }
-
-  function callAll(): void {
-    for (const topic of [...listeners.keys()]) call(topic);
   }
 
   async function listening(): Promise<Session> {
@@ -64,17 +56,10 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
       if (isAway) log.info("Listening for changes of other processes again.");
       isAway = false;
     } else {
-      const asked = session;
-      const limit = AbortSignal.timeout(ANSWER_MS);
-      const cut = () => asked.cut(limit.reason);
-      limit.addEventListener("abort", cut, { once: true });
-      try {
-        await asked.query("select 1");
-      } finally {
-        limit.removeEventListener("abort", cut);
-      }
+      const checked = session;
+      await cutAfter(checked, ANSWER_MS, () => checked.query("select 1"));
     }
-    callAll();
+    for (const topic of [...listeners.keys()]) call(topic);
     return LOOK_MS;
   }
 
@@ -94,13 +79,13 @@ export function createNotifications({ channel, clock, log, connect }: Notificati
   }
 
   return {
-    listen(topic, listener) {
+    listen(topic: string, listener: () => void): () => void {
       const all = listeners.get(topic) ?? new Set();
       listeners.set(topic, all.add(listener));
       start();
       return () => void all.delete(listener);
     },
-    async close() {
+    async close(): Promise<void> {
       closing.abort(WOKEN);
       session?.cut(WOKEN);
       await running;

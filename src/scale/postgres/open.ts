@@ -1,10 +1,10 @@
 import { ConfigError, type Failure, Retryable } from "../../core/errors/errors.ts";
 import { type Address, addressOf, urlsOf } from "../../core/postgres/address.ts";
 import { failureOf, isServerError, type Wording } from "../../core/postgres/outcome.ts";
-import { createPool } from "../../core/postgres/pool.ts";
+import { createPool, cutAfter } from "../../core/postgres/pool.ts";
 import { openPrimary } from "../../core/postgres/primary.ts";
-import { quoted } from "../../core/postgres/quoted.ts";
 import type { Session, SessionOptions } from "../../core/postgres/session.ts";
+import { quoted } from "../../core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
@@ -68,19 +68,16 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
       signal,
     );
     // Creating the schema, or waiting for another member that does, takes longer.
-    const limit = AbortSignal.timeout(isPrepared ? CONNECT_MS : MIGRATION_MS);
-    const cut = () => session.cut(limit.reason);
-    limit.addEventListener("abort", cut, { once: true });
     try {
-      await session.query(`set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
-      await prepareSchema(session, schema, migrate);
-      isPrepared = true;
-      return session;
+      return await cutAfter(session, isPrepared ? CONNECT_MS : MIGRATION_MS, async () => {
+        await session.query(`set search_path = ${quoted(schema)}, pg_temp; set statement_timeout = ${statementMs}`);
+        await prepareSchema(session, schema, migrate);
+        isPrepared = true;
+        return session;
+      });
     } catch (error) {
       session.cut(error);
       throw meaningIn(error, session.address);
-    } finally {
-      limit.removeEventListener("abort", cut);
     }
   }
 

@@ -1,6 +1,6 @@
 import { ConfigError } from "../../core/errors/errors.ts";
-import { quoted } from "../../core/postgres/quoted.ts";
 import type { Session } from "../../core/postgres/session.ts";
+import { quoted } from "../../core/postgres/sql-text.ts";
 
 /** Comment on the table `meta`, by which Plenum recognises its schema. */
 const MARK = "The state of a fleet of Plenum";

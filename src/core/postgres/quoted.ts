@@ -1,4 +1,0 @@
-/** Quotes a name for a statement. */
-export function quoted(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
