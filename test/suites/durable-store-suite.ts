@@ -46,6 +46,19 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect(await comesAgain()).toBe(1);
     });
 
+    test("of each of two sinks moves when one transaction writes both", async () => {
+      await store.outbox.register("other", "beginning");
+      await commit(0, 3);
+      await offered();
+      await store.outbox.next("other", 10);
+      await settle(3);
+      await store.outbox.settle("other", { again: false, through: 3, rejected: [], soon: true });
+      await commit(3, 1);
+      await new Promise((resolve) => setImmediate(resolve));
+      expect(await offered()).toEqual([4]);
+      expect((await store.outbox.next("other", 10)).events.map(({ position }) => position)).toEqual([4]);
+    });
+
     test("moves with its sequence number", async () => {
       await commit(0, 20);
       const { counted } = await store.outbox.next("sink", 10);

@@ -37,8 +37,7 @@ import { createQuotaStore } from "./quota-store.ts";
 import { recoverInto, recoveryText, type Salvaged } from "./salvage.ts";
 import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { Busy, Damaged, type Database, isSqlError, openDatabase, shrinkFile } from "./sqlite.ts";
-import { createSqliteDriver } from "./sqlite-driver.ts";
-import { damagedQuota, quotaClocks } from "./sqlite-quota.ts";
+import { createSqliteDriver, damagedQuota, quotaClocks } from "./sqlite-driver.ts";
 import type { Store } from "./store.ts";
 import { createTail } from "./tail.ts";
 

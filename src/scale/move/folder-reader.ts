@@ -1,7 +1,7 @@
 import { sourceName } from "../../core/model/event.ts";
 import { newEpoch } from "../../engine/store/damage.ts";
 import type { Database } from "../../engine/store/sqlite.ts";
-import { storedBody, storedKey, storedText } from "../postgres/keys.ts";
+import { storedBody, storedKey, storedText } from "../postgres/documents.ts";
 import { assignDocuments, sourceOfSet } from "./document-owners.ts";
 import type { MovedRow } from "./rows.ts";
 

@@ -1,7 +1,14 @@
+import { createHash } from "node:crypto";
 import { textList } from "../../core/postgres/sql-text.ts";
 import { Conflict, type DocumentChange, type LogRecord } from "../../engine/store/store.ts";
-import { shownDocument, storedBody, storedKey } from "./keys.ts";
 import type { Query, QueryResult, Values } from "./state-database.ts";
+
+/** U+E000, a private character: prefix of a key that PostgreSQL would reject as it is. */
+const MARK = "\ue000";
+const LONG = `${MARK}#`;
+
+/** Longest key in characters; an index row holds 2,704 bytes. */
+const LONGEST = 500;
 
 /** Runs a query that changes nothing. */
 export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
@@ -27,15 +34,15 @@ export function createDocuments(source: string, query: RunQuery) {
   return {
     async document<T>(set: string, key: string): Promise<T | undefined> {
       const stored = storedKey(key);
-      let asked = batches.get(set);
-      if (asked === undefined) {
+      let batch = batches.get(set);
+      if (batch === undefined) {
         const keys = new Set<string>();
-        asked = { keys, bodies: bodiesOf(set, keys) };
-        batches.set(set, asked);
+        batch = { keys, bodies: bodiesOf(set, keys) };
+        batches.set(set, batch);
       }
-      asked.keys.add(stored);
-      const body = (await asked.bodies).get(stored);
-      return body === undefined ? undefined : (shownDocument(stored, body)[1] as T);
+      batch.keys.add(stored);
+      const body = (await batch.bodies).get(stored);
+      return body === undefined ? undefined : (decodedDocument(stored, body)[1] as T);
     },
 
     async documents<T>(set: string): Promise<Map<string, T>> {
@@ -44,7 +51,7 @@ export function createDocuments(source: string, query: RunQuery) {
         set,
       ]);
       return new Map(
-        rows.map(([stored, body]) => shownDocument(String(stored), String(body)) as [key: string, value: T]),
+        rows.map(([stored, body]) => decodedDocument(String(stored), String(body)) as [key: string, value: T]),
       );
     },
 
@@ -84,64 +91,55 @@ interface NetChange {
 
 /** Statements for changes of documents: at most three, whatever their number. Throws `Conflict`. */
 export function changeDocuments(source: string, changes: readonly DocumentChange[]): readonly Query[] {
-  const fates = [...netChangesOf(changes).values()];
-  const claimed = fates.filter(({ isClaimed }) => isClaimed);
-  const put = fates.filter(({ body, isClaimed }) => body !== null && !isClaimed);
-  const removed = fates.filter(({ body }) => body === null);
-  const names = (some: readonly NetChange[]) => [
-    source,
-    textList(some.map(({ set }) => set)),
-    textList(some.map(({ key }) => key)),
-  ];
-  const bodies = (some: readonly NetChange[]) => textList(some.map(({ body }) => body ?? "null"));
+  const all = [...netChangesOf(changes).values()];
+  const statement = (name: string, text: string, some: readonly NetChange[], hasBodies = true): readonly Query[] => {
+    if (some.length === 0) return [];
+    const keys = [textList(some.map(({ set }) => set)), textList(some.map(({ key }) => key))];
+    const bodies = hasBodies ? [textList(some.map(({ body }) => body ?? "null"))] : [];
+    return [{ name, text, values: [source, ...keys, ...bodies] }];
+  };
   return [
-    ...(claimed.length === 0
-      ? []
-      : [
-          {
-            text: "select claim($1, $2::text[], $3::text[], $4::text[])",
-            values: [...names(claimed), bodies(claimed)],
-            name: "claim",
-          },
-        ]),
-    ...(put.length === 0 ? [] : [{ text: PUT, values: [...names(put), bodies(put)], name: "put" }]),
-    ...(removed.length === 0 ? [] : [{ text: REMOVE, values: names(removed), name: "remove" }]),
+    ...statement(
+      "claim",
+      "select claim($1, $2::text[], $3::text[], $4::text[])",
+      all.filter(({ isClaimed }) => isClaimed),
+    ),
+    ...statement(
+      "put",
+      `insert into document (source, set_name, key, body)
+       select $1, given.* from unnest($2::text[], $3::text[], $4::text[]) as given
+       on conflict (source, set_name, key) do update set body = excluded.body`,
+      all.filter(({ body, isClaimed }) => body !== null && !isClaimed),
+    ),
+    ...statement(
+      "remove",
+      `delete from document using unnest($2::text[], $3::text[]) as given (set_name, key)
+       where document.source = $1 and document.set_name = given.set_name and document.key = given.key`,
+      all.filter(({ body }) => body === null),
+      false,
+    ),
   ];
 }
-
-/** Statement that stores one document. */
-export function putDocument(source: string, set: string, key: string, value: unknown): Query {
-  const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
-  if (put === undefined) throw new RangeError("A document that is put is a statement.");
-  return put;
-}
-
-const PUT = `insert into document (source, set_name, key, body)
-  select $1, told.* from unnest($2::text[], $3::text[], $4::text[]) as told
-  on conflict (source, set_name, key) do update set body = excluded.body`;
-
-const REMOVE = `delete from document using unnest($2::text[], $3::text[]) as told (set_name, key)
-  where document.source = $1 and document.set_name = told.set_name and document.key = told.key`;
 
 /** Applies changes in order: the last value of each document counts, and whether an insert came first. */
 function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, NetChange> {
-  const fates = new Map<string, NetChange>();
+  const byDocument = new Map<string, NetChange>();
   for (const { set, put = [], insert = [], remove = [] } of changes) {
     const decide = (key: string, body: string | null, isInsert = false) => {
-      const place = JSON.stringify([set, key]);
-      const known = fates.get(place);
-      if (known === undefined) {
-        fates.set(place, { set, key: storedKey(key), body, isClaimed: isInsert });
+      const id = JSON.stringify([set, key]);
+      const before = byDocument.get(id);
+      if (before === undefined) {
+        byDocument.set(id, { set, key: storedKey(key), body, isClaimed: isInsert });
         return;
       }
-      if (isInsert && known.body !== null) throw new Conflict(set, key);
-      known.body = body;
+      if (isInsert && before.body !== null) throw new Conflict(set, key);
+      before.body = body;
     };
     for (const key of remove) decide(key, null);
     for (const [key, value] of insert) decide(key, storedBody(key, json(value)), true);
     for (const [key, value] of put) decide(key, storedBody(key, json(value)));
   }
-  return fates;
+  return byDocument;
 }
 
 /** Statement that appends records to their logs. */
@@ -151,9 +149,9 @@ export function appendRecords(
 ): readonly Query[] {
   if (records.length === 0) return [];
   const text = `insert into record (source, log, sequence, body)
-    select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = told.log)
+    select $1, log, (select coalesce(max(sequence), 0) from record where source = $1 and record.log = given.log)
       + row_number() over (partition by log order by n), body
-    from unnest($2::text[], $3::text[]) with ordinality as told (log, body, n)`;
+    from unnest($2::text[], $3::text[]) with ordinality as given (log, body, n)`;
   const values = [source, textList(records.map(({ log }) => log)), textList(records.map(({ body }) => json(body)))];
   return [{ text, values, name: "append_records" }];
 }
@@ -161,4 +159,37 @@ export function appendRecords(
 /** Values that JSON cannot express become null, as inside an array. */
 function json(value: unknown): string {
   return JSON.stringify(value) ?? "null";
+}
+
+/**
+ * Encodes an external name as a key. PostgreSQL rejects U+0000, UTF-8 has no half of a surrogate pair, and an index
+ * takes no long text: a longer name becomes its SHA-256.
+ */
+export function storedKey(key: string): string {
+  if (key.length > LONGEST) return LONG + createHash("sha256").update(key, "utf16le").digest("hex");
+  const isPlain = !key.includes("\0") && !key.startsWith(MARK) && key.isWellFormed();
+  return isPlain ? key : MARK + JSON.stringify(key);
+}
+
+/** Decodes a key; a long one stays its hash. */
+export function decodedKey(stored: string): string {
+  if (!stored.startsWith(MARK) || stored.startsWith(LONG)) return stored;
+  return JSON.parse(stored.slice(MARK.length)) as string;
+}
+
+/** Encodes the body of a document; when only the hash of its key is stored, the body contains the key. */
+export function storedBody(key: string, json: string): string {
+  return key.length > LONGEST ? `[${JSON.stringify(key)},${json}]` : json;
+}
+
+/** Decodes key and value of a document. */
+function decodedDocument(stored: string, body: string): readonly [key: string, value: unknown] {
+  const value: unknown = JSON.parse(body);
+  if (stored.startsWith(LONG)) return value as [string, unknown];
+  return [decodedKey(stored), value];
+}
+
+/** Encodes a text for people, such as the reason of a dead letter: characters that PostgreSQL rejects become U+FFFD. */
+export function storedText(text: string): string {
+  return text.toWellFormed().replaceAll("\0", "\ufffd");
 }

@@ -2,8 +2,7 @@ import type { Query, QueryResult } from "../../core/postgres/session.ts";
 import { plainList, textList } from "../../core/postgres/sql-text.ts";
 import type { CheckedName } from "../../engine/store/checksum.ts";
 import type { Cells, Dialect, SqlDriver, SqlValue, Statement } from "../../engine/store/sql.ts";
-import { changeDocuments, type RunQuery } from "./documents.ts";
-import { storedText } from "./keys.ts";
+import { changeDocuments, type RunQuery, storedText } from "./documents.ts";
 import type { Writer } from "./writer.ts";
 
 /**

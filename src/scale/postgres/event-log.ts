@@ -20,9 +20,8 @@ import type { RemovedEvent } from "../../engine/store/retention.ts";
 import type { Statement, Steps } from "../../engine/store/sql.ts";
 import type { EventsAbout, LoggedEvent, RecentBounds } from "../../engine/store/store.ts";
 import { createTail } from "../../engine/store/tail.ts";
-import type { RunQuery } from "./documents.ts";
+import { type RunQuery, storedKey } from "./documents.ts";
 import { rowsOf } from "./driver.ts";
-import { storedKey } from "./keys.ts";
 
 /** Longest time of a search through a complete log, in milliseconds. */
 const SEARCH_MS = 60_000;

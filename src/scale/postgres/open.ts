@@ -9,7 +9,7 @@ import { transact, transactAtOnce } from "../../core/postgres/transact.ts";
 import { cachedSecret, readCertificates } from "../../core/runtime/secret.ts";
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import { Conflict } from "../../engine/store/store.ts";
-import { shownKey } from "./keys.ts";
+import { decodedKey } from "./documents.ts";
 import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
@@ -160,7 +160,7 @@ function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflic
     if (code === "PLF02") return noSuchSource(detail);
     if (code === "PLC01") {
       const [set = "", key = ""] = JSON.parse(detail) as string[];
-      return new Conflict(set, shownKey(key));
+      return new Conflict(set, decodedKey(key));
     }
   }
   return failureOf(error, address, FOR_STATE);

@@ -3,8 +3,8 @@ import { Fenced } from "../../engine/store/fenced-store.ts";
 import { createOutbox } from "../../engine/store/outbox.ts";
 import { createQuotaStore } from "../../engine/store/quota-store.ts";
 import type { SqlDriver } from "../../engine/store/sql.ts";
-import type { ClockMark, DocumentChange, QuotaStore, Store } from "../../engine/store/store.ts";
-import { appendRecords, changeDocuments, createDocuments, putDocument, type RunQuery } from "./documents.ts";
+import type { ClockMark, QuotaStore, Store } from "../../engine/store/store.ts";
+import { appendRecords, changeDocuments, createDocuments, type RunQuery } from "./documents.ts";
 import { createPostgresDriver, queryOf, rowsOf } from "./driver.ts";
 import { type AppendRow, createEventLog } from "./event-log.ts";
 import { noSuchSource } from "./open.ts";
@@ -52,7 +52,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     : () => undefined;
 
   function changed(sets: Iterable<string>): void {
-    for (const set of sets) versions.set(set, (versions.get(set) ?? 0) + 1);
+    for (const set of new Set(sets)) versions.set(set, (versions.get(set) ?? 0) + 1);
   }
 
   /**
@@ -82,14 +82,14 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     // The server checks its pages itself (`data_checksums`).
     damagedKeys: async () => [],
 
-    async commit({ documents: wished = [], events = [], records = [] }) {
-      const asked = [...changeDocuments(source, wished), ...appendRecords(source, records)];
+    async commit({ documents: changedDocuments = [], events = [], records = [] }) {
+      const asked = [...changeDocuments(source, changedDocuments), ...appendRecords(source, records)];
       const appending = log.prepare(events, clock.now());
       const before = await log.end();
       if (appending === null && asked.length === 0) return { lastPosition: before, repeated: [] };
       const answers = await writer
         .commit(appending === null ? asked : [...asked, queryOf(source, appending.statement)])
-        .finally(() => changed(setsOf(wished)));
+        .finally(() => changed(changedDocuments.map(({ set }) => set)));
       if (appending === null) return { lastPosition: before, repeated: [] };
       const answer = answers?.at(-1);
       const committed =
@@ -101,7 +101,8 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     },
 
     async putDeferred(set, key, value) {
-      const put = putDocument(source, set, key, value);
+      const [put] = changeDocuments(source, [{ set, put: [[key, value]] }]);
+      if (put === undefined) return;
       if (writer.soon.isBehind()) await writer.commit([put]);
       else await writer.soon.write(`document ${set} ${key}`, () => put);
       changed([set]);
@@ -119,10 +120,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
       await writer.close();
     },
   };
-}
-
-function setsOf(changes: readonly DocumentChange[]): ReadonlySet<string> {
-  return new Set(changes.map(({ set }) => set));
 }
 
 function quotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"> {
