@@ -20,7 +20,7 @@ interface StateLocation {
 }
 
 const SET = "state-file";
-const PLACE = "plenum.db";
+const LOCATION = "plenum.db";
 const COPY = "copy";
 /** The name that systemd gives a machine: https://www.freedesktop.org/software/systemd/man/latest/machine-id.html */
 const MACHINE_ID = "/etc/machine-id";
@@ -44,9 +44,9 @@ export function detectCopy(
   const { ino, birthtimeNs } = statSync(database.path, { bigint: true });
   const folder = realpathSync(dirname(database.path));
   const now: StateLocation = { file: `${ino} ${birthtimeNs}`, folder, machine: machine(), host: hostname() };
-  const before = documents.document<StateLocation>(SET, PLACE);
+  const before = documents.document<StateLocation>(SET, LOCATION);
   if (before !== undefined && JSON.stringify(before) === JSON.stringify(now)) return;
-  documents.change({ set: SET, put: [[PLACE, now]] });
+  documents.change({ set: SET, put: [[LOCATION, now]] });
   if (before === undefined || before.file === now.file) return;
   beginEpoch(database, "true");
   const isHere = before.machine === now.machine;
@@ -96,11 +96,11 @@ export function noteClosed(database: Database, documents: Documents): void {
 }
 
 /** Returns the original of this state; undefined when the state is no known copy. */
-export function seenCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
+export function readCopy(documents: Pick<Documents, "document">): SeenCopy | undefined {
   const copy = documents.document<StateCopy & { readonly file: string }>(SET, COPY);
   if (copy === undefined) return undefined;
-  const { file, ...told } = copy;
-  return { ...told, isOriginalThere: told.isHere && isOriginalAt({ file, folder: told.from.folder }) };
+  const { file, ...original } = copy;
+  return { ...original, isOriginalThere: original.isHere && isOriginalAt({ file, folder: original.from.folder }) };
 }
 
 /** Whether the original is still in its folder. */

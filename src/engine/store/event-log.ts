@@ -203,7 +203,7 @@ export function createEventLog(
       return ahead === undefined ? clockMs : ahead.committed_ms + 1;
     },
 
-    /** Belongs inside a transaction. Answers the ids that were in the log already; of those nothing is changed. */
+    /** Appends events within a transaction. Returns the ids that were in the log already; those stay unchanged. */
     append(events: readonly Event[], clockMs: number): readonly string[] {
       if (events.length === 0) return [];
       const nowMs = self.nextTime(clockMs);
@@ -228,7 +228,7 @@ export function createEventLog(
         }
         written += bytes;
         if (isUrgent(type)) lastUrgent = Math.max(lastUrgent, position);
-        // A value is plain data and most of all there is: to read its text again would give the same.
+        // Values are most of all events and plain data, so parsing the text again would give an equal event.
         const row = { position, committedAt, body, characters: offeredSize(type, body.length) };
         tail?.add(type === "tag-value" ? { ...row, event } : row);
       }
@@ -251,7 +251,7 @@ export function createEventLog(
       return tail?.after(position, limit, OFFER_BYTES) ?? readAfter(position, limit);
     },
 
-    /** The urgent ones among them. */
+    /** Returns the urgent events after a position. */
     urgentAfter(position: number, limit: number): readonly LoggedEvent[] {
       if (position >= lastUrgent) return [];
       const events = readAfter(position, limit, URGENT);
@@ -284,8 +284,8 @@ export function createEventLog(
       { sinceMs, within, limit }: RecentBounds,
     ): readonly LoggedEvent[] {
       const oneOf = (values: readonly unknown[]) => `in (${values.map(() => "?").join(", ")})`;
-      // To read the subject out of the JSON takes a twentieth of looking for 20 of them in the text. A damaged text would
-      // stop the whole search, so it is not taken for JSON unasked.
+      // Reading the subject from the JSON takes a twentieth of the time of searching the text for 20 subjects. A damaged
+      // text would end the search with an error, so `json_valid` comes first.
       return database
         .prepare(
           `select ${EVENT_COLUMNS} from event

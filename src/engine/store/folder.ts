@@ -66,20 +66,20 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
  */
 export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
-  const there = nearest(resolve(folder));
-  const isThere = there === resolve(folder);
+  const existing = nearest(resolve(folder));
+  const exists = existing === resolve(folder);
   const hint = "Set state.folder to a folder that the worker may write.";
-  if (!statSync(there).isDirectory()) {
-    const what = isThere ? "is a file" : `cannot be created: ${there} is a file`;
+  if (!statSync(existing).isDirectory()) {
+    const what = exists ? "is a file" : `cannot be created: ${existing} is a file`;
     throw new ConfigError(`The state folder ${folder} ${what}.`, { hint });
   }
   try {
-    accessSync(there, constants.W_OK | constants.X_OK);
+    accessSync(existing, constants.W_OK | constants.X_OK);
   } catch (error) {
-    const what = isThere ? "cannot be written" : `cannot be created in ${there}`;
+    const what = exists ? "cannot be written" : `cannot be created in ${existing}`;
     throw new ConfigError(`The state folder ${folder} ${what} (${codeOf(error)}).`, { hint, cause: error });
   }
-  if (isThere) refuseUnfitFolder(folder, typeOf);
+  if (exists) refuseUnfitFolder(folder, typeOf);
 }
 
 function refuseDanglingLink(folder: string): void {
@@ -139,7 +139,7 @@ function refuseSharedFolder(folder: string): void {
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
-  const found = seen(folder);
+  const found = statOf(folder);
   if (found === undefined || (found.mode & 0o022) === 0) return;
   const bits = (found.mode & 0o7777).toString(8).padStart(3, "0");
   throw new ConfigError(`Others than its owner can write to the state folder ${folder} (mode ${bits}).`, {
@@ -147,7 +147,7 @@ export function refuseWritableByOthers(folder: string): void {
   });
 }
 
-function seen(folder: string): Stats | undefined {
+function statOf(folder: string): Stats | undefined {
   try {
     return statSync(folder, { throwIfNoEntry: false });
   } catch {
@@ -308,22 +308,22 @@ export function readMoved(folder: string): MovedMark | null {
 /** Writes the mark atomically; it is on the disk when the function returns. */
 export function writeMoved(folder: string, mark: MovedMark): void {
   const file = join(folder, MOVED_FILE);
-  const beside = `${file}.new`;
-  rmSync(beside, { force: true });
+  const temporary = `${file}.new`;
+  rmSync(temporary, { force: true });
   // `wx`: do not follow a link of that name.
-  const descriptor = openSync(beside, "wx", 0o600);
+  const descriptor = openSync(temporary, "wx", 0o600);
   try {
     writeSync(descriptor, `${JSON.stringify(mark, null, 2)}\n`);
     fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);
   }
-  renameSync(beside, file);
-  const place = openSync(folder, "r");
+  renameSync(temporary, file);
+  const directory = openSync(folder, "r");
   try {
-    fsyncSync(place);
+    fsyncSync(directory);
   } finally {
-    closeSync(place);
+    closeSync(directory);
   }
 }
 

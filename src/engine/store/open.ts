@@ -3,7 +3,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup } from "../../core/runtime/waiting.ts";
-import { detectCopy, detectLostLog, LOST_LOG, noteClosed, seenCopy } from "./copy-detection.ts";
+import { detectCopy, detectLostLog, LOST_LOG, noteClosed, readCopy } from "./copy-detection.ts";
 import { createDamage } from "./damage.ts";
 import { deferWrites } from "./deferred-writes.ts";
 import { createDocuments } from "./documents.ts";
@@ -359,7 +359,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
 
     async describe() {
       const wal = `${database.path}-wal`;
-      const copy = seenCopy(documents);
+      const copy = readCopy(documents);
       return {
         file: database.path,
         bytes: statSync(database.path).size + (existsSync(wal) ? statSync(wal).size : 0),

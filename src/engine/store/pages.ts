@@ -32,14 +32,14 @@ export function recordOf(payload: Buffer): readonly StoredValue[] | null {
   if (header === null || header.value > payload.length) return null;
   const values: StoredValue[] = [];
   let at = header.value;
-  for (let place = header.next; place < header.value; ) {
-    const type = varint(payload, place);
+  for (let typeAt = header.next; typeAt < header.value; ) {
+    const type = varint(payload, typeAt);
     if (type === null) return null;
     const size = sizeOfType(type.value);
     if (size === null || at + size > payload.length) return null;
     values.push(valueIn(type.value, payload.subarray(at, at + size)));
     at += size;
-    place = type.next;
+    typeAt = type.next;
   }
   return values;
 }
@@ -76,7 +76,7 @@ const WAL_MAGIC = 0x377f0682;
 const LEAF_OF_TABLE = 0x0d;
 const LEAF_OF_INDEX = 0x0a;
 
-/** One row where it lies. */
+/** One row of a page. */
 export interface Cell {
   /** Null in a table without rowid. */
   readonly rowid: number | null;
@@ -87,17 +87,16 @@ export interface Pages {
   readonly count: number;
   /** Rows of a page that is a leaf; empty for any other, and without the rows that cannot be read. */
   cells(page: number): readonly Cell[];
-  /** How many rows a page says it has, if it is a leaf; more than `cells` where some cannot be read. */
+  /** Number of rows in the header of a leaf page; larger than `cells` when some cannot be read. */
   stated(page: number): number;
-  /** The bytes of a page; null for one that is not there. */
+  /** The bytes of a page; null when it is missing. */
   bytes(page: number): Buffer | null;
   close(): void;
 }
 
 /**
- * Reads rows straight off the pages of a database file with its write-ahead log, without asking its header, its schema
- * or the pages above them: those may be what is damaged. Rows of removed pages are found as well. Whether a row is
- * what was written its checksum has to say.
+ * Reads rows from the pages of a database file and its write-ahead log, without its header, its schema or inner pages,
+ * which may be damaged. It also finds rows of removed pages. The caller verifies each row by its checksum.
  */
 export function openPages(path: string): Pages {
   const main = openSync(path, "r");
@@ -138,8 +137,8 @@ export function openPages(path: string): Pages {
     const rowid = size !== null && isTable ? varint(bytes, size.next) : null;
     const begin = isTable ? rowid?.next : size?.next;
     if (size === null || begin === undefined) return null;
-    const whole = payload(bytes, begin, size.value, isTable);
-    const values = whole === null ? null : recordOf(whole);
+    const complete = payload(bytes, begin, size.value, isTable);
+    const values = complete === null ? null : recordOf(complete);
     return values === null ? null : { rowid: rowid?.value ?? null, values };
   }
 
@@ -235,7 +234,7 @@ function committedPages(wal: number, size: number, pageBytes: number): Map<numbe
     if (frame === null || !frame.subarray(8, 16).equals(header.subarray(16, 24))) break;
     pending.set(frame.readUInt32BE(0), at + FRAME_HEADER);
     if (frame.readUInt32BE(4) === 0) continue;
-    for (const [page, place] of pending) committed.set(page, place);
+    for (const [page, offset] of pending) committed.set(page, offset);
     pending = new Map();
   }
   return committed;

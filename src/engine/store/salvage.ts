@@ -71,18 +71,18 @@ export async function salvage(folder: string, file: string, clock: Clock): Promi
 
 async function recoverEvents(pages: Pages, database: Database, clock: Clock): Promise<Salvaged> {
   const found = scanPages(pages);
-  const { places, cursors } = found;
+  const { pageByPosition, cursors } = found;
   const inUse = database
     .prepare("select name from sink where ended is null")
     .all<{ readonly name: string }>()
     .map(({ name }) => name);
   const from = Math.min(...inUse.map((name) => cursors.get(name) ?? 0));
-  const { taken, known, wanted } = await append(pages, places, from, database, clock);
+  const { taken, known, wanted } = await append(pages, pageByPosition, from, database, clock);
   return {
     ...counted(pages, found),
     taken,
     known,
-    delivered: places.size - wanted,
+    delivered: pageByPosition.size - wanted,
     cursors: Object.fromEntries(
       [...new Set([...inUse, ...cursors.keys()])].map((name) => [name, cursors.get(name) ?? null]),
     ),
@@ -97,10 +97,10 @@ export async function recoverInto(file: string, database: Database, clock: Clock
   const pages = openPages(file);
   try {
     const found = scanPages(pages);
-    const { places, cursors, isCursorLost } = found;
+    const { pageByPosition, cursors, isCursorLost } = found;
     const from = isCursorLost || cursors.size === 0 ? 0 : Math.min(...cursors.values());
     const passed = unreachable(file);
-    const { taken, known, wanted, positions } = await append(pages, places, from, database, clock, passed);
+    const { taken, known, wanted, positions } = await append(pages, pageByPosition, from, database, clock, passed);
     database.transaction(() => {
       const insertion = database.prepare(
         `insert into sink (name, position, ended, epoch, urgent, checksum)
@@ -127,7 +127,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
       ...counted(pages, found),
       taken,
       known,
-      delivered: places.size - wanted,
+      delivered: pageByPosition.size - wanted,
       cursors: Object.fromEntries(cursors),
     };
   } finally {
@@ -179,20 +179,20 @@ export function recoveryText(aside: string, { taken, damaged, deadLetters, marks
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
 
-function counted(pages: Pages, { places, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
-  return { pages: pages.count, found: places.size, damaged, deadLetters, marks, others };
+function counted(pages: Pages, { pageByPosition, damaged, deadLetters, marks, others }: ReturnType<typeof scanPages>) {
+  return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
 /** Commits the events after a position; `positions` maps old positions to new ones. */
 async function append(
   pages: Pages,
-  places: ReadonlyMap<number, number>,
+  pageByPosition: ReadonlyMap<number, number>,
   from: number,
   database: Database,
   clock: Clock,
   passed: ReadonlySet<number> = new Set(),
 ) {
-  const wanted = [...places]
+  const wanted = [...pageByPosition]
     .filter(([position]) => position > from || passed.has(position))
     .toSorted(([a], [b]) => a - b);
   const log = createEventLog(database, clock, createDamage(database, clock, undefined));
@@ -217,8 +217,8 @@ async function append(
 /** Finds events, cursors and the number of other rows. */
 function scanPages(pages: Pages) {
   /** Page of each sound event, by position. */
-  const places = new Map<number, number>();
-  const spoiled = new Set<number>();
+  const pageByPosition = new Map<number, number>();
+  const damagedPositions = new Set<number>();
   const letters = new Set<number>();
   const cursors = new Map<string, number>();
   const urgents = new Map<string, number>();
@@ -245,9 +245,9 @@ function scanPages(pages: Pages) {
           cursors.set(sink, Math.min(cursors.get(sink) ?? position, position));
           urgents.set(sink, Math.min(urgents.get(sink) ?? urgent, urgent));
         }
-      } else if (isSoundEvent(values)) places.set(rowid ?? 0, page);
+      } else if (isSoundEvent(values)) pageByPosition.set(rowid ?? 0, page);
       else if (isLetter(values)) letters.add(rowid ?? 0);
-      else if (looksLikeEvent(values)) spoiled.add(rowid ?? 0);
+      else if (looksLikeEvent(values)) damagedPositions.add(rowid ?? 0);
       else if (isSoundRow(values, 2)) marks.add(`${values[0]} ${values[1]}`);
       else if (values.length === 2 && typeof values[0] === "string" && typeof values[1] === "number") {
         identified.add(values[1]);
@@ -261,12 +261,12 @@ function scanPages(pages: Pages) {
     }
     if (cursorsHere > 0 && cursorsHere < pages.stated(page)) isCursorLost = true;
   }
-  for (const position of identified) if (classed.has(position)) spoiled.add(position);
-  const damaged = [...spoiled].filter((position) => !places.has(position)).length;
+  for (const position of identified) if (classed.has(position)) damagedPositions.add(position);
+  const damaged = [...damagedPositions].filter((position) => !pageByPosition.has(position)).length;
   // An older row may be wrong about whether a sink has ended: delivering again loses nothing.
   for (const sink of cursors.keys()) ended.delete(sink);
   return {
-    ...{ places, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
+    ...{ pageByPosition, damaged, cursors, urgents, ended, isCursorLost, quota, holds },
     ...{ deadLetters: letters.size, marks: marks.size, others: others.size },
   };
 }
