@@ -44,7 +44,6 @@ async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
     await left.close();
   }
 }
-const comesAgain = () => afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
 describeDurableStore("SQLite", async (virtual) => {
   const place = mkdtempSync(join(tmpdir(), "plenum-cursors-"));
@@ -72,23 +71,6 @@ describeDurableStore("SQLite", async (virtual) => {
 });
 
 describe("a deferred cursor", () => {
-  test("joins the next transaction, or gets one of its own after five seconds", async () => {
-    await commit(0, 20);
-    await offered();
-    await settle(5);
-    await clock.advance(3_000);
-    await commit(20, 1);
-    expect(await comesAgain()).toBe(16);
-    await settle(10);
-    // Five seconds after the first of the two, which is on the disk since.
-    await clock.advance(3_000);
-    expect(await comesAgain()).toBe(16);
-    await clock.advance(1_900);
-    expect(await comesAgain()).toBe(16);
-    await clock.advance(200);
-    expect(await comesAgain()).toBe(11);
-  });
-
   test("is not deferred after a failed write, so that the failure is reported", async () => {
     const inner = openDatabase(join(folder, "full.db"));
     prepareSchema(inner, true);
