@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import type { TagExplanation } from "#src/cli/watching/explain.ts";
-import { tagLines } from "#src/cli/watching/explain-lines.ts";
+import { type TagExplanation, tagLines } from "#src/cli/watching/explain.ts";
 
 const AT = "2026-11-24T12:00:00.000Z";
 const explained: TagExplanation = {

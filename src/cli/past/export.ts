@@ -10,7 +10,6 @@ import { openStore } from "../../engine/store/open.ts";
 import { bucketStart } from "../../engine/sync/history/buckets.ts";
 import { closedUntil } from "../../engine/sync/history/ledger.ts";
 import { backfillRules } from "../../engine/sync/history/series.ts";
-import type { StoredBackfill } from "../../engine/sync/snapshot.ts";
 import { findWorker } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { EXIT } from "../shell/exit.ts";
@@ -58,18 +57,16 @@ export function define(command: Command, context: CliContext): void {
       const config = context.config();
       const [source, entry] = chooseSource(config, options.source);
       const request = requestOf(tagIds, options, source, entry.time_zone);
-      refuseInFleet(config.state);
-      await refuseBesideWorker(config.state.folder, context.signal);
+      await refuseSharedQuota(config.state, context.signal);
       const folder = resolve(options.toFolder);
-      const isNew = preparePlace(folder);
+      const isNew = prepareFolder(folder);
       // Lock the state until the end: no worker can start, and the next one counts the requests sent here.
       const own = await openStore({ folder: config.state.folder, clock: systemClock });
       try {
         const stateFolder = join(folder, STATE);
-        const places = { config, source, entry, folder, stateFolder };
-        const outcome = await terminal.progress("Exporting", (update) =>
-          runExport({ ...places, request, quotaStore: own.quotaStore, signal: context.signal, update }),
-        );
+        const { quotaStore } = own;
+        const run = { config, source, entry, folder, stateFolder, request, quotaStore, signal: context.signal };
+        const outcome = await terminal.progress("Exporting", (update) => runExport({ ...run, update }));
         if (outcome instanceof ConfigError) {
           if (isNew) for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
           throw outcome;
@@ -98,31 +95,24 @@ function requestOf(tagIds: readonly string[], options: ExportOptions, source: st
   if (first >= end)
     throw new InvalidArgumentError(`No interval of ${resolution} has closed since --from; the first will by itself.`);
   const select = selectionOf(tagIds, options);
-  const order: StoredBackfill = {
-    ...{ from: first, to: end, resolution, select },
-    ...{ askedAt: isoUtc(nowMs), doneAt: null },
-  };
+  const order = { from: first, to: end, resolution, select, askedAt: isoUtc(nowMs), doneAt: null };
   return { order, asked: JSON.stringify([source, from.written, to.written, resolution, select]) };
 }
 
-/** Throws in a fleet, where a member may take the source at any time and use the same quota. */
-function refuseInFleet({ postgres }: Config["state"]): void {
-  if (postgres === undefined) return;
-  throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
-    hint: "Give the fleet a `parquet` sink in S3 and order the past with `plenum backfill`; or stop all members, and export with a configuration that has no state.postgres.",
-  });
-}
-
-/** Throws while a worker runs, because two processes must not use one quota. */
-async function refuseBesideWorker(stateFolder: string, signal: AbortSignal): Promise<void> {
-  if ((await findWorker(stateFolder, signal)).kind === "none") return;
-  throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
-    hint: "Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
-  });
+/** Throws in a fleet and while a worker runs, because two processes must not use one quota. */
+async function refuseSharedQuota({ folder, postgres }: Config["state"], signal: AbortSignal): Promise<void> {
+  if (postgres !== undefined)
+    throw new ConfigError("In a fleet an export would spend the quota of whichever member holds the source.", {
+      hint: "Give the fleet a `parquet` sink in S3 and order the past with `plenum backfill`; or stop all members, and export with a configuration that has no state.postgres.",
+    });
+  if ((await findWorker(folder, signal)).kind !== "none")
+    throw new ConfigError("A worker runs with this configuration, and an export would spend its quota.", {
+      hint: "Stop it for the time of the export, or give it a `parquet` sink and order the past with `plenum backfill`.",
+    });
 }
 
 /** Creates or checks the folder. True if it is empty; false if it holds an unfinished export. */
-function preparePlace(folder: string): boolean {
+function prepareFolder(folder: string): boolean {
   let names: readonly string[];
   try {
     if (!existsSync(folder)) mkdirSync(folder, { recursive: true });

@@ -19,7 +19,7 @@ import { sourceName } from "../../ui/setup/source-name.ts";
 import { guessZone } from "../../ui/setup/time-zone.ts";
 import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
 import type { CliContext } from "../shell/context.ts";
-import type { Terminal } from "../shell/terminal.ts";
+import { presentLines, type Terminal } from "../shell/terminal.ts";
 import { type Drafted, draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands, type Reach } from "./setup.ts";
 
 interface InitOptions {
@@ -85,31 +85,29 @@ async function init(setting: Setting, written: string | undefined): Promise<void
   terminal.say(...seenLines(seen, systemClock.now()));
   const timeZone = await zoneFrom(setting, seen);
   const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
-  const chosen = options.name ?? sourceName(seen);
-  const tokenFile = "file" in token ? token.file : await newTokenFile(setting, chosen);
+  const source = options.name ?? sourceName(seen);
+  const tokenFile = "file" in token ? token.file : await newTokenFile(setting, source);
   const frame = frameFor(file, await freeStatusPort(), {
-    ...{ name: chosen, timeZone, mqttUrl, baseUrl: address.baseUrl },
+    ...{ name: source, timeZone, mqttUrl, baseUrl: address.baseUrl },
     allowPlainHttp: options.allowPlainHttp ?? false,
     caFile: options.caFile === undefined ? null : pathFor(file, options.caFile),
     tokenFile: pathFor(file, tokenFile),
   });
   const history: Choices["history"] =
     options.history === false ? null : { resolution: "1h", backfillDays: options.history };
-  const wishes = proposedChoices(seen, history, (tried) => draft(frame, tried, seen).plan);
-  const drafted = draft(frame, wishes, seen);
-  writeSetup(
-    { file, text: drafted.text, option: "--config" },
-    "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null,
-  );
-  printResult(setting, seen, drafted, "text" in token ? tokenFile : null);
+  const choices = proposedChoices(seen, history, (tried) => draft(frame, tried, seen).plan);
+  const drafted = draft(frame, choices, seen);
+  const newToken = "text" in token ? { file: tokenFile, text: `${token.text}\n`, option: "--token-file" } : null;
+  writeSetup({ file, text: drafted.text, option: "--config" }, newToken);
+  printResult(setting, seen, drafted, newToken?.file ?? null);
 }
 
 function refuseMissing(address: string | undefined, { tokenFile, timeZone }: InitOptions): void {
-  const missing = [
-    ...(address === undefined ? ["the address of the service"] : []),
-    ...(tokenFile === undefined ? ["--token-file"] : []),
-    ...(timeZone === undefined ? ["--time-zone"] : []),
-  ];
+  const missing = presentLines(
+    address === undefined && "the address of the service",
+    tokenFile === undefined && "--token-file",
+    timeZone === undefined && "--time-zone",
+  );
   if (missing.length === 0) return;
   const last = missing.at(-1);
   const all = missing.length === 1 ? last : `${missing.slice(0, -1).join(", ")} and ${last}`;

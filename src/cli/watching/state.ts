@@ -18,6 +18,7 @@ import type { LastRecord } from "../../scale/move/folder-reader.ts";
 import { type Moved, type MovedTable, moveState } from "../../scale/move/move.ts";
 import { openStateDatabase } from "../../scale/postgres/open.ts";
 import type { CliContext } from "../shell/context.ts";
+import { presentLines } from "../shell/terminal.ts";
 
 /** Checks the state, salvages a damaged file, and moves the state into a database. Needs no running worker. */
 export function define(state: Command, context: CliContext): void {
@@ -70,10 +71,10 @@ export function define(state: Command, context: CliContext): void {
 function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, filesSetAside }: StateReport) {
   const damaged = tables.filter((table) => table.damaged > 0);
   const rows = tables.reduce((sum, table) => sum + table.rows, 0);
-  return [
+  return presentLines(
     `${file}: ${(bytes / 1024 ** 2).toFixed(1)} MiB, schema ${schemaVersion}`,
     ...trouble.map((complaint) => `Damaged: ${complaint}`),
-    ...(trouble.length > 0 ? [] : [`The file is whole. ${rows} rows were compared with their checksums.`]),
+    trouble.length === 0 && `The file is whole. ${rows} rows were compared with their checksums.`,
     ...tables.map((table) => `  ${table.table}: ${table.rows}`),
     ...damaged.map((table) => `Damaged: ${table.damaged} of ${table.rows} rows of ${table.table}.`),
     ...setAside.map(
@@ -81,7 +82,7 @@ function checkLines({ file, bytes, schemaVersion, trouble, tables, setAside, fil
         `Found damaged before, and kept apart: ${kept.rows} of ${`${kept.table} ${kept.part}`.trimEnd()}, the last at ${kept.lastFound}.`,
     ),
     ...filesSetAside.map((name) => `A damaged state was set aside here: ${name} (plenum state salvage).`),
-  ];
+  );
 }
 
 function salvageLines({ pages, found, taken, known, delivered, damaged, deadLetters, cursors }: Salvaged) {
