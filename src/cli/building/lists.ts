@@ -61,7 +61,6 @@ function listing<T extends { readonly id: string; readonly displayName: string }
   return { define };
 }
 
-/** `plenum sites`. */
 export const sites = {
   define(command: Command, context: CliContext): void {
     command
@@ -86,7 +85,6 @@ interface AlarmOptions {
   readonly priority?: "A" | "B" | "C";
 }
 
-/** `plenum alarms`. */
 export const alarms = {
   define(command: Command, context: CliContext): void {
     command

@@ -13,7 +13,6 @@ interface ReadOptions {
   readonly ask?: boolean;
 }
 
-/** `plenum read`. */
 export const read = {
   define(command: Command, context: CliContext): void {
     command
@@ -67,7 +66,6 @@ interface HistoryOptions extends ReadOptions {
   readonly total?: boolean;
 }
 
-/** `plenum history`. */
 export const history = {
   define(command: Command, context: CliContext): void {
     command

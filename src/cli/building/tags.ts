@@ -37,7 +37,6 @@ interface TagRow extends Tag {
   readonly readAt: string | null;
 }
 
-/** Values, systems and logs of tags in the state. */
 interface StoredTagState {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly systems: ReadonlyMap<string, StoredTagSystems>;

@@ -48,7 +48,6 @@ export function compareSource(compared: ComparedSource): Lines {
   ];
 }
 
-/** Compares the configured reads with the quota; adds the cheapest change if they do not fit. */
 export function planLines(name: string, { alarms, fits, load, changes, classes, history }: PlanReport): Lines {
   const faster = "If the service allows more, raise quota.list_requests_per_minute.";
   const slow = alarms === undefined ? [] : [warning(`${name}: alarms`, `${alarms} ${faster}`)];

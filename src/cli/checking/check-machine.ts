@@ -9,7 +9,6 @@ import { findWorkerFor, isSameFile } from "../shell/find-worker.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { type CheckLine, failedCheck, ok, warning } from "./check-line.ts";
 
-/** Checks the state folder or database, the free space, and the address of the status page. */
 export async function checkMachine(
   config: Config,
   file: string,
@@ -59,7 +58,6 @@ function checkFolder({ folder, max_bytes: maxBytes }: Config["state"], places: P
   }
 }
 
-/** Checks the connection, the schema and the durability settings of the server. */
 async function checkDatabase(config: Config, places: Places): Promise<readonly CheckLine[]> {
   const what = "state database";
   const place = places(["state", "postgres"]);

@@ -131,7 +131,6 @@ const DAY_MS = 86_400_000;
 /** Warn this many days before the token expires, because a new one takes days. */
 const SOON_DAYS = 14;
 
-/** Checks the expiry, sites and abilities of a token against the configuration. */
 export function checkToken(
   what: string,
   source: string,

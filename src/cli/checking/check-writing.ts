@@ -127,7 +127,7 @@ async function fleetBlockers(config: Config): Promise<readonly CheckLine[]> {
     const all = await Promise.all(parts.map((store) => storeBlockers(config, store, place)));
     return all.flat().filter(({ detail }, n, lines) => lines.findIndex((each) => each.detail === detail) === n);
   });
-  // storeLocks reports a fleet that was never armed.
+  // storeBlockers reports a fleet that was never armed.
   const unarmedHere =
     isArmed && !isArmedHere && !config.commands.rehearsal
       ? [blocker(`Writing was never armed on this machine for the fleet ${name}: run plenum writes arm here once.`)]
@@ -219,7 +219,6 @@ function unreachable(entry: AllowedTag, listeners: readonly string[]): string | 
   return null;
 }
 
-/** Lists the writable tags and marks those that need a second person. */
 export function writableText(entries: readonly AllowedTag[]): string {
   return some(entries.map((tag) => `${tag.tag_id}${tag.second_person ? " (once a second person agrees)" : ""}`));
 }

@@ -161,7 +161,6 @@ async function checkSink(name: string, config: Config, signal: AbortSignal): Pro
   }
 }
 
-/** Warns of a configuration in which no sink is enabled. */
 function checkAnySink({ sinks, state }: Config): readonly CheckLine[] {
   if (Object.values(sinks).some(({ enabled }) => enabled)) return [];
   const none = Object.keys(sinks).length === 0 ? "No sink is configured" : "Every sink is switched off";

@@ -8,7 +8,6 @@ import { readSecret } from "../../core/runtime/secret.ts";
 import { neverShow } from "../../core/values/masking.ts";
 import { MASKED, maskConfig, secretReferences } from "./shown-config.ts";
 
-/** Facts about the configuration without secrets. */
 export interface ConfigurationFacts {
   readonly file: string;
   readonly found: "good" | "wrong" | "missing" | "unreadable";

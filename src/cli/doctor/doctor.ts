@@ -75,7 +75,6 @@ interface GatherOptions {
   /** Log file whose end is added to the report. */
   readonly logFile: string | null;
   readonly signal: AbortSignal;
-  /** Receives the current step. */
   readonly update: (what: string) => void;
 }
 

@@ -68,7 +68,6 @@ async function storedStatus(config: Config | null): Promise<StatusReport | null>
   }
 }
 
-/** Result of one request to a database, source or sink. */
 export type Reach = Awaited<ReturnType<typeof measure>>;
 
 const WITHIN_MS = 10_000;

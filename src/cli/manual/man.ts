@@ -13,10 +13,8 @@ function defineMan(command: Command, context: CliContext): void {
     });
 }
 
-/** `plenum man`. */
 export const man = { define: defineMan };
 
-/** Generates the manual page plenum(1) in the macros of man(7). */
 export function manualPage(facts: readonly CommandFacts[], version: string): readonly string[] {
   const [root, ...commands] = facts;
   if (root === undefined) throw new Error("there is no program");
@@ -98,5 +96,4 @@ function defineSchema(command: Command, context: CliContext): void {
   });
 }
 
-/** `plenum schema`. */
 export const schema = { define: defineSchema };

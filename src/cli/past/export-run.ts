@@ -38,7 +38,6 @@ export interface ExportRun {
   readonly config: Config;
   readonly source: string;
   readonly entry: SourceEntry;
-  /** The lake. */
   readonly folder: string;
   /** Folder of the state that the export resumes from. */
   readonly stateFolder: string;
@@ -46,11 +45,9 @@ export interface ExportRun {
   /** Counts the requests that the export sends. */
   readonly quotaStore: QuotaStore;
   readonly signal: AbortSignal;
-  /** Receives the progress. */
   update(text: string): void;
 }
 
-/** Result of an export. */
 export type ExportOutcome = Awaited<ReturnType<typeof writeDays>>;
 
 const LOOK_EVERY_MS = 1_000;
@@ -155,7 +152,6 @@ async function unknownIn({ request, source }: ExportRun, store: Store): Promise<
   }
 }
 
-/** Runs a worker on the state of the export and stops it afterwards. */
 async function withWorker<T>(run: ExportRun, step: ExportStep, use: (worker: Worker) => Promise<T>): Promise<T> {
   const worker = await createWorker({ config: exportConfig(run, step), quotaStore: run.quotaStore });
   try {
@@ -178,7 +174,6 @@ async function storeRequest(run: ExportRun, store: Store): Promise<StoredBackfil
   return (known ?? run.request).order;
 }
 
-/** Throws before fetching if the token cannot read tags. */
 async function refuseTokenWithoutTags({ signal, source }: ExportRun, worker: Worker): Promise<void> {
   const token = await worker.sources.get(source)?.me(signal);
   if (token?.abilities.includes("read:tags") !== false) return;
@@ -205,7 +200,6 @@ function isStillRequested({ why, againAt }: HistoryGap, nowMs: number): boolean 
 
 const polls = ({ source }: ExportRun, store: Store) => store.documents<StoredPoll>(documentSet("poll", source));
 
-/** Progress of the fetching, with the planned end. */
 async function fetchProgress(run: ExportRun, store: Store): Promise<string> {
   const all = await listBackfills(store, settingsOf(run), run.config.state);
   const open = all.find(({ id, doneAt }) => id !== null && doneAt === null);

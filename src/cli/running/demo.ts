@@ -152,7 +152,6 @@ async function started(demo: FleetDemo, signal: AbortSignal): Promise<boolean> {
   return true;
 }
 
-/** Fleet status from the first member that responds. */
 async function fetchStatus({ members }: FleetDemo, signal: AbortSignal): Promise<FleetStatus | null> {
   for (const { isRunning, statusUrl } of members) {
     if (!isRunning()) continue;

@@ -33,7 +33,6 @@ interface InitOptions {
 }
 
 const DAY_MS = 86_400_000;
-/** Attempts for each question. */
 const TRIES = 3;
 
 /** Creates a configuration from an address and a token; asks for missing values and overwrites nothing. */
@@ -196,7 +195,6 @@ async function brokerFrom({ asker }: Setting): Promise<string | null> {
   return answer === "" || answer === "none: files" || answer === "none" ? null : answer;
 }
 
-/** Returns the path of the file for a pasted token. */
 function newTokenFile(setting: Setting, source: string): Promise<string> {
   const { asker, file, options } = setting;
   return answered(setting, async (attempt) => {
@@ -224,7 +222,6 @@ function printResult({ terminal, file }: Setting, seen: SeenBuilding, { plan, te
   ]);
 }
 
-/** Parses a duration of whole days. */
 function days(text: string): number {
   const ms = parseDuration(text);
   if (ms === null || ms < DAY_MS) throw new InvalidArgumentError("Write it in days, such as 7d or 365d.");
@@ -236,7 +233,6 @@ function name(text: string): string {
   throw new InvalidArgumentError("Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.");
 }
 
-/** Asks the user at a terminal. */
 export interface Asker {
   /** Returns the trimmed answer, or `proposed` for Enter alone. Rejects when the terminal closes. */
   ask(question: string, proposed?: string): Promise<string>;

@@ -18,7 +18,6 @@ import { createTerminalFeed, newEvents, type TerminalFeed } from "./terminal-fee
 
 /** Milliseconds for a clean stop: containers and service managers kill after about 10 s. */
 const STOP_WITHIN_MS = 8_000;
-/** Interval of the readiness check for the terminal, in milliseconds. */
 const READY_EVERY_MS = 2_000;
 
 /** Runs the worker. Errors before the start are sentences; afterwards there is only the log. */

@@ -72,7 +72,6 @@ function withoutVariable(error: ConfigError, baseUrl: string): Error {
   });
 }
 
-/** Number of ports to try for the status page, the default one first. */
 const STATUS_PORTS = 10;
 
 /** Returns a free port for the status page; a demo or another worker may use the default one. */
@@ -82,7 +81,6 @@ export async function freeStatusPort(): Promise<number> {
   return freePort(0);
 }
 
-/** Completes the frame of a configuration with the paths next to the file. */
 export function frameFor(
   configFile: string,
   statusPort: number,
@@ -112,7 +110,6 @@ export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafte
   return { text, plan };
 }
 
-/** Next commands for the user, each with a description. */
 export function nextCommands(
   file: string,
   plenum = programName(),

@@ -13,7 +13,6 @@ interface SimulateOptions {
   readonly state?: string;
 }
 
-/** Runs the simulator of the monitoring service. */
 export function define(command: Command, context: CliContext): void {
   command
     .option("--options <file>", "YAML file with options; src/simulator/README.md lists them")

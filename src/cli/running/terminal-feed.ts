@@ -7,7 +7,6 @@ import { clockTime } from "../shell/terminal.ts";
 
 /** Prints log lines and important events as short lines for a person at the terminal. Ignores values. */
 export interface TerminalFeed {
-  /** Receives the lines of the log (JSON). */
   readonly destination: { write(line: string): void };
   event(logged: LoggedEvent): void;
   /** Receives the reasons why the worker is not ready; empty when it is. */
@@ -99,7 +98,6 @@ interface LogFields {
   readonly pending?: readonly string[];
 }
 
-/** Joins the component, the message and the reason of a log line. */
 function logText(msg: string, fields: LogFields): string {
   const { sink, source, job, problem, reason, err } = fields;
   const who = [source, job, sink].filter((each) => each !== undefined).join(", ");

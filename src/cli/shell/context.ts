@@ -16,7 +16,6 @@ import { pointersOf } from "./pointer.ts";
 import { readState } from "./state-access.ts";
 import { createTerminal, type Terminal } from "./terminal.ts";
 
-/** Context of a command, created from the global options. */
 export interface CliContext {
   terminal(): Terminal;
   /** True if times stay in UTC. */

@@ -59,14 +59,12 @@ export function collectWords(text: string, before: readonly string[] = []): read
   return [...before, ...text.split(",")];
 }
 
-/** Adds `--since` and `--last`. */
 export function logOptions(command: Command): Command {
   return command
     .option("--since <time>", "from then on: an age such as 2h, or a time such as 2026-03-01T00:00:00Z", parseTime)
     .option("--last <count>", "without --since, so many of the latest", parseCount, 20);
 }
 
-/** Parses a count of at least 1. */
 function parseCount(text: string): number {
   const number = parseInteger(text);
   if (number < 1) throw new InvalidArgumentError("Write a whole number, from 1 on.");

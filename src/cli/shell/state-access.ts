@@ -68,7 +68,6 @@ export async function changeParts<T>(
   return closing(opened, () => change(opened.parts.map(({ store }) => store)));
 }
 
-/** Reads the state in a folder. */
 export async function readStateFolder<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true, lock: false });
   return closing(store, () => look(store));

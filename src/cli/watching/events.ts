@@ -26,7 +26,6 @@ interface EventsOptions {
 
 type Wanted = (event: Event) => boolean;
 
-/** Interval of the search for new events, in milliseconds. */
 const LOOK_EVERY_MS = 500;
 const PAGE = 500;
 

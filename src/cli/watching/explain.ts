@@ -61,7 +61,6 @@ export function define(command: Command, context: CliContext): void {
     });
 }
 
-/** Facts about one tag from the state and the running worker. */
 export type TagExplanation = Awaited<ReturnType<typeof explainTag>>;
 
 async function explainTag(state: SourceState, stored: Listed<Tag>, worker: FoundWorker, signal: AbortSignal) {
@@ -105,7 +104,6 @@ async function explainTag(state: SourceState, stored: Listed<Tag>, worker: Found
   };
 }
 
-/** Facts about one alarm from the state and the running worker. */
 export type AlarmExplanation = Awaited<ReturnType<typeof explainAlarm>>;
 
 async function explainAlarm(state: SourceState, stored: StoredAlarm, worker: FoundWorker, signal: AbortSignal) {

@@ -5,7 +5,6 @@ import type { CliContext } from "../shell/context.ts";
 import { withStateDatabase } from "../shell/state-access.ts";
 import { presentLines } from "../shell/terminal.ts";
 
-/** Takeovers printed by default. */
 const TAKEOVERS = 10;
 
 /** Reads the database directly, so it needs no running member. */

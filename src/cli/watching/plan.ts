@@ -93,7 +93,6 @@ async function fromLists(
   );
 }
 
-/** Prints the plan of one source. */
 export function planLines(plan: PlanReport): readonly string[] {
   const { quota, backfill, classes, history, learning } = plan;
   const unread =

@@ -158,7 +158,6 @@ function age(text: string): string {
   return new Date(systemClock.now() - ms).toISOString();
 }
 
-/** `plenum outbox`. */
 export const outbox = { define: defineOutbox };
 
 /** Time limit for the complete test alarm, in milliseconds. */
@@ -202,5 +201,4 @@ async function test(context: CliContext, name: string): Promise<void> {
   }
 }
 
-/** `plenum sink`. */
 export const sink = { define: defineSink };

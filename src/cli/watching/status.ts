@@ -72,7 +72,6 @@ function withFileWarning(fileWarnings: readonly string[], report: StatusReport):
   return { ...report, notices: [...fileWarnings, ...notices.filter((notice) => notice !== same)] };
 }
 
-/** Prints the fleet by its database, then each member on this machine. */
 async function showFleet(context: CliContext, config: Config, fileWarnings: readonly string[]): Promise<void> {
   const terminal = context.terminal();
   const fleet = await withStateDatabase(config, (database) => readFleet(database, null, Object.keys(config.sources)));
@@ -105,7 +104,6 @@ function fleetLines({ members, sources }: FleetStatus): readonly string[] {
   );
 }
 
-/** Prints a status report. */
 export function statusLines(report: StatusReport, workerIsSilent: boolean): readonly string[] {
   const stored = workerIsSilent ? "A worker is there and does not answer" : "No worker is running";
   return [

@@ -72,13 +72,11 @@ export function addSecond(writes: Command, context: CliContext): void {
 
 interface Sending {
   readonly door: ControlSocket;
-  /** Name of the user of this process. */
   readonly user: string;
   readonly results: Results;
   readonly update: (text: string) => void;
 }
 
-/** Sends a command to the running worker and prints its result. Throws Rejected unless the write succeeded. */
 async function sendAndWait(
   context: CliContext,
   progress: string,
@@ -133,7 +131,6 @@ interface Results {
   close(): Promise<void>;
 }
 
-/** Watches the results of commands in the state of the running worker. */
 async function watchResults(which: WhichState): Promise<Results> {
   const store = await openState(which, true);
   const before = (await store.outbox.latest(1))[0]?.position ?? 0;

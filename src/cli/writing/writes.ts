@@ -32,7 +32,7 @@ import { addSecond } from "./write.ts";
 
 const BY = "the command line";
 
-/** Controls writing. The kill switch is a file, or a document of the fleet's database: it needs no running worker. */
+/** The kill switch is a file or a document of the fleet's database, so it needs no running worker. */
 export function define(writes: Command, context: CliContext): void {
   writes.addHelpText("after", "\nExample:\n  plenum writes stop");
   writes
