@@ -33,7 +33,7 @@ async function stopped(worker: Running): Promise<Ended> {
   return worker.ended;
 }
 
-describe("before anything is asked", () => {
+describe("mistakes found before a request", () => {
   test("a wrong configuration: reports every mistake with its line and exits 78", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
@@ -47,7 +47,7 @@ describe("before anything is asked", () => {
     ]);
   });
 
-  test("no configuration", async () => {
+  test("a missing configuration file exits 78 and names plenum init", async () => {
     const place = workplace(NOWHERE);
     expectSentence(
       await place.plenum("run", "--config", "other.yaml"),
@@ -56,7 +56,7 @@ describe("before anything is asked", () => {
     );
   });
 
-  test("an address that others can reach without a password", async () => {
+  test("rejects a reachable status page without a password", async () => {
     const place = workplace(NOWHERE);
     place.configure({ status: { host: "0.0.0.0", port: 0 } });
     expectSentence(
@@ -66,7 +66,7 @@ describe("before anything is asked", () => {
     );
   });
 
-  test("a token file that other users can read", async () => {
+  test("rejects a token file that other users can read", async () => {
     const place = workplace(NOWHERE);
     chmodSync(place.path("token"), 0o644);
     const { code, stdout } = await place.plenum("check", "--json");
@@ -79,8 +79,8 @@ describe("before anything is asked", () => {
   });
 });
 
-describe("the state", () => {
-  test("a folder that cannot be created", async () => {
+describe("mistakes in the state", () => {
+  test("rejects a state folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
     place.configure({ state: { folder: "token/state" } });
     expectSentence(
@@ -90,7 +90,7 @@ describe("the state", () => {
     );
   });
 
-  test("a file from elsewhere", async () => {
+  test("rejects a state file of another program", async () => {
     const place = workplace(NOWHERE);
     mkdirSync(place.path("state"));
     const foreign = new DatabaseSync(place.path("state/plenum.db"));
@@ -99,7 +99,7 @@ describe("the state", () => {
     expectSentence(await place.plenum("run"), 78, /state\/plenum\.db .*(not|no|another|foreign)/i);
   });
 
-  test("a file of a newer Plenum", async () => {
+  test("rejects a state file of a newer Plenum", async () => {
     const place = workplace(NOWHERE);
     await place.plenum("sites");
     const own = new DatabaseSync(place.path("state/plenum.db"));
@@ -108,7 +108,7 @@ describe("the state", () => {
     expectSentence(await place.plenum("run"), 78, /newer/);
   });
 
-  test("a folder that another worker uses", async () => {
+  test("rejects a state folder that another worker uses", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const first = place.start("run");
@@ -122,8 +122,8 @@ describe("the state", () => {
   });
 });
 
-describe("what is not to be had", () => {
-  test("a port in use", async () => {
+describe("unavailable resources", () => {
+  test("rejects a port in use", async () => {
     const place = workplace(NOWHERE);
     const other = createServer();
     const port = await freePort();

@@ -46,7 +46,7 @@ async function checked(place: Workplace, ...more: readonly string[]) {
 const tagLists = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
 
-describe("the building", () => {
+describe("comparison with the building", () => {
   test("reports selections that match nothing with their line in the file, and one line for each correct part", async () => {
     const { service, place } = await prepared(
       {
@@ -188,7 +188,7 @@ describe("the building", () => {
   });
 });
 
-describe("the token", () => {
+describe("checks of the token", () => {
   test("reports missing abilities with the option that avoids them, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
     const { place } = await prepared(
@@ -238,10 +238,10 @@ describe("the token", () => {
   });
 });
 
-describe("this machine", () => {
+describe("checks of this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
-  test("a port in use and a folder that cannot be created", async () => {
+  test("reports a port in use and a state folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
     const port = await freePort();
     const other = createServer();
@@ -268,7 +268,7 @@ describe("this machine", () => {
     ]);
   });
 
-  test("an address of another machine, a folder that is a file, and no sink", async () => {
+  test("reports an address of another machine, a state folder that is a file, and a missing sink", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
     const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };
@@ -296,7 +296,7 @@ describe("this machine", () => {
     ]);
   });
 
-  test("folders that are links to nowhere", async () => {
+  test("reports folders that are broken links", async () => {
     const place = workplace(NOWHERE);
     symlinkSync("/nowhere/at-all", place.path("away"));
     const away = `${realpathSync(place.folder)}/away`;
@@ -321,7 +321,7 @@ describe("this machine", () => {
     expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([78, told[0]?.[2]]);
   });
 
-  test("less free space than state.max_bytes", async () => {
+  test("warns if the disk has less free space than state.max_bytes", async () => {
     const place = workplace(NOWHERE);
     place.configure({ state: { folder: "state", max_bytes: 2 ** 50 } });
     const { told } = await checked(place);

@@ -27,7 +27,7 @@ function data({ stdout }: { readonly stdout: string }): unknown {
 }
 
 describe("without a worker", () => {
-  test("lists, values and history, as a table and as JSON", async () => {
+  test("prints lists, values and history as a table and as JSON", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const sites = await place.plenum("sites", "--json");
@@ -109,7 +109,7 @@ describe("without a worker", () => {
   });
 });
 
-describe("beside a running worker", () => {
+describe("with a running worker", () => {
   test("handles dead letters, writes and the stop through the running worker", async () => {
     const service = await simulatedServer();
     const hook = await unwilling();

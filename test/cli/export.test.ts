@@ -107,7 +107,7 @@ describe("an export", () => {
   }, 180_000);
 });
 
-describe("what cannot be done is one sentence", () => {
+describe("rejects an impossible export in one sentence", () => {
   test.each([
     [["--from", "1d", "--to", "2d"], 2, "--from has to be before --to."],
     [

@@ -100,7 +100,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     await stage.close();
   });
 
-  test("starts with two members that share three sources", async () => {
+  test("two members share three sources after their start", async () => {
     await shared();
     const listed = () =>
       readParts(config, SOURCES, async (parts) => {
@@ -117,7 +117,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     await expect.poll(listed, LONG).toBeGreaterThan(0);
   });
 
-  describe.concurrent("and beside each other", () => {
+  describe.concurrent("commands that run at the same time", () => {
     test("prints members, sources and takeovers as text and as JSON", async ({ expect }) => {
       const [people, asJson, status, statusJson] = await here.run(
         ...["fleet", "fleet --json --takeovers 1", "status", "status --json"],

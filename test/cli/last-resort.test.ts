@@ -13,7 +13,7 @@ function run(fault: string) {
   });
 }
 
-describe("what nobody caught", () => {
+describe("uncaught errors", () => {
   test.each([
     ["an exception", 'setTimeout(() => { throw new Error("mqtt://u:pw@broker fell over"); }, 1)'],
     ["a rejection", 'void Promise.reject(new Error("mqtt://u:pw@broker fell over"))'],
@@ -33,7 +33,7 @@ describe("what nobody caught", () => {
     expect(stderr).not.toContain("pw");
   });
 
-  test("a closed pipe is no error", () => {
+  test("exits with 0 when the reader closes the pipe", () => {
     const { status, stderr } = run('throw Object.assign(new Error("write EPIPE"), { code: "EPIPE" })');
     expect([status, stderr]).toEqual([0, ""]);
   });

@@ -33,7 +33,7 @@ test.each([
   [59 * 86_400_000, "59 days ago"],
   [61 * 86_400_000, null],
   [-90_000, "in 90 s"],
-])("%d ms are %s", (ms, text) => {
+])("prints %d ms as %s", (ms, text) => {
   expect(ageText(ms)).toBe(text);
 });
 

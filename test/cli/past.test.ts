@@ -97,7 +97,7 @@ test("prints an argument error that the command itself detects", async () => {
   expect([code, onlyLine(stderr)]).toEqual([2, "At most 20 tags at once."]);
 });
 
-describe("an order", () => {
+describe("a backfill request", () => {
   test("is accepted, paused, resumed, listed and cancelled, with and without a worker", async () => {
     const { place: here } = await place({ history: [] });
     const worker = await running(here);

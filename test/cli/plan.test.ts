@@ -30,7 +30,7 @@ function reports(stdout: string): readonly PlanReport[] {
 const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
-describe("before anything runs", () => {
+describe("plan without a worker", () => {
   test("plans from the lists without tag requests and leaves no files behind", async () => {
     const { service, place } = await planned();
     const { code, stdout, stderr } = await place.plenum("plan");

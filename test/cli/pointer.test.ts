@@ -114,7 +114,7 @@ async function statesOf(file: string): Promise<unknown> {
   return { folders, running: workers.map(({ config }) => config.state.folder) };
 }
 
-describe("the worker of a broken file", () => {
+describe("the worker of a broken configuration file", () => {
   test("is found by its pointer, or by the section state", async () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
@@ -136,7 +136,7 @@ describe("the worker of a broken file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("if it is dead, its folder counts, but not that of a fleet", async () => {
+  test("returns the state folder of a worker that has ended, but not that of a fleet", async () => {
     const { at, state } = place();
     const folder = state("one");
     leavePointer(at("plenum.yaml"), lone(folder));
@@ -145,7 +145,7 @@ describe("the worker of a broken file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("if it is a stopped member, its folder and the database count", async () => {
+  test("returns the folder and the database of a stopped member", async () => {
     const { at, state } = place();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";

@@ -35,7 +35,7 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
   };
 }
 
-describe("the short way of `plenum status --probe`", () => {
+describe("isReady (the fast path of `plenum status --probe`)", () => {
   test.each([[["status", "--probe"]], [["--probe", "status"]]])("asks the ready worker for %j", async (args) => {
     const { asked, file, probe } = await answering({ result: null });
     expect(await probe(...args)).toBe(true);

@@ -52,18 +52,21 @@ function loadedBy(first: string): {
 }
 
 describe("the help", () => {
-  test.each([...all.keys()])("%s: what it does, every argument and option explained, an example near", (name) => {
-    const command = all.get(name) as Command;
-    const help = helpOf(command);
-    expect(command.description()).not.toBe("");
-    for (const { description } of [...command.options, ...command.registeredArguments]) {
-      expect(description, help).not.toBe("");
-    }
-    // A command of a group is shown by the group's examples.
-    const [group = name] = name.split(" ");
-    expect(helpOf(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
-    expect(help).toContain("--config <file>");
-  });
+  test.each([...all.keys()])(
+    "%s: has a description, explains every argument and option, and has an example",
+    (name) => {
+      const command = all.get(name) as Command;
+      const help = helpOf(command);
+      expect(command.description()).not.toBe("");
+      for (const { description } of [...command.options, ...command.registeredArguments]) {
+        expect(description, help).not.toBe("");
+      }
+      // A command of a group is shown by the group's examples.
+      const [group = name] = name.split(" ");
+      expect(helpOf(all.get(group) as Command)).toMatch(new RegExp(`Examples?:\\n(.*\\n)*? +plenum ${group}`));
+      expect(help).toContain("--config <file>");
+    },
+  );
 
   test("the help lists all commands with the arguments that their modules define", () => {
     const listed = helpOf(program);
@@ -78,7 +81,7 @@ describe("the help", () => {
     [["help"], /Commands:\n {2}demo/],
     [["help", "read"], /Arguments:\n {2}tag .*tag ids/],
     [["help", "outbox", "dead"], /Arguments:\n {2}sink/],
-  ])("%j shows what it says", async (words, shown) => {
+  ])("%j prints the help", async (words, shown) => {
     let text = "";
     const asked = createProgram(new AbortController().signal, {}).configureOutput({
       writeOut: (part) => {

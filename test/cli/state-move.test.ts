@@ -71,7 +71,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     ["a password in it", ["--to", "postgresql://a:b@db/x"], "--to: Leave the password out of the address"],
     ["no TLS on the way", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
     ["nobody there", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
-  ])("says in one sentence that there is %s", async (_, args, sentence) => {
+  ])("reports in one sentence that there is %s", async (_, args, sentence) => {
     const place = workplace("http://127.0.0.1:9");
     const { stderr, code } = await place.plenum("state", "move", ...args);
     expect(onlyLine(stderr)).toContain(sentence);

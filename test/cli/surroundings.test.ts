@@ -45,7 +45,7 @@ describe("an environment that switches the check of certificates off", () => {
     180_000,
   );
 
-  test("the kill switch works anyway", async () => {
+  test("plenum writes stop works anyway", async () => {
     const place = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
     expect((await place.plenum("writes", "stop")).code).toBe(0);
   });

@@ -53,10 +53,10 @@ describe("progress", () => {
   });
 });
 
-describe("data", () => {
+describe("rows", () => {
   const columns = { id: "id", name: "name" } as const;
 
-  test("is a table without control characters", () => {
+  test("prints a table without control characters", () => {
     const shell = terminal();
     shell.rows(
       [
@@ -68,7 +68,7 @@ describe("data", () => {
     expect(shell.out.text()).toBe("id  name\n1   \ufffd[2J\ufffd]0;owned\ufffdBoi ler\ufffd\n22  –\n");
   });
 
-  test("is one JSON array with --json, empty too", () => {
+  test("prints one JSON array with --json, also for an empty list", () => {
     const shell = terminal({ json: true });
     shell.rows([], columns);
     expect(shell.out.text()).toBe("[]\n");

@@ -39,8 +39,8 @@ function commandIn(fail: () => unknown): string {
 
 const run = (command: string) => execFileSync("sh", ["-c", command]).toString();
 
-describe("commands of the system", () => {
-  test("a secret file that other users can read", () => {
+describe("system commands in hints", () => {
+  test("the hint about a readable secret file works", () => {
     const file = join(folder(), "token");
     writeFileSync(file, "abc\n");
     chmodSync(file, 0o644);
@@ -48,7 +48,7 @@ describe("commands of the system", () => {
     expect(readSecret({ file }).reveal()).toBe("abc");
   });
 
-  test("a state folder that other users can write", () => {
+  test("the hint about a writable state folder works", () => {
     const path = folder();
     chmodSync(path, 0o777);
     run(commandIn(() => refuseWritableByOthers(path)));
@@ -56,24 +56,24 @@ describe("commands of the system", () => {
     expect(statSync(path).mode & 0o022).toBe(0);
   });
 
-  test("a password that is too short", () => {
+  test("the hint about a short password works", () => {
     const config = StatusConfig.parse({ password: { env: "PASSWORD" } });
     const made = run(commandIn(() => readCredentials(config, { PASSWORD: "short" })));
     expect(readCredentials(config, { PASSWORD: made.trim() })).not.toBeNull();
   });
 
-  test("an invalid signing secret", () => {
+  test("the hint about an invalid signing secret works", () => {
     const made = run(commandIn(() => keyOf(new Secret("secret"))));
     expect(keyOf(new Secret(made))).toHaveLength(32);
   });
 
-  test("a key that cannot approve", () => {
+  test("the hint about a key that cannot approve works", () => {
     const made = run(commandIn(() => privateKeyOf("nothing", "key.pem")));
     expect(privateKeyOf(made, "key.pem").asymmetricKeyType).toBe("ed25519");
   });
 });
 
-describe("commands of ours", () => {
+describe("plenum commands in hints", () => {
   test("commands named in hints work, with and without a worker", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
@@ -155,7 +155,7 @@ function followed(text: string, { path }: ConfigProblem, told: NonNullable<Retur
   return document.toString();
 }
 
-describe("what a complaint says is to be written", () => {
+describe("configuration proposed by an error message", () => {
   const cases = mistakes.flatMap(({ what, written }) =>
     problemsOf(written).flatMap((problem) => {
       const told = toWrite(problem);
@@ -171,7 +171,7 @@ describe("what a complaint says is to be written", () => {
     ).toEqual([]);
   });
 
-  test("was followed many times", () => {
+  test("covers many messages", () => {
     expect(cases.length).toBeGreaterThan(45);
   });
 });

@@ -121,7 +121,7 @@ test("files named in hints exist", () => {
   expect(missing).toEqual([]);
 });
 
-test("every hint is a sentence or two, and there are many", () => {
+test("there are many hints, and each has one or two sentences", () => {
   const all = hints();
   expect(all.length).toBeGreaterThan(150);
   for (const { place, text } of all) expect(text.length, place).toBeGreaterThan(5);

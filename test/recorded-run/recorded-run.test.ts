@@ -133,7 +133,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(committed.filter((e) => !overMqtt.has(e.id)).map((e) => `${e.type} ${e.subject}`)).toEqual([]);
   });
 
-  test("the same id is always the same content", () => {
+  test("events with the same id have the same content", () => {
     const known = new Map<string, string>();
     for (const event of [...stage.mqtt.arrived, ...stage.webhooks.arrived, ...fileEvents(stage.eventFolder)]) {
       const text = JSON.stringify(event);
@@ -196,7 +196,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(compared).toBeGreaterThan(POINTS_AT_END);
   });
 
-  test("the set-point that was written over MQTT was written once, read back and confirmed", async () => {
+  test("the set-point from MQTT is written once, read back and confirmed", async () => {
     const results = once(stage.mqtt.arrived).filter((e) => e.type === "command-result");
     expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
       [setPoint.id, "confirmed", setPoint.value],
@@ -205,7 +205,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(writes.map(({ tagId, value }) => [tagId, value])).toEqual([["10169", setPoint.value]]);
   });
 
-  test("the service never had to refuse a request, the kill included", async () => {
+  test("the service rejects no request, not even after the kill", async () => {
     const { totals, busiest_minute } = await stage.ask<{
       totals: Record<string, number>;
       busiest_minute: number;

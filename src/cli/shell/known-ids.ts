@@ -61,31 +61,6 @@ export async function refuseUnknownPriorities(
     throw new ConfigError(`No alarm has a priority ${unknown}; known are ${[...known].toSorted().join(", ")}.`);
 }
 
-/** Ids that are not in the list of tags in the state. */
-interface UnknownTags {
-  readonly ids: readonly string[];
-  readonly listed: number;
-  /** Time of the last successful listing; null before the first, when no id can be judged. */
-  readonly listedAt: string | null;
-}
-
-/** Finds unknown ids. A tag that has vanished from the listings is unknown to the service too. */
-async function unknownTags(store: Store, source: string, wanted: readonly string[]): Promise<UnknownTags> {
-  const [tags, poll] = await Promise.all([
-    store.documents<Listed<Tag>>(documentSet("tag", source)),
-    store.document<StoredPoll>(documentSet("poll", source), "tags"),
-  ]);
-  return {
-    ids: wanted.filter((id) => tags.get(id)?.missingSince !== null),
-    listed: tags.size,
-    listedAt: poll?.lastSuccess ?? null,
-  };
-}
-
-function tagsAre(ids: readonly string[]): string {
-  return ids.length === 1 ? `Tag ${ids[0]} is` : `Tags ${ids.join(", ")} are`;
-}
-
 /**
  * Throws ConfigError for ids that the list of tags in the state does not have. The service would reject the complete
  * request, often without a reason, and the rejection costs quota. Without a list the service decides.
@@ -93,15 +68,22 @@ function tagsAre(ids: readonly string[]): string {
 export async function refuseUnlisted(
   context: CliContext,
   wantedSource: string | undefined,
-  wanted: readonly string[],
+  ids: readonly string[],
 ): Promise<void> {
   const config = context.config();
-  const [name] = chooseSource(config, wantedSource);
-  await readStateIfAny({ config, source: name }, async (store) => {
-    const { ids, listed, listedAt } = await unknownTags(store, name, wanted);
-    if (ids.length === 0 || listedAt === null) return;
+  const [source] = chooseSource(config, wantedSource);
+  await readStateIfAny({ config, source }, async (store) => {
+    const [tags, poll] = await Promise.all([
+      store.documents<Listed<Tag>>(documentSet("tag", source)),
+      store.document<StoredPoll>(documentSet("poll", source), "tags"),
+    ]);
+    // A tag that has vanished from the listings is unknown to the service too.
+    const unknown = ids.filter((id) => tags.get(id)?.missingSince !== null);
+    const listedAt = poll?.lastSuccess ?? null;
+    if (unknown.length === 0 || listedAt === null) return;
+    const named = unknown.length === 1 ? `Tag ${unknown[0]} is` : `Tags ${unknown.join(", ")} are`;
     throw new ConfigError(
-      `${tagsAre(ids)} not among the ${listed} tags of ${name}, listed at ${listedAt}; nothing was asked.`,
+      `${named} not among the ${tags.size} tags of ${source}, listed at ${listedAt}; nothing was asked.`,
       { hint: "If the list is too old, add --ask." },
     );
   });
