@@ -128,7 +128,13 @@ const h = [{ title: "from", value: (x) => x.from }, { title: "to" }];`;
 describe("the walks through the code", () => {
   const sections = textOf("src/README.md").split("\n## ");
 
-  test.each(["The walk of a value", "The walk of a history bucket", "The walk of an alarm"])("%s", (heading) => {
+  const headings = [
+    "The walk of a value",
+    "The walk of an interval",
+    "The walk of a history bucket",
+    "The walk of an alarm",
+  ];
+  test.each(headings)("%s", (heading) => {
     const section = sections.find((text) => text.startsWith(`${heading}\n`)) ?? "";
     const steps = [...section.matchAll(/^\| [\d–]+ \| ([^|]+) \|/gm)];
     const named = steps.flatMap((step) => [...(step[1] ?? "").matchAll(/`([^`]+)`/g)].map((name) => name[1]));

@@ -622,8 +622,8 @@ export const EQUIVALENTS: readonly Equivalent[] = [
   },
   {
     file: "src/engine/sync/plan/report.ts",
-    before: "if (measuredMs === null || measuredMs <= wishedMs) return false;",
-    after: "if (measuredMs === null || measuredMs < wishedMs) return false;",
+    before: "if (measuredMs === null || measuredMs <= targetMs) return false;",
+    after: "if (measuredMs === null || measuredMs < targetMs) return false;",
     reason: "What is the same is shown the same.",
   },
   {

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { Malformed, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { createControls } from "../../src/engine/sync/read/controls.ts";
 
-describe("Whether failed reads concern all tags", () => {
+describe("createControls", () => {
   const away = new Retryable("The service is away.");
 
   /** Tags that were read lately, in the order in which they are to be asked. */
@@ -19,7 +19,7 @@ describe("Whether failed reads concern all tags", () => {
     return [group[0], isOfAll];
   }
 
-  test("three refusals are worth an idle slot for a control, six are worth a search's", () => {
+  test("allows a control in idle slots after three refusals, and in search slots after six", () => {
     const controls = controlsOf("a");
     const worth = Array.from({ length: 8 }, () => {
       controls.refused(["x", "y"]);
@@ -30,7 +30,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.isTrying()).toBe(false);
   });
 
-  test("three controls that are refused, each another tag, say that it concerns all", () => {
+  test("reports that all tags are concerned after three refused controls", () => {
     const controls = controlsOf("a", "b", "c", "d");
     const outcomes = [1, 2, 3].map(() => refuseNext(controls));
     expect(outcomes).toEqual([
@@ -41,7 +41,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.isTrying()).toBe(true);
   });
 
-  test("a control that is answered ends the doubt, and the next one begins with the first tag again", () => {
+  test("starts again with the first tag after a control has succeeded", () => {
     const controls = controlsOf("a", "b");
     for (let n = 0; n < 3; n++) controls.refused(["x"]);
     expect(refuseNext(controls)[1]).toBe(false);
@@ -50,7 +50,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.next()).toEqual(["a"]);
   });
 
-  test("a group that is refused beside the controls says nothing about all", () => {
+  test("does not count refused groups as refused controls", () => {
     const controls = controlsOf("a", "b", "c");
     for (let n = 0; n < 3; n++) {
       const group = controls.next();
@@ -60,7 +60,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.isTrying()).toBe(false);
   });
 
-  test("one control at a time, and what ended otherwise leaves room for the next", () => {
+  test("has one control under way at a time", () => {
     const controls = controlsOf("a", "b");
     const first = controls.next();
     expect(first).toEqual(["a"]);
@@ -72,21 +72,21 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.next()).toEqual(["b"]);
   });
 
-  test("a new beginning forgets a control that never came back", () => {
+  test("forgets a control under way at a restart", () => {
     const controls = controlsOf("a");
     controls.next();
     controls.restart();
     expect(controls.isUnderWay()).toBe(false);
   });
 
-  test("where nothing was ever read, eight refusals in a row say the same", () => {
+  test("reports that all tags are concerned after eight refusals if no tag was ever read", () => {
     const controls = controlsOf();
     const outcomes = Array.from({ length: 8 }, () => controls.refused(["x"]));
     expect(outcomes).toEqual([false, false, false, false, false, false, false, true]);
     expect(controls.next()).toEqual([]);
   });
 
-  test("while it is trying, too, it takes three: one may be of a site that is refused now", () => {
+  test("needs three refused controls while trying, too", () => {
     const controls = controlsOf("a", "b");
     controls.failed(new Rejected("The token is refused."));
     expect(controls.isTrying()).toBe(true);
@@ -99,7 +99,7 @@ describe("Whether failed reads concern all tags", () => {
     expect(controls.isTrying()).toBe(true);
   });
 
-  test("what failed for another reason meanwhile is no refusal", () => {
+  test("starts the count of refused controls again after another failure", () => {
     const controls = controlsOf("a", "b");
     expect(refuseNext(controls)[1]).toBe(false);
     expect(refuseNext(controls)[1]).toBe(false);
@@ -110,7 +110,7 @@ describe("Whether failed reads concern all tags", () => {
   test.each([
     ["one gateway can be away", away],
     ["one reply can be garbled", new Malformed("Not JSON.", "<html>")],
-  ])("%s: only the third failure in a row concerns all", (_, failure) => {
+  ])("%s: reports that all tags are concerned at the third failure in a row", (_, failure) => {
     const controls = controlsOf("a");
     expect([1, 2, 3].map(() => controls.failed(failure))).toEqual([false, false, true]);
     // Until something is read, each further one does.

@@ -49,7 +49,7 @@ const sourcesOf = ({ change }: { readonly change: Change }) =>
   (change.documents ?? []).map(({ set }) => set.slice("value/".length));
 
 describe("replies of several sources", () => {
-  test("that come together share a transaction: after a pause in a quarter of a second, then in a second", async () => {
+  test("share a transaction after a quarter of a second, and the next after a second", async () => {
     const first = commit("a", 1);
     await clock.advance(100);
     const soon = commit("b", 1);
@@ -64,7 +64,7 @@ describe("replies of several sources", () => {
     ]);
   });
 
-  test("that were started together and ask every 3 s have one transaction each time", async () => {
+  test("from sources started together share one transaction per round", async () => {
     for (let n = 0; n < 4; n += 1) {
       for (let source = 0; source < 20; source += 1) {
         void commit(`s${source}`, n);
@@ -75,7 +75,7 @@ describe("replies of several sources", () => {
     expect(commits.map((each) => sourcesOf(each).length)).toEqual([20, 20, 20, 20]);
   });
 
-  test("of very many share several, and the event loop turns in between", async () => {
+  test("of 50 sources take several transactions with event-loop turns in between", async () => {
     await committed();
     let turns = 0;
     const seen: number[] = [];
@@ -104,7 +104,7 @@ describe("replies of several sources", () => {
     expect(new Set(seen).size).toBe(3);
   });
 
-  test("of a source that is the only one are durable as they come", async () => {
+  test("of a single source are committed at once", async () => {
     const ended: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {
       ended.push(commit("a", n, never, alone));
@@ -113,7 +113,7 @@ describe("replies of several sources", () => {
     expect(await Promise.all(ended)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
   });
 
-  test("of one source follow each other, each in a transaction of its own, and do not wait a second more", async () => {
+  test("of one source are committed in order, one per transaction, without another wait", async () => {
     await committed();
     const ended = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
     await clock.advance(1_000);
@@ -121,7 +121,7 @@ describe("replies of several sources", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
-  test("are made when they are committed, so that each builds on the one before", async () => {
+  test("call change just before their transaction, so that each builds on the one before", async () => {
     await committed();
     const seen: number[] = [];
     const making = (source: string) =>
@@ -139,7 +139,7 @@ describe("replies of several sources", () => {
     expect(seen).toEqual([1, 2]);
   });
 
-  test("carry all that each of them had", async () => {
+  test("contain the documents, events and records of each", async () => {
     await committed();
     const event = (source: string) =>
       makeEvent({
@@ -158,7 +158,7 @@ describe("replies of several sources", () => {
     expect(commits.at(-1)?.change).toEqual({ ...put("b", 1), events: [b, c], records });
   });
 
-  test("hurry when the worker stops", async () => {
+  test("are committed at once when the worker stops", async () => {
     await committed();
     const stop = new AbortController();
     const ended = commit("b", 1, stop.signal);
@@ -169,8 +169,8 @@ describe("replies of several sources", () => {
   });
 });
 
-describe("what fails", () => {
-  test("a change that cannot be made is its own trouble", async () => {
+describe("a failure", () => {
+  test("of change rejects that reply alone", async () => {
     await committed();
     const bad = outcome(together.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
     const good = commit("c", 1);
@@ -179,7 +179,7 @@ describe("what fails", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["c"]]);
   });
 
-  test("a transaction that fails is the trouble of all in it, and of nobody after it", async () => {
+  test("of a transaction rejects all its replies, and no later one", async () => {
     await committed();
     fault = new Error("the disk is full");
     const ended = [commit("b", 1), commit("c", 1)];

@@ -92,7 +92,7 @@ describe("the heartbeat", () => {
     expect(polledMs).toBeLessThan(Date.parse(told[1]?.time ?? ""));
   });
 
-  test("goes on after a restart and after a crash", async () => {
+  test("continues after a restart and after a crash", async () => {
     const running = await begin({ heartbeat: "1m" });
     await running.clock.advance(3 * MINUTE + SECOND);
     for (const how of ["stop", "crash"] as const) {
@@ -107,7 +107,7 @@ describe("the heartbeat", () => {
     }
   });
 
-  test("takes another interval over while the worker runs", async () => {
+  test("applies another interval while the worker runs", async () => {
     const running = await begin({ heartbeat: "1h" });
     await running.clock.advance(10 * MINUTE);
     const count = async () => (await heartbeats()).length;
@@ -126,7 +126,7 @@ describe("the heartbeat", () => {
     expect(await count()).toBe(faster.length + 2);
   });
 
-  test("does not pile up for a sink that is away for a day, and reaches the others meanwhile", async () => {
+  test("does not pile up for a sink that is unavailable for a day, and reaches the others meanwhile", async () => {
     const [away, all, well] = [server(), server(), server()];
     const running = await begin(
       { heartbeat: "10m" },
@@ -160,7 +160,7 @@ describe("the heartbeat", () => {
     expect(depths).toEqual([0, 0, 0]);
   });
 
-  test("comes to a sink with numbers even when it is outdated, so that no number gets another event", async () => {
+  test("is delivered outdated to a sink with sequence numbers, so that no number gets another event", async () => {
     const numbered = server();
     const running = await begin(
       { heartbeat: "1m" },
@@ -174,10 +174,10 @@ describe("the heartbeat", () => {
     expect(numbered.taken).toHaveLength(12);
   });
 
-  test("overtakes values, as alarms do", () => expect(isUrgent("worker-alive")).toBe(true));
+  test("is urgent, so that it overtakes values", () => expect(isUrgent("worker-alive")).toBe(true));
 });
 
-test("a receiver of alarms neither gets a heartbeat nor makes an incident of one", async () => {
+test("an alarm receiver gets no heartbeat, and creates no incident for one", async () => {
   const { sinks } = Config.parse({
     sources: { main: { base_url: "http://127.0.0.1", token: { env: "T" }, time_zone: "UTC" } },
     sinks: { chat: { slack: { channel: "C0123456789", token: { env: "S" } } } },

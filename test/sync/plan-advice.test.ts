@@ -9,17 +9,17 @@ function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {
   return changesThatFit({ demands, overload, ...quota, ...more });
 }
 
-describe("changes after which the wishes fit", () => {
+describe("changesThatFit", () => {
   // The first alone needs every slot, the second every tenth, important as it is.
   const often = wish("often", 400, 60);
   const rare = wish("rare", 200, 300, { importance: 2 });
 
-  test("there are none where they fit", () => {
+  test("returns nothing when the intervals fit", () => {
     expect(changes([wish("often", 388, 60)])).toEqual([]);
     expect(changes([wish("often", 389, 60)])).toHaveLength(1);
   });
 
-  test("of one class: as old as it takes, and what that costs; none where it would not help", () => {
+  test("returns the new interval and cost of a single class, if that class alone can make the plan fit", () => {
     const single = changes([often, rare]).filter(({ text }) => text.startsWith("Let the values of class"));
     // Every 69 s would do, and nobody writes that.
     expect(single).toEqual([
@@ -33,7 +33,7 @@ describe("changes after which the wishes fit", () => {
     expect(important?.cost).toBeCloseTo(3 * 400 * (70 / 60 - 1), 9);
   });
 
-  test("of all classes: as they are stretched without a change", () => {
+  test("returns all classes as they are stretched without a change", () => {
     const overload = { demand: 1.1, factors: new Map([["often", 1.5]]) };
     expect(changes([often, rare], { overload }).at(-1)).toEqual({
       text: "Let every class become 1.50 times older, which is what happens without a change.",
@@ -49,7 +49,7 @@ describe("changes after which the wishes fit", () => {
     expect(changes([often])).toHaveLength(1);
   });
 
-  test("of the quota: for nothing, where there is enough of it", () => {
+  test("returns a change of the quota at cost 0 if it is enough", () => {
     const quotaChanges = [21, 24].map((perMinute) => ({ perMinute, text: `${perMinute}`, yaml: "quota" }));
     expect(changes([often, rare], { quotaChanges })[0]).toEqual({ text: "24", yaml: "quota", cost: 0 });
     expect(changes([often, rare], { quotaChanges }).map(({ text }) => text)).not.toContain("21");
@@ -61,26 +61,26 @@ describe("changes after which the wishes fit", () => {
     ["minutes below an hour", 4_500, 600, "12m"],
     ["ten minutes below two hours too", 25_000, 3_600, "1h10m"],
     ["ten minutes beyond", 50_000, 3_600, "2h10m"],
-  ])("say an interval in %s", (_, tags, seconds, every) => {
+  ])("rounds an interval to %s", (_, tags, seconds, every) => {
     expect(changes([wish("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
   });
 });
 
-describe("what rooms ask of one quota", () => {
-  test("is nothing before history has said it", () => {
+describe("the demand on the quota", () => {
+  test("of history is 0 until it is set", () => {
     const demand = createDemand();
     expect(demand.followingPerMinute()).toBe(0);
     demand.setFollowing(4);
     expect(demand.followingPerMinute()).toBe(4);
   });
 
-  test("is counted in whole slots, and earlier by what a reply takes", () => {
+  test("is counted in whole slots, less the time of a reply", () => {
     expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20)).toBe(1);
     expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
     expect(slotsPerSlot(wish("all", 400, 1), 1, 3_000, 20)).toBe(20);
   });
 
-  test("is kept for firm classes up to four fifths", () => {
+  test("of firm classes stays unstretched up to four fifths", () => {
     const factor = (tags: number) =>
       overloadFactor([wish("firm", tags, 60, { firm: true }), wish("other", 200, 60)], 3_000, 20).factors.get("firm");
     expect(factor(320)).toBe(1);

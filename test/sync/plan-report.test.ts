@@ -42,7 +42,7 @@ const follow = (tags: number, everyMin: number) => ({
 describe("a plan that fits", () => {
   const plan = planReport(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
-  test("promises what was wished, and says what it costs", () => {
+  test("promises the target intervals, and states the time of a full sweep", () => {
     expect(plan.fits).toBe(true);
     expect(plan.changes).toEqual([]);
     expect(plan.classes[0]).toMatchObject({ wishedSeconds: 600, promisedSeconds: 600, stretch: 1 });
@@ -58,13 +58,13 @@ describe("a plan that fits", () => {
     for (const each of plan.lanes) expect(each.share).toBe(Number(each.share.toFixed(4)));
   });
 
-  test("asks nothing for a class that selects no tag, and does for one of a single tag", () => {
+  test("needs no request for a class without a tag, and 0.05 a minute for a single tag", () => {
     const { classes } = planReport(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
     // A place of twenty, once a minute.
     expect(classes.map(({ requestsPerMinute }) => requestsPerMinute)).toEqual([0, 0.05]);
   });
 
-  test("gives the past what is left, and says when it is done", () => {
+  test("gives the backfill the spare requests, and states when it is done", () => {
     const past = planReport(
       facts([readClass("all", 2_000, 600)], {
         backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false },
@@ -102,16 +102,16 @@ describe("the figures of a plan", () => {
     expect(plan.load).toBeCloseTo(0.263 / 0.97, 3);
   });
 
-  test("no value is younger than a slot, however few tags there are", () => {
+  test("state no age below a slot, even with two tags", () => {
     const plan = planReport(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("a class of one tag takes part", () => {
+  test("include a class with one tag", () => {
     expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
   });
 
-  test("where all is taken nothing is spare, and the past gets its least share", () => {
+  test("are 0 for the spare lane under full load, and the backfill gets its least share", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const plan = planReport(
       facts([readClass("all", 100_000, 60)], { history: [follow(3_000, 15)], backfill, toLearn: 5 }),
@@ -124,7 +124,7 @@ describe("the figures of a plan", () => {
     expect(more.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
   });
 
-  test("history that is counted apart takes nothing from the live reads", () => {
+  test("of live reads do not change with history that has its own quota", () => {
     const apart = { ...quota, shared: false };
     const plan = planReport(
       facts([readClass("all", 100, 60)], {
@@ -137,7 +137,7 @@ describe("the figures of a plan", () => {
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
 
-  test("what the configuration leaves unused is named where it is enough", () => {
+  test("name an unused part of the quota if it is enough", () => {
     const yaml = (changes: Partial<typeof quota>) =>
       planReport(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
         .changes.filter(({ cost }) => cost === 0)
@@ -176,14 +176,14 @@ describe("a plan that does not fit", () => {
     }
   });
 
-  test("names a quota that is left unused before anything that makes values older", () => {
+  test("names an unused quota before a change that makes values older", () => {
     const quota = { perMinute: 20, reserve: 0, polite: 0.5, polls: 10, shared: true, size: 20 };
     const polite = planReport(facts([readClass("all", 1_500, 300)], { quota }));
     expect(polite.fits).toBe(false);
     expect(polite.changes[0]).toMatchObject({ cost: 0, yaml: "quota: {polite: 1}" });
   });
 
-  test("counts silent tags for what they cost", () => {
+  test("counts silent tags by their requests", () => {
     const loud = readClass("all", 3_000, 300);
     expect(planReport(facts([loud])).fits).toBe(false);
     const plan = planReport(facts([{ ...loud, tags: 1_700 }]));
@@ -203,7 +203,7 @@ describe("what was measured", () => {
     [900, 902, false],
     [900, 904, true],
     [86_400, 90_000, true],
-  ])("a wish of %i s and an age of %s s: older than wished is %s, as the shown figures are", (wished, age, older) => {
+  ])("target %i s, measured age %s s: olderThanWished is %s, as the displayed figures are", (wished, age, older) => {
     const measuredMs = age === null ? null : age * 1_000;
     for (const tags of [10, 100_000]) {
       const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
@@ -220,7 +220,7 @@ describe("the poll of active alarms", () => {
   const alarms = (pages: number, everyMs: number, listsPerMinute = 30) =>
     planReport(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
 
-  test("says what to expect where the pages do not fit between two polls, and nothing where they do", () => {
+  test("has a message if the pages do not fit between two polls, and none if they do", () => {
     expect(alarms(15, 30_000).alarms).toBeUndefined();
     const plan = alarms(20, 30_000);
     expect(plan.alarms).toBe(

@@ -15,11 +15,11 @@ const crowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =
   Array.from({ length: count }, (_, i) => tag(`${prefix}${String(i).padStart(3, "0")}`, ageMs, intervalMs));
 
 describe("the next group", () => {
-  test("waits while nothing would be late and nobody is left over", () => {
+  test("is empty while no tag would be late", () => {
     expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [] });
   });
 
-  test("goes when one tag would be late, and takes the worst off along", () => {
+  test("contains a tag that would be late, and is filled with the largest relative ages", () => {
     const tags = [
       tag("urgent", 58_000, 60_000),
       ...crowd(30, 600_000, 3_600_000, "slow"),
@@ -31,12 +31,12 @@ describe("the next group", () => {
     expect(group.slice(1).every((id) => id.startsWith("x"))).toBe(true);
   });
 
-  test("goes early when more will be due at once than fit", () => {
+  test("is sent early when more tags will be due at once than fit", () => {
     expect(planGroup(crowd(60, 54_000, 60_000), 0, RULES).group).toHaveLength(20);
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
-  test("counts each tag by its own interval, also beside one that is due in the same slot", () => {
+  test("counts each tag by its own interval, also next to a tag that is due in the same slot", () => {
     // Both have two slots left. If both came round every second slot, every slot would be full, and one had to go now.
     const one = { ...RULES, size: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
@@ -44,7 +44,7 @@ describe("the next group", () => {
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
-  test("what comes round in every slot is counted in each, also where that is only because a reply may be slow", () => {
+  test("counts a tag that is due in every slot in each, also if only the reply time makes it so", () => {
     const one = { ...RULES, size: 1 };
     const slow = tag("slow", 51_000, 60_000);
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
@@ -53,13 +53,13 @@ describe("the next group", () => {
     expect(planGroup([second, slow], 0, { ...one, leadMs: 3_000 }).group).toHaveLength(1);
   });
 
-  test("of those that have no slot left the one with the shorter interval goes, though another is older", () => {
+  test("prefers the shorter interval among late tags, although another is older", () => {
     const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
     expect(planGroup(tags, 0, { ...RULES, size: 1 }).group).toEqual(["short"]);
     expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
   });
 
-  test("lets those ride along of which the least is lost, and the oldest where nobody else wants the slot", () => {
+  test("is filled with the tags that lose least by an early reading, with eager by the oldest", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
     const hourly = tag("hourly", 3_570_000, 3_600_000);
@@ -85,19 +85,19 @@ describe("the next group", () => {
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
   });
 
-  test("when more must go than fit, the largest bunch is torn, not the smallest kept waiting for ever", () => {
+  test("splits the largest group of late tags when more are late than fit", () => {
     const tags = [...crowd(3, 9_000, 10_000, "a"), ...crowd(17, 12_000, 12_000, "b"), ...crowd(3, 15_000, 15_000, "c")];
     const { group } = planGroup(tags, 0, RULES);
     const taken = (prefix: string) => group.filter((id) => id.startsWith(prefix)).length;
     expect([taken("a"), taken("b"), taken("c")]).toEqual([3, 14, 3]);
   });
 
-  test("leaves a slot out before a full request of short intervals, so that the past has its turn", () => {
+  test("leaves a slot to history before a full request of short intervals", () => {
     expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
   });
 
-  test("tags that are being read are not chosen, and their next turn is counted on", () => {
+  test("contains no tag under way, but counts its next reading", () => {
     // 20 of 6 s come back in two slots, and the two slots after this one have 40 places.
     const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
     expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
@@ -109,14 +109,14 @@ describe("the next group", () => {
     expect(planGroup([away, tag("next", 57_000, 60_000)], 0, { ...RULES, size: 1 }).group).toEqual([]);
   });
 
-  test("for a later slot goes who leaves a place there, not who would have come round again by then", () => {
+  test("prefers a tag whose early reading relieves a later full slot", () => {
     // Of 4 slots after this one the quick one takes the first and the third, and the others want the fourth.
     const quick = tag("quick", 3_000, 6_000);
     const others = crowd(3, 3_000, 15_000);
     expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
   });
 
-  test("the sites that are searched take turns, so that one that is always refused keeps nobody waiting", () => {
+  test("alternates between searched sites, so that a refused site delays no other", () => {
     const searched = (id: string, ageMs: number, siteRequestedMs?: number): PlannedTag => ({
       ...tag(id, ageMs, 60_000, id),
       timing: "patient",
@@ -134,7 +134,7 @@ describe("the next group", () => {
     expect(planGroup([searched("nearly", 59_999)], 0, RULES).group).toEqual([]);
   });
 
-  test("a group of several sites has the turn of the one that waits longest", () => {
+  test("ranks a group of several sites by the site that waits longest", () => {
     const searched = (id: string, label: string, siteRequestedMs: number): PlannedTag => ({
       ...tag(id, 61_000, 60_000, label),
       timing: "patient",
@@ -146,32 +146,32 @@ describe("the next group", () => {
     expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
   });
 
-  test("those that travel apart go with the last slot before they are late, where nobody needs it", () => {
+  test("contains an isolated tag in the last slot before it is late, if no other tag needs the slot", () => {
     const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
     expect(planGroup([slow(56_000)], 0, RULES).group).toEqual([]);
     expect(planGroup([slow(58_000)], 0, RULES).group).toEqual(["slow"]);
     expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
   });
 
-  test("allows for the time that the reply takes", () => {
+  test("allows for the time of the reply", () => {
     const rules = { ...RULES, leadMs: 6_000 };
     expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
     expect(planGroup([tag("a", 51_500, 60_000)], 0, RULES).group).toEqual([]);
   });
 
-  test("reads the unread first, the short intervals before the long, without being told to hurry", () => {
+  test("contains unread tags first, short intervals before long ones, also without eager", () => {
     const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
     expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
-  test("keeps those apart that hold up others, and never before an ordinary tag in need", () => {
+  test("contains isolated tags only when no ordinary tag needs the slot", () => {
     const slow = [tag("s1", 70_000, 60_000, "slow"), tag("s2", 10_000, 60_000, "slow")];
     const ordinary = crowd(5, 58_500, 60_000);
     expect(planGroup([...slow, ...ordinary], 0, RULES).group).toEqual(ordinary.map(({ id }) => id));
     expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
   });
 
-  test("a punctual one goes from half of its interval on, and before those in need when it is the older", () => {
+  test("contains a punctual tag from half of its interval on, and before late tags when it is older", () => {
     const punctual = (ageMs: number): PlannedTag => ({
       ...tag("p", ageMs, 60_000, "doubt"),
       timing: "punctual",
@@ -184,7 +184,7 @@ describe("the next group", () => {
     expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
   });
 
-  test("does not let those that are kept apart starve", () => {
+  test("gives isolated tags twice as old as their interval every other slot", () => {
     const starving = tag("s1", 120_000, 60_000, "slow");
     const inNeed = crowd(5, 58_500, 60_000);
     const nearly = tag("s1", 119_999, 60_000, "slow");
@@ -196,7 +196,7 @@ describe("the next group", () => {
     expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });
   });
 
-  test("is the same on every machine, whatever the order of the list", () => {
+  test("does not depend on the order of the tags", () => {
     const tags = crowd(50, 59_000, 60_000);
     expect(planGroup([...tags].reverse(), 0, RULES)).toEqual(planGroup(tags, 0, RULES));
   });
@@ -241,7 +241,7 @@ describe("simulated for hours", () => {
         [25, 12],
       ],
     },
-  ])("bunches of short intervals do not meet for ever: $mix", ({ classes }) => {
+  ])("groups of short intervals do not collide for ever: $mix", ({ classes }) => {
     const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
     expect(load).toBeLessThan(0.95);
     expect(late).toBe(0);
@@ -256,14 +256,14 @@ describe("simulated for hours", () => {
 });
 
 describe("learning which tags have a log", () => {
-  test("takes what live reads cannot plan with, and nothing where there is nothing to learn", () => {
+  test("takes what live reads cannot plan with, and nothing when all is known", () => {
     expect(learningPerMinute(0, 20)).toBe(0);
     expect(learningPerMinute(1, 20)).toBeCloseTo(0.6);
   });
 });
 
-describe("when the wishes exceed the quota", () => {
-  test("a tag that was never read gets its value, although the others need every slot for ever", () => {
+describe("when the target intervals exceed the quota", () => {
+  test("an unread tag gets its value although the others need every slot", () => {
     const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
@@ -284,7 +284,7 @@ describe("when the wishes exceed the quota", () => {
     expect(factors.get("a")).toBe(1);
   });
 
-  test("all stretch alike, firm ones not, important ones less", () => {
+  test("all classes stretch alike, firm ones not, important ones less", () => {
     const alike = overloadFactor([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
@@ -299,7 +299,7 @@ describe("when the wishes exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("a tag that cannot be read is asked less often, at most ten times less", () => {
+  test("a failing tag is requested less often, at most ten times less", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);
   });

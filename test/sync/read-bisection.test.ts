@@ -91,7 +91,7 @@ const qualities = async (id: string) => (await events(id)).map(({ data }) => [da
 const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
 
 describe("an unreadable value", () => {
-  test("is stored with the words of the reply, and changes nothing of what was read before", async () => {
+  test("is stored with its reason, and the last value stays", async () => {
     let isReadable = true;
     const { run, reads } = await rig(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
     await run(5_000);
@@ -111,7 +111,7 @@ describe("an unreadable value", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("is requested singly, and stays single for a time where it is readable then", async () => {
+  test("is requested singly, and stays single for some time if it is readable then", async () => {
     const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
     const own = requests.filter((group) => group.includes("105"));
@@ -143,7 +143,7 @@ describe("an unreadable value", () => {
     expect((await leftOut()).size).toBe(14);
   });
 
-  test("of a tag that was set aside ends that: it is not requested in every free slot", async () => {
+  test("ends the quarantine of its tag, which is not requested in every free slot", async () => {
     const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
     const aside: StoredQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
@@ -156,7 +156,7 @@ describe("an unreadable value", () => {
 describe("types of more than a third of a reply that change at once", () => {
   const isChanged = (id: string) => id <= "107";
 
-  test("make the reply uncertain and are said until a further reading confirms them", async () => {
+  test("make the reply uncertain and are reported until a further reading confirms them", async () => {
     let round = 0;
     const { run, reads, warned } = await rig(20, null, (id, [first]) => {
       if (id === first) round++;
@@ -214,7 +214,7 @@ describe("types of more than a third of a reply that change at once", () => {
 });
 
 describe("values of a site that turn null at once", () => {
-  test("are published as bad, said in the status, and a reason to read its list of gateways", async () => {
+  test("are published as bad, reported in the status, and cause a check of the gateways", async () => {
     let isGone = false;
     const { run, reads, onSuddenNulls, warned } = await rig(20, "°C", (id) => (isGone && id <= "105" ? null : 20));
     await run(60_000);
@@ -239,7 +239,7 @@ describe("values of a site that turn null at once", () => {
     [3, 3, true],
     [3, 2, false],
     [1, 1, false],
-  ])("of %i tags %i null ones are noticed: %s", async (count, gone, isNoticed) => {
+  ])("of a site with %i tags: %i nulls are noticed is %s", async (count, gone, isNoticed) => {
     let isGone = false;
     const { run, ids, onSuddenNulls } = await rig(count, "°C", (id) => (isGone && ids.indexOf(id) < gone ? null : 20));
     await run(60_000);

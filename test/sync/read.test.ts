@@ -144,7 +144,7 @@ async function told(): Promise<readonly Event<"tag-value">[]> {
 
 const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
-describe("a reading", () => {
+describe("a live value", () => {
   test("becomes a document and an event, stamped with the receipt of the reply", async () => {
     const { source } = building(all(21.5));
     await runFor(await live(source, ids(3)), 4_000);
@@ -162,13 +162,13 @@ describe("a reading", () => {
     });
   });
 
-  test("of minus zero is zero, for every sink alike", async () => {
+  test("of minus zero is emitted as zero", async () => {
     const { source } = building(all(-0));
     await runFor(await live(source, ids(1)), 4_000);
     expect((await told())[0]?.data.value).toBe(0);
   });
 
-  test("that does not come is remembered with its reason until the tag has a value again", async () => {
+  test("that is missing in the reply is stored as left out, with its reason, until the tag has a value again", async () => {
     let answers = false;
     const { source } = building((group) => {
       const { "101": first, ...rest } = all(20)(group);
@@ -187,7 +187,7 @@ describe("a reading", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("that is null is bad and never 0, and keeps the last good value", async () => {
+  test("of null has quality bad, is never 0, and keeps the last good value", async () => {
     let round = 0;
     const { source } = building((group) => all(round++ === 0 ? 20 : null)(group));
     await runFor(await live(source, ids(2)), 130_000);
@@ -217,7 +217,7 @@ describe("a reading", () => {
       expect([value, quality]).toEqual(value === null ? [null, "bad"] : [7, "good"]);
   });
 
-  test("that the reply leaves out stays unknown: no event, nothing overwritten", async () => {
+  test("that is missing in the reply causes no event and overwrites nothing", async () => {
     const { source } = building((group) => all(5)(group.filter((id) => id !== "102")));
     await runFor(await live(source, ids(3)), 4_000);
     expect((await told()).map((event) => event.subject)).toEqual(["site/1/tag/101", "site/1/tag/103"]);
@@ -230,7 +230,7 @@ describe("a reading", () => {
     expect((await told())[0]?.data.quality).toBe("uncertain");
   });
 
-  test("is told by exception where the class says so, and at least once in the longest silence", async () => {
+  test("with on_change is emitted when it leaves the deadband, and at least once in max_silence", async () => {
     const values = [20, 20.1, 20.6, 20.6, 20.6, 20.6, 20.6, 20.6];
     let round = 0;
     const { source } = building((group) => all(values[round++] ?? 20.6)(group));
@@ -245,8 +245,8 @@ describe("a reading", () => {
   });
 });
 
-describe("the loop", () => {
-  test("keeps every interval while the wishes fit, with full requests", async () => {
+describe("live reads", () => {
+  test("keep every interval with full requests while the intervals fit into the quota", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(100)), 240_000);
     const bySubject = Map.groupBy(await told(), (event) => event.subject);
@@ -261,7 +261,7 @@ describe("the loop", () => {
     expect(asked.length).toBeLessThanOrEqual(28);
   });
 
-  test("continues after a restart where it was: nothing is read again before it is due", async () => {
+  test("read nothing again after a restart before it is due", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40), [{ name: "all", every: "10m" }]), 10_000);
     expect(asked).toHaveLength(2);
@@ -270,7 +270,7 @@ describe("the loop", () => {
   });
 
   test.each([20, 25])(
-    "after a start with a clock that was set back by a day, %i of 25 tags from before are read as wished",
+    "keep the interval of %i of 25 stored tags after a restart with a clock set back by a day",
     async (count) => {
       const { source, asked } = building(all(1));
       await runFor(await live(source, ids(count)), 60_000);
@@ -291,13 +291,13 @@ describe("the loop", () => {
     },
   );
 
-  test("gives the slots that nobody wants to fresher values", async () => {
+  test("use spare slots for fresher values", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40)), 60_000, { history: false });
     expect(asked.length).toBeGreaterThanOrEqual(19);
   });
 
-  test("says once that the wishes exceed the quota, and stretches them", async () => {
+  test("warn once that the intervals exceed the quota, and stretch them", async () => {
     const { source } = building(all(1));
     const warnings: string[] = [];
     const recording = { info: () => {}, warn: (_: unknown, text: string) => void warnings.push(text) };
@@ -307,7 +307,7 @@ describe("the loop", () => {
     expect(reads.status().overload?.factors.get("all")).toBeGreaterThan(1.5);
   });
 
-  test("reads tags that stay null less often", async () => {
+  test("read tags that stay null less often", async () => {
     const { source, asked } = building((group) =>
       Object.fromEntries(group.map((id) => [id, Number(id) < 121 ? null : 1])),
     );
@@ -318,7 +318,7 @@ describe("the loop", () => {
     expect(readsOf("110")).toBeLessThan(16);
   });
 
-  test("a trouble of this machine ends the stint, and no tag, site or gateway is suspected of it", async () => {
+  test("end the run after a failure of this machine, without suspecting a tag", async () => {
     let isOurs = true;
     const { source, asked } = building((group) =>
       isOurs ? Promise.reject(new LocalFailure("no descriptor is left")) : (all(1)(group) as never),
@@ -336,7 +336,7 @@ describe("the loop", () => {
     expect((await told()).length).toBeGreaterThanOrEqual(20);
   });
 
-  test("gives up on the service after three failures in a row, not on the first", async () => {
+  test("throw after three failures in a row, not after the first", async () => {
     let failing = 1;
     const { source, asked } = building((group) =>
       failing-- > 0 ? Promise.reject(new Retryable("reset")) : (all(1)(group) as never),
@@ -353,7 +353,7 @@ describe("the loop", () => {
     ["a 429", () => new Throttled("429", 5_000)],
     ["maintenance", () => new Throttled("503", 5_000, { scope: "everything" })],
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
-  ])("suspects no tag of %s", async (_, failure) => {
+  ])("suspect no tag after %s", async (_, failure) => {
     let fails = true;
     const { source, asked } = building((group) => (fails ? Promise.reject(failure()) : (all(1)(group) as never)));
     const reads = await live(source, ids(60));
@@ -365,7 +365,7 @@ describe("the loop", () => {
     expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("a service that failed whatever was asked leaves no tag under suspicion", async () => {
+  test("clear all suspicions when a control tag fails, too", async () => {
     let failing = 0;
     const { source } = building((group) =>
       failing-- > 0 ? Promise.reject(new Retryable("500")) : (all(1)(group) as never),
@@ -381,7 +381,7 @@ describe("the loop", () => {
     expect(isolated()).toBe(0);
   });
 
-  test("an outage of the service leaves no tag under suspicion", async () => {
+  test("clear all suspicions after an outage", async () => {
     let failing = 0;
     const { source } = building((group) =>
       failing-- > 0 ? Promise.reject(new Retryable("500")) : (all(1)(group) as never),
@@ -398,7 +398,7 @@ describe("the loop", () => {
     await drain(clock);
   });
 
-  test("stops at once for a token that is refused", async () => {
+  test("throw at once when the token is refused", async () => {
     const refused = new ConfigError("401", { reason: "unauthenticated" });
     const { source, asked } = building(() => Promise.reject(refused));
     expect(await runFor(await live(source, ids(60)), 60_000)).toBe(refused);
@@ -414,7 +414,7 @@ describe("a tag that makes its group fail", () => {
     ["404", () => new Rejected("404")],
     ["403", () => new ConfigError("403", { reason: "forbidden" })],
     ["422", () => new ConfigError("422", { reason: "validation", field: "tags" })],
-  ])("with %s is found with at most 9 extra requests, and the 19 others are delivered", async (_, error) => {
+  ])("is found after a %s with at most 9 extra requests, and the 19 others are delivered", async (_, error) => {
     const { source, asked } = refusing(new Set(["107"]), error);
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     expect(await runFor(reads, 120_000)).toBeNull();
@@ -439,7 +439,7 @@ describe("a tag that makes its group fail", () => {
     expect(reads.status().quarantined).toEqual(["107"]);
   });
 
-  test.each([2, 5])("%i of 20: the healthy are all delivered", async (count) => {
+  test.each([2, 5])("leaves all other values delivered when %i of 20 tags fail", async (count) => {
     const bad = new Set(
       ids(20)
         .filter((_, i) => i % Math.floor(20 / count) === 1)
@@ -450,7 +450,7 @@ describe("a tag that makes its group fail", () => {
     expect((await heldValues()).size).toBe(60 - count);
   });
 
-  test("20 of 20 beside healthy ones are set aside, and the healthy are delivered", async () => {
+  test("is quarantined with 19 others of its group, and all other values are delivered", async () => {
     const { source } = refusing(new Set(ids(20)), () => new Rejected("404"));
     const reads = await live(source, ids(60), [{ name: "all", every: "30s" }]);
     await runFor(reads, 600_000, { history: false });
@@ -463,7 +463,7 @@ describe("a tag that makes its group fail", () => {
     [20, 800, 60_000],
     [3, 100, 120_000],
   ])(
-    "at %i requests a minute, which %i others want twice over, is searched every %i ms all the same",
+    "at %i requests a minute and twice the load by %i other tags is searched every %i ms",
     async (perMinute, count, everyMs) => {
       const others = Array.from({ length: count }, (_, i) => tagNamed(String(1_001 + i)));
       await inventory(store, "trial", others, 2);
@@ -491,7 +491,7 @@ describe("a tag that makes its group fail", () => {
     },
   );
 
-  test("a refusal of everything blames no tag and costs few requests", async () => {
+  test("is not quarantined when every request is refused, at the cost of few requests", async () => {
     const refusal = new ConfigError("403", { reason: "forbidden" });
     const { source, asked } = refusing(new Set(ids(60)), () => refusal);
     const reads = await live(source, ids(60));
@@ -500,7 +500,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.length).toBeLessThanOrEqual(24);
   });
 
-  test("is asked again alone after 10 minutes, 1, 6 and 24 hours, also over restarts, and comes back", async () => {
+  test("is probed after 10 minutes, 1, 6 and 24 hours, also after restarts, until it succeeds", async () => {
     const bad = new Set(["107"]);
     const { source, asked } = refusing(bad, () => new Rejected("404"));
     const classes = [{ name: "all", every: "30d" }];
@@ -526,7 +526,7 @@ describe("a tag that makes its group fail", () => {
     expect((await heldValues()).has("107")).toBe(true);
   });
 
-  test("is set aside no longer after a start with a clock that was set back by a day", async () => {
+  test("is quarantined for no longer after a restart with a clock set back by a day", async () => {
     const bad = new Set(["107"]);
     const { source, asked } = refusing(bad, () => new Rejected("404"));
     const classes = [{ name: "all", every: "30d" }];
@@ -539,7 +539,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.slice(before)).toEqual([["107"]]);
   });
 
-  test("and was set aside by an earlier rule is asked at once: that rule could be wrong", async () => {
+  test("and was quarantined by an older version is requested at once", async () => {
     const held = { until: new Date(START + 20 * 3_600_000).toISOString(), reason: "404" };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["107", held]] }] });
     const { source } = building(all(1));
@@ -548,7 +548,7 @@ describe("a tag that makes its group fail", () => {
   });
 });
 
-describe("a refusal that is no tag's fault", () => {
+describe("a refusal that is not caused by a tag", () => {
   /** A token of which the test says what it may, and when it says so. */
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
     let saidAtMs = Number.NEGATIVE_INFINITY;
@@ -563,7 +563,7 @@ describe("a refusal that is no tag's fault", () => {
     };
   }
 
-  test("while the site is out of scope nothing of it is asked, and it is due at once when it is back", async () => {
+  test("of an invisible site stops its requests, and its tags are due at once when it is visible again", async () => {
     let refused = false;
     const { source, asked } = building((group) =>
       refused ? Promise.reject(new ConfigError("403", { reason: "forbidden" })) : (all(1)(group) as never),
@@ -592,14 +592,14 @@ describe("a refusal that is no tag's fault", () => {
     expect(asked.slice(before)).toHaveLength(1);
   });
 
-  test("nobody is set aside while the service does not say what the token may", async () => {
+  test("quarantines no tag while the scope of the token is unknown", async () => {
     const { source } = building(() => Promise.reject(new ConfigError("403", { reason: "forbidden" })));
     const reads = await live(source, ids(1), undefined, { scope: token({ sees: true, said: "never" }) });
     await runFor(reads, 600_000);
     expect(reads.status().quarantined).toEqual([]);
   });
 
-  test("a refusal of some moments, word and all, sets nobody aside", async () => {
+  test("for 50 s quarantines no tag, although the scope allows the requests", async () => {
     let refusedUntilMs = 0;
     const { source } = building((group) =>
       clock.monotonic() < refusedUntilMs ? Promise.reject(new Rejected("404")) : (all(1)(group) as never),
@@ -615,7 +615,7 @@ describe("a refusal that is no tag's fault", () => {
     expect(reads.status().freshness[0]?.achievedMs).toBeLessThan(25_000);
   });
 
-  test("the figures of freshness follow the clock while nothing is read", async () => {
+  test("lets the freshness gauges grow while nothing is read", async () => {
     const metrics = trialMetrics();
     const { source } = building(all(1));
     const reads = await live(source, ids(20), undefined, { metrics });
@@ -628,7 +628,7 @@ describe("a refusal that is no tag's fault", () => {
 });
 
 describe("a slow device", () => {
-  test("is singled out, and the others are read as fast as before", () => {
+  test("is isolated, and requests without it are fast", () => {
     const slow = createSlowTags();
     const tags = ids(60);
     const latency = (group: readonly string[]) => (group.includes("107") ? 25_000 : 200);
@@ -655,7 +655,7 @@ describe("a slow device", () => {
     expect(new Set(lateOnes.map((event) => event.subject))).toEqual(new Set(["site/1/tag/107"]));
   });
 
-  test("in many parts that starve takes every other slot at most, and each part has its turn", async () => {
+  test("that was divided into many starving groups takes at most every other slot, and each group is read", async () => {
     const suspects = new Set(ids(20));
     // Slow until they are asked by twos and threes: then eight parts starve at the same time.
     const { source, asked } = building(

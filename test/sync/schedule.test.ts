@@ -42,11 +42,11 @@ describe("cron expressions", () => {
     ["@monthly", "0 0 1 * *"],
     ["@yearly", "0 0 1 1 *"],
     ["@Annually ", "0 0 1 1 *"],
-  ])("%s is a name for an expression", (nickname, expression) => {
+  ])("%s stands for %s", (nickname, expression) => {
     expect(SyncConfig.parse({ schedules: { tags: nickname } }).schedules.tags).toBe(expression);
   });
 
-  test("a wrong one is refused by the configuration at its place", () => {
+  test("an invalid expression is rejected by the configuration at its path", () => {
     const result = SyncConfig.safeParse({ schedules: { alarms: "often" } });
     expect(result.error?.issues[0]?.path.slice(0, 2)).toEqual(["schedules", "alarms"]);
     expect(SyncConfig.parse({ schedules: { alarms: false } }).schedules.alarms).toBe(false);
@@ -73,13 +73,13 @@ describe("cron expressions", () => {
     );
   });
 
-  test("days are node-cron's own: the last of the month, the 29th of February, weekdays", () => {
+  test("matches the last of the month, the 29th of February and weekdays", () => {
     expect(new Date(matcher("0 0 12 L * *")(START)).toISOString()).toBe("2026-02-28T12:00:00.000Z");
     expect(new Date(matcher("0 12 29 2 *")(START)).toISOString()).toBe("2028-02-29T12:00:00.000Z");
     expect(new Date(matcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
   });
 
-  test("a virtual clock makes a day of ticks in no time, and none after the end", async () => {
+  test("fires at each match, and not after the end", async () => {
     const clock = createVirtualClock(START);
     const times: number[] = [];
     const stop = clockTicker(clock, doubtOf(clock)).every("0 */6 * * *", () => times.push(clock.now()));
@@ -90,7 +90,7 @@ describe("cron expressions", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("one that is due sooner than all others is heard, also after others have ended", async () => {
+  test("fires the earliest of several expressions, also after others have ended", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const ticker = clockTicker(clock, doubtOf(clock));
     const heard: string[] = [];
@@ -145,7 +145,7 @@ describe("a wall clock that is set", () => {
   }
 
   test.each([-10 * DAY_MS, -DAY_MS, -3_600_000, -61_000, -3_000, 3_000, 61_000, 3_600_000, DAY_MS, 10 * DAY_MS])(
-    "by %i ms: no interval without a tick, and none for each that was missed",
+    "by %i ms leaves no interval without a tick, and repeats no missed tick",
     async (stepMs) => {
       const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
       let last = 0;
@@ -158,7 +158,7 @@ describe("a wall clock that is set", () => {
     },
   );
 
-  test("a clock that goes back again and again puts nothing off", async () => {
+  test("back again and again postpones nothing", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const doubt = doubtOf(clock);
     const ending = new AbortController();
@@ -175,7 +175,7 @@ describe("a wall clock that is set", () => {
     expect(ticks).toBeGreaterThanOrEqual(11);
   });
 
-  test("who stood still for ten days runs once", async () => {
+  test("runs once after a standstill of ten days", async () => {
     const clock = createVirtualClock(START);
     let ticks = 0;
     const stop = clockTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);

@@ -17,11 +17,11 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
 const chosen = (selection: unknown, candidate: SelectableTag) => selects(Selection.parse(selection))(candidate);
 
 describe("a selection", () => {
-  test("without fields means every tag", () => {
+  test("without fields selects every tag", () => {
     expect(chosen({}, tag({}))).toBe(true);
   });
 
-  test("narrows by each field that is given, and widens by the entries of one", () => {
+  test("requires every field, and any entry of a field", () => {
     expect(chosen({ sites: [1, 2], units: ["°C"] }, tag({ siteId: 2 }))).toBe(true);
     expect(chosen({ sites: [1, 2], units: ["kWh"] }, tag({ siteId: 2 }))).toBe(false);
     expect(chosen({ systems: ["5"] }, tag({ systemIds: ["4", "5"] }))).toBe(true);
@@ -29,35 +29,35 @@ describe("a selection", () => {
     expect(chosen({ units: [""] }, tag({ unit: null }))).toBe(true);
   });
 
-  test("finds names and descriptions whatever their case", () => {
+  test("matches names and descriptions regardless of case", () => {
     expect(chosen({ name: "vs1-gt*" }, tag({}))).toBe(true);
     expect(chosen({ name: "*TEMPERATURE" }, tag({}))).toBe(true);
     expect(chosen({ name: ["x*", "vs?-gt11"] }, tag({}))).toBe(true);
     expect(chosen({ name: "gt11" }, tag({}))).toBe(false);
   });
 
-  test("leaves out what exclude selects, and refuses an exclude that would leave nothing", () => {
+  test("removes tags of exclude, and rejects an empty exclude", () => {
     expect(chosen({ exclude: { units: ["°C"] } }, tag({}))).toBe(false);
     expect(chosen({ exclude: { units: ["kWh"] } }, tag({}))).toBe(true);
     expect(Selection.safeParse({ exclude: {} }).success).toBe(false);
     expect(Selection.safeParse({ site: [1] }).success).toBe(false);
   });
 
-  test("treats every other character of a pattern as itself", () => {
+  test("matches all characters of a pattern literally except * and ?", () => {
     expect(globMatches("a.b(c)[d]+", "A.b(C)[d]+")).toBe(true);
     expect(globMatches("a.b", "axb")).toBe(false);
     expect(globMatches("**", "")).toBe(true);
     expect(globMatches("Å*ö", "åäÖ")).toBe(true);
   });
 
-  test("is not slowed down by a hostile pattern and name", async () => {
+  test("stays fast with a hostile pattern and name", async () => {
     const effort = await effortOf(() => expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false));
     expect(effort).toBeLessThan(100);
   });
 });
 
 describe("classes", () => {
-  test("the first that selects a tag has it", () => {
+  test("assign a tag to the first class that selects it", () => {
     const classes = ReadConfig.parse([
       { name: "comfort", select: { units: ["°C"] }, every: "1m", firm: true },
       { name: "rest", every: "1h" },
@@ -67,7 +67,7 @@ describe("classes", () => {
     expect(classOf(tag({ unit: "kWh" }))).toMatchObject({ name: "rest", every: 3_600_000, on_change: false });
   });
 
-  test("wrong settings say what is wrong", () => {
+  test("reject invalid settings with a reason", () => {
     const problems = (schema: typeof ReadConfig | typeof HistoryConfig, value: unknown) =>
       schema.safeParse(value).error?.issues.map((issue) => issue.message) ?? [];
     expect(problems(ReadConfig, [{ name: "a", every: "1s" }])[0]).toContain("every 3 s");

@@ -77,7 +77,7 @@ function something(random: SeededRandom, nowMs: number, around: Around) {
   return random.pick(kinds.flatMap(([weight, make]) => Array.from({ length: weight }, () => make)))();
 }
 
-test(`what is kept from slot to slot is what would be written anew (${replay})`, () => {
+test(`columns updated per slot equal columns written from scratch (${replay})`, () => {
   let shown = 0;
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);

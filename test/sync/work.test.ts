@@ -29,8 +29,8 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
 
 const WISH = "Class rooms wants its values to be at most 1m old.";
 
-describe("where a tag stands in the live reads", () => {
-  test("that nobody reads", async () => {
+describe("liveTag", () => {
+  test("is null for a tag that is not read", async () => {
     const { live, clock } = await shown();
     expect(liveTag(live as Parameters<typeof liveTag>[0], "1", clock)).toBeNull();
     expect(readingOf(live as Parameters<typeof readingOf>[0], "1")).toBeNull();
@@ -40,7 +40,7 @@ describe("where a tag stands in the live reads", () => {
     });
   });
 
-  test("as wished", async () => {
+  test("has the target interval and one reason", async () => {
     expect((await shown()).tag).toEqual({
       className: "rooms",
       wishedSeconds: 60,

@@ -38,25 +38,6 @@ export interface ClassFreshness {
   readonly achievedMs: number | null;
 }
 
-export interface TagState {
-  readonly watched: WatchedTag;
-  /** Time of the last response; null if there was none or its time is unknown. */
-  readonly lastMs: number | null;
-  /** Time that counts as the last response if the real time is unknown; otherwise null. */
-  readonly countedMs: number | null;
-  /** Target interval; the same times the overload factor; the same with back-off. */
-  readonly wishedMs: number;
-  readonly stretchedMs: number;
-  readonly intervalMs: number;
-  /** Nulls or absences in a row. */
-  readonly nulls: number;
-  readonly gatewayOffline: boolean;
-  readonly underWay: boolean;
-  readonly quarantinedUntilMs: number | null;
-  /** True if the token sees its site. */
-  readonly inSight: boolean;
-}
-
 interface ScheduledTag {
   readonly id: string;
   /** Row in the planner's columns; -1 if the tag is not in them. */
@@ -96,6 +77,7 @@ const SILENT_NULLS = 3;
 const RETRY_MS = 15_000;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
+export type TagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 
 /**
  * State of each tag while the worker runs: last read, failures, waits. Times are monotonic milliseconds; the store keeps
@@ -382,15 +364,18 @@ export function createTagSchedule(context: ScheduleContext) {
       oldest = { now: new Map(), before: oldest.now };
     },
 
-    known(id: string): TagState | undefined {
+    known(id: string) {
       const tag = tags.get(id);
       if (tag === undefined) return undefined;
       const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
       const facts = factsOf(watched.siteId);
       return {
+        /** `lastMs`: time of the last response; null if there was none or its time is unknown. */
         ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: facts.inSight },
+        /** Time that counts as the last response if the real time is unknown. */
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: facts.offline && !tag.answersOffline,
+        /** Target interval; the same times the overload factor; the same with back-off. */
         wishedMs: watched.readClass.every,
         stretchedMs: stretchedMsOf(tag),
         intervalMs: intervalMsOf(tag, facts),

@@ -1,0 +1,127 @@
+import { describe, expect, test } from "vitest";
+import type { TagValue } from "#src/core/model/building.ts";
+import { ReadClass } from "#src/engine/sync/read/config.ts";
+import { isUnitOfNumbers, judgeType, valueEvent } from "#src/engine/sync/read/value-event.ts";
+import { lastEmittedOf, lastGoodOf, type StoredValue } from "#src/engine/sync/snapshot.ts";
+
+const AT = Date.parse("2026-11-24T12:00:00Z");
+const iso = (second: number) => new Date(AT + second * 1_000).toISOString();
+
+interface Reading {
+  readonly value: TagValue;
+  readonly behindGateway?: string | null;
+}
+
+/** Stored document and event of each reading of one tag, one a second. Documents pass through JSON, as in the store. */
+function outcomes(
+  readings: readonly Reading[],
+  { unit = "°C", onChange = false }: { unit?: string | null; onChange?: boolean },
+) {
+  const readClass = ReadClass.parse({ name: "all", every: "3s", on_change: onChange });
+  const tag = { id: "7", displayName: "Supply", description: null, unit };
+  let before: StoredValue | undefined;
+  return readings.map(({ value, behindGateway = null }, n) => {
+    const reply = { receivedAtMs: AT + n * 1_000, latencyMs: 80 };
+    const context = { source: "main", inDoubt: false, behindGateway };
+    const watched = { tag, siteId: 1, systemIds: [], readClass };
+    const { stored, event } = valueEvent(watched, value, before, reply, judgeType(unit, before, value), context);
+    before = JSON.parse(JSON.stringify(stored)) as StoredValue;
+    return { stored: before, event };
+  });
+}
+
+describe("the stored document of a reading", () => {
+  const storedAfter = (values: readonly TagValue[], onChange = false) =>
+    outcomes(
+      values.map((value) => ({ value })),
+      { onChange },
+    ).map(({ stored }) => stored);
+
+  test("repeats nothing", () => {
+    expect(storedAfter([21.5])).toEqual([{ value: 21.5, quality: "good", time: iso(0), told: "this" }]);
+  });
+
+  test("contains the last good value while the readings are null, or null before the first good value", () => {
+    const stored = storedAfter([null, 20, null, null, 21]);
+    expect(stored.map(lastGoodOf)).toEqual([
+      null,
+      ...Array.from({ length: 3 }, () => ({ value: 20, time: iso(1) })),
+      { value: 21, time: iso(4) },
+    ]);
+    expect(stored.map(({ nulls }) => nulls)).toEqual([1, undefined, 1, 2, undefined]);
+  });
+
+  test("contains the last emitted reading with on_change", () => {
+    expect(storedAfter([20, 20, 21], true).map(lastEmittedOf)).toEqual([
+      { value: 20, quality: "good", time: iso(0) },
+      { value: 20, quality: "good", time: iso(0) },
+      { value: 21, quality: "good", time: iso(2) },
+    ]);
+  });
+
+  test("of an older version, with all fields, means the same", () => {
+    const reading = { value: 20, time: iso(0) };
+    const told = { ...reading, quality: "good" as const };
+    const old: StoredValue = { ...told, lastGood: reading, nulls: 0, told };
+    expect([lastGoodOf(old), lastEmittedOf(old)]).toEqual([reading, told]);
+  });
+});
+
+test("with on_change a null is emitted when a gateway begins or ceases to explain it", () => {
+  const readings = [null, null, "7", "7", null].map((behindGateway) => ({ value: null, behindGateway }));
+  const emitted = outcomes(readings, { onChange: true }).map(({ event }) => event?.data.behindGateway);
+  expect(emitted).toEqual([null, undefined, "7", undefined, null]);
+});
+
+describe("the type of a value", () => {
+  /** Value, quality and published type doubt of each reading. */
+  const published = (unit: string | null, values: readonly TagValue[]) =>
+    outcomes(
+      values.map((value) => ({ value })),
+      { unit },
+    ).map(({ event }) => [event?.data.value, event?.data.quality, event?.data.type?.now]);
+
+  test("with a unit of numbers every boolean is uncertain, also the first value, and a number is good at once", () => {
+    const booleans = Array.from({ length: 10 }, () => true);
+    expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual([
+      [20.5, "good", undefined],
+      ...booleans.map(() => [true, "uncertain", "boolean"]),
+      [null, "bad", undefined],
+      [false, "uncertain", "boolean"],
+      [20.6, "good", undefined],
+      [true, "uncertain", "boolean"],
+    ]);
+    expect(published("kWh", [true])).toEqual([[true, "uncertain", "boolean"]]);
+  });
+
+  test("without a unit the first value of a new type is uncertain, and the second confirms it", () => {
+    expect(published(null, [20, null, true, null, true, false, 3, 4])).toEqual([
+      [20, "good", undefined],
+      [null, "bad", undefined],
+      [true, "uncertain", "boolean"],
+      [null, "bad", undefined],
+      [true, "good", undefined],
+      [false, "good", undefined],
+      [3, "uncertain", "number"],
+      [4, "good", undefined],
+    ]);
+  });
+
+  test("without a unit a value of the former type ends the doubt", () => {
+    const qualities = published(null, [20, true, 21, true]).map(([, quality]) => quality);
+    expect(qualities).toEqual(["good", "uncertain", "good", "uncertain"]);
+  });
+
+  test("a boolean that a former unit ruled out is good once the unit is gone", () => {
+    const before: StoredValue = { value: true, quality: "uncertain", time: iso(0), typeDoubt: "unit", told: "this" };
+    expect(judgeType(null, before, true)).toMatchObject({ doubt: null, fact: null });
+    expect(lastGoodOf(before)?.value).toBe(true);
+  });
+
+  test.each([
+    ...["°C", "%", "kWh", "Pa", "l/s", "W/m2", "oktas"].map((unit) => [unit, true] as const),
+    ...[null, "", " ", "On / Off", "BOOL", "av/på", "no units"].map((unit) => [unit, false] as const),
+  ])("values with the unit %j are numbers: %s", (unit, isOfNumbers) => {
+    expect(isUnitOfNumbers(unit)).toBe(isOfNumbers);
+  });
+});
