@@ -20,7 +20,7 @@ import { planReport } from "../engine/sync/plan/report.ts";
 import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
-import { type ClassLists, createSelectionWarning } from "../engine/sync/selection-warning.ts";
+import { type ClassLists, createSelectionWarning } from "../engine/sync/seen-building.ts";
 import { openSync } from "../engine/sync/sync.ts";
 import { liveTag, readingOf } from "../engine/sync/work.ts";
 import type { SourceWork } from "../ui/operator/work.ts";

@@ -31,17 +31,6 @@ export interface FirstInventoryReport extends Pick<FirstInventory, "pagesRead" |
   readonly message: string | null;
 }
 
-/** Follows the first runs of the lists. Each method costs the same, however large the building is. */
-export interface FirstInventoryProgress {
-  now(): FirstInventory;
-  /** Counts a page of one site's list; `site` counts from 1. */
-  page(job: string, at: { readonly site: number; readonly sites: number }, page: Page<unknown>): void;
-  /** Returns the same job, watched until its first run has ended. */
-  watched(job: Job): Job;
-  /** Waits only for jobs that are switched on. */
-  only(jobs: readonly Job[]): void;
-}
-
 const SHORT_LISTS = ["gateways", "hosts", "systems"] as const;
 
 interface ListPages {
@@ -53,8 +42,13 @@ interface ListPages {
   lastPage: number;
 }
 
-/** `isKnown`: whether the list was read before this start. */
-export function createFirstInventory(isKnown: (job: string) => boolean): FirstInventoryProgress {
+export type FirstInventoryProgress = ReturnType<typeof createFirstInventory>;
+
+/**
+ * Follows the first runs of the lists. Each method costs the same, however large the building is. `isKnown`: whether the list
+ * was read before this start.
+ */
+export function createFirstInventory(isKnown: (job: string) => boolean) {
   const pending = new Set<string>([...SHORT_LISTS, "tags"].filter((job) => !isKnown(job)));
   const lists = new Map<string, ListPages>();
 
@@ -81,7 +75,7 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
   }
 
   return {
-    now() {
+    now(): FirstInventory {
       const tags = lists.get("tags");
       const others = SHORT_LISTS.map(pagesOf);
       return {
@@ -94,15 +88,18 @@ export function createFirstInventory(isKnown: (job: string) => boolean): FirstIn
         },
       };
     },
-    page(job, { site, sites }, { number, lastPage }) {
+    /** Counts a page of one site's list; `site` counts from 1. */
+    page(job: string, { site, sites }: { site: number; sites: number }, { number, lastPage }: Page<unknown>): void {
       if (!pending.has(job)) return;
       const list = lists.get(job) ?? { site: 0, sites, before: 0, number: 0, lastPage: 0 };
       // A list that is read again starts over, so that no page counts twice.
       if (site !== list.site) list.before = site === 1 ? 0 : list.before + list.number;
       lists.set(job, Object.assign(list, { site, sites, number, lastPage: Math.max(number, lastPage) }));
     },
-    watched: (job) => ({ ...job, run: (signal) => runWatched(job, signal) }),
-    only(jobs) {
+    /** Returns the same job, watched until its first run has ended. */
+    watched: (job: Job): Job => ({ ...job, run: (signal) => runWatched(job, signal) }),
+    /** Waits only for jobs that are switched on. */
+    only(jobs: readonly Job[]): void {
       for (const name of pending)
         if (!jobs.some((job) => job.name === name && job.schedule !== false)) pending.delete(name);
     },

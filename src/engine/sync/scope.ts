@@ -1,46 +1,12 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { TokenInfo } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
-import { createWakeup, loop, type Wakeup } from "../../core/runtime/waiting.ts";
+import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Source } from "../source/source.ts";
 import type { Scope } from "./alarms/diff-alarms.ts";
 
-/**
- * Scope of the token: visible sites and abilities, as `GET me` last stated. An object counts as missing only while its site is
- * visible before and after the list. Code that gets a rejection asks here for the cause.
- *
- * `GET me` is requested after a rejection, at most once a minute, and every minute while a known site is invisible, so that its
- * return is noticed. The result counts at once for all, in both directions.
- */
-export interface TokenScope {
-  /** Visible sites; null while unknown. */
-  known(): ReadonlySet<number> | null;
-  /** True when the site is visible, or while the scope is unknown. */
-  sees(siteId: number): boolean;
-  /** True when the token has the ability, such as `read:tags`, or while the scope is unknown. */
-  may(ability: string): boolean;
-  /** Time of the last `GET me` response, milliseconds since 1970; null without one. */
-  askedAtMs(): number | null;
-  /** The same on the monotonic clock; minus infinity without one. */
-  saidAtMs(): number;
-  /** Requests `GET me` now. */
-  refresh(signal: AbortSignal): Promise<Scope>;
-  /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
-  tryRefresh(signal: AbortSignal): Promise<Scope | null>;
-  /** Takes over the result of another `GET me`. */
-  learn(info: Pick<TokenInfo, "sites" | "abilities">): void;
-  /** Lost sites and abilities, with the time (UTC) at which the loss was noticed. */
-  lost(): Readonly<Record<string, string>>;
-  /** Restores `lost` of the last run, so that a return is noticed after a restart. */
-  recall(lost: Readonly<Record<string, string>>): void;
-  /** Explains a rejection: a 403, or a 404 that may be one. */
-  explain(refusal: Refusal, signal: AbortSignal): Promise<Explanation>;
-  /** Wakes when the sites or the abilities have changed. */
-  readonly changes: Wakeup;
-  /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
-  watch(signal: AbortSignal): Promise<void>;
-}
+export type TokenScope = ReturnType<typeof createScope>;
 
 interface Refusal {
   readonly siteIds: Iterable<number>;
@@ -63,7 +29,15 @@ const OLD_LOSS_REFRESH_MS = 300_000;
 /** Time after which a loss counts as final, in milliseconds. */
 const FINAL_LOSS_MS = 7 * 86_400_000;
 
-export function createScope(source: Source, clock: Clock): TokenScope {
+/**
+ * Scope of the token: visible sites and abilities, as `GET me` last stated. An object counts as missing only while its site is
+ * visible before and after the list. Code that gets a rejection asks here for the cause.
+ *
+ * `GET me` is requested after a rejection, at most once a minute, and every minute while a known site is invisible, so that its
+ * return is noticed. The result counts at once for all, in both directions.
+ */
+export function createScope(source: Source, clock: Clock) {
+  /** Wakes when the sites or the abilities have changed. */
   const changes = createWakeup();
   /** Wakes `watch`. */
   const watchChanged = createWakeup();
@@ -79,6 +53,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
   /** Lost sites and abilities, with the monotonic time of the loss. */
   const lost = new Map<string, number>();
 
+  /** Takes over the result of another `GET me`. */
   function learn(info: Pick<TokenInfo, "sites" | "abilities">): void {
     const had = new Set([...(sites ?? []), ...(abilities ?? [])].map(String));
     const isFirst = sites === null;
@@ -93,6 +68,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     if (lost.size > 0) watchChanged.wakeUp();
   }
 
+  /** Requests `GET me` now. */
   async function refresh(signal: AbortSignal): Promise<Scope> {
     const before = sites;
     last.requestMs = clock.monotonic();
@@ -104,6 +80,7 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     return { before: before ?? after, after };
   }
 
+  /** Like `refresh`, but null when the service does not respond; then nothing counts as missing. */
   async function tryRefresh(signal: AbortSignal): Promise<Scope | null> {
     try {
       return await refresh(signal);
@@ -122,25 +99,33 @@ export function createScope(source: Source, clock: Clock): TokenScope {
     return lost.size > 0 ? OLD_LOSS_REFRESH_MS : Number.POSITIVE_INFINITY;
   }
 
+  /** True when the site is visible, or while the scope is unknown. */
   const sees = (siteId: number) => sites === null || sites.has(siteId);
+  /** True when the token has the ability, such as `read:tags`, or while the scope is unknown. */
   const may = (ability: string) => abilities === null || abilities.has(ability);
 
   return {
     ...{ sees, may, learn, refresh, tryRefresh, changes },
+    /** Visible sites; null while unknown. */
     known: () => sites,
+    /** Time of the last `GET me` response, milliseconds since 1970; null without one. */
     askedAtMs: () => respondedWallMs,
+    /** The same on the monotonic clock; minus infinity without one. */
     saidAtMs: () => last.responseMs,
-    lost() {
+    /** Lost sites and abilities, with the time (UTC) at which the loss was noticed. */
+    lost(): Readonly<Record<string, string>> {
       const wallMs = clock.now() - clock.monotonic();
       return Object.fromEntries([...lost].map(([name, sinceMs]) => [name, isoUtc(wallMs + sinceMs)]));
     },
-    recall(known) {
+    /** Restores `lost` of the last run, so that a return is noticed after a restart. */
+    recall(known: Readonly<Record<string, string>>): void {
       // A time in the future was stored before a clock step: the loss counts from now on.
       const agoMs = (since: string) => Math.max(0, clock.now() - Date.parse(since));
       for (const [name, since] of Object.entries(known)) lost.set(name, clock.monotonic() - agoMs(since));
       if (lost.size > 0) watchChanged.wakeUp();
     },
-    async explain({ siteIds, ability, atMs }, signal) {
+    /** Explains a rejection: a 403, or a 404 that may be one. */
+    async explain({ siteIds, ability, atMs }: Refusal, signal: AbortSignal): Promise<Explanation> {
       last.refusalMs = Math.max(last.refusalMs, atMs);
       watchChanged.wakeUp();
       if (last.responseMs < atMs && clock.monotonic() - last.requestMs >= REFRESH_MS) await tryRefresh(signal);
@@ -149,7 +134,8 @@ export function createScope(source: Source, clock: Clock): TokenScope {
       for (const siteId of siteIds) if (!sees(siteId)) return "site";
       return last.responseMs >= atMs ? "unexplained" : "unknown";
     },
-    async watch(signal) {
+    /** Requests `GET me` every minute after a recent rejection, or while a site is invisible. Ends with the signal. */
+    async watch(signal: AbortSignal): Promise<void> {
       await loop({
         clock,
         signal,

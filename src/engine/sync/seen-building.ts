@@ -1,7 +1,15 @@
 import type { Gateway, Site, System } from "../../core/model/building.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { yieldIfMany } from "../../core/runtime/waiting.ts";
 import type { Source } from "../source/source.ts";
 import { documentSet, type Store } from "../store/store.ts";
-import type { LocatedObject, NamedThing, SeenBuilding } from "./compare.ts";
+import {
+  compareClasses,
+  type LocatedObject,
+  type NamedSelection,
+  type NamedThing,
+  type SeenBuilding,
+} from "./compare.ts";
 import { minutesLeft } from "./first-inventory.ts";
 import { compareIds, expectedTags, type LocatedTag, visibleSites } from "./inventory/located-tags.ts";
 import { type Listed, type StoredTagSeen, type StoredValue, syncSet } from "./snapshot.ts";
@@ -173,4 +181,36 @@ function typesOf(values: ReadonlyMap<string, StoredValue>): ReadonlyMap<string, 
     if (type === "number" || type === "boolean") types.set(id, type);
   }
   return types;
+}
+
+/** Lists of classes by their displayed name; the first class of a list that selects a tag has it. */
+export type ClassLists = ReadonlyMap<string, readonly NamedSelection[]>;
+
+/** Logs classes without a tag, with the reason, after each complete list of tags; repeats a warning only when it changes. */
+export function createSelectionWarning(options: {
+  readonly source: string;
+  readonly lists: ClassLists;
+  readonly followed: readonly number[] | null;
+  readonly log: Log;
+}): (store: Store) => Promise<void> {
+  const { source, lists, followed, log } = options;
+  let logged: ReadonlySet<string> = new Set();
+
+  return async (store) => {
+    const sites = await visibleSites(store, source);
+    const building = await buildingFromState(store, source, sites, { followed, systems: [], gateways: false });
+    if (building === null || building.tags.length === 0) return;
+    await yieldIfMany(building.tags.length);
+    const next = new Set<string>();
+    for (const [list, classes] of lists) {
+      for (const { name, tags, mismatches } of compareClasses(classes, building)) {
+        if (tags > 0) continue;
+        const reason = mismatches.map(({ message }) => message).join(" ");
+        const key = `${list} ${name} ${reason}`;
+        next.add(key);
+        if (!logged.has(key)) log.warn({ list, class: name, reason }, "a class selects no tag");
+      }
+    }
+    logged = next;
+  };
 }

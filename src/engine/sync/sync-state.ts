@@ -1,22 +1,12 @@
 import type { Change, Committed, Store } from "../store/store.ts";
 
+export type SyncState = Awaited<ReturnType<typeof createSyncState>>;
+
 /**
  * Documents that only this package changes, in memory: read once, changed by commits alone. A commit that fails changes
  * nothing, so the next poll finds the same difference and emits it.
  */
-export interface SyncState {
-  get<T>(set: string): ReadonlyMap<string, T>;
-  /** Number of changes of a set since the start; null when the set is not in memory. */
-  version(set: string): number | null;
-  /** Calls `changed` for each document of the set now, and at every commit with the document before and after. */
-  observe<T>(set: string, changed: (before: T | undefined, after: T | undefined) => void): void;
-  /** Commits documents and events in one transaction; null for a change without any. */
-  commit(change: Change): Promise<Committed | null>;
-  /** Changes the document in memory now. Resolves when it is durable, with the next transaction. */
-  putDeferred(set: string, key: string, value: unknown): Promise<void>;
-}
-
-export async function createSyncState(store: Store, sets: readonly string[]): Promise<SyncState> {
+export async function createSyncState(store: Store, sets: readonly string[]) {
   const documents = new Map<string, Map<string, unknown>>();
   for (const set of sets) documents.set(set, await store.documents(set));
   const versions = new Map(sets.map((set) => [set, 0]));
@@ -40,14 +30,17 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
     get<T>(set: string) {
       return mapOf(set) as ReadonlyMap<string, T>;
     },
-    version: (set) => versions.get(set) ?? null,
+    /** Number of changes of a set since the start; null when the set is not in memory. */
+    version: (set: string) => versions.get(set) ?? null,
 
+    /** Calls `observer` for each document of the set now, and at every commit with the document before and after. */
     observe<T>(set: string, observer: (before: T | undefined, after: T | undefined) => void) {
       for (const document of mapOf(set).values()) observer(undefined, document as T);
       observers.set(set, observer as (before: unknown, after: unknown) => void);
     },
 
-    async commit(change) {
+    /** Commits documents and events in one transaction; null for a change without any. */
+    async commit(change: Change): Promise<Committed | null> {
       const changes = (change.documents ?? []).map(({ set, put = [], remove = [] }) => ({
         ...{ set, put: [...put], remove: [...remove] },
       }));
@@ -62,7 +55,8 @@ export async function createSyncState(store: Store, sets: readonly string[]): Pr
       return committed;
     },
 
-    async putDeferred(set, key, value) {
+    /** Changes the document in memory now. Resolves when it is durable, with the next transaction. */
+    async putDeferred(set: string, key: string, value: unknown): Promise<void> {
       apply(set, key, value);
       countVersion(set);
       await store.putDeferred(set, key, value);

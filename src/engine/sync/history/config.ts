@@ -2,8 +2,7 @@ import { z } from "zod";
 import { RESOLUTIONS } from "../../../core/model/building.ts";
 import { Duration } from "../../../core/values/duration.ts";
 import { zoneComplaint } from "../../../core/values/time-zone.ts";
-import { Selection } from "../select.ts";
-import { uniqueNames } from "../unique-names.ts";
+import { Selection, uniqueNames } from "../select.ts";
 
 /** One set of tags whose logged history is pulled. */
 export const HistoryClass = z.strictObject({

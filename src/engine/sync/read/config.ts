@@ -1,7 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../core/values/duration.ts";
-import { Selection } from "../select.ts";
-import { uniqueNames } from "../unique-names.ts";
+import { Selection, uniqueNames } from "../select.ts";
 
 const name = z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." });
 const select = Selection.prefault({}).meta({
