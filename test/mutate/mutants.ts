@@ -1,19 +1,18 @@
 import { parseAst } from "vitest/node";
 
-/** One small change of a file, of the kind that a slip of the keyboard makes. */
+/** One small change of a source file, such as `<` in place of `<=`. */
 export interface Mutant {
-  /** From the root, e.g. `src/engine/commands/gate.ts`. */
+  /** Path from the root of the repository, e.g. `src/engine/commands/gate.ts`. */
   readonly file: string;
   readonly line: number;
   readonly start: number;
   readonly end: number;
   readonly replacement: string;
-  /** The changed lines without indentation, joined: how the list of equivalents names a change, whatever moves around it. */
-  readonly before: string;
-  readonly after: string;
+  /** The changed lines joined, e.g. `if (a «>= → >» b) c = 2;`. */
+  readonly change: string;
 }
 
-/** What is needed of a node of the syntax tree. */
+/** A node of the syntax tree. */
 interface Node {
   readonly type: string;
   readonly start: number;
@@ -36,24 +35,22 @@ const OPERATORS: Readonly<Record<string, string>> = {
   "||": "&&",
 };
 
-/** Lines for people are nobody's promise, and a program without them does the same. */
-const ASIDE = /^(\w+\.)*log\??\./;
+/** Statements that write to the log: tests need not notice a missing log line. */
+const LOG_STATEMENT = /^(\w+\.)*log\??\./;
 
-/** All changes of a file, in the order of the text. */
+/** Returns all mutants of a file, in the order of the text. */
 export function mutantsOf(file: string, text: string): readonly Mutant[] {
   const found: Mutant[] = [];
   const change = (start: number, end: number, replacement: string) => {
     const from = text.lastIndexOf("\n", start - 1) + 1;
     const rest = text.indexOf("\n", end);
     const to = rest === -1 ? text.length : rest;
-    const after = text.slice(from, start) + replacement + text.slice(end, to);
     const line = text.slice(0, start).split("\n").length;
-    const flat = (part: string) => part.replace(/\s+/g, " ").trim();
-    const before = flat(text.slice(from, to));
-    found.push({ file, line, start, end, replacement, before, after: flat(after) });
+    const marked = `${text.slice(from, start)}«${text.slice(start, end)} → ${replacement}»${text.slice(end, to)}`;
+    found.push({ file, line, start, end, replacement, change: marked.replace(/\s+/g, " ").trim() });
   };
   walk(parseAst(text, { lang: "ts" }) as unknown as Node, (node) => {
-    if (node.type === "ExpressionStatement" && ASIDE.test(text.slice(node.start, node.end))) return false;
+    if (node.type === "ExpressionStatement" && LOG_STATEMENT.test(text.slice(node.start, node.end))) return false;
     mutate(node, text, change);
     return true;
   });
@@ -99,7 +96,7 @@ function mutateOperator(node: Node, text: string, change: Change): void {
   const replacement = OPERATORS[operator];
   if (replacement === undefined) return;
   if (operator === "+" && [left, right].some((side) => isText(side))) return;
-  // A comment may stand in between, and an operator in the comment.
+  // Blank out comments between the operands, which may contain the operator.
   const between = text
     .slice(left.end, right.start)
     .replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, (comment) => " ".repeat(comment.length));
@@ -111,7 +108,7 @@ function isText({ type, value }: Node): boolean {
   return type === "TemplateLiteral" || typeof value === "string";
 }
 
-/** Types are no code: of what stands in brackets of types only the value in front is looked at. */
+/** Visits all nodes except types and imports; of `value as Type` it visits the value. */
 function walk(node: Node, visit: (node: Node) => boolean): void {
   const hasValue = ["TSAsExpression", "TSNonNullExpression", "TSSatisfiesExpression"].includes(node.type);
   if (node.type.startsWith("TS") && !hasValue) return;

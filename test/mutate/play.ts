@@ -1,23 +1,22 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
 import type { Played, Task } from "./player.ts";
-import type { Room } from "./rooms.ts";
+import type { Target } from "./targets.ts";
 
-/** A process that plays mutants of one room, as its owner sees it. */
+/** A child process that runs the tests of one target against mutants. */
 export interface Player {
-  readonly room: Room;
+  readonly target: Target;
   isAlive(): boolean;
-  /** Null when there was no answer in time; the process is dead then. A process that dies has noticed. */
+  /** Returns null and kills the process on a timeout. A process that dies has detected the mutant. */
   play(task: Task, limitMs: number): Promise<Played | null>;
   end(): void;
 }
 
 const PROGRAM = join(import.meta.dirname, "player.ts");
 
-export function startPlayer(room: Room, environment: NodeJS.ProcessEnv): Player {
-  // Mutants are compared with each other, so chance has to be the same for all. The process leads a group, so that it
-  // can be killed together with the workers of vitest. What a mutant prints when it dies says nothing to anybody.
-  const child = fork(PROGRAM, room.tests, {
+export function startPlayer(target: Target, environment: NodeJS.ProcessEnv): Player {
+  // A fixed seed makes mutants comparable. `detached` makes a process group, which is killed with the workers of vitest.
+  const child = fork(PROGRAM, target.tests, {
     env: { ...process.env, ...environment, PLENUM_SEED: "1", NO_COLOR: "1" },
     stdio: ["ignore", "ignore", "ignore", "ipc"],
     detached: true,
@@ -26,7 +25,7 @@ export function startPlayer(room: Room, environment: NodeJS.ProcessEnv): Player 
   process.once("exit", end);
   child.once("exit", () => process.off("exit", end));
   return {
-    room,
+    target,
     isAlive: () => child.connected && child.exitCode === null,
     end,
     async play(task, limitMs) {
@@ -52,6 +51,6 @@ function killGroup({ pid, exitCode }: ChildProcess): void {
   try {
     process.kill(-pid, "SIGKILL");
   } catch {
-    // It has ended by itself meanwhile.
+    // The process has already ended.
   }
 }

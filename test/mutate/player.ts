@@ -2,19 +2,17 @@ import { join } from "node:path";
 import { createVitest } from "vitest/node";
 
 /**
- * Plays mutants: a process of its own with one vitest, so that the next mutant costs a run of some tests and no start,
- * and that can be killed with all it started when a mutant never ends. A mutant is put in place of its file as vitest
- * reads it; no file is changed.
+ * Child process that runs tests against mutants in one vitest instance, which saves the start for each mutant. A vitest
+ * plugin loads the mutant's text in place of the file; no file is changed.
  */
 export interface Task {
-  /** From the root; null for the code as it is. */
+  /** Path from the root of the repository; null for the unchanged code. */
   readonly file: string | null;
-  /** The whole text of the file. */
   readonly text: string;
 }
 
 export interface Played {
-  /** The first test that failed, or what else was wrong; null when all passed. */
+  /** The first failed test or another error; null when all tests passed. */
   readonly failed: string | null;
   readonly tookMs: number;
 }
@@ -72,7 +70,7 @@ async function play(next: Task): Promise<Played> {
 }
 
 process.on("message", (next: Task) => {
-  // A rejection ends this process, and with it the mutant.
+  // A rejection ends this process, which counts as a detected mutant.
   void play(next).then((played) => process.send?.(played));
 });
 process.on("disconnect", () => process.exit());
