@@ -83,8 +83,9 @@ function page(all: readonly unknown[], query: URLSearchParams): WireList {
   };
 }
 
-async function started(service: Service, sync = {}): Promise<void> {
+async function started(service: Service, sync = {}, latencyMs = 50): Promise<void> {
   trial = createTrial({
+    latencyMs: () => latencyMs,
     simulator: { sites: [2], replicate: service.siteIds.length, alarms: { recorded: false } },
     sync: {
       ...ALARMS_ONLY,
@@ -216,6 +217,16 @@ describe("a list whose order changes with each page", () => {
     expect(told(ends?.id)).toEqual(["alarm-raised", "alarm-resolved"]);
     expect(told(goes?.id)).toEqual(["alarm-raised", "alarm-vanished"]);
     expect(trial.events("alarm-vanished")).toHaveLength(1);
+  });
+
+  test("stays trusted when its pages arrive more than 10 s apart", async () => {
+    const service = new Service(30);
+    service.raise(700);
+    service.arrange = shuffled(7);
+    await started(service, {}, 11_000);
+    await trial.clock.advance(10 * MINUTE);
+    expect(new Set(raised()).size).toBe(700);
+    expect(await problem()).not.toContain("cannot be trusted");
   });
 
   test("is trusted again when its pages are steady", async () => {

@@ -39,8 +39,10 @@ export interface AlarmList {
 
 /** Most pages of the list of all sites: 100,000 alarms at 500 a page. */
 const MOST_PAGES = 200;
-/** Sites that one poll lists singly: 20 s at 30 lists a minute, so that the next poll is not late. */
-const SITES_PER_POLL = 10;
+/** Lists per minute for each site that one poll lists singly: 10 sites, twice each, take 20 s at 30 lists a minute. */
+const RATE_PER_SITE = 3;
+/** Pages that are this far apart, in milliseconds, show different moments: alarms that moved meanwhile are no evidence. */
+const SLOW_PAGES_MS = 10_000;
 
 /**
  * Reads the active alarms: one list of all sites. If its pages cannot be trusted (page-trust.ts), they prove no absence,
@@ -55,6 +57,8 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
   let wasPerSite = false;
   let isOneSite = false;
   let nextSite = 0;
+  /** Longest time between two consecutive pages of the last reading. */
+  let pageGapMs = 0;
 
   async function readList(
     filter: Omit<AlarmFilter, "status">,
@@ -62,7 +66,13 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     { maxPages, twice }: ReadLimits,
   ): Promise<Listing<Alarm>> {
     const read = () => source.alarms({ status: "active", ...filter }, signal, (id) => alarms.get(id)?.alarm);
-    const followed = (items: readonly Alarm[]) => onPage(items.filter((alarm) => follows(alarm.site.id)));
+    let lastPageMs = Number.POSITIVE_INFINITY;
+    pageGapMs = 0;
+    const followed = (items: readonly Alarm[]) => {
+      pageGapMs = Math.max(pageGapMs, clock.monotonic() - lastPageMs);
+      lastPageMs = clock.monotonic();
+      return onPage(items.filter((alarm) => follows(alarm.site.id)));
+    };
     const settings = { idOf, keepsShown: true, maxPages, onPage: followed };
     const listing = twice
       ? await collectSteady(read, { ...settings, sameAs: stateOf, always: careful })
@@ -80,17 +90,18 @@ export function createAlarmList({ source, config, scope, syncState, clock, log }
     if (isOneSite && !trust.isDue()) return null;
     if (!trust.hasUsablePages()) return readList({}, how, { maxPages: 1, twice: false });
     const listing = await readList({}, how, { maxPages: MOST_PAGES, twice: how.careful });
-    trust.judge(listing, isOneSite);
+    trust.judge(listing, isOneSite, pageGapMs >= SLOW_PAGES_MS);
     // A page that failed once or twice may come again: such a list proves no absence.
     if (!listing.complete && listing.failure !== undefined && trust.distrust() === null) throw listing.failure;
     return listing;
   }
 
   function takeNextSites(followed: readonly number[]): readonly number[] {
-    if (followed.length <= SITES_PER_POLL) return followed;
+    const count = Math.max(1, Math.floor(source.listRate().perMinute / RATE_PER_SITE));
+    if (followed.length <= count) return followed;
     const from = nextSite % followed.length;
-    nextSite = from + SITES_PER_POLL;
-    return [...followed, ...followed].slice(from, from + SITES_PER_POLL);
+    nextSite = from + count;
+    return [...followed, ...followed].slice(from, from + count);
   }
 
   return {

@@ -24,9 +24,10 @@ const RETRY_MS = 3_600_000;
 export interface PageTrust {
   /**
    * Judges a reading that was not limited to the first page. `ofOneSite`: the site's own list has the same pages, so wrong
-   * records or totals are no reason to read that one instead.
+   * records or totals are no reason to read that one instead. `isSlow`: the pages arrived far apart, so alarms that
+   * changed meanwhile explain wrong records and totals.
    */
-  judge(listing: Listing<Alarm>, ofOneSite: boolean): void;
+  judge(listing: Listing<Alarm>, ofOneSite: boolean, isSlow: boolean): void;
   /** Why the pages are not trusted; null while they are. */
   distrust(): string | null;
   /** False while only the first page is worth a request. */
@@ -50,14 +51,16 @@ export function createPageTrust(clock: Clock, log: Pick<Log, "info" | "warn">): 
   }
 
   return {
-    judge(listing, ofOneSite) {
+    judge(listing, ofOneSite, isSlow) {
       const nowMs = clock.monotonic();
       const kind = evidenceIn(listing);
+      const isAboutRecords = kind === "records" || kind === "total";
+      if (isSlow && isAboutRecords) return;
       if (kind === "total" && !showsSameRecords(listing)) {
         evidence = null;
         return;
       }
-      if (kind === null || listing.complete || (ofOneSite && (kind === "records" || kind === "total"))) {
+      if (kind === null || listing.complete || (ofOneSite && isAboutRecords)) {
         evidence = null;
         steadyReadings += 1;
         if (distrust === null || (distrust.kind !== "pages" && steadyReadings < STEADY_READINGS)) return;
