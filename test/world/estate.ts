@@ -21,7 +21,7 @@ const UNREST_MS = 20 * MINUTE;
 const REST_MS = 12 * MINUTE;
 /**
  * Ends of alarms of pages in no order are found site by site: 300 sites take 30 polls of 12 lists, which is a minute each
- * at the 15 lists a minute that a refusal leaves for hours.
+ * at the 15 lists a minute that a refusal leaves for hours. Each further refusal halves the rate.
  */
 const SHUFFLED_REST_MS = 25 * MINUTE;
 const SHUFFLED_SLOW_REST_MS = 40 * MINUTE;
@@ -187,8 +187,9 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
     else await fault();
   }
   await quiet(0);
-  const isSlow = (counts[LIST_REFUSED] ?? 0) > 0;
-  await clock.advance(order !== "shuffled" ? REST_MS : isSlow ? SHUFFLED_SLOW_REST_MS : SHUFFLED_REST_MS);
+  const refusals = counts[LIST_REFUSED] ?? 0;
+  const slowRestMs = SHUFFLED_SLOW_REST_MS * 2 ** Math.max(0, refusals - 1);
+  await clock.advance(order !== "shuffled" ? REST_MS : refusals > 0 ? slowRestMs : SHUFFLED_REST_MS);
 
   /** Some alarms begin and end while nothing is wrong; the fault before is over after so many milliseconds. */
   async function quiet(ms: number): Promise<void> {
@@ -247,7 +248,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const nowMs = simulator.now();
   const active = new Set(truth.alarms.list(nowMs, { status: "active" }).map(({ id }) => id));
   // Where each request shuffles the records, several pages may lack an alarm again and again.
-  const isTimely = order !== "shuffled" || pages === 1;
+  const isTimely = order !== "shuffled" || raisedMs.size <= PAGE;
   const late = !isTimely
     ? []
     : [...raisedMs].flatMap(([id, atMs]) => {
