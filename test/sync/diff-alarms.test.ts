@@ -344,8 +344,6 @@ const ACTIVE: Alarm = {
 };
 const SEES = { before: new Set([ALARM.site.id]), after: new Set([ALARM.site.id]) };
 const HIDDEN = { before: new Set([ALARM.site.id]), after: new Set<number>() };
-const RETURNED = { before: new Set<number>(), after: new Set([ALARM.site.id]) };
-const kinds = (steps: readonly (readonly Event[])[]) => steps.map((events) => events.map((event) => event.type));
 
 describe("the events of one alarm from one poll", () => {
   const at = (time: string) => `2026-11-02T06:${time}.000Z`;
