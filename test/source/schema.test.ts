@@ -30,7 +30,7 @@ function changed(record: unknown, [key = "", ...rest]: readonly string[], to: un
   return copy;
 }
 
-describe("recordParsers", () => {
+describe("recordParsers (traps 17 and 18)", () => {
   const NONSENSE = [undefined, null, "", "unheard-of", -1, 1e308, true, [], {}, [null], { id: 3 }];
   const LISTS = [
     ["alarms", parseAlarm],
