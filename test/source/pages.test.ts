@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { createPaging } from "#src/engine/source/pages.ts";
-import { recordParsers } from "#src/engine/source/schema.ts";
+import { recordParsers } from "#src/engine/source/records.ts";
 import { collect } from "#src/engine/sync/listing.ts";
 import {
   alarmRecord,

@@ -8,16 +8,14 @@ import { monotonicMark } from "../../core/runtime/moment.ts";
 import { createClockSkew } from "./clock-skew.ts";
 import type { SourceConfig } from "./config.ts";
 import { createListRateLimit, type ListLane } from "./list-rate-limit.ts";
-import { createPageCache } from "./page-cache.ts";
-import { createPaging } from "./pages.ts";
+import { createPageCache, createPaging } from "./pages.ts";
 import { checkIds, checkWrites, decide, type Filters, filterQuery, historyQuery, readQuery } from "./queries.ts";
 import type { Limiter } from "./quota/quota.ts";
-import { type RecordParser, recordParsers } from "./schema.ts";
+import { isBeyondNumbers, type RecordParser, recordParsers } from "./records.ts";
 import { createSend, createToken, type Leaving, type ListEndpoint } from "./send.ts";
 import type { Choose, HistoryQuery, Known, Lane, Page, Source } from "./source.ts";
 import { valueReader } from "./tag-values.ts";
 import { createHttpTransport, type HttpTransport, type Transport } from "./transport.ts";
-import { isBeyondNumbers } from "./wire.ts";
 
 export interface SourceOptions {
   readonly name: string;

@@ -5,8 +5,8 @@ import type { Measurement } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { wireTime } from "./iso-time.ts";
 import { COLON, isDigit, MAX_NUMBER_LENGTH, type ParsedJson, parseJson, QUOTE } from "./json.ts";
+import { kindOf, listIn, tagValueIn } from "./records.ts";
 import { isRecord } from "./reply.ts";
-import { kindOf, listIn, tagValueIn } from "./wire.ts";
 
 /** Measurements of one tag. */
 export class LoggedSeries {

@@ -13,11 +13,10 @@ import type { ListLane, ListRateLimit } from "./list-rate-limit.ts";
 import { parseLogged } from "./logged-series.ts";
 import { createLongWaits, type PauseScope } from "./long-waits.ts";
 import type { Limiter } from "./quota/quota.ts";
+import { type Note, parseHealth } from "./records.ts";
 import { type DecodedReply, decodeReply, type ReplyContext } from "./reply.ts";
-import { parseHealth } from "./schema.ts";
 import type { Lane, QuotaEndpoint, SlotOffer } from "./source.ts";
 import { StaleSocket, type Transport, type TransportReply, type TransportRequest } from "./transport.ts";
-import type { Note } from "./wire.ts";
 
 export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems";
 

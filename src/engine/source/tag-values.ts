@@ -2,10 +2,9 @@ import { Points } from "../../core/codec/points.ts";
 import { Malformed } from "../../core/errors/errors.ts";
 import type { Tag, TagLog, TagReading, TagTotal } from "../../core/model/building.ts";
 import { LoggedSeries } from "./logged-series.ts";
+import { kindOf, listIn, type Note, numberIn, type RecordParser, tagValueIn } from "./records.ts";
 import { type DecodedReply, isRecord } from "./reply.ts";
-import type { RecordParser } from "./schema.ts";
 import type { LeftOut, ReadReply } from "./source.ts";
-import { kindOf, listIn, type Note, numberIn, tagValueIn } from "./wire.ts";
 
 type WireRecord = Readonly<Record<string, unknown>>;
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { neverShow } from "#src/core/values/masking.ts";
-import { recordParsers } from "#src/engine/source/schema.ts";
+import { recordParsers } from "#src/engine/source/records.ts";
 import { alarmRecord, GOOD, never, reply, tagRecord, trialSource } from "./trial-source.ts";
 
 const SECRET = "schema-secret-0123456789";
