@@ -2,11 +2,9 @@ import { writeFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 
 /**
- * Loaded into a worker before its own code (`--import`): how long its event loop was stopped at most since the last
- * SIGUSR2. Once a second it is written into the file that `BENCH_STOPS` names, in milliseconds: of processor time that
- * the main thread used between two turns of a 5 ms timer, which does not depend on what else the machine does; and of
- * delay by the clock, in which waiting for the disk and for a busy machine are contained. With `BENCH_STOPS_LATER` it begins
- * with the first SIGUSR2, and costs nothing before.
+ * Loaded into a worker with `--import`. From the first SIGUSR2 on, writes the longest stop of the event loop since the
+ * last SIGUSR2 into the file `BENCH_STOPS` once a second, in milliseconds: `processorMs` is the time the main thread used
+ * between two ticks of a 5 ms timer; `clockMs` also contains waits for the disk and for a busy machine.
  */
 const EVERY_MS = 5;
 const WRITE_EVERY_MS = 1_000;
@@ -22,7 +20,7 @@ let hasBegun = false;
 let longestMs = 0;
 let lastMs = 0;
 
-function begin(): void {
+process.on("SIGUSR2", () => {
   longestMs = 0;
   lastMs = usedMs();
   delay.reset();
@@ -37,7 +35,4 @@ function begin(): void {
   setInterval(() => {
     writeFileSync(file, JSON.stringify({ processorMs: longestMs, clockMs: delay.max / 1e6 }));
   }, WRITE_EVERY_MS).unref();
-}
-
-process.on("SIGUSR2", begin);
-if (process.env.BENCH_STOPS_LATER === undefined) begin();
+});

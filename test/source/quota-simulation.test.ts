@@ -30,7 +30,7 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
   test.each(["leaky, burst 1", "weighted counter"] as const)("%s: learns at the first refusals", async (limiter) => {
     const outcome = await simulate({ limiter, hours: 2, seed });
     expect(outcome.refused, replay).toBeLessThanOrEqual(3);
-    expect(outcome.foreignToldMs, replay).toBeNull();
+    expect(outcome.foreignReportedMs, replay).toBeNull();
     expect(outcome.utilisation, replay).toBeGreaterThanOrEqual(0.88);
   });
 
@@ -56,9 +56,9 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
   });
 
   test("reports another client within ten minutes", async () => {
-    const scenario = { rivalPerMinute: 6, rivalFromMs: 600_000 };
+    const scenario = { foreignPerMinute: 6, foreignFromMs: 600_000 };
     const outcome = await simulate({ limiter: "first-hit window", hours: 1, seed, ...scenario });
-    expect(outcome.foreignToldMs, replay).toBeGreaterThan(600_000);
-    expect(outcome.foreignToldMs, replay).toBeLessThan(1_200_000);
+    expect(outcome.foreignReportedMs, replay).toBeGreaterThan(600_000);
+    expect(outcome.foreignReportedMs, replay).toBeLessThan(1_200_000);
   });
 });

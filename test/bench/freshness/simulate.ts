@@ -5,7 +5,7 @@ import { columnsOf, type PlannedTag } from "../../sync/planned-tags.ts";
 /** Number of tags and their interval in seconds. */
 export type Class = readonly [tags: number, everySeconds: number];
 
-/** 89 % of the places (limits study, section 2.2). */
+/** 89 % of the quota. */
 export const FOUR_CLASSES: readonly Class[] = [
   [25, 10],
   [90, 60],
@@ -13,7 +13,7 @@ export const FOUR_CLASSES: readonly Class[] = [
   [1_500, 3_600],
 ];
 
-/** Eleven odd-sized classes that ask for 76 % of the places together. */
+/** Eleven odd-sized classes that need 76 % of the quota. */
 export const ELEVEN_CLASSES: readonly Class[] = [
   [23, 20],
   [13, 45],
@@ -28,7 +28,7 @@ export const ELEVEN_CLASSES: readonly Class[] = [
   [1_371, 3_600],
 ];
 
-/** 94 % of the places, with intervals that whole slots and the time of a reply cost little of. */
+/** 94 % of the quota, with intervals that are long compared with a slot. */
 export const LONG_CLASSES: readonly Class[] = [
   [129, 60],
   [644, 300],
@@ -36,24 +36,23 @@ export const LONG_CLASSES: readonly Class[] = [
   [3_222, 3_600],
 ];
 
-/** The same mix with more or fewer tags. */
 export function scaled(classes: readonly Class[], by: number): readonly Class[] {
   return classes.map(([count, seconds]) => [Math.round(count * by), seconds]);
 }
 
-/** Share of the places that a mix asks for. */
+/** Returns the share of the quota that the classes need. */
 export function loadOf(classes: readonly Class[]): number {
   return classes.reduce((sum, [count, seconds]) => sum + (count * SLOT_MS) / (seconds * 1_000 * SIZE), 0);
 }
 
-/** The same, with each interval rounded down to whole slots: less no plan can use that is never late. */
+/** The same with each interval rounded down to whole slots: the minimum of any plan that is never late. */
 export function loadInSlots(classes: readonly Class[]): number {
   return classes.reduce((sum, [count, seconds]) => sum + count / (SIZE * Math.floor((seconds * 1_000) / SLOT_MS)), 0);
 }
 
 /**
- * The least worst age relative to its interval that whole slots allow when everything is stretched: each class comes
- * round after a whole number of slots, and together they fill the places at most.
+ * Returns the minimum of the worst age relative to its interval in overload, where each class is read every whole number
+ * of slots.
  */
 export function leastStretch(classes: readonly Class[]): number {
   const slotsOf = (seconds: number, by: number) => Math.max(1, Math.floor((seconds * 1_000 * by) / SLOT_MS + 1e-9));
@@ -65,7 +64,7 @@ export function leastStretch(classes: readonly Class[]): number {
   return Math.min(...candidates.filter((by) => by >= 1 && fits(by)));
 }
 
-/** 135 % of the places. */
+/** 135 % of the quota. */
 export const OVERLOAD: readonly Class[] = [
   [40, 10],
   [130, 60],
@@ -74,18 +73,16 @@ export const OVERLOAD: readonly Class[] = [
 ];
 
 export interface Figures {
-  /** Places asked for, relative to the places there are. */
+  /** Share of the quota that the classes need. */
   readonly load: number;
   /** Share of the slots that were used. */
   readonly used: number;
-  /** Share of the places of the used slots that were filled. */
+  /** Share of the 20 tags of the used slots that were filled. */
   readonly fill: number;
   /** Readings that came later than their interval. */
   readonly late: number;
-  /** By class: largest age relative to the interval. */
+  /** By class: maximum age relative to the interval. */
   readonly worst: readonly number[];
-  /** By class: mean age, seconds. */
-  readonly meanAge: readonly number[];
 }
 
 export type Policy = (tags: readonly PlannedTag[], nowMs: number) => readonly string[];
@@ -94,9 +91,8 @@ export const SLOT_MS = 3_000;
 export const SIZE = 20;
 
 /**
- * Drives a policy slot by slot, from nothing read; instant replies, no randomness. Our own planner gets the
- * intervals as the reader gives them to it, stretched where the wishes exceed the quota; ages are relative to the
- * wish.
+ * Runs a policy slot by slot with instant replies and no randomness, by default the worker's planner. In overload the
+ * planner gets stretched intervals, as from the reader; ages are relative to the target interval.
  */
 export function simulate(
   classes: readonly Class[],
@@ -123,15 +119,12 @@ export function simulate(
     })),
   );
   const places = new Map(tags.map(({ id }, place) => [id, place]));
-  // Kept from slot to slot, as the reader keeps them.
   const columns = columnsOf(tags, 0);
   const planned = (nowMs: number) => {
     columns.sinceMs.fill(nowMs);
     return planGroup(columns, nowMs, rules).group;
   };
   const worst = classes.map(() => 0);
-  const areaUnderAge = classes.map(() => 0);
-  const observed = classes.map(() => 0);
   let slots = 0;
   let used = 0;
   let filled = 0;
@@ -148,12 +141,10 @@ export function simulate(
     for (const id of group) {
       const place = places.get(id) ?? -1;
       const tag = tags[place];
-      if (tag === undefined) throw new Error(`the policy invented ${id}`);
+      if (tag === undefined) throw new Error(`the policy returned the unknown tag ${id}`);
       if (tag.lastMs !== null && measured) {
         const ageMs = nowMs - tag.lastMs;
         worst[tag.which] = Math.max(worst[tag.which] ?? 0, ageMs / tag.wishMs);
-        areaUnderAge[tag.which] = (areaUnderAge[tag.which] ?? 0) + ageMs ** 2 / 2;
-        observed[tag.which] = (observed[tag.which] ?? 0) + ageMs;
         if (ageMs > tag.wishMs) late++;
       }
       tag.lastMs = nowMs;
@@ -166,6 +157,5 @@ export function simulate(
     fill: filled / (used * SIZE),
     late,
     worst,
-    meanAge: areaUnderAge.map((area, which) => area / (observed[which] || 1) / 1_000),
   };
 }

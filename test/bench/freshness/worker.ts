@@ -21,39 +21,36 @@ export interface WorkerFigures {
   /** Share of the quota that was used, and by live reads. */
   readonly used: number;
   readonly live: number;
-  /** Share of the places of live requests that were filled. */
+  /** Share of the 20 tags of live requests that were filled. */
   readonly fill: number;
-  /** Replies that came later than their class wished, and the worst age relative to the wish, by class. */
+  /** Replies later than their target interval, and the worst age relative to it by class. */
   readonly late: number;
   readonly worst: readonly number[];
-  /** Stretches that were told. */
-  readonly told: number;
+  /** Warnings about stretched intervals. */
+  readonly warnings: number;
 }
 
 const START_MS = Date.UTC(2026, 0, 5);
 const LATENCY_MS = 150;
-/** A look at the clock, a slot that waits for its place in the pace: not more than a tenth of a slot. */
+/** Tolerance for timers and for the even spacing of slots: a tenth of a slot. */
 const TOLERANCE_MS = 300;
 
-/**
- * Drives the worker's own live reads, history and quota in virtual time against a service that answers after 150 ms
- * and has a year of history to be fetched besides.
- */
+/** Runs the worker's live reads, history and quota in virtual time against a service with a year of history. */
 export async function driveWorker(
   classes: readonly Class[],
   options: { readonly warmUpMinutes: number; readonly minutes: number },
 ): Promise<WorkerFigures> {
   const folder = temporaryFolder();
   const virtual = createVirtualClock(START_MS, { turns: 2 });
-  // The machine's wall clock has whole milliseconds.
+  // The real wall clock has whole milliseconds.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const store = await openStore({ folder, clock });
   const quota = createQuota({ source: "trial", clock, store: usedBefore(createVolatileMemory()) });
   const silent = createLog({ level: "silent" });
-  let told = 0;
+  let warnings = 0;
   const log = Object.assign(Object.create(silent) as typeof silent, {
     warn: () => {
-      told += 1;
+      warnings += 1;
     },
   });
   const every = new Map<string, number>();
@@ -174,7 +171,7 @@ export async function driveWorker(
   for (const work of works) await work.drain(clock);
   await store.close();
   rmSync(folder, { recursive: true });
-  // What is too old at the end, or was never read, is late as well.
+  // Values that are too old at the end, or were never read, are late as well.
   const endMs = fromMs + options.minutes * 60_000;
   for (const [id, which] of whichOf) {
     const ageMs = endMs - (lastAt.get(id) ?? 0);
@@ -183,5 +180,5 @@ export async function driveWorker(
     if (ageMs > wishMs + TOLERANCE_MS) late++;
   }
   const slots = options.minutes * 20;
-  return { used: requests / slots, live: live / slots, fill: filled / (live * 20), late, worst, told };
+  return { used: requests / slots, live: live / slots, fill: filled / (live * 20), late, worst, warnings };
 }

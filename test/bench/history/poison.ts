@@ -17,8 +17,8 @@ export const SIZE = 20;
 const RUN = 8;
 
 /**
- * Which tags have no log, exactly the share: anywhere, or in runs of mean length 8 that touch nowhere, as hosts
- * without logging make them.
+ * Returns which tags have no log, exactly this share: at random, or in separate runs of mean length 8, as of hosts
+ * without logging.
  */
 export function defects(share: number, clustered: boolean, seed: number): readonly boolean[] {
   const random = randomFrom(seed);
@@ -29,7 +29,7 @@ export function defects(share: number, clustered: boolean, seed: number): readon
     const length = clustered ? 1 + Math.floor(Math.log(1 - random()) / Math.log(1 - 1 / RUN)) : 1;
     runs.push(Math.min(left, length));
   }
-  // Each run stands before another good tag, or at the end; single tags may stand side by side.
+  // Each run precedes a different good tag or is at the end; single tags may be adjacent.
   const before = new Map<number, number>();
   for (const length of runs) {
     let at = Math.floor(random() * (good + 1));
@@ -47,7 +47,7 @@ export interface Outcome {
   readonly wrong: number;
 }
 
-/** Our way: requests until every tag is fetched once or known to have no log. */
+/** The worker's strategy: requests until every tag is fetched once or known to have no log. */
 export function ours(bad: readonly boolean[]): Outcome {
   const testing = createGroupTesting<number>(SIZE);
   testing.add(bad.map((_, i) => i));
@@ -61,7 +61,7 @@ export function ours(bad: readonly boolean[]): Outcome {
   return { requests, wrong };
 }
 
-/** Groups of 20 in order, each halved until the culprits are found. */
+/** Groups of 20 in order, each halved until the tags without a log are found. */
 export function halving(bad: readonly boolean[]): Outcome {
   let requests = 0;
   const isGood = (group: readonly number[]) => {
@@ -75,7 +75,7 @@ export function halving(bad: readonly boolean[]): Outcome {
   return { requests, wrong: 0 };
 }
 
-/** The halves of a refused group; where one is good the other is divided without being asked whole. */
+/** Tests the halves of a refused group. If the first is good, splits the second without a test. */
 function halve(refused: readonly number[], isGood: (group: readonly number[]) => boolean): void {
   if (refused.length <= 1) return;
   const middle = Math.floor(refused.length / 2);
@@ -85,7 +85,7 @@ function halve(refused: readonly number[], isGood: (group: readonly number[]) =>
   if (isFirstGood || !isGood(second)) halve(second, isGood);
 }
 
-/** Groups of 20 in order, the members of a refused one asked one by one. */
+/** Groups of 20 in order, the members of a refused group one by one. */
 export function singles(bad: readonly boolean[]): Outcome {
   let requests = 0;
   for (let from = 0; from < bad.length; from += SIZE) {
@@ -96,15 +96,15 @@ export function singles(bad: readonly boolean[]): Outcome {
 }
 
 /**
- * No strategy can ask less: a good tag needs a group that is answered, a tag without a log one that is refused, in
- * which it stands as the only one; and the answers together have to tell which tags they are (`bitsOf`).
+ * Minimum requests of any strategy: a good tag needs a group that succeeds, a tag without a log a refused group in which
+ * it is the only one, and the responses together must identify these tags (`bitsOf`).
  */
 export function bound(share: number, clustered: boolean): number {
   const bad = share * TAGS;
   const answered = (TAGS - bad) / SIZE;
   const bits = bitsOf(share, clustered);
   let requests = Math.max(answered, 1);
-  // So many answers, of which at least `bad` are refusals and at least `answered` are not, can tell so many bits.
+  // Bits of information in `count` responses, with at least `bad` refusals and at least `answered` successes.
   const tells = (count: number) => {
     const refused = Math.min(Math.max(count / 2, bad), count - answered);
     return refused < bad - 1e-9 ? 0 : count * entropy(refused / count);
@@ -113,7 +113,7 @@ export function bound(share: number, clustered: boolean): number {
   return requests;
 }
 
-/** Bits that it takes to tell the tags without a log; in runs, those of a chain with the same share and mean length. */
+/** Bits needed to identify the tags without a log; in runs, those of a Markov chain with this share and mean length. */
 function bitsOf(share: number, clustered: boolean): number {
   if (!clustered) return TAGS * entropy(share);
   const begins = share / (1 - share) / RUN;
@@ -129,7 +129,7 @@ export function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** The committed goals: average requests of 40 seeds. */
+/** Goals for the mean requests of 40 seeds. */
 export const POISON_GOALS: readonly { share: number; clustered: boolean; atMost: number }[] = [
   { share: 0.001, clustered: false, atMost: 168 },
   { share: 0.01, clustered: false, atMost: 308 },

@@ -1,10 +1,10 @@
 import type { Transport, TransportReply } from "#src/engine/source/transport.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
-/** The tag endpoints of a service whose logs are sparse, so that a year of 3,000 tags can be asked for in seconds. */
+/** Tag endpoints of a service with sparse logs, so that a year of 3,000 tags is fetched in seconds. */
 export interface LoggedService {
   readonly transport: Transport;
-  /** Values that one request may ask for; asked, not answered: a store reads what is asked for. */
+  /** Maximum values that one request may ask for, whether they exist or not. */
   limit: number;
   /** Tags without a log. */
   readonly withoutLog: ReadonlySet<string>;
@@ -14,10 +14,10 @@ export interface LoggedService {
     probes: number;
     poisoned: number;
     reads: number;
-    /** Requests for what was answered, had each been as large as the service bore at that time. */
+    /** Requests for the returned values if each had been as large as the limit at that time. */
     ideal: number;
   };
-  /** Buckets answered, by tag. */
+  /** Returned buckets by tag. */
   readonly answered: Map<string, number>;
 }
 
@@ -52,7 +52,7 @@ export function createLoggedService(
       if (!isProbe) service.count.poisoned++;
       return { errors: [{ status: 404, message: "No log was found.", meta: [] }] };
     }
-    // The request reaches one bucket further back than what is wanted of it.
+    // The request reaches one bucket further back than the wanted range.
     if (!isProbe && (buckets - 1) * ids.length > service.limit) {
       service.count.refused++;
       return { errors: [{ status: 504, message: "Historical data could not be retrieved.", meta: [] }] };

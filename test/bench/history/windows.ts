@@ -3,7 +3,7 @@ import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/
 /** A year of 5-minute values of 3,000 tags. */
 export const VALUES = 3_000 * 365 * 288;
 const TAGS_PER_REQUEST = 20;
-/** A request asks for whole buckets of 20 tags. */
+/** Rounds to whole buckets of 20 tags. */
 const whole = (values: number) => Math.max(TAGS_PER_REQUEST, Math.floor(values / TAGS_PER_REQUEST) * TAGS_PER_REQUEST);
 
 /** Requests, failed ones included, until all values are fetched from a service that answers at most `limit` at once. */
@@ -24,7 +24,7 @@ export function learnedRequests(limit: number, most = 2_000_000): number {
   return requests;
 }
 
-/** With windows of one fixed size; a size above the limit never gets anywhere. */
+/** Requests with a fixed size; infinite when the size is above the limit. */
 export function fixedRequests(values: number, limit: number): number {
   return values > limit ? Number.POSITIVE_INFINITY : Math.ceil(VALUES / values);
 }
@@ -33,6 +33,6 @@ export function oracleRequests(limit: number): number {
   return Math.ceil(VALUES / whole(limit));
 }
 
-/** Limits of the service that the goal names, in values a request. */
+/** Limits of the service in values per request. */
 export const LIMITS: readonly number[] = [6_000, 20_000, 50_000, 150_000, 500_000];
 export const WINDOW_GOAL = 1.05;

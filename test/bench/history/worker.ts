@@ -21,34 +21,34 @@ import { createLoggedService, type LoggedService } from "./service.ts";
 export interface BackfillCase {
   readonly tags: number;
   readonly days: number;
-  /** Values that the service bears in one request; after so many requests for series another number. */
+  /** Maximum values of one request; `changes` sets another limit after so many requests for series. */
   readonly limit: number;
   readonly changes?: readonly { readonly after: number; readonly limit: number }[];
-  /** Tags without a log, by their place. */
+  /** Whether each tag has no log, by index. */
   readonly withoutLog?: readonly boolean[];
-  /** Live reads beside it: all tags, this often. */
+  /** Also reads all tags live at this interval. */
   readonly liveEverySeconds?: number;
-  /** The worker is killed after so many requests for series, and begins anew with what is in the store. */
+  /** Kills and restarts the worker after so many requests for series. */
   readonly killAfter?: readonly number[];
 }
 
 export interface BackfillFigures extends Readonly<LoggedService["count"]> {
-  /** Until nothing was left to be fetched. */
+  /** Time until nothing was left to fetch. */
   readonly minutes: number;
-  /** Buckets of tags with a log that were fetched not at all. */
+  /** Buckets of tags with a log that were not fetched. */
   readonly missing: number;
-  /** Share of the fetched buckets that had been fetched before. */
+  /** Share of the buckets that were fetched twice. */
   readonly again: number;
-  /** Worst age of a live value relative to the wish; 0 without live reads. */
+  /** Worst age of a live value relative to its target interval; 0 without live reads. */
   readonly worst: number;
 }
 
 const START_MS = Date.UTC(2026, 0, 5);
-/** What the search for the right size may go up to. */
+/** Upper bound for the learned request size. */
 const VALUES_MAX = 2_000_000;
 const LONGEST_HOURS = 200;
 
-/** Drives the worker's own history job, live reads, client and quota in virtual time until the past is fetched. */
+/** Runs the worker's history job, live reads, client and quota in virtual time until all history is fetched. */
 export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigures> {
   const clock = createVirtualClock(START_MS, { turns: 1 });
   const store = createMemoryStore(() => clock.now());
@@ -106,15 +106,15 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       demand,
     });
     const end = new AbortController();
-    const forEver = async (follower: Follower) => {
-      // What it throws is for the scheduler to judge; here it is tried again a little later.
+    const followUntilEnd = async (follower: Follower) => {
+      // Retries errors, as the scheduler does.
       while (!end.signal.aborted) {
         const forced = end.signal;
         await follower.follow({ draining: forced, forced, well: () => undefined }).catch(() => undefined);
         await sleepFor(clock, 30_000, forced);
       }
     };
-    const work = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(forEver));
+    const work = Promise.all((everyMs > 0 ? [reads, pull] : [pull]).map(followUntilEnd));
     const stop = async () => {
       end.abort(new Stopping());
       await clock.advance(1_000);
@@ -141,7 +141,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
       worker = begin();
       continue;
     }
-    // Live values count once each tag has had its first.
+    // Live values count once each tag has been read.
     if (clock.monotonic() > 600_000) {
       for (const { achievedMs } of worker.reads.status().freshness)
         worst = Math.max(worst, everyMs === 0 ? 0 : (achievedMs ?? 0) / everyMs);
@@ -151,7 +151,7 @@ export async function driveBackfill(wanted: BackfillCase): Promise<BackfillFigur
   }
   const minutes = clock.monotonic() / 60_000;
   await worker.stop();
-  // The youngest has not had its time of grace yet.
+  // The newest bucket is still within its grace period.
   const buckets = wanted.days * 288 - 1;
   const fetched = ids.filter((id) => !without.has(id)).map((id) => service.answered.get(id) ?? 0);
   const sum = fetched.reduce((total, each) => total + each, 0);

@@ -1,21 +1,23 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { historyEvent } from "#src/core/codec/history-event.ts";
-import { Points } from "#src/core/codec/points.ts";
-import type { Tag } from "#src/core/model/building.ts";
+import { FALSE, NULL, Points, TRUE } from "#src/core/codec/points.ts";
+import type { Resolution, Tag } from "#src/core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "#src/core/model/event.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
-import { type Readings, readReadings } from "./readings.ts";
+import metadata from "#src/simulator/data/metadata.json" with { type: "json" };
 
-/** Events of a workload in the order of a log, with the values that they hold. */
+/** Events in the order of the log, each with its number of values. */
 export type Workload = Generator<{ readonly event: Event; readonly values: number }>;
 
 const SOURCE = sourceUri("main");
 const DAY_MS = 86_400_000;
 const BUCKET_MS = 300_000;
 const START_MS = Date.UTC(2026, 0, 5);
-/** As much of a series as the worker tells in one event. */
+/** Time range of a series that the worker emits in one event. */
 const EVENT_MS = { "5m": DAY_MS, "1h": 14 * DAY_MS } as const;
 
-/** What was recorded, as a backfill tells it: building by building, the newest two weeks first. */
+/** The recorded readings as a backfill emits them: by building, the newest two weeks first. */
 export function* recorded(): Workload {
   const sites = Map.groupBy(readReadings(), ({ siteId }) => siteId);
   for (const all of sites.values()) {
@@ -33,10 +35,7 @@ export function* recorded(): Workload {
   }
 }
 
-/**
- * Five-minute buckets of so many tags, day by day: the recorded values one after the other, whatever time lay between
- * them, and of each building as many tags as it takes.
- */
+/** Five-minute buckets of so many tags by day. Copies the recorded tags, and uses the recorded values without their times. */
 export function* plant(tags: number, values: number): Workload {
   const all = readReadings();
   let made = 0;
@@ -55,17 +54,14 @@ export function* plant(tags: number, values: number): Workload {
   }
 }
 
-/**
- * Live values at the complete quota, of all sites or of one: 20 tags every three seconds, each time with the next value
- * that was recorded.
- */
+/** Live values at the complete quota, of all sites or of one: 20 tags every three seconds with the next recorded value. */
 export function* live(values: number, onlySite?: number): Workload {
   const readings = readReadings().filter(({ siteId }) => onlySite === undefined || siteId === onlySite);
   const groups = [...Map.groupBy(readings, ({ siteId }) => siteId).values()].flatMap(inTwenties);
   let made = 0;
   for (let request = 0; made < values; request++) {
     const round = Math.floor(request / groups.length);
-    // Replies take 80 to 280 ms, by no rule that a compressor could see.
+    // Latencies of 80 to 280 ms without a pattern that compresses.
     const latencyMs = 80 + ((Math.imul(request + 1, 2_654_435_761) >>> 8) % 200);
     const time = isoUtc(START_MS + request * 3_000 + latencyMs);
     for (const { tag, siteId, points } of groups[request % groups.length] ?? []) {
@@ -109,4 +105,56 @@ function inTwenties(all: readonly Readings[]): (readonly Readings[])[] {
 
 function ceil(timeMs: number): number {
   return Math.ceil(timeMs / DAY_MS) * DAY_MS;
+}
+
+/** A tag and all its readings, recorded in a real building. */
+interface Readings {
+  readonly siteId: number;
+  readonly timeZone: string;
+  readonly tag: Tag;
+  /** Coarsest resolution that has each reading in its own bucket. */
+  readonly resolution: Resolution;
+  /** Ascending. */
+  readonly points: Points;
+}
+
+const DATA = join(import.meta.dirname, "../../../src/simulator/data");
+const HOUR_SECONDS = 3_600;
+
+/** Returns the readings of all buildings by tag: a million readings of 316 tags. */
+function readReadings(): readonly Readings[] {
+  const files = new Set(metadata.tags.map(({ file }) => file));
+  const columns = new Map([...files].map((file) => [file, readColumns(file)]));
+  return metadata.tags.map((tag): Readings => {
+    const points = columns.get(tag.file)?.get(tag.column);
+    if (points === undefined) throw new Error(`The file ${tag.file} has no column ${tag.column}.`);
+    return {
+      siteId: tag.site_id,
+      timeZone: metadata.sites.find(({ id }) => id === tag.site_id)?.timezone ?? "UTC",
+      tag: { id: tag.id, displayName: tag.display_name, description: tag.description, unit: tag.unit },
+      resolution: tag.resolution_seconds >= HOUR_SECONDS ? "1h" : "5m",
+      points,
+    };
+  });
+}
+
+const BOOLEANS = new Set(metadata.tags.filter(({ kind }) => kind === "boolean").map(({ column }) => column));
+
+/** Parses line by line to keep the heap small before the measurement. */
+function readColumns(file: string): ReadonlyMap<string, Points> {
+  const [head = "", ...lines] = readFileSync(join(DATA, file), "utf8").trim().split("\n");
+  const columns = head
+    .split(",")
+    .slice(1)
+    .map((name) => ({ points: new Points(), isBoolean: BOOLEANS.has(name), name }));
+  for (const line of lines) {
+    const [time = "", ...cells] = line.split(",");
+    const timeMs = Date.parse(time);
+    for (const [n, { points, isBoolean }] of columns.entries()) {
+      const cell = cells[n] ?? "";
+      const code = isBoolean ? (cell === "1" ? TRUE : FALSE) : Number(cell);
+      points.push(timeMs, cell === "" ? NULL : code);
+    }
+  }
+  return new Map(columns.map(({ name, points }) => [name, points]));
 }

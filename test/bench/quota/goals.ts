@@ -1,8 +1,8 @@
 import type { LimiterName } from "./limiters.ts";
 
-/** What `npm run bench:quota` must reach. Shares of 20 requests a minute; refusals (429) per hour. */
+/** Goals of `npm run bench:quota`: shares of 20 requests a minute, refusals (429) per hour. */
 export const GOALS = {
-  /** Any window of a minute, and an allowance of 20. */
+  /** Any window of a minute, and a token bucket of 20. */
   windows: { utilisation: 0.998, refusals: 0 },
   leaky: { utilisation: 0.89, refusalsPerHour: 0.1 },
   weighted: { utilisation: 0.94, refusalsPerHour: 0.1 },
@@ -10,7 +10,7 @@ export const GOALS = {
   stallsAndClockSteps: { refusalsPerHour: 0.1 },
   urgent: { p95Ms: 4_500, p95WithReserveMs: 100 },
   kills: { atLeast: 1_000, utilisation: 0.995, refusals: 0 },
-  rival: { toldWithinMs: 600_000 },
+  foreign: { reportedWithinMs: 600_000 },
 } as const;
 
 export const WINDOWS = [

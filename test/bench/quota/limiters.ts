@@ -1,6 +1,6 @@
 /**
- * Seven ways in which a service may count "20 per minute", written from what public servers do and independently
- * of the client and of the simulator. Times are the service's own, in milliseconds.
+ * Seven ways in which a service may count "20 per minute", modelled on public servers and independent of the client
+ * and the simulator. Times are in milliseconds of the service's clock.
  */
 export interface ServerLimiter {
   arrive(now: number): Verdict;
@@ -8,11 +8,11 @@ export interface ServerLimiter {
 
 export interface Verdict {
   readonly ok: boolean;
-  /** It takes part of the quota, whether it was accepted or not. */
+  /** The request uses the quota, even if it was refused. */
   readonly counted: boolean;
-  /** Whole seconds, rounded as such services round: it can be up to one second short. */
+  /** Whole seconds, rounded down as public services do, so up to one second too short. */
   readonly retryAfterS: number;
-  /** What x-ratelimit-remaining says; null for those that send no such header. */
+  /** Value of `x-ratelimit-remaining`; null without that header. */
   readonly remaining: number | null;
 }
 

@@ -2,14 +2,14 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "#src/engine/store/store.ts";
 import type { VirtualClock } from "../../virtual-clock.ts";
 
-/** A process that can be killed: after that nothing in it goes on, whatever it was waiting for. */
+/** A process that can be killed: its pending waits never end after that. */
 export interface Life {
   readonly clock: Clock;
   kill(): void;
   readonly dead: () => boolean;
 }
 
-/** `ppm`: how much faster than true time its measured time runs; its wall clock is kept right by a time server. */
+/** `ppm`: how much faster than true time the monotonic clock runs. A time server corrects the wall clock. */
 export function createLife(truth: VirtualClock, ppm: number): Life {
   const rate = 1 + ppm * 1e-6;
   let dead = false;
@@ -32,7 +32,6 @@ export function createLife(truth: VirtualClock, ppm: number): Life {
   };
 }
 
-/** What a dead process waits for. */
 export function forEver(): Promise<never> {
   return new Promise(() => undefined);
 }
@@ -42,7 +41,7 @@ export interface Disk {
   readonly holds: Map<string, QuotaPause>;
 }
 
-/** The stored log on a disk that outlives the process; `commitMs` is how long a commit takes. */
+/** A quota store on a disk that outlives the process; `commitMs` returns the duration of a commit. */
 export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => number): QuotaStore {
   const slotsOf = (key: string) => {
     const slots = disk.slots.get(key) ?? new Map<number, QuotaSlot>();
@@ -64,12 +63,12 @@ export function createDiskMemory(disk: Disk, clock: Clock, commitMs: () => numbe
       if (takesMs > 0) await clock.sleep(takesMs / 2);
     },
     async saveDeferred(key, slot) {
-      // Together with the next transaction, whenever that is.
+      // Stored with a later transaction.
       const takesMs = commitMs();
       if (takesMs > 0) await clock.sleep(takesMs * 20);
       slotsOf(key).set(slot.id, slot);
     },
-    // As on a machine that does not say how long it has been running.
+    // A machine without an uptime clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,
     async forget(key, beforeMs) {

@@ -3,13 +3,12 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import { createQuota, type Quota, type QuotaOptions } from "#src/engine/source/quota/quota.ts";
 import type { Lane } from "#src/engine/source/source.ts";
 import { createVirtualClock, type VirtualClock } from "../../virtual-clock.ts";
-import { installGlobalTimers } from "./global-timers.ts";
 import { LIMITERS, type LimiterName, type Verdict } from "./limiters.ts";
 import { createDiskMemory, createLife, type Disk, forEver, type Life } from "./mortal.ts";
 import { type Network, ordinary } from "./network.ts";
 import { createRandom, type Random } from "./random.ts";
 
-/** One simulated stretch of time: the real quota against a limiter that it does not know. */
+/** A simulation of the real quota against a limiter that it does not know. */
 export interface Scenario {
   readonly limiter: LimiterName;
   readonly hours: number;
@@ -20,44 +19,39 @@ export interface Scenario {
   readonly reserve?: number;
   /** Mean time between kills, in milliseconds; the process is down for three seconds each time. */
   readonly killEveryMs?: number;
-  /** What is lost with each kill. */
-  readonly loses?: "nothing" | "state";
   /** Mean time between steps of the wall clock by up to two seconds, in milliseconds. */
   readonly clockStepEveryMs?: number;
-  /** Requests per minute that somebody else sends on the same count, from `rivalFromMs` on. */
-  readonly rivalPerMinute?: number;
-  readonly rivalFromMs?: number;
+  /** Requests per minute that another client sends with the same token, from `foreignFromMs` on. */
+  readonly foreignPerMinute?: number;
+  readonly foreignFromMs?: number;
   /** The service sends x-ratelimit headers. */
   readonly headers?: boolean;
   readonly client?: ClientMaker;
-  /** The client waits by the runtime's own timers and date, so these are replaced for the time of the run. */
+  /** Replaces the date and timers of the runtime, which the client uses. */
   readonly globalTimers?: boolean;
 }
 
 export interface Outcome {
   readonly utilisation: number;
-  readonly accepted: number;
   readonly refused: number;
   readonly refusedPerHour: number;
-  readonly refusalTimesMs: readonly number[];
   readonly kills: number;
   readonly urgentWaitsMs: readonly number[];
-  /** True time at which a foreign client was reported; null when it was not. */
-  readonly foreignToldMs: number | null;
-  /** True time at which the service first counted a request of the rival; until then there is nothing to notice. */
-  readonly rivalCountedMs: number | null;
-  readonly meanRoundTripMs: number;
+  /** Time at which the quota reported another client; null if it did not. */
+  readonly foreignReportedMs: number | null;
+  /** Time at which the service first counted a request of the other client. */
+  readonly foreignCountedMs: number | null;
 }
 
-/** What drives the requests in a process: our quota, or something to compare it with. */
+/** Sends the requests of a process: the worker's quota or a library to compare it with. */
 export interface Client {
   run(lane: Lane, send: () => Promise<Verdict>): Promise<void>;
 }
 export type ClientMaker = (life: Life, disk: Disk, random: Random, onForeign: () => void) => Client;
 
-/** 2024-01-01T00:00:00Z, a Monday without significance. */
+/** 2024-01-01T00:00:00Z. */
 const START_MS = 1_704_067_200_000;
-/** Callers that always have a request waiting. */
+/** Number of callers that always have a request waiting. */
 const BACKLOG = 24;
 const DOWN_MS = 3_000;
 
@@ -79,24 +73,20 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   const makeClient = scenario.client ?? quotaClient({ reserve: scenario.reserve ?? 0 }, scenario);
   const endMs = scenario.hours * 3_600_000;
   const disk: Disk = { slots: new Map(), holds: new Map() };
-  const refusalTimesMs: number[] = [];
   const urgentWaitsMs: number[] = [];
   let accepted = 0;
+  let refused = 0;
   let kills = 0;
-  let sent = 0;
-  let roundTripsMs = 0;
-  let foreignToldMs: number | null = null;
-  let rivalCountedMs: number | null = null;
+  let foreignReportedMs: number | null = null;
+  let foreignCountedMs: number | null = null;
 
   const exchange = async (life: Life): Promise<Verdict> => {
     if (life.dead()) return forEver();
     const way = network(random);
-    sent += 1;
-    roundTripsMs += way.upMs + way.downMs;
     await truth.sleep(way.upMs);
     const verdict = limiter.arrive(truth.monotonic());
     if (verdict.ok) accepted += 1;
-    else refusalTimesMs.push(truth.monotonic());
+    else refused += 1;
     await life.clock.sleep(way.downMs);
     return verdict;
   };
@@ -104,7 +94,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   const boot = (): Life => {
     const life = createLife(truth, random.between(-100, 100));
     const client = makeClient(life, disk, random, () => {
-      foreignToldMs ??= truth.monotonic();
+      foreignReportedMs ??= truth.monotonic();
     });
     for (let caller = 0; caller < BACKLOG; caller += 1) void callForEver(life, client, exchange);
     if (scenario.urgentEveryMs !== undefined) {
@@ -113,11 +103,11 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     return life;
   };
 
-  const rival = async (perMinute: number) => {
-    await truth.sleep(scenario.rivalFromMs ?? 0);
+  const foreignClient = async (perMinute: number) => {
+    await truth.sleep(scenario.foreignFromMs ?? 0);
     for (;;) {
       await truth.sleep(random.after(60_000 / perMinute));
-      if (limiter.arrive(truth.monotonic()).counted) rivalCountedMs ??= truth.monotonic();
+      if (limiter.arrive(truth.monotonic()).counted) foreignCountedMs ??= truth.monotonic();
     }
   };
   const steps = async (everyMs: number) => {
@@ -126,7 +116,7 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
       truth.stepWall(random.between(-2_000, 2_000));
     }
   };
-  if (scenario.rivalPerMinute !== undefined) void rival(scenario.rivalPerMinute);
+  if (scenario.foreignPerMinute !== undefined) void foreignClient(scenario.foreignPerMinute);
   if (scenario.clockStepEveryMs !== undefined) void steps(scenario.clockStepEveryMs);
 
   let life = boot();
@@ -136,7 +126,6 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
     await truth.run(next);
     life.kill();
     kills += 1;
-    if (scenario.loses === "state") disk.slots.clear();
     await truth.advance(DOWN_MS);
     life = boot();
   }
@@ -144,15 +133,12 @@ async function simulateWith(truth: VirtualClock, scenario: Scenario): Promise<Ou
   life.kill();
   return {
     utilisation: accepted / (20 * 60 * scenario.hours),
-    accepted,
-    refused: refusalTimesMs.length,
-    refusedPerHour: refusalTimesMs.length / scenario.hours,
-    refusalTimesMs,
+    refused,
+    refusedPerHour: refused / scenario.hours,
     kills,
     urgentWaitsMs,
-    foreignToldMs,
-    rivalCountedMs,
-    meanRoundTripMs: roundTripsMs / sent,
+    foreignReportedMs,
+    foreignCountedMs,
   };
 }
 
@@ -181,7 +167,7 @@ async function urgentForEver(
   }
 }
 
-/** The real thing, with a reply decoder in miniature: a refusal becomes a hold of the told time and one second. */
+/** The worker's quota with a small decoder: a refusal pauses for the retry time plus one second. */
 export function quotaClient(
   options: Partial<QuotaOptions>,
   scenario: { readonly killEveryMs?: number; readonly headers?: boolean },
@@ -221,4 +207,35 @@ async function decoded(
   const waitMs = (verdict.retryAfterS + 1) * 1000;
   quota.pause(waitMs, "allowance", "read");
   throw new Throttled("refused", waitMs);
+}
+
+/** Replaces the date and timers of the runtime by virtual time; returns a function that restores them. */
+function installGlobalTimers(clock: VirtualClock): () => void {
+  const real = {
+    now: Date.now,
+    setTimeout: globalThis.setTimeout,
+    clearTimeout: globalThis.clearTimeout,
+  };
+  const start = (callback: () => void, ms: number) => {
+    const timer = new AbortController();
+    const elapse = async () => {
+      try {
+        await clock.sleep(ms, timer.signal);
+      } catch {
+        return;
+      }
+      callback();
+    };
+    void elapse();
+    return timer;
+  };
+  Date.now = () => Math.floor(clock.now());
+  Object.assign(globalThis, {
+    setTimeout: start,
+    clearTimeout: (timer: AbortController | undefined) => timer?.abort(),
+  });
+  return () => {
+    Date.now = real.now;
+    Object.assign(globalThis, { setTimeout: real.setTimeout, clearTimeout: real.clearTimeout });
+  };
 }

@@ -1,6 +1,6 @@
 import { type Outcome, type Scenario, simulate } from "./run.ts";
 
-/** Several seeds of one scenario, added up. */
+/** Sums and means over several seeds of one scenario. */
 export interface Sum {
   readonly utilisation: number;
   readonly refused: number;

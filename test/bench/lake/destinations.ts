@@ -1,4 +1,4 @@
-import { readdirSync, statSync } from "node:fs";
+import { mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { FileConfig } from "#connectors/file/config.ts";
 import { createFileSink } from "#connectors/file/sink.ts";
@@ -10,28 +10,25 @@ import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import { ACCEPTED, type ConnectorContext, type Sink } from "#src/core/connector.ts";
 import { createDatabase, optionsFor } from "../../connectors/postgres/rig.ts";
+import type { Counts } from "../harness.ts";
 
-/** Who lands values, and how the bytes are counted that they take there. */
-export const CONTESTANTS = ["idle", "file", "file, gzip", "influxdb", "parquet", "postgres"] as const;
-export type Contestant = (typeof CONTESTANTS)[number];
+export const DESTINATIONS = ["idle", "file", "file, gzip", "influxdb", "parquet", "postgres"] as const;
+export type Destination = (typeof DESTINATIONS)[number];
 
-export interface Place {
-  readonly folder: string;
-  /** Of the stub of a database, or of PostgreSQL. */
-  readonly port: number;
-}
-
-interface Landing {
+interface OpenDestination {
   readonly sink: Sink;
-  /** On the disk, on the wire or in the database, so far. */
+  /** Bytes on the disk, on the wire or in the database so far. */
   bytes(): Promise<number>;
 }
 
-export async function contestant(
-  name: Contestant,
-  { folder, port }: Place,
+/** `port` belongs to the bench service (InfluxDB) or to PostgreSQL. */
+export async function openDestination(
+  name: Destination,
+  folder: string,
+  port: number,
   context: ConnectorContext,
-): Promise<Landing> {
+): Promise<OpenDestination> {
+  mkdirSync(folder, { recursive: true });
   const inFolder = async () => bytesIn(folder);
   switch (name) {
     case "idle":
@@ -48,8 +45,8 @@ export async function contestant(
     case "influxdb": {
       const url = `http://127.0.0.1:${port}`;
       const config = InfluxConfig.parse({ url, bucket: "lake" });
-      const counted = async () => (await (await fetch(url)).json()) as { readonly sent: number };
-      return { sink: createInfluxSink(config, context), bytes: async () => (await counted()).sent };
+      const bytes = async () => ((await (await fetch(`${url}/counts`)).json()) as Counts).bytes;
+      return { sink: createInfluxSink(config, context), bytes };
     }
     case "parquet":
       return { sink: createParquetSink(ParquetConfig.parse({ folder }), context), bytes: inFolder };
@@ -58,16 +55,13 @@ export async function contestant(
       const config = PostgresConfig.parse(optionsFor({ port }, database.name));
       const sum =
         "select sum(pg_total_relation_size(oid))::text from pg_class where relkind = 'r' and relnamespace = 'plenum'::regnamespace";
-      return {
-        sink: createPostgresSink(config, context),
-        bytes: async () => Number((await database.ask(sum))[0]?.[0] ?? 0),
-      };
+      const bytes = async () => Number((await database.ask(sum))[0]?.[0] ?? 0);
+      return { sink: createPostgresSink(config, context), bytes };
     }
   }
 }
 
-/** Bytes of all files below a folder. */
-export function bytesIn(folder: string): number {
+function bytesIn(folder: string): number {
   const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((each) => each.isFile());
   return files.reduce((sum, { name, parentPath }) => sum + statSync(join(parentPath, name)).size, 0);
 }

@@ -1,0 +1,194 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism, tmpdir, totalmem } from "node:os";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Running, runPlenum, runProgram } from "../plenum-process.ts";
+import { freePort } from "../real-servers.ts";
+
+/** Shared by all benches: starts processes, measures what they use, prints tables and checks goals. */
+export const MEBIBYTE = 2 ** 20;
+
+export function printMachine(): void {
+  const gib = Math.round(totalmem() / 2 ** 30);
+  console.log(`Machine: ${availableParallelism()} cores, ${gib} GiB, Node ${process.version}\n`);
+}
+
+export function fixed(value: number | null, digits = 0): string {
+  return value === null || !Number.isFinite(value) ? "–" : value.toFixed(digits);
+}
+
+export const percent = (share: number, digits = 1): string => fixed(share * 100, digits);
+
+/** Prints a table with a title. The first column is left-aligned. */
+export function printTable(title: string, head: readonly string[], rows: readonly (readonly string[])[]): void {
+  const widths = head.map((cell, column) => Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)));
+  const line = (cells: readonly string[]) =>
+    cells.map((cell, n) => (n === 0 ? cell.padEnd(widths[n] ?? 0) : cell.padStart(widths[n] ?? 0))).join("  ");
+  console.log(["", ...(title === "" ? [] : [title, ""]), line(head), ...rows.map(line)].join("\n"));
+}
+
+/** Prints whether a figure reaches its goal. A missed goal makes the exit code 1. */
+export function checkGoal(what: string, value: number, bound: "at most" | "at least", goal: number, unit = ""): void {
+  const isReached = bound === "at most" ? value <= goal : value >= goal;
+  if (!isReached) process.exitCode = 1;
+  const rounded = String(Math.round(value * 1_000) / 1_000);
+  console.log(`  ${isReached ? "reached" : "MISSED "}  ${what}: ${rounded}${unit}, ${bound} ${goal}${unit}`);
+}
+
+/** Resources a process has used so far, all threads, as Linux counts them. */
+export interface Used {
+  /** User and system time; Linux counts in hundredths of a second. */
+  readonly processorMs: number;
+  readonly writtenBytes: number;
+  readonly residentBytes: number;
+  readonly peakBytes: number;
+}
+
+export function usedBy(pid: number): Used {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const written = /^write_bytes: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, "utf8"))?.[1];
+  const bytes = (name: string) => Number(new RegExp(`${name}:\\s+(\\d+) kB`).exec(status)?.[1]) * 1_024;
+  return {
+    processorMs: (Number(stat[11]) + Number(stat[12])) * 10,
+    writtenBytes: Number(written),
+    residentBytes: bytes("VmRSS"),
+    peakBytes: bytes("VmHWM"),
+  };
+}
+
+/** Returns the processor time of this process, all threads, that `work` takes, in milliseconds. */
+export async function processorMsOf(work: () => unknown): Promise<number> {
+  const before = process.cpuUsage();
+  await work();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1_000;
+}
+
+const running: Running[] = [];
+
+export function started(program: Running): Running {
+  running.push(program);
+  return program;
+}
+
+export async function endPrograms(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Promise<void> {
+  await Promise.all(running.splice(0).map((program) => program.end(signal)));
+}
+
+/** Runs `work` with a temporary folder, then ends all started programs and removes the folder. */
+export async function withFolder(work: (folder: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "plenum-bench-"));
+  try {
+    await work(folder);
+  } finally {
+    await endPrograms("SIGKILL");
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Counters of `service.ts`. */
+export interface Counts {
+  /** Live values in responses. */
+  readonly values: number;
+  /** Alarms and tags in lists. */
+  readonly records: number;
+  /** Records that alarm receivers created. */
+  readonly tickets: number;
+  /** Points of history: in all responses, and in the largest one. */
+  readonly points: number;
+  readonly largest: number;
+  /** Lines of history and bytes that arrived as line protocol. */
+  readonly lines: number;
+  readonly bytes: number;
+}
+
+export interface Service {
+  readonly pid: number;
+  readonly url: string;
+  counts(): Promise<Counts>;
+}
+
+/** Starts the monitoring service of `service.ts` as a process of its own. */
+export async function startService(...args: readonly string[]): Promise<Service> {
+  const program = started(runProgram(process.execPath, [join(import.meta.dirname, "service.ts"), ...args]));
+  await program.says(/port \d+/);
+  const url = `http://127.0.0.1:${/port (\d+)/.exec(program.output())?.[1]}`;
+  // The service may close an idle connection at any moment, so use a new one.
+  const request = () => fetch(`${url}/counts`, { headers: { connection: "close" } });
+  return { pid: program.pid, url, counts: async () => (await (await request()).json()) as Counts };
+}
+
+/** Longest stops of an event loop in milliseconds: of processor time, and by the clock. */
+export interface Stops {
+  readonly processorMs: number;
+  readonly clockMs: number;
+}
+
+export interface Worker {
+  readonly running: Running;
+  readonly pid: number;
+  readonly folder: string;
+  readonly statusUrl: string;
+  /** Starts to measure the stops of the event loop, or starts again. */
+  resetStops(): void;
+  /** Longest stops since `resetStops`. */
+  stops(): Promise<Stops>;
+}
+
+const TOKEN = "bench-token-0123456789";
+
+/** Configuration of source number `n` below the URL of a service. */
+export function sourceConfig(url: string, n: number, options: object): object {
+  return {
+    base_url: `${url}/s${n}`,
+    token: { env: `BENCH_TOKEN_${n}` },
+    time_zone: "Europe/Stockholm",
+    quota: { list_requests_per_minute: 600 },
+    page_size: { others: 500 },
+    ...options,
+  };
+}
+
+/** Maps `s0` … to the configurations of so many sources. */
+export function sourcesConfig(url: string, count: number, options: object): Record<string, object> {
+  return Object.fromEntries(Array.from({ length: count }, (_, n) => [`s${n}`, sourceConfig(url, n, options)]));
+}
+
+/** Starts the installed `plenum run` in a folder with this configuration, `state` and `status` included. */
+export async function startWorker(
+  folder: string,
+  config: { readonly sources: object; readonly sinks: object; readonly state?: object },
+  ...args: readonly string[]
+): Promise<Worker> {
+  mkdirSync(folder, { recursive: true });
+  const port = await freePort();
+  const complete = { ...config, state: { folder: "state", ...config.state }, status: { port } };
+  writeFileSync(join(folder, "plenum.yaml"), JSON.stringify(complete));
+  const stopsFile = join(folder, "stops.json");
+  const tokens = Object.keys(config.sources).map((_, n) => [`BENCH_TOKEN_${n}`, TOKEN]);
+  const environment = {
+    ...Object.fromEntries(tokens),
+    BENCH_PASSWORD: TOKEN,
+    BENCH_STOPS: stopsFile,
+    NODE_OPTIONS: `--import ${new URL("loop-stops.ts", import.meta.url).href}`,
+  };
+  const worker = started(runPlenum(["run", "--config", "plenum.yaml", ...args], { cwd: folder, environment }));
+  await worker.says("is running", 120_000);
+  return {
+    running: worker,
+    pid: worker.pid,
+    folder,
+    statusUrl: `http://127.0.0.1:${port}`,
+    resetStops: () => void process.kill(worker.pid, "SIGUSR2"),
+    async stops() {
+      // The worker rewrites the file once a second, so a read can find it incomplete.
+      for (let attempt = 0; attempt < 20; attempt += 1) {
+        const text = readFileSync(stopsFile, "utf8");
+        if (text.endsWith("}")) return JSON.parse(text) as Stops;
+        await sleep(50);
+      }
+      throw new Error(`${stopsFile} is never complete.`);
+    },
+  };
+}

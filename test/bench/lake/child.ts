@@ -1,0 +1,267 @@
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { ParquetConfig } from "#connectors/parquet/config.ts";
+import { createParquetSink } from "#connectors/parquet/sink.ts";
+import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
+import { ACCEPTED, type Sink } from "#src/core/connector.ts";
+import { type Event, makeEvent } from "#src/core/model/event.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
+import { createLog } from "#src/core/runtime/log.ts";
+import { createMetrics } from "#src/core/runtime/metrics.ts";
+import { DeliveryConfig } from "#src/engine/delivery/config.ts";
+import { createDispatcher } from "#src/engine/delivery/dispatcher.ts";
+import { openStore } from "#src/engine/store/open.ts";
+import { OFFER_BYTES } from "#src/engine/store/outbox-rules.ts";
+import { createBuildingView } from "#src/engine/views/building-view.ts";
+import { contextFor, never } from "../../connectors/context.ts";
+import { processorMsOf, usedBy } from "../harness.ts";
+import { type Destination, openDestination } from "./destinations.ts";
+import { live, plant, recorded, type Workload } from "./workloads.ts";
+
+/**
+ * Runs one measurement in a process of its own and prints its result as JSON:
+ *
+ *     child.ts land <destination> <workload> <values> <folder> <port>
+ *     child.ts log <workload> <values> <folder>
+ *     child.ts compaction <cost or stop> <values> <folder> <plain or delta>
+ *
+ * Processor time is user and system time of all threads. The generation of the events does not count.
+ */
+const DAY_MS = 86_400_000;
+const QUARTER_MS = 15 * 60_000;
+const HOUR_MS = 4 * QUARTER_MS;
+const BATCH = 5_000;
+const WARM_VALUES = 60_000;
+
+/** Time that the measurement adds to the system clock. */
+let addedMs = 0;
+const clock = {
+  ...systemClock,
+  now: () => systemClock.now() + addedMs,
+  monotonic: () => systemClock.monotonic() + addedMs,
+};
+
+function workloadOf(name: string, values: number): Workload {
+  if (name === "recorded") return recorded();
+  return name === "live" ? live(values) : plant(3_000, values);
+}
+
+interface Offer {
+  readonly batch: readonly Event[];
+  readonly values: number;
+}
+
+/** Groups a workload into offers as the engine makes them, of events as read from the log. */
+function* offersOf(events: Workload, mostValues = Number.POSITIVE_INFINITY): Generator<Offer> {
+  let batch: Event[] = [];
+  let values = 0;
+  let bytes = 0;
+  for (const each of events) {
+    const text = eventText(each.event);
+    const isFull = batch.length === BATCH || bytes + text.length > OFFER_BYTES || values >= mostValues;
+    if (isFull && batch.length > 0) {
+      yield { batch, values };
+      [batch, values, bytes] = [[], 0, 0];
+    }
+    batch.push(eventIn(text));
+    values += each.values;
+    bytes += text.length;
+  }
+  if (batch.length > 0) yield { batch, values };
+}
+
+/** Returns a function that writes batches with increasing positions. */
+function writerOf(sink: Sink): (batch: readonly Event[]) => Promise<unknown> {
+  let position = 0;
+  return async (batch) => {
+    const committedAt = batch.map(() => new Date(clock.now()).toISOString());
+    const positions = batch.map((_, n) => position + n + 1);
+    position += batch.length;
+    return sink.write(batch, never(), undefined, { positions, committedAt, again: false });
+  };
+}
+
+export interface Landed {
+  readonly values: number;
+  readonly bytes: number;
+  readonly processorMs: number;
+  readonly peakBytes: number;
+  /** The first half alone. */
+  readonly half: { readonly values: number; readonly bytes: number; readonly processorMs: number };
+}
+
+/** Writes a workload into a destination after a warm-up in another one. */
+async function land(name: string, workload: string, count: string, folder: string, port: string): Promise<Landed> {
+  const open = (part: string) =>
+    openDestination(name as Destination, join(folder, part), Number(port), contextFor(part, clock));
+  const wanted = Number(count);
+  let [values, processorMs] = [0, 0];
+  const writeAll = async (sink: Sink, events: Workload, afterBatch = async () => {}) => {
+    await sink.open(never());
+    [values, processorMs] = [0, 0];
+    const write = writerOf(sink);
+    for (const offer of offersOf(events)) {
+      processorMs += await processorMsOf(() => write(offer.batch));
+      values += offer.values;
+      await afterBatch();
+    }
+    // A day later the sink writes what it has buffered.
+    addedMs += DAY_MS;
+    processorMs += await processorMsOf(() => sink.tick?.(never()));
+  };
+  const warm = await open("warm");
+  await writeAll(warm.sink, workload === "live" ? live(WARM_VALUES) : plant(300, WARM_VALUES));
+  await warm.sink.close();
+
+  const { sink, bytes } = await open("lake");
+  await sink.open(never());
+  const empty = await bytes();
+  let half = { values: 0, processorMs: 0, bytes: 0 };
+  await writeAll(sink, workloadOf(workload, wanted), async () => {
+    if (half.values === 0 && values >= wanted / 2) half = { values, processorMs, bytes: (await bytes()) - empty };
+  });
+  const landed = { values, processorMs };
+  // The first value of another day closes and compresses the last file.
+  if (name === "file, gzip") {
+    await writeAll(sink, live(1));
+    landed.processorMs += processorMs;
+  }
+  await sink.close();
+  return { ...landed, half, bytes: (await bytes()) - empty, peakBytes: usedBy(process.pid).peakBytes };
+}
+
+/** Cost of the log and the engine with a sink that does nothing; values are committed as the worker does. */
+async function log(workload: string, count: string, folder: string) {
+  const valuesPerCommit = workload === "live" ? 20 : 8_000;
+  const store = await openStore({ folder, clock: systemClock });
+  let delivered = 0;
+  const idle: Sink = {
+    maxBatch: BATCH,
+    open: async () => {},
+    async write(batch) {
+      delivered += batch.length;
+      return ACCEPTED;
+    },
+    close: async () => {},
+  };
+  const delivery = DeliveryConfig.parse({ from: "beginning", batch: BATCH });
+  const dispatcher = createDispatcher({
+    sinks: [{ name: "idle", connector: "idle", sink: idle, delivery }],
+    ...{ outbox: store.outbox, store, picture: createBuildingView(store, new Map()), clock: systemClock },
+    ...{ log: createLog({ level: "silent" }), metrics: createMetrics() },
+  });
+  await dispatcher.start(new AbortController().signal);
+  let [values, processorMs, committed] = [0, 0, 0];
+  for (const offer of offersOf(workloadOf(workload, Number(count)), valuesPerCommit)) {
+    values += offer.values;
+    committed += offer.batch.length;
+    processorMs += await processorMsOf(async () => {
+      await store.commit({ events: offer.batch });
+      while (delivered < committed) await new Promise((resolve) => setImmediate(resolve));
+    });
+  }
+  await dispatcher.stop(5_000);
+  await store.close();
+  return { values, processorMs };
+}
+
+export interface Compaction {
+  readonly values: number;
+  /** Until the last landing with the hourly compaction, and for the merge of the days. */
+  readonly landingMs: number;
+  readonly mergeMs: number;
+  /** Longest turn of the event loop in processor time of the main thread; 0 for `cost`. */
+  readonly stopMs: number;
+  /** Maximum number of files of one table, site and day before the merge. */
+  readonly filesBefore: number;
+}
+
+/** Values of a step: 15 minutes of 20 tags every 3 s. */
+const STEP = 6_000;
+const SITE = 1;
+
+/**
+ * `cost` writes live values of all sites in steps of 15 minutes, with the hourly compaction of the open day and the merge
+ * of completed days. `stop` writes values of one site and day at full speed and finalizes that day. Watching the event
+ * loop takes processor time, so one run does not measure both.
+ */
+async function compaction(measured: string, count: string, folder: string, format: string): Promise<Compaction> {
+  const isStop = measured === "stop";
+  const sink = createParquetSink(ParquetConfig.parse({ folder, table_format: format }), contextFor("lake", clock));
+  let stopMs = 0;
+  const counted = (work: () => Promise<unknown>) =>
+    processorMsOf(async () => {
+      if (isStop) stopMs = Math.max(stopMs, await longestTurn(work));
+      else await work();
+    });
+  const tickUntilDone = async () => {
+    for (let n = 0; n < 10_000; n++) {
+      const { remember, settled } = (await sink.tick?.(never())) ?? {};
+      if (remember === undefined && settled !== true) return;
+    }
+    throw new Error("The sink never finishes its work.");
+  };
+  const write = writerOf(sink);
+  const days = new Set<string>();
+  let [landingMs, mergeMs] = [0, 0];
+  await sink.open(never());
+  await tickUntilDone();
+  for (const { batch, values } of offersOf(live(Number(count), isStop ? SITE : undefined), STEP)) {
+    for (const { time } of batch) days.add(time.slice(0, 10));
+    landingMs += await counted(() => write(batch));
+    if (isStop) continue;
+    addedMs += (QUARTER_MS * values) / STEP;
+    landingMs += await counted(tickUntilDone);
+  }
+  const filesBefore = mostFiles(folder);
+  if (isStop) mergeMs += await counted(() => write([...days].map(daySealed)).then(tickUntilDone));
+  for (let hour = 0; hour < 3; hour++) {
+    addedMs += HOUR_MS;
+    mergeMs += await counted(tickUntilDone);
+  }
+  await sink.close();
+  return { values: Number(count), landingMs, mergeMs, stopMs, filesBefore };
+}
+
+/** Returns the longest turn of the event loop while `work` runs, in milliseconds of processor time of this thread. */
+async function longestTurn(work: () => Promise<unknown>): Promise<number> {
+  let longestMs = 0;
+  let isDone = false;
+  let before = process.threadCpuUsage();
+  function look(): void {
+    const { user, system } = process.threadCpuUsage(before);
+    longestMs = Math.max(longestMs, (user + system) / 1_000);
+    before = process.threadCpuUsage();
+    if (!isDone) setImmediate(look);
+  }
+  setImmediate(look);
+  await work();
+  isDone = true;
+  await new Promise((resolve) => setImmediate(resolve));
+  return longestMs;
+}
+
+function daySealed(date: string): Event {
+  const data = { date, revision: 1 } as unknown as Event<"audit-head">["data"];
+  return makeEvent({
+    ...{ type: "day-sealed" as "audit-head", source: "/sources/main", subject: `site/${SITE}/day/${date}` },
+    ...{ time: `${date}T00:00:00.000Z`, siteId: SITE, data, facts: [date, 1] },
+  });
+}
+
+function mostFiles(folder: string): number {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter(
+    ({ name, parentPath }) => /\/date=/.test(parentPath) && name.endsWith(".parquet"),
+  );
+  return Math.max(
+    0,
+    ...Map.groupBy(files, ({ parentPath }) => parentPath)
+      .values()
+      .map(({ length }) => length),
+  );
+}
+
+const [measurement = "", ...args] = process.argv.slice(2);
+const run = { land, log, compaction }[measurement] as ((...of: readonly string[]) => Promise<object>) | undefined;
+if (run === undefined) throw new Error(`There is no measurement ${measurement}.`);
+process.stdout.write(`${JSON.stringify(await run(...args))}\n`);
