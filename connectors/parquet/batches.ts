@@ -1,39 +1,42 @@
 import { createHash } from "node:crypto";
-import type { Row, Table } from "../shared/lake/table.ts";
-import { applyUpdates } from "../shared/lake/table.ts";
-import { type Columns, createColumns, pause, sorting } from "./columns.ts";
+import { applyUpdates, type Row, type Table } from "../shared/lake/table.ts";
+import { type Columns, createColumns, pause, ROWS_AT_ONCE, sorting } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { parquetOf, readParquet } from "./parquet-file.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
-import type { UploadedFiles } from "./table-format.ts";
+import type { LakeFiles, UploadedFiles } from "./table-format.ts";
 
 /** Uploads at a time: a distant storage needs 50 ms for each object, however small. */
-const AT_ONCE = 8;
+const UPLOADS_AT_ONCE = 8;
+
+/** Encoded file with its rows, in the order of the file. */
+export interface EncodedRows {
+  readonly bytes: Uint8Array;
+  readonly columns: Columns;
+  readonly rows: Uint32Array;
+}
 
 export interface PutFile {
   readonly key: string;
   readonly bytes: number;
-  /** In the order of the file. */
   readonly rows: Uint32Array;
   readonly batch: PartitionBatch;
 }
 
 /** Puts each batch as a file into its partition's folder. All files are durable when it resolves. */
-export async function putBatches(options: {
-  readonly batches: readonly PartitionBatch[];
-  /** Returns the key of a batch's file with this content. */
-  readonly keyFor: (batch: PartitionBatch, digest: string) => string;
-  readonly store: ObjectStore;
-  readonly uploaded: UploadedFiles;
-  readonly signal: AbortSignal;
-}): Promise<readonly PutFile[]> {
-  const { uploaded, keyFor, batches, signal, store } = options;
+export async function putBatches(
+  batches: readonly PartitionBatch[],
+  keyFor: (batch: PartitionBatch, digest: string) => string,
+  store: ObjectStore,
+  uploaded: UploadedFiles,
+  signal: AbortSignal,
+): Promise<readonly PutFile[]> {
   const files: PutFile[] = [];
   const uploads = new Set<Promise<void>>();
-  const faults: unknown[] = [];
+  const errors: unknown[] = [];
   try {
     for (const batch of batches) {
-      if (faults.length > 0) break;
+      if (errors.length > 0) break;
       signal.throwIfAborted();
       const rows = await batch.sorted();
       const bytes = await parquetOf(batch.columns, rows);
@@ -41,33 +44,23 @@ export async function putBatches(options: {
       const key = keyFor(batch, digest);
       files.push({ key, bytes: bytes.length, rows, batch });
       if (uploaded.get(key) === digest) continue;
-      const put = store.put(key, bytes, signal).then(
+      const upload = store.put(key, bytes, signal).then(
         () => void uploaded.set(key, digest),
-        (error: unknown) => void faults.push(error),
+        (error: unknown) => void errors.push(error),
       );
-      uploads.add(put);
-      void put.finally(() => uploads.delete(put));
-      if (uploads.size >= AT_ONCE) await Promise.race(uploads);
+      uploads.add(upload);
+      void upload.finally(() => uploads.delete(upload));
+      if (uploads.size >= UPLOADS_AT_ONCE) await Promise.race(uploads);
     }
   } finally {
     await Promise.all(uploads);
   }
-  if (faults.length > 0) throw faults[0];
+  if (errors.length > 0) throw errors[0];
   return files;
 }
 
 export function digestOf(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("base64");
-}
-
-/** Rows copied between two checks of the time: 1,000 rows of tags take 2 ms. */
-const ROWS_AT_ONCE = 1_000;
-
-interface Replacement {
-  readonly bytes: Uint8Array;
-  readonly columns: Columns;
-  /** In the order of the file. */
-  readonly rows: Uint32Array;
 }
 
 /**
@@ -77,10 +70,10 @@ interface Replacement {
 export async function replacementOf(
   { updates, partition: { table } }: Change,
   keys: readonly string[],
-  read: (key: string) => Promise<Uint8Array | null>,
-  nameOf: (key: string) => string,
-): Promise<Replacement | null> {
-  const stored = await rowsOfFiles(table, keys, read, nameOf);
+  files: LakeFiles,
+  signal: AbortSignal,
+): Promise<EncodedRows | null> {
+  const stored = await rowsOfFiles(table, keys, files, signal);
   const merged = applyUpdates(table, stored, updates);
   if (merged === stored) return null;
   const columns = createColumns(table);
@@ -97,17 +90,17 @@ export async function replacementOf(
 export async function rowsOfFiles(
   table: Table,
   keys: readonly string[],
-  read: (key: string) => Promise<Uint8Array | null>,
-  nameOf: (key: string) => string,
+  { read, where }: LakeFiles,
+  signal: AbortSignal,
 ): Promise<readonly Row[]> {
   const columns = createColumns(table);
   for (const key of keys) {
-    const bytes = await read(key);
-    if (bytes !== null) await readParquet(bytes, columns, nameOf(key));
+    const bytes = await read(key, signal);
+    if (bytes !== null) await readParquet(bytes, columns, `${where}/${key}`);
   }
   const rows: Row[] = [];
   for (let row = 0; row < columns.length; row++) {
-    rows.push(table.columns.map((_, place) => columns.cell(place, row)));
+    rows.push(table.columns.map((_, index) => columns.cell(index, row)));
     if (row % ROWS_AT_ONCE === 0) await pause();
   }
   return rows;

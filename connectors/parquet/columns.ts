@@ -1,31 +1,12 @@
 import { yieldToEventLoop } from "../../src/core/runtime/waiting.ts";
 import { type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 
-/**
- * Rows of one table as columns: a text is an index into a dictionary, everything else a typed array element. A
- * history row takes about 100 bytes this way, and more than 1,000 as an object.
- */
-export interface Columns {
-  readonly table: Table;
-  readonly length: number;
-  readonly characters: number;
-  /** Copies the cells of a row and returns its row number. */
-  add(row: Row): number;
-  /**
-   * Appends `rows` rows, column by column in the order of the table: `cellsOf` returns the cells of a column, or null
-   * where all of them are null. Pauses between columns, so nothing else may add rows meanwhile.
-   */
-  addAll(rows: number, cellsOf: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void>;
-  cell(index: number, row: number): Cell;
-  /** Returns the function that reads cells of one column. */
-  reading(index: number): (row: number) => Cell;
-  /** Compares rows by columns, one after the other; null comes first. Rows added later are not ranked. */
-  comparing(names: readonly string[]): Comparing;
-}
+export type Columns = ReturnType<typeof createColumns>;
 
 type Comparing = (a: number, b: number) => number;
 
-interface Store {
+/** Cells of one column. */
+interface ColumnStore {
   readonly characters: number;
   add(cell: Cell, row: number): void;
   cell(row: number): Cell;
@@ -33,14 +14,23 @@ interface Store {
 }
 
 const FIRST_ROWS = 256;
+const NULL = -1;
 /** Column of unique texts: a dictionary look-up would cost more than a duplicate. */
 const IDENTITY = "event_id";
+/** Rows copied or compared between two checks of the time: 1,000 rows take up to 2 ms. */
+export const ROWS_AT_ONCE = 1_000;
+/** Longest work without a yield to the event loop, in milliseconds. */
+const AT_ONCE_MS = 4;
 
-export function createColumns(table: Table): Columns {
+/**
+ * Stores rows of one table as columns: a text is an index into a dictionary, everything else a typed array element. A
+ * history row takes about 100 bytes this way, and more than 1,000 as an object.
+ */
+export function createColumns(table: Table) {
   const stores = table.columns.map(storeOf);
   let length = 0;
 
-  function storeAt(index: number): Store {
+  function storeAt(index: number): ColumnStore {
     const store = stores[index];
     if (store === undefined) throw new Error(`The table ${table.name} has no column ${index}.`);
     return store;
@@ -55,25 +45,30 @@ export function createColumns(table: Table): Columns {
       return stores.reduce((sum, { characters }) => sum + characters, 0);
     },
 
-    add(row) {
+    /** Copies the cells of a row and returns its row number. */
+    add(row: Row): number {
       for (let index = 0; index < stores.length; index++) storeAt(index).add(row[index] ?? null, length);
-      length += 1;
-      return length - 1;
+      return length++;
     },
 
-    async addAll(rows, cellsOf) {
-      for (let index = 0; index < stores.length; index++) {
-        const store = storeAt(index);
+    /**
+     * Appends rows, column by column: `cellsOf` returns the cells of a column, or null where all of them are null.
+     * Pauses between columns, so nothing else may add rows meanwhile.
+     */
+    async addAll(rows: number, cellsOf: (index: number) => Promise<ArrayLike<unknown> | null>): Promise<void> {
+      for (const [index, store] of stores.entries()) {
         const cells = await cellsOf(index);
         for (let n = 0; n < rows; n++) store.add(cellOf(cells?.[n]), length + n);
       }
       length += rows;
     },
 
-    cell: (index, row) => storeAt(index).cell(row),
-    reading: (index) => storeAt(index).cell,
+    cell: (index: number, row: number): Cell => storeAt(index).cell(row),
+    /** Returns the function that reads cells of one column. */
+    reading: (index: number): ((row: number) => Cell) => storeAt(index).cell,
 
-    comparing(names) {
+    /** Compares rows by columns, one after the other; null comes first. Rows added later are not ranked. */
+    comparing(names: readonly string[]): Comparing {
       const all = names.map((name) => storeAt(columnIndexOf(table, name)).comparing());
       return (a, b) => {
         for (const compare of all) {
@@ -86,41 +81,32 @@ export function createColumns(table: Table): Columns {
   };
 }
 
-/**
- * Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. Yields often.
- */
+/** Returns a function that sorts rows by their table's `sortedBy`; equal rows keep their order. Yields often. */
 export function sorting(columns: Columns): (rows: readonly number[]) => Promise<Uint32Array> {
   const compare = columns.comparing(columns.table.sortedBy);
   return (rows) => mergedRuns(Uint32Array.from(rows), (a, b) => compare(a, b) || a - b);
 }
 
-/**
- * Sorts all rows and keeps, of rows with the same key, only the one observed last. Merges the ascending runs that
- * already exist, for example one per file that was read, and yields often.
- */
+/** Sorts all rows and keeps, of rows with the same key, only the one observed last. Yields often. */
 export async function sortedOnce(columns: Columns): Promise<Uint32Array> {
-  const { table } = columns;
+  const { table, length } = columns;
   const rest = table.key.filter((name) => !table.sortedBy.includes(name));
   const compare = columns.comparing([...table.sortedBy, ...rest, "observed_at", "position"]);
-  const hasSameKey = columns.comparing(table.key);
+  const compareKeys = columns.comparing(table.key);
   const rows = await mergedRuns(
-    new Uint32Array(columns.length).map((_, row) => row),
+    new Uint32Array(length).map((_, row) => row),
     compare,
   );
-  const once = new Uint32Array(rows.length);
   let count = 0;
-  for (let n = 0; n < rows.length; n++) {
+  for (let n = 0; n < length; n++) {
     const [row, next] = [rows[n] ?? 0, rows[n + 1]];
-    if (next === undefined || hasSameKey(row, next) !== 0) once[count++] = row;
+    if (next === undefined || compareKeys(row, next) !== 0) rows[count++] = row;
     if (n % ROWS_AT_ONCE === 0) await pause();
   }
-  return once.subarray(0, count);
+  return rows.subarray(0, count);
 }
 
-/** Rows compared before the time is checked: 1,000 comparisons take less than 1 ms. */
-const ROWS_AT_ONCE = 1_000;
-
-/** Sorts rows by merging ascending runs in pairs until one is left. */
+/** Sorts rows by merging ascending runs, for example one per file that was read, in pairs until one is left. */
 async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): Promise<Uint32Array> {
   const { length } = rows;
   let starts: number[] = [];
@@ -130,12 +116,8 @@ async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): P
   }
   let [sorted, spare] = [rows, new Uint32Array(length)];
   while (starts.length > 1) {
-    const merged: number[] = [];
     for (let run = 0; run < starts.length; run += 2) {
-      const from = starts[run] ?? 0;
-      const middle = starts[run + 1] ?? length;
-      const end = starts[run + 2] ?? length;
-      merged.push(from);
+      const [from = 0, middle = length, end = length] = starts.slice(run, run + 3);
       let [left, right] = [from, middle];
       for (let to = from; to < end; to++) {
         const isLeft = right >= end || (left < middle && compare(sorted[left] ?? 0, sorted[right] ?? 0) <= 0);
@@ -144,7 +126,7 @@ async function mergedRuns(rows: Uint32Array<ArrayBuffer>, compare: Comparing): P
       }
     }
     [sorted, spare] = [spare, sorted];
-    starts = merged;
+    starts = starts.filter((_, run) => run % 2 === 0);
   }
   return sorted;
 }
@@ -154,14 +136,13 @@ function cellOf(value: unknown): Cell {
   return value === undefined ? null : (value as Cell);
 }
 
-function storeOf({ name, type }: Column): Store {
-  if (type === "boolean") return booleans();
-  if (type === "text" || type === "json") return words(name === IDENTITY);
-  return numbers();
+function storeOf({ name, type }: Column): ColumnStore {
+  if (type === "text" || type === "json") return createTexts(name === IDENTITY);
+  return createNumbers(type === "boolean");
 }
 
-/** NaN represents null: no event has NaN as a value. */
-function numbers(): Store {
+/** NaN represents null: no event has NaN as a value. A boolean is 0 or 1. */
+function createNumbers(isBoolean: boolean): ColumnStore {
   let all = new Float64Array(FIRST_ROWS);
   return {
     characters: 0,
@@ -171,11 +152,12 @@ function numbers(): Store {
         wider.set(all);
         all = wider;
       }
-      all[row] = typeof cell === "number" ? cell : Number.NaN;
+      all[row] = typeof cell === "number" || typeof cell === "boolean" ? Number(cell) : Number.NaN;
     },
     cell(row) {
       const value = all[row];
-      return value === undefined || Number.isNaN(value) ? null : value;
+      if (value === undefined || Number.isNaN(value)) return null;
+      return isBoolean ? value === 1 : value;
     },
     comparing: () => (a, b) => {
       const [x = Number.NaN, y = Number.NaN] = [all[a], all[b]];
@@ -186,38 +168,19 @@ function numbers(): Store {
   };
 }
 
-const NULL = -1;
-
-function booleans(): Store {
-  let all = new Int8Array(FIRST_ROWS);
-  return {
-    characters: 0,
-    add(cell, row) {
-      if (row === all.length) {
-        const wider = new Int8Array(2 * row);
-        wider.set(all);
-        all = wider;
-      }
-      all[row] = cell === null ? NULL : Number(cell === true);
-    },
-    cell: (row) => (all[row] === NULL ? null : all[row] === 1),
-    comparing: () => (a, b) => (all[a] ?? NULL) - (all[b] ?? NULL),
-  };
-}
-
-function words(isIdentity: boolean): Store {
+function createTexts(isIdentity: boolean): ColumnStore {
   let codes = new Int32Array(FIRST_ROWS);
   let characters = 0;
   const texts: string[] = [];
-  const known = new Map<string, number>();
+  const codeByText = new Map<string, number>();
   let last = NULL;
 
   function codeOf(text: string): number {
     if (last !== NULL && texts[last] === text) return last;
-    const code = isIdentity ? undefined : known.get(text);
+    const code = isIdentity ? undefined : codeByText.get(text);
     if (code === undefined) characters += text.length;
     last = code ?? texts.push(text) - 1;
-    if (!isIdentity) known.set(text, last);
+    if (!isIdentity) codeByText.set(text, last);
     return last;
   }
 
@@ -236,9 +199,9 @@ function words(isIdentity: boolean): Store {
     },
     cell: textAt,
     comparing() {
-      if (isIdentity) return (a, b) => byText(textAt(a), textAt(b));
+      if (isIdentity) return (a, b) => compareTexts(textAt(a), textAt(b));
       const ranks = new Int32Array(texts.length);
-      const ascending = texts.map((_, code) => code).sort((a, b) => byText(texts[a], texts[b]));
+      const ascending = texts.map((_, code) => code).sort((a, b) => compareTexts(texts[a], texts[b]));
       for (const [rank, code] of ascending.entries()) ranks[code] = rank;
       const rank = (row: number) => ranks[codes[row] ?? NULL] ?? NULL;
       return (a, b) => rank(a) - rank(b);
@@ -246,19 +209,16 @@ function words(isIdentity: boolean): Store {
   };
 }
 
-function byText(a: string | null | undefined, b: string | null | undefined): number {
+function compareTexts(a: string | null | undefined, b: string | null | undefined): number {
   const [x, y] = [a ?? "", b ?? ""];
   return x < y ? -1 : Number(x > y);
 }
 
-/** Longest work without a yield to the event loop, in milliseconds. */
-const AT_ONCE_MS = 4;
-
-let lastMs = performance.now();
+let lastYieldMs = performance.now();
 
 /** Yields to the event loop if this function last yielded more than `AT_ONCE_MS` ago. */
 export async function pause(): Promise<void> {
-  if (performance.now() - lastMs < AT_ONCE_MS) return;
+  if (performance.now() - lastYieldMs < AT_ONCE_MS) return;
   await yieldToEventLoop();
-  lastMs = performance.now();
+  lastYieldMs = performance.now();
 }

@@ -1,27 +1,21 @@
 import { randomBytes } from "node:crypto";
 import type { ConnectorContext, SinkStateChange } from "../../src/core/connector.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { columnIndexOf, type Table } from "../shared/lake/table.ts";
+import { columnIndexOf } from "../shared/lake/table.ts";
 import { type Columns, createColumns } from "./columns.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { readParquet } from "./parquet-file.ts";
-import { type Partition, stagedName } from "./paths.ts";
+import { type Partition, stagedName, writerFileOf } from "./paths.ts";
 import { createRowBuffer, type PartitionBatch, type RowBuffer } from "./row-buffer.ts";
-import {
-  type CompleteDay,
-  completeDayIn,
-  recordProgress,
-  rememberSettled,
-  rememberStaged,
-  type SinkState,
-  type StagedCommit,
-} from "./sink-state.ts";
+import { type CompleteDay, completeDayIn, type SinkState, type StagedCommit, stateChange } from "./sink-state.ts";
 import type { TableFormat, UploadedFiles } from "./table-format.ts";
 
-/**
- * Largest number of characters of distinct texts in the buffer, whatever the number of rows: at most 32 MB.
- */
+/** Most characters of distinct texts in the buffer, whatever the number of rows: at most 32 MB. */
 const MAX_CHARACTERS = 16_000_000;
+/** Largest number of row keys cached between batches; beyond it, files are read again. */
+const MAX_KEYS = 200_000;
+
+export type StagedCommits = ReturnType<typeof createStagedCommits>;
 
 /**
  * Collects events from the cursor on and commits their rows in stages.
@@ -30,25 +24,6 @@ const MAX_CHARACTERS = 16_000_000;
  *
  * A crash before the settlement leaves unfinished commits; the redelivered events fill the same commits again.
  */
-export interface StagedCommits {
-  /** True where no file in the lake may have to be written again. */
-  readonly isSettled: boolean;
-  /** True where an event of this position was added already: the engine has started again from the cursor. */
-  hasSeen(position: number): boolean;
-  /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
-  take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void>;
-  /** Commits the buffer where a stage is complete or the buffer is full or old enough. */
-  commit(signal: AbortSignal): Promise<void>;
-  /**
-   * Returns the state change, partitions and complete days to settle; null while some event is not in the lake.
-   */
-  settle(): {
-    readonly remember: SinkStateChange;
-    readonly partitions: readonly Partition[];
-    readonly completeDays: readonly CompleteDay[];
-  } | null;
-}
-
 export function createStagedCommits(options: {
   readonly state: Pick<SinkState, "writerId" | "stagedCommits">;
   readonly store: ObjectStore;
@@ -58,7 +33,7 @@ export function createStagedCommits(options: {
   readonly uploaded: UploadedFiles;
   readonly maxRows: number;
   readonly maxAgeMs: number;
-}): StagedCommits {
+}) {
   const { uploaded, state, clock, format, memory, store } = options;
   const { writerId } = state;
   /** Commits that a crash interrupted; the same events fill them again. */
@@ -86,15 +61,16 @@ export function createStagedCommits(options: {
     const { from, keys: before, through: last } = staged;
     const name = format.nameOf(stagedName(writerId, from, last));
     const rows = { batches: buffer.batches(), changes: buffer.changes() };
-    const all = [...new Set([...before, ...format.keysOf(rows, name)])];
+    const keys = [...new Set([...before, ...format.keysOf(rows, name)])];
     const rest = unfinished.filter((each) => each !== staged);
-    await memory.put(rememberStaged([...unsettled, { ...staged, keys: all }, ...rest]));
-    await recordProgress({ writerId, store }, last, signal);
+    await memory.put(stateChange({ stagedCommits: [...unsettled, { ...staged, keys }, ...rest] }));
+    // Record in the lake how far this writer goes, before it puts the first file.
+    await store.put(writerFileOf(writerId), Buffer.from(`${JSON.stringify({ through: last })}\n`), signal);
     const positions = { writerId, through: last, isRepeated: unfinished.includes(staged) };
     const made = new Set(await format.commit({ ...rows, name, positions, uploaded }, signal));
-    const unused = all.filter((key) => !made.has(key));
+    const unused = keys.filter((key) => !made.has(key));
     if (unused.length > 0) await format.discard(unused, signal);
-    unsettled = [...unsettled, { ...staged, keys: all }];
+    unsettled = [...unsettled, { ...staged, keys }];
     for (const { partition } of rows.batches) partitions.set(partition.folder, partition);
     unfinished = rest;
     buffer = createRowBuffer();
@@ -102,12 +78,13 @@ export function createStagedCommits(options: {
   }
 
   return {
-    get isSettled() {
-      return unsettled.length === 0 && unfinished.length === 0;
-    },
-    hasSeen: (position) => position <= through,
+    /** True where no file in the lake may have to be written again. */
+    isSettled: () => unsettled.length === 0 && unfinished.length === 0,
+    /** True where an event of this position was added already: the engine has started again from the cursor. */
+    hasSeen: (position: number) => position <= through,
 
-    async take(event, position, committedAt, signal) {
+    /** Adds an event. Commits unfinished stages that end before it first. Throws `UnmappableEvent`. */
+    async take(event: Event, position: number, committedAt: string, signal: AbortSignal): Promise<void> {
       for (let next = unfinished[0]; next !== undefined && next.through < position; next = unfinished[0]) {
         await commitAs(next, signal);
       }
@@ -118,73 +95,76 @@ export function createStagedCommits(options: {
       if (day !== null) completeDays = [...completeDays, day];
     },
 
-    async commit(signal) {
+    /** Commits the buffer where a stage is complete or the buffer is full or old enough. */
+    async commit(signal: AbortSignal): Promise<void> {
       const [next] = unfinished;
       if (next === undefined) {
         if (isFlushDue()) await commitAs({ from: buffer.from, through: buffer.through, keys: [] }, signal);
       } else if (next.through === buffer.through || isOld()) await commitAs(next, signal);
     },
 
+    /** Returns the state change, partitions and complete days to settle; null while some event is not in the lake. */
     settle() {
       if (unsettled.length === 0 || unfinished.length > 0 || buffer.events > 0) return null;
-      const remember = rememberSettled(writerId, through, completeDays);
-      const done = { remember, partitions: [...partitions.values()], completeDays };
+      const remember: SinkStateChange = stateChange({
+        writer: { id: writerId, through },
+        stagedCommits: [],
+        completeDays,
+      });
+      const settled = { remember, partitions: [...partitions.values()], completeDays };
       unsettled = [];
       partitions.clear();
       completeDays = [];
-      return done;
+      return settled;
     },
   };
 }
-
-/** Largest number of row keys cached between batches; beyond it, files are read again. */
-const MAX_KEYS = 200_000;
 
 /**
  * Inserts redelivered events, and events without a log position, idempotently: it reads the keys that the
  * partition's files already have and leaves those rows out. A replay restores what the lake has lost and
  * duplicates nothing.
  */
-export function createIdempotentInserts(format: TableFormat, where: string) {
-  /** Keys of the rows in a partition, by folder. */
-  const known = new Map<string, Set<string>>();
+export function createIdempotentInserts(format: TableFormat) {
+  const rowKeysByFolder = new Map<string, Set<string>>();
 
-  async function keysIn({ partition }: PartitionBatch, signal: AbortSignal): Promise<Set<string>> {
+  async function rowKeysIn(partition: Partition, signal: AbortSignal): Promise<Set<string>> {
     const { folder, table } = partition;
-    const before = known.get(folder);
-    if (before !== undefined) return before;
-    const existing = new Set<string>();
+    const cached = rowKeysByFolder.get(folder);
+    if (cached !== undefined) return cached;
+    const rowKeys = new Set<string>();
     for (const { key } of await format.filesOf(partition, signal)) {
       const bytes = await format.read(key, signal);
       if (bytes === null) continue;
-      const read = createColumns({ ...table, columns: keyColumns(table) });
-      await readParquet(bytes, read, `${where}/${key}`);
-      for (let row = 0; row < read.length; row++) existing.add(keyOf(read, row));
+      const columns = createColumns({
+        ...table,
+        columns: table.columns.filter(({ name }) => table.key.includes(name)),
+      });
+      await readParquet(bytes, columns, `${format.where}/${key}`);
+      for (let row = 0; row < columns.length; row++) rowKeys.add(rowKeyOf(columns, row));
     }
-    if ([...known.values()].reduce((sum, { size }) => sum + size, existing.size) > MAX_KEYS) known.clear();
-    known.set(folder, existing);
-    return existing;
+    const cachedKeys = [...rowKeysByFolder.values()].reduce((sum, { size }) => sum + size, rowKeys.size);
+    if (cachedKeys > MAX_KEYS) rowKeysByFolder.clear();
+    rowKeysByFolder.set(folder, rowKeys);
+    return rowKeys;
   }
 
   return {
     /** Clears the cache, because files were written or removed. */
-    forget: () => known.clear(),
+    forget: () => rowKeysByFolder.clear(),
 
     async commit(buffer: RowBuffer, signal: AbortSignal): Promise<void> {
       const name = `again-${randomBytes(8).toString("hex")}`;
       const batches: PartitionBatch[] = [];
       for (const batch of buffer.batches()) {
-        const { columns } = batch;
-        const existing = await keysIn(batch, signal);
-        const added = new Set<string>();
+        const existing = await rowKeysIn(batch.partition, signal);
         const rows = (await batch.sorted()).filter((row) => {
-          const key = keyOf(columns, row);
-          if (existing.has(key) || added.has(key)) return false;
-          added.add(key);
-          return true;
+          const key = rowKeyOf(batch.columns, row);
+          const isNew = !existing.has(key);
+          existing.add(key);
+          return isNew;
         });
         if (rows.length > 0) batches.push({ ...batch, sorted: async () => rows });
-        for (const key of added) existing.add(key);
       }
       const changes = buffer.changes();
       await format.commit({ batches, changes, name, positions: null, uploaded: new Map() }, signal);
@@ -192,10 +172,6 @@ export function createIdempotentInserts(format: TableFormat, where: string) {
   };
 }
 
-function keyColumns(table: Table) {
-  return table.columns.filter(({ name }) => table.key.includes(name));
-}
-
-function keyOf({ table, cell }: Columns, row: number): string {
+function rowKeyOf({ table, cell }: Columns, row: number): string {
   return JSON.stringify(table.key.map((name) => cell(columnIndexOf(table, name), row)));
 }

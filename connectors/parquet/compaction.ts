@@ -1,7 +1,8 @@
-import { type Columns, createColumns, sortedOnce } from "./columns.ts";
+import type { EncodedRows } from "./batches.ts";
+import { createColumns, sortedOnce } from "./columns.ts";
 import { type Bounds, joinedParquet, parquetOf, readParquet, rowsOf } from "./parquet-file.ts";
 import type { Partition } from "./paths.ts";
-import type { StoredFile } from "./table-format.ts";
+import type { TableFormat } from "./table-format.ts";
 
 /**
  * Compacts a partition in two stages, so that no row is encoded more than twice:
@@ -21,67 +22,64 @@ const SMALL_BYTES = 8_000_000;
 const JOINED = /\/hour-[^/]*$/;
 const MERGED = /\/day-[^/]*$/;
 
-/** File that replaces several others. */
+/** File that replaces two or more others. */
 export interface Compacted {
-  /** Keys of the replaced files; two or more. */
+  readonly partition: Partition;
+  readonly kind: "day" | "hour";
+  /** Keys of the replaced files. */
   readonly sources: readonly string[];
   readonly bytes: Uint8Array;
   /** Rows in the file and in its sources. */
   readonly rows: number;
   readonly sourceRows: number;
-  /** Rows and their order in the file; only column bounds where the rows were not decoded. */
-  readonly content: { readonly columns: Columns; readonly order: Uint32Array } | { readonly bounds: readonly Bounds[] };
+  /** Only column bounds where the rows were not decoded. */
+  readonly content: EncodedRows | { readonly bounds: readonly Bounds[] };
 }
 
-export interface CompactionTools {
-  readonly read: (key: string) => Promise<Uint8Array | null>;
-  readonly nameOf: (key: string) => string;
-  readonly signal: AbortSignal;
-  readonly maxRows?: number;
-}
-
-/**
- * Merges files into one, sorted and without duplicates, and passes it to `replace`; a large partition gets
- * several.
- */
+/** Merges the files of a partition, sorted and without duplicates. A large partition gets several files. */
 export async function merge(
-  { table }: Partition,
-  files: readonly StoredFile[],
-  tools: CompactionTools & { readonly replace: (compacted: Compacted) => Promise<void> },
+  format: TableFormat,
+  partition: Partition,
+  signal: AbortSignal,
+  replace: (compacted: Compacted) => Promise<void>,
+  maxRows = MAX_ROWS,
 ): Promise<void> {
-  const { maxRows = MAX_ROWS, nameOf, read, replace, signal } = tools;
-  let columns = createColumns(table);
+  let columns = createColumns(partition.table);
   let sources: string[] = [];
-  /** Decoded only when another file follows, because a single file stays as it is. */
+  /** Decoded only when another file follows, because a single file stays unchanged. */
   let first: { readonly bytes: Uint8Array; readonly key: string; readonly rows: number } | null = null;
 
   async function add(key: string, bytes: Uint8Array): Promise<void> {
-    await readParquet(bytes, columns, nameOf(key));
+    await readParquet(bytes, columns, `${format.where}/${key}`);
     sources.push(key);
   }
 
   async function close(): Promise<void> {
     const [all, group] = [columns, sources];
-    columns = createColumns(table);
+    columns = createColumns(partition.table);
     sources = [];
     first = null;
     if (group.length < 2) return;
     const rows = await sortedOnce(all);
+    const bytes = await parquetOf(all, rows);
+    const content = { bytes, columns: all, rows };
     await replace({
+      partition,
+      kind: "day",
       sources: group,
-      bytes: await parquetOf(all, rows),
+      bytes,
       rows: rows.length,
       sourceRows: all.length,
-      content: { columns: all, order: rows },
+      content,
     });
   }
 
-  // Start with the smallest: a full file stays as it is.
-  for (const { key } of files.toSorted((a, b) => a.bytes - b.bytes)) {
+  // Start with the smallest: a full file stays unchanged.
+  for (const { key } of (await format.filesOf(partition, signal)).toSorted((a, b) => a.bytes - b.bytes)) {
     signal.throwIfAborted();
-    const bytes = await read(key);
+    const bytes = await format.read(key, signal);
     if (bytes === null) continue;
-    const rows = rowsOf(bytes, nameOf(key));
+    const rows = rowsOf(bytes, `${format.where}/${key}`);
     const before: number = columns.length + (first?.rows ?? 0);
     if (before + rows > maxRows) await close();
     if (first !== null) {
@@ -95,29 +93,28 @@ export async function merge(
 }
 
 /**
- * Joins small files into one without decoding them. Returns null where there are fewer than two, and where one of them
- * was written by another program or with other columns; those wait until the partition is merged.
+ * Joins small files into one without decoding them. Returns null for fewer than two, and where one of them was written
+ * by another program or with other columns; those wait until the partition is merged.
  */
-export async function join(
-  { table }: Partition,
-  files: readonly StoredFile[],
-  { nameOf, read, signal }: CompactionTools,
-): Promise<Compacted | null> {
+export async function join(format: TableFormat, partition: Partition, signal: AbortSignal): Promise<Compacted | null> {
+  const files = await format.filesOf(partition, signal);
   const small = files.filter(({ bytes, key }) => bytes <= SMALL_BYTES && !MERGED.test(key));
   const joined = small.filter(({ key }) => JOINED.test(key));
-  const wanted = joined.length >= MOST_JOINED ? small : small.filter(({ key }) => !JOINED.test(key));
-  const found: { readonly bytes: Uint8Array; readonly key: string; readonly name: string }[] = [];
+  const selected = joined.length >= MOST_JOINED ? small : small.filter(({ key }) => !JOINED.test(key));
+  const found: { readonly bytes: Uint8Array; readonly key: string }[] = [];
   let size = 0;
-  for (const { bytes, key } of wanted) {
+  for (const { bytes, key } of selected) {
     signal.throwIfAborted();
     size += bytes;
     if (size > JOIN_BYTES && found.length > 1) break;
-    const content = await read(key);
-    if (content !== null) found.push({ bytes: content, key, name: nameOf(key) });
+    const content = await format.read(key, signal);
+    if (content !== null) found.push({ bytes: content, key });
   }
   if (found.length < 2) return null;
-  const done = await joinedParquet(table, found);
-  if (done === null) return null;
-  const { bounds, bytes, rows } = done;
-  return { sources: found.map(({ key }) => key), bytes, rows, sourceRows: rows, content: { bounds } };
+  const named = found.map(({ bytes, key }) => ({ bytes, name: `${format.where}/${key}` }));
+  const result = await joinedParquet(partition.table, named);
+  if (result === null) return null;
+  const { bounds, bytes, rows } = result;
+  const sources = found.map(({ key }) => key);
+  return { partition, kind: "hour", sources, bytes, rows, sourceRows: rows, content: { bounds } };
 }

@@ -1,6 +1,10 @@
+import { resolve } from "node:path";
 import { z } from "zod";
+import type { ConnectorDefinition, SharedStore } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 
@@ -48,11 +52,9 @@ export const S3Config = z
         description: "Total time of one request; at most 2m. With more than 30s raise the sink's deadline as well.",
       }),
     proxy: ProxyConfig.optional(),
-    ca_file: z
-      .string()
-      .min(1)
-      .optional()
-      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    ca_file: z.string().min(1).optional().meta({
+      description: "PEM file of a private certificate authority, in place of the public ones.",
+    }),
   })
   .superRefine((config, context) => {
     const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
@@ -100,12 +102,57 @@ export const ParquetConfig = z
   .meta({ description: "Tables as Parquet files in a folder or in S3-compatible storage." });
 export type ParquetConfig = z.infer<typeof ParquetConfig>;
 
-/** Amazon's own where the configuration names none. */
 export function endpointOf({ endpoint, region }: Pick<S3Config, "endpoint" | "region">): string {
   return endpoint ?? `https://s3.${region}.amazonaws.com`;
 }
 
-/** With the slash that separates it from the rest of a key; empty where there is none. */
+/** Returns the prefix with one trailing slash; empty without a prefix. */
 export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
   return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
+}
+
+export const parquet = {
+  name: "parquet",
+  summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
+  Config: ParquetConfig,
+  whereIs: queryFor,
+  shared: sameTables,
+  sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
+} satisfies ConnectorDefinition<ParquetConfig>;
+
+/** Several writers may share a Delta table, but two sinks that get the same events would add each row twice. */
+function sameTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
+  const location = locationOf(other);
+  if (location === null || locationOf(one) !== location) return null;
+  const isInFolder = other.folder !== undefined;
+  const isDelta = one.table_format === "delta" && other.table_format === "delta";
+  return {
+    path: isInFolder ? ["folder"] : ["s3", "prefix"],
+    would: `write the same tables: give one of them another ${isInFolder ? "folder" : "s3.prefix"}`,
+    ...(isDelta ? { bearsOthers: true } : {}),
+  };
+}
+
+/** Returns null for a missing location or an invalid address, which the schema reports. */
+function locationOf({ folder, s3 }: ParquetConfig): string | null {
+  if (s3 === undefined) return folder === undefined ? null : realFolder(folder);
+  const url = URL.parse(endpointOf(s3));
+  return url && `${url.origin} ${s3.bucket} ${prefixOf(s3)}`;
+}
+
+/** Returns a DuckDB query, which reads folders, S3 and Delta tables alike. */
+function queryFor({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
+  const { type, data } = event as AnyEvent;
+  if (type !== "tag-value") return null;
+  const lake = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];
+  const path = [...lake.filter((part) => part !== ""), "value"].join("/").replaceAll(/([^:/])\/+/g, "$1/");
+  const table =
+    table_format === "delta"
+      ? `delta_scan(${quoted(path)})`
+      : `read_parquet(${quoted(`${path}/**/*.parquet`)}, hive_partitioning = true, union_by_name = true)`;
+  return `select * from ${table} where tag_id = ${quoted(data.tag.id)} order by time desc limit 100;`;
+}
+
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`;
 }

@@ -4,23 +4,25 @@ import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import type { Table } from "../shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TABLES } from "../shared/lake/tables.ts";
-import { digestOf, putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
-import type { Columns } from "./columns.ts";
+import { digestOf, type EncodedRows, putBatches, replacementOf, rowsOfFiles } from "./batches.ts";
 import { type Compacted, join, merge } from "./compaction.ts";
 import { type AddedFile, EMPTY_CHANGE } from "./delta/change.ts";
 import { statisticsFrom, statisticsOf } from "./delta/statistics.ts";
-import { type DeltaTable, openDeltaTable } from "./delta/table.ts";
-import type { ObjectStore } from "./object-store.ts";
-import { FIRST_DAY, folderOf, isDivided, type Partition, partitionOf } from "./paths.ts";
+import { type ActiveFile, type DeltaTable, openDeltaTable } from "./delta/table.ts";
+import type { ObjectStore, StoredFile } from "./object-store.ts";
+import { FIRST_DAY, folderOf, isDivided, keyIn, type Partition, partitionOf } from "./paths.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
-import { rememberCompactions } from "./sink-state.ts";
-import type { CommitWork, StoredFile, TableFormat, UploadedFiles } from "./table-format.ts";
+import { stateChange } from "./sink-state.ts";
+import type { CommitWork, TableFormat, UploadedFiles } from "./table-format.ts";
 
 /** Attempts to replace rows while other writers change the same partitions. */
 const CONFLICTS = 5;
-
 /** Files removed in one step: 5 s with a distant storage. */
 const MOST_REMOVED = 100;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** Difference between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts). */
+const CLOCK_STEP_MS = 2_000;
 
 /**
  * Table format in which the Delta log says which files belong to a table. Each table is committed separately: a
@@ -34,27 +36,24 @@ export function createDeltaFormat(
   { clock, log, memory }: Pick<ConnectorContext, "clock" | "log" | "memory">,
 ): TableFormat {
   /** Random part of this process's file names, so that files of an earlier process are never overwritten. */
-  const own = randomBytes(4).toString("hex");
+  const processId = randomBytes(4).toString("hex");
   const tables = new Map<Table, DeltaTable>();
   const vacuumTime = createVacuumTime(clock);
   let toVacuum: readonly Table[] = [];
-  const where = (key: string) => `${store.where}/${key}`;
 
   function deltaTableOf(table: Table): DeltaTable {
-    const known = tables.get(table);
-    if (known !== undefined) return known;
-    const partitionColumns = isDivided(table) ? (["date", "site"] as const) : [];
-    const opened = openDeltaTable({ store, table, prefix: folderOf(table), partitionColumns, clock, log });
+    const opened =
+      tables.get(table) ??
+      openDeltaTable({
+        store,
+        table,
+        prefix: folderOf(table),
+        partitionColumns: isDivided(table) ? ["date", "site"] : [],
+        clock,
+        log,
+      });
     tables.set(table, opened);
     return opened;
-  }
-
-  async function read(key: string, signal: AbortSignal): Promise<Uint8Array> {
-    const bytes = await store.get(key, signal);
-    if (bytes !== null) return bytes;
-    throw new ConfigError(`${where(key)} is a file of its Delta table and is not there.`, {
-      hint: "Put it back; or take it out of the table (DELETE, or FSCK REPAIR TABLE), and its rows with it.",
-    });
   }
 
   async function isCommitted(table: Table, { positions }: CommitWork, signal: AbortSignal): Promise<boolean> {
@@ -70,134 +69,120 @@ export function createDeltaFormat(
     signal: AbortSignal,
   ): Promise<readonly string[]> {
     const keyFor = ({ partition }: PartitionBatch, digest: string) => newKey(keyIn(partition, name), digest, uploaded);
-    const files = await putBatches({ batches, keyFor, store, uploaded, signal });
     const add: AddedFile[] = [];
-    for (const { key, bytes, batch, rows } of files) {
-      add.push(await addedFile(key, bytes, batch.partition, batch.columns, rows));
+    for (const { key, bytes, batch, rows } of await putBatches(batches, keyFor, store, uploaded, signal)) {
+      add.push(await addedFile(key, bytes, batch.partition, { columns: batch.columns, rows }));
     }
     const { outcome } = await deltaTableOf(table).commit({ ...EMPTY_CHANGE, add, txn: txnOf(positions) }, signal);
     return outcome === "committed" ? add.map(({ key }) => key) : [];
   }
 
-  async function replace(
+  async function replaceRows(
     table: Table,
     changes: readonly Change[],
     { uploaded, name, positions }: CommitWork,
     signal: AbortSignal,
   ): Promise<readonly string[]> {
-    for (let tried = 0; tried < CONFLICTS; tried++) {
+    for (let attempt = 0; attempt < CONFLICTS; attempt++) {
       const { version, files } = await deltaTableOf(table).files(signal);
       const add: AddedFile[] = [];
       const remove: string[] = [];
       for (const change of changes) {
-        const { partition } = change;
-        const stored = keysIn(partition, files).map(({ key }) => key);
-        const replacement = await replacementOf(change, stored, (key) => read(key, signal), where);
+        const { from, partition } = change;
+        const stored = filesIn(partition, files).map(({ key }) => key);
+        const replacement = await replacementOf(change, stored, format, signal);
         if (replacement === null) continue;
-        const { bytes, columns, rows } = replacement;
+        const { bytes } = replacement;
         const digest = digestOf(bytes);
         const key = newKey(keyIn(partition, name), digest, uploaded);
         if (!uploaded.has(key)) await store.put(key, bytes, signal);
         uploaded.set(key, digest);
-        add.push(await addedFile(key, bytes.length, partition, columns, rows));
+        add.push(await addedFile(key, bytes.length, partition, replacement));
         remove.push(...stored);
-        if (change.from !== undefined) remove.push(...keysIn(change.from, files).map(({ key: each }) => each));
+        if (from !== undefined) remove.push(...filesIn(from, files).map((file) => file.key));
       }
       if (add.length === 0) return [];
       const change = { add, remove, txn: txnOf(positions), operation: "MERGE", dataChange: true } as const;
       const { outcome } = await deltaTableOf(table).commit({ ...change, basedOn: version }, signal);
-      if (outcome === "committed") return add.map(({ key }) => key);
       if (outcome === "done-before") return [];
       const keys = add.map(({ key }) => key);
+      if (outcome === "committed") return keys;
       await format.discard(keys, signal);
       for (const key of keys) uploaded.delete(key);
     }
-    throw new Retryable(`The Delta table ${where(folderOf(table))} is changed by others faster than we can.`);
+    throw new Retryable(`The Delta table ${store.where}/${folderOf(table)} is changed by others faster than we can.`);
   }
 
-  /**
-   * Returns the files of a partition. Throws ConfigError where the table refers to a file outside its folder.
-   */
-  function keysIn(
-    { table, of }: Partition,
-    files: Awaited<ReturnType<DeltaTable["files"]>>["files"],
-  ): readonly StoredFile[] {
-    const wanted = valuesOf(of);
-    const all = files.filter(({ partitionValues }) =>
-      Object.entries(wanted).every(([name, v]) => partitionValues[name] === v),
-    );
-    const there = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
-    if (there.length === all.length) return there.toSorted((a, b) => (a.key < b.key ? -1 : 1));
+  /** Returns the files of a partition. Throws ConfigError where the table refers to a file outside its folder. */
+  function filesIn({ table, of }: Partition, files: readonly ActiveFile[]): readonly StoredFile[] {
+    const values = Object.entries(partitionValuesOf(of));
+    const all = files.filter(({ partitionValues }) => values.every(([name, value]) => partitionValues[name] === value));
+    const inFolder = all.flatMap(({ bytes, key }) => (key === null ? [] : { bytes, key }));
+    if (inFolder.length === all.length) return inFolder.toSorted((a, b) => (a.key < b.key ? -1 : 1));
     throw new ConfigError(
-      `The Delta table ${where(folderOf(table))} has a file that lies outside of its folder, and cannot be read from here.`,
+      `The Delta table ${store.where}/${folderOf(table)} has a file that lies outside of its folder, and cannot be read from here.`,
       { hint: "Somebody else put it there: write its rows into the table instead of the file's address." },
     );
   }
 
-  const toolsFor = (signal: AbortSignal) => ({
-    read: (key: string) => read(key, signal),
-    nameOf: where,
-    signal,
-  });
-
-  /**
-   * Replaces files in one commit, so readers see each row once at every moment. Returns false after a conflict.
-   */
-  async function replaceFiles(table: Table, all: readonly CompactedPartition[], signal: AbortSignal): Promise<boolean> {
+  /** Replaces files in one commit, so readers see each row once at every moment. Returns false after a conflict. */
+  async function replaceFiles(table: Table, all: readonly Compacted[], signal: AbortSignal): Promise<boolean> {
     const results = all.map(({ kind, partition }) => keyIn(partition, `${kind}-${randomBytes(8).toString("hex")}`));
-    await memory.put(rememberCompactions(results.map((result) => ({ result, sources: [] }))));
+    await memory.put(stateChange({ compactions: results.map((result) => ({ result, sources: [] })) }));
     const add: AddedFile[] = [];
     for (const [n, { bytes, content, partition, rows }] of all.entries()) {
       const key = results[n] ?? "";
       await store.put(key, bytes, signal);
-      if ("columns" in content) {
-        add.push(await addedFile(key, bytes.length, partition, content.columns, content.order));
-      } else {
+      if ("columns" in content) add.push(await addedFile(key, bytes.length, partition, content));
+      else {
         const stats = statisticsFrom(table, content.bounds);
-        add.push({ key, bytes: bytes.length, rows, partitionValues: valuesOf(partition.of), stats });
+        add.push({ key, bytes: bytes.length, rows, partitionValues: partitionValuesOf(partition.of), stats });
       }
     }
-    const isTheSame = all.every(({ rows, sourceRows }) => rows === sourceRows);
-    const { outcome } = await deltaTableOf(table).commit(
-      {
-        ...EMPTY_CHANGE,
-        add,
-        remove: all.flatMap(({ sources }) => sources),
-        operation: isTheSame ? "OPTIMIZE" : "MERGE",
-        dataChange: !isTheSame,
-      },
-      signal,
-    );
+    const dataChange = all.some(({ rows, sourceRows }) => rows !== sourceRows);
+    const operation = dataChange ? "MERGE" : "OPTIMIZE";
+    const remove = all.flatMap(({ sources }) => sources);
+    const change = { ...EMPTY_CHANGE, add, remove, operation, dataChange } as const;
+    const { outcome } = await deltaTableOf(table).commit(change, signal);
     if (outcome === "conflict") await format.discard(results, signal);
-    await memory.put(rememberCompactions([]));
+    await memory.put(stateChange({ compactions: [] }));
     return outcome !== "conflict";
   }
 
   const format: TableFormat = {
     name: "delta",
+    where: store.where,
+
+    async read(key, signal) {
+      const bytes = await store.get(key, signal);
+      if (bytes !== null) return bytes;
+      throw new ConfigError(`${store.where}/${key} is a file of its Delta table and is not there.`, {
+        hint: "Put it back; or take it out of the table (DELETE, or FSCK REPAIR TABLE), and its rows with it.",
+      });
+    },
 
     async make(table, signal) {
       const { version } = await deltaTableOf(table).files(signal);
-      const there = version < 0 ? await store.list(folderOf(table), signal) : [];
-      const file = there.find(({ key }) => key.endsWith(".parquet"));
+      const objects = version < 0 ? await store.list(folderOf(table), signal) : [];
+      const file = objects.find(({ key }) => key.endsWith(".parquet"));
       if (file !== undefined) {
-        throw new ConfigError(`${where(file.key)} is there, and no Delta log that it belongs to.`, {
+        throw new ConfigError(`${store.where}/${file.key} is there, and no Delta log that it belongs to.`, {
           hint: "Choose a new folder or prefix for table_format: delta.",
         });
       }
       await deltaTableOf(table).make(signal);
     },
 
-    nameOf: (landing) => `${landing}-${own}`,
+    nameOf: (commit) => `${commit}-${processId}`,
     keysOf: ({ changes, batches }, name) => [...batches, ...changes].map(({ partition }) => keyIn(partition, name)),
 
     async commit(work, signal) {
       const made: string[] = [];
-      for (const [table, batches] of byTable(work.batches)) {
+      for (const [table, batches] of Map.groupBy(work.batches, ({ partition }) => partition.table)) {
         if (!(await isCommitted(table, work, signal))) made.push(...(await append(table, batches, work, signal)));
       }
-      for (const [table, changes] of byTable(work.changes)) {
-        if (!(await isCommitted(table, work, signal))) made.push(...(await replace(table, changes, work, signal)));
+      for (const [table, changes] of Map.groupBy(work.changes, ({ partition }) => partition.table)) {
+        if (!(await isCommitted(table, work, signal))) made.push(...(await replaceRows(table, changes, work, signal)));
       }
       return made;
     },
@@ -212,38 +197,30 @@ export function createDeltaFormat(
 
     async filesOf(partition, signal) {
       const { files } = await deltaTableOf(partition.table).files(signal);
-      return keysIn(partition, files);
+      return filesIn(partition, files);
     },
-    read,
 
     async *partitions(table, signal) {
       const { files } = await deltaTableOf(table).files(signal());
-      const days = new Map<string, Partition>();
-      for (const { partitionValues } of files) {
-        const { date, site } = partitionValues;
-        if (typeof date !== "string") continue;
-        const partition = partitionOf(table, date, site ?? null);
-        days.set(partition.folder, partition);
-      }
-      yield* days.values();
+      const partitions = files.flatMap(({ partitionValues: { date, site } }) =>
+        typeof date === "string" ? partitionOf(table, date, site ?? null) : [],
+      );
+      yield* new Map(partitions.map((partition) => [partition.folder, partition])).values();
     },
 
     async compact(partition, signal) {
-      await merge(partition, await format.filesOf(partition, signal), {
-        ...toolsFor(signal),
-        replace: async (merged) => {
-          if (await replaceFiles(partition.table, [{ kind: "day", partition, ...merged }], signal)) return;
-          throw new Retryable(`Somebody else changed ${where(partition.folder)} while it was compacted.`);
-        },
+      await merge(format, partition, signal, async (merged) => {
+        if (await replaceFiles(partition.table, [merged], signal)) return;
+        throw new Retryable(`Somebody else changed ${store.where}/${partition.folder} while it was compacted.`);
       });
     },
 
     /** Joins files; after a conflict all partitions wait for the next pass. */
     async join(table, partitions, signal) {
-      const all: CompactedPartition[] = [];
+      const all: Compacted[] = [];
       for (const partition of partitions) {
-        const joined = await join(partition, await format.filesOf(partition, signal), toolsFor(signal));
-        if (joined !== null) all.push({ kind: "hour", partition, ...joined });
+        const joined = await join(format, partition, signal);
+        if (joined !== null) all.push(joined);
       }
       if (all.length > 0) await replaceFiles(table, all, signal);
     },
@@ -251,7 +228,7 @@ export function createDeltaFormat(
     async finishCompaction(compactions, signal) {
       const results = compactions.map(({ result }) => result);
       await format.discard(results, signal);
-      await memory.put(rememberCompactions([]));
+      await memory.put(stateChange({ compactions: [] }));
     },
 
     /** Moves alarms without a time, which earlier versions put under 1970-01-01. */
@@ -259,17 +236,16 @@ export function createDeltaFormat(
       const table = ALARM_EPISODE_TABLE;
       const { files } = await deltaTableOf(table).files(signal);
       const old = files.filter(({ partitionValues }) => partitionValues.date === FIRST_DAY);
-      const sites = new Set(old.map(({ partitionValues }) => partitionValues.site ?? null));
       const changes: Change[] = [];
-      for (const site of sites) {
+      for (const site of new Set(old.map(({ partitionValues }) => partitionValues.site ?? null))) {
         const from = partitionOf(table, FIRST_DAY, site);
-        const keys = keysIn(from, files).map(({ key }) => key);
-        const updates = await rowsOfFiles(table, keys, (key) => read(key, signal), where);
+        const keys = filesIn(from, files).map(({ key }) => key);
+        const updates = await rowsOfFiles(table, keys, format, signal);
         changes.push({ partition: partitionOf(table, null, site), updates, from });
       }
       const name = `moved-${randomBytes(8).toString("hex")}`;
       const work = { batches: [], changes, name, positions: null, uploaded: new Map() };
-      if (changes.length > 0) await replace(table, changes, work, signal);
+      if (changes.length > 0) await replaceRows(table, changes, work, signal);
     },
 
     /** Vacuums some files of one table at a time, so that no other work waits for long. */
@@ -284,19 +260,7 @@ export function createDeltaFormat(
   return format;
 }
 
-interface CompactedPartition extends Compacted {
-  readonly kind: "day" | "hour";
-  readonly partition: Partition;
-}
-
-function keyIn({ folder }: Partition, name: string): string {
-  return `${folder}${name}.parquet`;
-}
-
-/**
- * Returns an unused key: the log may already refer to an uploaded file although the response was lost, and readers
- * may still use it.
- */
+/** Returns an unused key: the log may refer to an uploaded file although the response was lost. */
 function newKey(key: string, digest: string, uploaded: UploadedFiles): string {
   let free = key;
   for (let n = 2; uploaded.has(free) && uploaded.get(free) !== digest; n++) {
@@ -309,15 +273,14 @@ async function addedFile(
   key: string,
   bytes: number,
   { of, table }: Partition,
-  columns: Columns,
-  rows: Uint32Array,
+  { columns, rows }: Pick<EncodedRows, "columns" | "rows">,
 ): Promise<AddedFile> {
-  const stats = await statisticsOf(table, rows.length, (place, n) => columns.cell(place, rows[n] ?? 0));
-  return { key, bytes, rows: rows.length, partitionValues: valuesOf(of), stats };
+  const stats = await statisticsOf(table, rows.length, (column, n) => columns.cell(column, rows[n] ?? 0));
+  return { key, bytes, rows: rows.length, partitionValues: partitionValuesOf(of), stats };
 }
 
 /** Partition values of the log, in which a missing site is null. */
-function valuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
+function partitionValuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> {
   if (of === null) return {};
   return { date: of.day, site: of.site === null || of.site === "" ? null : of.site.toWellFormed() };
 }
@@ -325,17 +288,6 @@ function valuesOf(of: Partition["of"]): Readonly<Record<string, string | null>> 
 function txnOf(positions: CommitWork["positions"]) {
   return positions === null ? null : { appId: positions.writerId, version: positions.through };
 }
-
-function byTable<T extends { readonly partition: Partition }>(all: readonly T[]): ReadonlyMap<Table, T[]> {
-  return Map.groupBy(all, ({ partition }) => partition.table);
-}
-
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
-/**
- * Difference between wall and monotonic time that counts as a clock step (src/core/runtime/clock-check.ts).
- */
-const STEP_MS = 2_000;
 
 /**
  * Schedules the vacuum: an hour after the start, then once a day in monotonic time. Tombstones have wall times, so
@@ -345,11 +297,11 @@ export function createVacuumTime(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
   let lastOffset = offset();
   let trustedFrom = clock.monotonic() + HOUR_MS;
-  let due = clock.monotonic() + HOUR_MS;
+  let due = trustedFrom;
 
   function isTrusted(): boolean {
     const now = offset();
-    if (Math.abs(now - lastOffset) > STEP_MS) trustedFrom = clock.monotonic() + HOUR_MS;
+    if (Math.abs(now - lastOffset) > CLOCK_STEP_MS) trustedFrom = clock.monotonic() + HOUR_MS;
     lastOffset = now;
     return clock.monotonic() >= trustedFrom;
   }

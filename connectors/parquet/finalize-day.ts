@@ -5,10 +5,10 @@ import { HISTORY_TABLE, TABLES, TOTAL_TABLE } from "../shared/lake/tables.ts";
 import type { ObjectStore } from "./object-store.ts";
 import { rowsOf } from "./parquet-file.ts";
 import { isDivided, manifestOf, type Partition, partitionOf } from "./paths.ts";
-import type { CompleteDay } from "./sink-state.ts";
+import type { CompleteDay, SiteDay } from "./sink-state.ts";
 import type { TableFormat } from "./table-format.ts";
 
-/** Manifest of a day that is over. JSON in `_manifests/`. */
+/** Manifest of a day that is over. JSON in `_manifests/`; times are UTC. */
 interface Manifest {
   readonly site: string | null;
   readonly date: string;
@@ -16,18 +16,20 @@ interface Manifest {
   readonly complete: boolean;
   /** 0 where no ledger has accounted for the day. */
   readonly revision: number;
-  /** When the day was finalized, UTC; null where it was not. */
+  /** When the day was finalized; null where it was not. */
   readonly sealed_at: string | null;
-  /** When this list of files was written, UTC. */
+  /** When this list of files was written. */
   readonly written_at: string;
   /** Account of the ledger, as in the event `day-sealed`; null without one. */
   readonly account: unknown;
-  readonly tables: Tables;
-  /** Earlier revisions, the newest first. */
-  readonly before: readonly EarlierRevision[];
+  readonly tables: Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
+  /** Earlier revisions, the newest first, with their rows by table. */
+  readonly before: readonly {
+    readonly revision: number;
+    readonly sealed_at: string;
+    readonly rows: Readonly<Record<string, number>>;
+  }[];
 }
-
-type Tables = Readonly<Record<string, { readonly rows: number; readonly files: readonly ListedFile[] }>>;
 
 interface ListedFile {
   /** Key, relative to the root of the lake. */
@@ -36,12 +38,6 @@ interface ListedFile {
   readonly bytes: number;
   /** Hexadecimal. */
   readonly sha256: string;
-}
-
-interface EarlierRevision {
-  readonly revision: number;
-  readonly sealed_at: string;
-  readonly rows: Readonly<Record<string, number>>;
 }
 
 interface Tools {
@@ -56,92 +52,75 @@ interface Tools {
  * changes only the time in the manifest, so it is safe after a crash.
  */
 export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void> {
-  const { clock, format, signal } = tools;
   for (const table of TABLES) {
-    if (table.rowPolicy === "append") await format.compact(partitionOf(table, day.day, day.site), signal);
+    if (table.rowPolicy === "append") {
+      await tools.format.compact(partitionOf(table, day.day, day.site), tools.signal);
+    }
   }
-  const now = isoUtc(clock.now());
-  const last = await manifestAt(day, tools);
+  const sealed_at = isoUtc(tools.clock.now());
+  const last = await readManifest(day, tools);
   const { account, revision } = day;
   const before = last === null ? [] : revisionsBefore(revision, last);
-  await put(day, { complete: true, revision, sealed_at: now, account, before }, tools);
+  await writeManifest(day, { complete: true, revision, sealed_at, account, before }, tools);
 }
 
 /**
  * Lists the files of a compacted day. A day that the ledger has accounted for keeps its account. If the ledger has
  * yet to account for it, no manifest is written, because readers of complete days wait for the manifest.
  */
-export async function listUnaccountedDay(
-  day: Pick<CompleteDay, "site" | "day">,
-  tools: Tools & { readonly hasLedger: boolean },
-): Promise<void> {
-  const last = await manifestAt(day, tools);
+export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools: Tools): Promise<void> {
+  const last = await readManifest(day, tools);
   if (last !== null && last.revision > 0) {
-    const { account, before, revision, sealed_at } = last;
-    await put(day, { complete: true, revision, sealed_at, account, before }, tools);
-    return;
+    await writeManifest(day, { ...last, complete: true }, tools);
+  } else if (!hasLedger && !(await hasHistory(day, tools))) {
+    await writeManifest(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
   }
-  if (tools.hasLedger || (await hasHistory(day, tools))) return;
-  await put(day, { complete: false, revision: 0, sealed_at: null, account: null, before: [] }, tools);
 }
 
-async function hasHistory({ day, site }: Pick<CompleteDay, "site" | "day">, tools: Tools): Promise<boolean> {
+async function hasHistory({ day, site }: SiteDay, { format, signal }: Tools): Promise<boolean> {
   for (const table of [HISTORY_TABLE, TOTAL_TABLE]) {
-    if ((await tools.format.filesOf(partitionOf(table, day, site), tools.signal)).length > 0) return true;
+    if ((await format.filesOf(partitionOf(table, day, site), signal)).length > 0) return true;
   }
   return false;
 }
 
-async function put(
-  { day, site }: Pick<CompleteDay, "site" | "day">,
+async function writeManifest(
+  { day, site }: SiteDay,
   about: Pick<Manifest, "complete" | "revision" | "sealed_at" | "account" | "before">,
-  { clock, format, signal, store }: Tools,
+  tools: Tools,
 ): Promise<void> {
-  const tables: Record<string, Tables[string]> = {};
-  for (const table of TABLES) {
-    if (!isDivided(table)) continue;
-    const files = await filesIn(partitionOf(table, day, site), format, store.where, signal);
-    if (files.length === 0) continue;
-    tables[table.name] = { rows: files.reduce((sum, { rows }) => sum + rows, 0), files };
+  const tables: Record<string, Manifest["tables"][string]> = {};
+  for (const table of TABLES.filter(isDivided)) {
+    const files = await listFiles(partitionOf(table, day, site), tools);
+    if (files.length > 0) tables[table.name] = { rows: files.reduce((sum, { rows }) => sum + rows, 0), files };
   }
-  const { before, ...first } = about;
-  const written_at = isoUtc(clock.now());
-  const manifest: Manifest = { site, date: day, ...first, written_at, tables, before };
-  await store.put(manifestOf(day, site), Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`), signal);
+  const { account, before, complete, revision, sealed_at } = about;
+  const written_at = isoUtc(tools.clock.now());
+  const manifest: Manifest = { site, date: day, complete, revision, sealed_at, account, written_at, tables, before };
+  const bytes = Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);
+  await tools.store.put(manifestOf(day, site), bytes, tools.signal);
 }
 
-async function filesIn(
-  partition: Partition,
-  format: TableFormat,
-  where: string,
-  signal: AbortSignal,
-): Promise<ListedFile[]> {
+async function listFiles(partition: Partition, { format, signal }: Tools): Promise<ListedFile[]> {
   const files: ListedFile[] = [];
   for (const { key } of await format.filesOf(partition, signal)) {
     const bytes = await format.read(key, signal);
     if (bytes === null) continue;
-    files.push({
-      name: key,
-      rows: rowsOf(bytes, `${where}/${key}`),
-      bytes: bytes.length,
-      sha256: createHash("sha256").update(bytes).digest("hex"),
-    });
+    const rows = rowsOf(bytes, `${format.where}/${key}`);
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    files.push({ name: key, rows, bytes: bytes.length, sha256 });
   }
   return files;
 }
 
-function revisionsBefore(revision: number, last: Manifest): readonly EarlierRevision[] {
-  const { sealed_at, tables, written_at } = last;
-  const rows = Object.fromEntries(Object.entries(tables).map(([name, table]) => [name, table.rows]));
-  const known = [{ revision: last.revision, sealed_at: sealed_at ?? written_at, rows }, ...last.before];
-  return known.filter((each) => each.revision > 0 && each.revision < revision);
+function revisionsBefore(revision: number, last: Manifest): Manifest["before"] {
+  const rows = Object.fromEntries(Object.entries(last.tables).map(([name, table]) => [name, table.rows]));
+  const newest = { revision: last.revision, sealed_at: last.sealed_at ?? last.written_at, rows };
+  return [newest, ...last.before].filter((each) => each.revision > 0 && each.revision < revision);
 }
 
 /** Returns null where no readable manifest exists; the new one then starts without earlier revisions. */
-async function manifestAt(
-  { day, site }: Pick<CompleteDay, "site" | "day">,
-  { signal, store }: Tools,
-): Promise<Manifest | null> {
+async function readManifest({ day, site }: SiteDay, { signal, store }: Tools): Promise<Manifest | null> {
   const bytes = await store.get(manifestOf(day, site), signal);
   if (bytes === null) return null;
   try {

@@ -1,22 +1,17 @@
 import { randomBytes } from "node:crypto";
-import { constants, type Dirent } from "node:fs";
+import { constants } from "node:fs";
 import { access, link, mkdir, open, readdir, readFile, rename, rm, stat, unlink } from "node:fs/promises";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/folder-problem.ts";
 import { systemCodeOf } from "../../src/core/errors/local-failure.ts";
 import { type Clock, systemClock } from "../../src/core/runtime/clock.ts";
-import type { ObjectStore, StoredObject } from "./object-store.ts";
+import { compareUtf8, type ObjectStore, type StoredFile } from "./object-store.ts";
 
 /** Names of unfinished files, which a crash can leave; readers of `*.parquet` ignore them. */
 const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
 /** Age at which an unfinished file is abandoned, in milliseconds: a write takes seconds. */
 const ABANDONED_MS = 10 * 60_000;
-
-export interface FolderStore extends ObjectStore {
-  /** When a file was last written, read, listed or removed, on the monotonic clock. */
-  lastStepMs(): number;
-}
 
 /**
  * Stores objects as files in a folder. A file gets its name once its content is on disk, and the name is on disk
@@ -26,12 +21,12 @@ export function createFolderStore(
   folder: string,
   mode: number,
   clock: Pick<Clock, "monotonic"> = systemClock,
-): FolderStore {
+): ObjectStore & { lastStepMs(): number } {
   const root = resolve(folder);
   let steppedMs = clock.monotonic();
   const folderMode = mode | ((mode & 0o444) >> 2) | 0o300;
   /** Folders that exist and are free of abandoned files. */
-  const known = new Set<string>();
+  const readyFolders = new Set<string>();
 
   const pathOf = (key: string) => {
     const path = join(root, key);
@@ -40,13 +35,13 @@ export function createFolderStore(
   };
 
   async function ready(path: string): Promise<void> {
-    if (known.has(path)) return;
+    if (readyFolders.has(path)) return;
     const first = await mkdir(path, { recursive: true, mode: folderMode });
     // Make the names of new folders durable too.
     if (first !== undefined) {
       for (let made = path; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
     } else await tidy(path);
-    known.add(path);
+    readyFolders.add(path);
   }
 
   async function written(key: string, bytes: Uint8Array): Promise<string> {
@@ -56,15 +51,13 @@ export function createFolderStore(
     const draft = join(dirname(path), `.${name}.${randomBytes(4).toString("hex")}.tmp`);
     const handle = await open(draft, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
     try {
-      try {
-        await handle.writeFile(bytes);
-        await handle.sync();
-      } finally {
-        await handle.close();
-      }
+      await handle.writeFile(bytes);
+      await handle.sync();
     } catch (error) {
       await rm(draft, { force: true });
       throw error;
+    } finally {
+      await handle.close();
     }
     return draft;
   }
@@ -81,30 +74,32 @@ export function createFolderStore(
       }
     } catch (error) {
       // A folder may have been removed.
-      known.clear();
-      throw folderFailure(error, root, "Free some space");
+      readyFolders.clear();
+      throw error;
     }
   }
 
   /** Runs one operation on a file; the operation counts as progress when it is done. */
-  async function step<T>(work: () => Promise<T>): Promise<T> {
-    const result = await work();
-    steppedMs = clock.monotonic();
-    return result;
+  async function step<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
+    try {
+      const result = await work();
+      steppedMs = clock.monotonic();
+      return result;
+    } catch (error) {
+      throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
+    }
   }
 
   return {
     where: root,
+    /** When a file was last written, read, listed or removed, on the monotonic clock. */
     lastStepMs: () => steppedMs,
 
-    async put(key, bytes, signal) {
-      signal.throwIfAborted();
-      await step(() => publish(key, bytes, (draft) => rename(draft, pathOf(key))));
-    },
+    put: (key, bytes, signal) => step(signal, () => publish(key, bytes, (draft) => rename(draft, pathOf(key)))),
 
-    async putIfAbsent(key, bytes, signal) {
-      signal.throwIfAborted();
-      return step(() =>
+    putIfAbsent: (key, bytes, signal) =>
+      step(signal, () =>
         publish(key, bytes, async (draft) => {
           try {
             await link(draft, pathOf(key));
@@ -114,60 +109,39 @@ export function createFolderStore(
             throw error;
           }
         }),
-      );
-    },
+      ),
 
-    async get(key, signal) {
-      signal.throwIfAborted();
-      try {
-        return await step(() => readFile(pathOf(key), { signal }));
-      } catch (error) {
-        if (systemCodeOf(error) === "ENOENT") return null;
-        throw signal.aborted ? signal.reason : folderFailure(error, root, "Free some space");
-      }
-    },
+    get: (key, signal) => step(signal, () => readFile(pathOf(key), { signal }).catch(orIfMissing(null))),
 
-    async list(prefix, signal, after) {
-      signal.throwIfAborted();
-      const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
-      try {
-        const files = await step(() => readdir(top, { recursive: true, withFileTypes: true }).catch(emptyIfMissing));
-        const found: StoredObject[] = [];
-        for (const file of files) {
+    list: (prefix, signal, after) =>
+      step(signal, async () => {
+        const top = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+        const found: StoredFile[] = [];
+        for (const file of await readdir(top, { recursive: true, withFileTypes: true }).catch(orIfMissing([]))) {
           const path = join(file.parentPath, file.name);
           const key = relative(root, path).split(sep).join("/");
           if (!file.isFile() || UNFINISHED.test(file.name) || !key.startsWith(prefix)) continue;
-          if (after !== undefined && byBytes(key, after) <= 0) continue;
+          if (after !== undefined && compareUtf8(key, after) <= 0) continue;
           const { size } = (await stat(path).catch(() => null)) ?? {};
           if (size !== undefined) found.push({ key, bytes: size });
         }
-        return found.sort((a, b) => byBytes(a.key, b.key));
-      } catch (error) {
-        throw folderFailure(error, root, "Free some space");
-      }
-    },
+        return found.sort((a, b) => compareUtf8(a.key, b.key));
+      }),
 
-    async folders(prefix, signal) {
-      signal.throwIfAborted();
-      try {
-        const entries = await step(() => readdir(join(root, prefix), { withFileTypes: true }).catch(emptyIfMissing));
-        const names = entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
-        return names.sort(byBytes);
-      } catch (error) {
-        throw folderFailure(error, root, "Free some space");
-      }
-    },
+    folders: (prefix, signal) =>
+      step(signal, async () => {
+        const entries = await readdir(join(root, prefix), { withFileTypes: true }).catch(orIfMissing([]));
+        const folders = entries.filter((entry) => entry.isDirectory());
+        return folders.map(({ name }) => name).sort(compareUtf8);
+      }),
 
-    async remove(key, signal) {
-      signal.throwIfAborted();
-      const path = pathOf(key);
-      try {
-        await step(() => unlink(path));
-        await syncFolder(dirname(path));
-      } catch (error) {
-        if (systemCodeOf(error) !== "ENOENT") throw folderFailure(error, root, "Free some space");
-      }
-    },
+    remove: (key, signal) =>
+      step(signal, async () => {
+        const path = pathOf(key);
+        await unlink(path)
+          .then(() => syncFolder(dirname(path)))
+          .catch(orIfMissing(undefined));
+      }),
   };
 }
 
@@ -210,11 +184,9 @@ async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-function emptyIfMissing(error: unknown): Dirent[] {
-  if (systemCodeOf(error) === "ENOENT") return [];
-  throw error;
-}
-
-function byBytes(a: string, b: string): number {
-  return Buffer.compare(Buffer.from(a), Buffer.from(b));
+function orIfMissing<T>(value: T): (error: unknown) => T {
+  return (error) => {
+    if (systemCodeOf(error) === "ENOENT") return value;
+    throw error;
+  };
 }

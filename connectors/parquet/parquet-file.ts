@@ -1,15 +1,17 @@
 import { zstdCompressSync, zstdDecompressSync } from "node:zlib";
 import { type FileMetaData, parquetMetadata, parquetRead, type RowGroup, type SchemaElement } from "hyparquet";
-import { ByteWriter, type ColumnSource, ParquetWriter } from "hyparquet-writer";
+import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Cell, Column, ColumnType, Table } from "../shared/lake/table.ts";
-import type { Columns } from "./columns.ts";
-import { pause } from "./columns.ts";
+import { type Columns, pause } from "./columns.ts";
+import { compareUtf8 } from "./object-store.ts";
+
+const TEXT: Partial<SchemaElement> = { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } };
 
 /** Parquet types of the columns, the same in every file of a table. */
 const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
-  text: { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } },
-  json: { type: "BYTE_ARRAY", converted_type: "UTF8", logical_type: { type: "STRING" } },
+  text: TEXT,
+  json: TEXT,
   time: {
     type: "INT64",
     converted_type: "TIMESTAMP_MICROS",
@@ -25,6 +27,10 @@ const TYPES: Readonly<Record<ColumnType, Partial<SchemaElement>>> = {
  * a yield. A history row takes 1.9 bytes, with 50,000 rows 1.7.
  */
 const GROUP_ROWS = 10_000;
+/** Row groups above this size are read column by column, so that other work can run in between. */
+const LARGE_GROUP_ROWS = 2_000;
+/** Size below which compression saves less than the 0.1 ms that setting up a compressor costs. */
+const UNCOMPRESSED_BYTES = 128;
 
 /** Encodes these rows, in this order, as a Parquet file. Yields to the event loop between columns. */
 export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Uint8Array> {
@@ -34,8 +40,12 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
     const group = rows.subarray(from, from + GROUP_ROWS);
     const offset = writer.offset;
     const parts: RowGroup[] = [];
-    for (const [index, column] of table.columns.entries()) {
-      await file.write({ columnData: [sourceOf(columns, column, index, group)], rowGroupSize: group.length });
+    for (const [index, { name, type }] of table.columns.entries()) {
+      const data = fileValues(columns, index, group);
+      // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
+      const isRising = type === "time" || name === "position";
+      const column = isRising ? { name, data, encoding: "DELTA_BINARY_PACKED" as const } : { name, data };
+      await file.write({ columnData: [column], rowGroupSize: group.length });
       // The writer made a row group of this column alone; merge it into a group with all columns.
       parts.push(...file.row_groups.splice(-1));
       await pause();
@@ -52,11 +62,13 @@ export async function parquetOf(columns: Columns, rows: Uint32Array): Promise<Ui
   return writer.getBytes();
 }
 
-function newFile(table: Table) {
+function newFile({ columns }: Table) {
   const writer = new ByteWriter();
+  // Every column is optional: a column added later is null in older files.
+  const elements = columns.map(({ name, type }) => ({ name, repetition_type: "OPTIONAL" as const, ...TYPES[type] }));
   const file = new ParquetWriter({
     writer,
-    schema: [{ name: "root", num_children: table.columns.length }, ...table.columns.map(elementOf)],
+    schema: [{ name: "root", num_children: columns.length }, ...elements],
     codec: "ZSTD",
     compressors: { ZSTD: compressed },
     createdBy: "plenum",
@@ -64,21 +76,48 @@ function newFile(table: Table) {
   return { file, writer };
 }
 
+/** Compresses with zstd; small inputs become a single raw block (RFC 8878). */
+function compressed(bytes: Uint8Array): Uint8Array {
+  if (bytes.length === 0 || bytes.length > UNCOMPRESSED_BYTES) return zstdCompressSync(bytes);
+  const frame = new Uint8Array(9 + bytes.length);
+  // Magic number; a single segment whose size is one byte; that size; the last block, raw, and its size.
+  frame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
+  frame.set(bytes, 9);
+  return frame;
+}
+
+function fileValues(columns: Columns, index: number, rows: Uint32Array): unknown[] {
+  const { name, type } = columns.table.columns[index] as Column;
+  const cellAt = columns.reading(index);
+  const values: unknown[] = new Array(rows.length);
+  for (let n = 0; n < rows.length; n++) {
+    const cell = cellAt(rows[n] ?? 0);
+    if (typeof cell !== "number" || type === "number") values[n] = cell;
+    else if (type === "time") values[n] = BigInt(Math.round(cell * 1_000));
+    // The writer packs differences of 32-bit numbers without BigInt.
+    else values[n] = name === "position" && (cell | 0) === cell ? cell : BigInt(Math.round(cell));
+  }
+  return values;
+}
+
 /**
  * Concatenates the row groups of several files into one file without decoding them, for less than 1 % of the cost
  * of sorting and encoding again. Returns null where a file was not written by `parquetOf` with the table's current
- * columns.
+ * columns. The bounds are in the table's column order.
  */
-export async function joinedParquet(table: Table, files: readonly Named[]): Promise<Joined | null> {
+export async function joinedParquet(
+  table: Table,
+  files: readonly { readonly bytes: Uint8Array; readonly name: string }[],
+): Promise<{ readonly bytes: Uint8Array; readonly rows: number; readonly bounds: readonly Bounds[] } | null> {
   const { file, writer } = newFile(table);
+  // Keep the statistics in their encoded form.
+  const parsers = {
+    stringFromBytes: (text: Uint8Array) => text,
+    timestampFromMicroseconds: (at: bigint) => at,
+  };
   for (const { bytes, name } of files) {
     const buffer = bufferOf(bytes);
-    // Keep the statistics in their encoded form.
-    const parsers = {
-      stringFromBytes: (text: Uint8Array) => text,
-      timestampFromMicroseconds: (at: bigint) => at,
-    };
-    const metadata = parseFile(name, () => parquetMetadata(buffer, { parsers }));
+    const metadata = metadataOf(buffer, name, parsers);
     if (!isWrittenFor(table, metadata)) return null;
     for (const group of metadata.row_groups) {
       const [start, end] = rangeOf(group);
@@ -91,20 +130,11 @@ export async function joinedParquet(table: Table, files: readonly Named[]): Prom
   }
   await file.finish();
   const groups = file.row_groups.filter(({ num_rows }) => num_rows > 0n);
-  const bounds = table.columns.map(({ type }, index) =>
-    boundsOf(
-      type,
-      groups.flatMap(({ columns }) => columns[index] ?? []),
-    ),
-  );
+  const bounds = table.columns.map(({ type }, index) => {
+    const chunks = groups.flatMap(({ columns }) => columns[index] ?? []);
+    return boundsOf(type, chunks);
+  });
   return { bytes: writer.getBytes(), rows: Number(file.num_rows), bounds };
-}
-
-export interface Joined {
-  readonly bytes: Uint8Array;
-  readonly rows: number;
-  /** Bounds by column, in the table's order. */
-  readonly bounds: readonly Bounds[];
 }
 
 /** Lowest and highest cell of a column; both null where no cell has a value or the file states no bounds. */
@@ -113,6 +143,8 @@ export interface Bounds {
   readonly max: Cell;
   readonly nulls: number;
 }
+
+type Chunk = RowGroup["columns"][number];
 
 function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
   let bounds: Bounds = { min: null, max: null, nulls: 0 };
@@ -132,11 +164,11 @@ function boundsOf(type: ColumnType, chunks: readonly Chunk[]): Bounds {
   return isStated ? bounds : { min: null, max: null, nulls: bounds.nulls };
 }
 
-/** Returns the lower of two cells with `sign` -1, the higher with 1. Texts compare by UTF-8 bytes. */
+/** Returns the lower of two cells with `sign` -1, the higher with 1. */
 function outermost(a: Cell, b: Cell, sign: -1 | 1): Cell {
   if (a === null) return b;
   const isText = typeof a === "string" && typeof b === "string";
-  const order = isText ? Buffer.compare(Buffer.from(a), Buffer.from(b)) : Number(a) - Number(b);
+  const order = isText ? compareUtf8(a, b) : Number(a) - Number(b);
   return order * sign >= 0 ? a : b;
 }
 
@@ -146,22 +178,12 @@ function boundOf(type: ColumnType, value: unknown): Cell {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
 
-export interface Named {
-  readonly bytes: Uint8Array;
-  readonly name: string;
-}
-
-type Chunk = RowGroup["columns"][number];
-
-function isWrittenFor(table: Table, { created_by, row_groups, schema }: FileMetaData): boolean {
+function isWrittenFor({ columns: ours }: Table, { created_by, row_groups, schema }: FileMetaData): boolean {
   const [, ...elements] = schema;
   return (
     created_by === "plenum" &&
-    elements.length === table.columns.length &&
-    elements.every((each, n) => {
-      const column = table.columns[n];
-      return column !== undefined && each.name === column.name && isOfType(each, column.type);
-    }) &&
+    elements.length === ours.length &&
+    ours.every(({ name, type }, n) => elements[n]?.name === name && isOfType(elements[n], type)) &&
     row_groups.every(({ columns }) =>
       columns.every(
         ({ meta_data, column_index_offset, offset_index_offset }) =>
@@ -182,63 +204,15 @@ function rangeOf({ columns }: RowGroup): readonly [start: number, end: number] {
 function movedBy(column: Chunk, by: bigint): Chunk {
   const { meta_data } = column;
   if (meta_data === undefined) return column;
-  const { data_page_offset, dictionary_page_offset } = meta_data;
+  const { data_page_offset, dictionary_page_offset: dictionary } = meta_data;
+  const moved = { ...meta_data, data_page_offset: data_page_offset + by };
   return {
     ...column,
-    meta_data: {
-      ...meta_data,
-      data_page_offset: data_page_offset + by,
-      ...(dictionary_page_offset === undefined ? {} : { dictionary_page_offset: dictionary_page_offset + by }),
-    },
+    meta_data: dictionary === undefined ? moved : { ...moved, dictionary_page_offset: dictionary + by },
   };
 }
 
-/** Size below which compression saves less than the 0.1 ms that setting up a compressor costs. */
-const STORED_BYTES = 128;
-
-/** Compresses with zstd; small inputs become a single raw block (RFC 8878). */
-function compressed(bytes: Uint8Array): Uint8Array {
-  if (bytes.length === 0 || bytes.length > STORED_BYTES) return zstdCompressSync(bytes);
-  const frame = new Uint8Array(9 + bytes.length);
-  // Magic number; a single segment whose size is one byte; that size; the last block, raw, and its size.
-  frame.set([0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.length, (bytes.length << 3) | 1, bytes.length >> 5, 0]);
-  frame.set(bytes, 9);
-  return frame;
-}
-
-/** Every column is optional: a column added later is null in older files. */
-function elementOf({ name, type }: Column): SchemaElement {
-  return { name, repetition_type: "OPTIONAL", ...TYPES[type] };
-}
-
-function sourceOf(columns: Columns, column: Column, index: number, rows: Uint32Array): ColumnSource {
-  return {
-    name: column.name,
-    // Unpack lazily, so that only one column at a time takes memory.
-    get data() {
-      return cellsOf(columns, column, index, rows);
-    },
-    // Times and positions of a tag rise by nearly equal steps: a time takes half a byte, a position 1.2.
-    ...(column.type === "time" || column.name === "position" ? { encoding: "DELTA_BINARY_PACKED" } : {}),
-  };
-}
-
-function cellsOf(columns: Columns, column: Column, index: number, rows: Uint32Array): unknown[] {
-  const cells: unknown[] = new Array(rows.length);
-  const cellAt = columns.reading(index);
-  for (let n = 0; n < rows.length; n++) cells[n] = fileValue(column, cellAt(rows[n] ?? 0));
-  return cells;
-}
-
-function fileValue({ name, type }: Column, cell: Cell): unknown {
-  if (typeof cell !== "number" || type === "number") return cell;
-  if (type === "time") return BigInt(Math.round(cell * 1_000));
-  // The writer packs differences of 32-bit numbers without BigInt.
-  return name === "position" && (cell | 0) === cell ? cell : BigInt(Math.round(cell));
-}
-
-/** Row groups above this size are read column by column, so that other work can run in between. */
-const LARGE_GROUP_ROWS = 2_000;
+type Cells = ArrayLike<unknown>;
 
 /**
  * Appends the rows of a file to columns of its table. Missing columns become null, unknown columns are skipped.
@@ -248,19 +222,21 @@ const LARGE_GROUP_ROWS = 2_000;
 export async function readParquet(bytes: Uint8Array, columns: Columns, name: string): Promise<void> {
   const { table } = columns;
   const buffer = bufferOf(bytes);
-  const metadata = parseFile(name, () => parquetMetadata(buffer));
-  const present = table.columns.filter((column) => {
+  const metadata = metadataOf(buffer, name);
+  const present: string[] = [];
+  for (const column of table.columns) {
     const element = metadata.schema.find((each) => each.name === column.name);
-    if (element !== undefined && !isOfType(element, column.type)) throw otherType(name, column);
-    return element !== undefined;
-  });
+    if (element === undefined) continue;
+    if (!isOfType(element, column.type)) throw otherType(name, column);
+    present.push(column.name);
+  }
 
-  async function read(names: readonly string[], from: number, to: number): Promise<Map<string, Cells>> {
+  async function read(names: string[], from: number, to: number): Promise<Map<string, Cells>> {
     const cells = new Map<string, Cells>();
     await parquetRead({
       file: { byteLength: buffer.byteLength, slice: (start, end) => buffer.slice(start, end) },
       metadata,
-      columns: [...names],
+      columns: names,
       rowStart: from,
       rowEnd: to,
       compressors: { ZSTD: (input) => zstdDecompressSync(input) },
@@ -268,7 +244,7 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
       onChunk: ({ columnName, columnData, rowStart }) => {
         const before = cells.get(columnName);
         if (before === undefined && rowStart === from) cells.set(columnName, columnData);
-        else cells.set(columnName, withPart(before ?? [], columnData, rowStart - from));
+        else cells.set(columnName, withPage(before ?? [], columnData, rowStart - from));
       },
     }).catch((error: unknown) => {
       throw unreadable(name, error);
@@ -276,43 +252,32 @@ export async function readParquet(bytes: Uint8Array, columns: Columns, name: str
     return cells;
   }
 
-  let from = 0;
+  let to = 0;
   for (const { num_rows } of metadata.row_groups) {
     const rows = Number(num_rows);
-    const to = from + rows;
-    const isLarge = rows > LARGE_GROUP_ROWS;
-    const start = from;
-    const all = isLarge
-      ? null
-      : await read(
-          present.map((column) => column.name),
-          start,
-          to,
-        );
+    const from = to;
+    to += rows;
+    const all = rows > LARGE_GROUP_ROWS ? null : await read(present, from, to);
     await columns.addAll(rows, async (index) => {
-      const column = table.columns[index];
-      if (column === undefined || !present.includes(column)) return null;
+      const column = table.columns[index]?.name ?? "";
+      if (!present.includes(column)) return null;
       await pause();
-      const cells = all ?? (await read([column.name], start, to));
-      return cells.get(column.name) ?? null;
+      return (all ?? (await read([column], from, to))).get(column) ?? null;
     });
-    from = to;
     await pause();
   }
 }
 
-type Cells = ArrayLike<unknown>;
-
 /** Inserts the cells of one page into those of a column chunk. */
-function withPart(before: Cells, part: Cells, at: number): Cells {
+function withPage(before: Cells, page: Cells, at: number): Cells {
   const all = Array.isArray(before) ? before : Array.from(before);
-  for (let n = 0; n < part.length; n++) all[at + n] = part[n];
+  for (let n = 0; n < page.length; n++) all[at + n] = page[n];
   return all;
 }
 
 /** Number of rows, from the file's footer. */
 export function rowsOf(bytes: Uint8Array, name: string): number {
-  return Number(parseFile(name, () => parquetMetadata(bufferOf(bytes))).num_rows);
+  return Number(metadataOf(bufferOf(bytes), name).num_rows);
 }
 
 /** Returns the bytes as an ArrayBuffer; copies them only where they are part of a larger buffer. */
@@ -322,14 +287,13 @@ function bufferOf(bytes: Uint8Array): ArrayBuffer {
   return isAll ? buffer : Uint8Array.from(bytes).buffer;
 }
 
-function isOfType(element: SchemaElement, type: ColumnType): boolean {
-  const wanted = TYPES[type];
-  return element.type === wanted.type && element.converted_type === wanted.converted_type;
+function isOfType(element: SchemaElement | undefined, type: ColumnType): boolean {
+  return element?.type === TYPES[type].type && element?.converted_type === TYPES[type].converted_type;
 }
 
-function parseFile<T>(name: string, read: () => T): T {
+function metadataOf(buffer: ArrayBuffer, name: string, parsers = {}): FileMetaData {
   try {
-    return read();
+    return parquetMetadata(buffer, { parsers });
   } catch (error) {
     throw unreadable(name, error);
   }

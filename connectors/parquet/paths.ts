@@ -11,28 +11,26 @@ import type { Table } from "../shared/lake/table.ts";
 
 /** Folder name for facts that belong to no single site. */
 const NO_SITE = "none";
-
 /** Hive's name for a partition without a value, which DuckDB and Spark read as null. */
 const NO_DAY = "__HIVE_DEFAULT_PARTITION__";
-
 /** The day under which earlier versions put rows without a time, and files without rows. */
 export const FIRST_DAY = "1970-01-01";
+/** Name of a file that has all columns of its table and no rows. */
+export const EMPTY = "empty.parquet";
+/** Key of the file with the columns of all tables. */
+export const SCHEMAS = "_schemas.json";
 
-/**
- * Rows of one folder: those of a table's day and site, or of a complete table that changes too rarely to be
- * divided.
- */
+/** Rows of one folder: a table's day and site, or a complete table that changes too rarely to be divided. */
 export interface Partition {
   readonly table: Table;
   /** Key prefix in the lake, with a trailing slash. */
   readonly folder: string;
-  /** UTC day and site; null where the table is not divided. The day is null where the row's time is not known. */
+  /** UTC day and site; null where the table is not divided. The day is null where the row's time is unknown. */
   readonly of: { readonly day: string | null; readonly site: string | null } | null;
 }
 
 export function partitionOf(table: Table, day: string | null, site: string | null): Partition {
-  const date = day ?? NO_DAY;
-  return { table, folder: `${folderOf(table)}date=${date}/site=${escaped(site)}/`, of: { day, site } };
+  return { table, folder: `${folderOf(table)}date=${day ?? NO_DAY}/site=${escaped(site)}/`, of: { day, site } };
 }
 
 /** Parses two folder names, such as `date=2026-11-21` and `site=1`; returns null for other names. */
@@ -40,15 +38,16 @@ export function partitionIn(table: Table, date: string, site: string): Partition
   const [, day] = /^date=(\d{4}-\d\d-\d\d)$/.exec(date) ?? [];
   const [, word] = /^site=(.+)$/.exec(site) ?? [];
   if (day === undefined || word === undefined) return null;
-  const partition = partitionOf(table, day, word === NO_SITE ? null : unescaped(word));
+  const partition = partitionOf(table, day, word === NO_SITE ? null : decodedUri(word));
   return partition.folder === `${folderOf(table)}${date}/${site}/` ? partition : null;
 }
 
-function unescaped(word: string): string {
+/** Returns the text itself where it is no valid encoding. */
+export function decodedUri(text: string): string {
   try {
-    return decodeURIComponent(word);
+    return decodeURIComponent(text);
   } catch {
-    return word;
+    return text;
   }
 }
 
@@ -65,17 +64,13 @@ export function folderOf(table: Table): string {
   return `${table.name}/`;
 }
 
-/** Key of the only file of a partition that is always replaced completely. */
-export function singleFileOf({ table, folder }: Partition): string {
-  return `${folder}${table.name}.parquet`;
+export function keyIn({ folder }: Partition, name: string): string {
+  return `${folder}${name}.parquet`;
 }
-
-/** Name of a file that has all columns of its table and no rows. */
-export const EMPTY = "empty.parquet";
 
 /** File name of a staged commit, without the ending: writer and positions. */
 export function stagedName(writerId: string, from: number, through: number): string {
-  return `${writerId}-${padded(from)}-${padded(through)}`;
+  return [writerId, ...[from, through].map((position) => String(position).padStart(12, "0"))].join("-");
 }
 
 export function manifestOf(day: string, site: string | null): string {
@@ -85,13 +80,6 @@ export function manifestOf(day: string, site: string | null): string {
 /** Key of the file that records how far a writer has started to commit. */
 export function writerFileOf(writerId: string): string {
   return `_lives/${writerId}.json`;
-}
-
-/** Key of the file with the columns of all tables. */
-export const SCHEMAS = "_schemas.json";
-
-function padded(position: number): string {
-  return String(position).padStart(12, "0");
 }
 
 /** Escapes a site id as Hive does and DuckDB and Spark read it: `a/b` is `a%2Fb`. */

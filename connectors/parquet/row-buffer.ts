@@ -7,29 +7,10 @@ import { isDivided, type Partition, partitionOf, undivided } from "./paths.ts";
 /** Thrown for an event that cannot be mapped to rows; a retry cannot help. */
 export class UnmappableEvent extends Error {}
 
-/**
- * Rows waiting to be written. Not durable: after a crash the events are redelivered from the sink's cursor.
- */
-export interface RowBuffer {
-  /** Positions of the first and last event; 0 while empty, or for events without a log position. */
-  readonly from: number;
-  readonly through: number;
-  readonly events: number;
-  readonly rows: number;
-  /** Characters of their distinct texts. */
-  readonly characters: number;
-  /** Adds the rows of an event. Throws `UnmappableEvent` where it makes none; the event counts as added. */
-  add(event: Event, position: number, committedAt: string): void;
-  /** Rows to append, by table, day and site. */
-  batches(): readonly PartitionBatch[];
-  /** Updates of rows that change. */
-  changes(): readonly Change[];
-}
-
 export interface PartitionBatch {
   readonly partition: Partition;
   readonly columns: Columns;
-  /** In the order of the file. */
+  /** Returns the rows in the order of the file. */
   sorted(): Promise<Uint32Array>;
 }
 
@@ -40,11 +21,12 @@ export interface Change {
   readonly from?: Partition;
 }
 
-const DAY_MS = 86_400_000;
-/** Index of the site column; -1 where the table has none. */
-const siteColumn = (table: Table) => table.columns.findIndex(({ name }) => name === "site_id");
+export type RowBuffer = ReturnType<typeof createRowBuffer>;
 
-export function createRowBuffer(): RowBuffer {
+const DAY_MS = 86_400_000;
+
+/** Creates a buffer of rows waiting to be written. After a crash, the events are redelivered from the cursor. */
+export function createRowBuffer() {
   let from = 0;
   let through = 0;
   let events = 0;
@@ -54,23 +36,20 @@ export function createRowBuffer(): RowBuffer {
 
   function addRow(table: Table, row: Row): void {
     rows += 1;
-    if (table.rowPolicy !== "append") {
-      addChange(table, row);
+    if (table.rowPolicy === "append") {
+      const tableBuffer = tableBuffers.get(table) ?? createTableBuffer(table);
+      tableBuffers.set(table, tableBuffer);
+      tableBuffer.add(row);
       return;
     }
-    const tableBuffer = tableBuffers.get(table) ?? createTableBuffer(table);
-    tableBuffers.set(table, tableBuffer);
-    tableBuffer.add(row);
-  }
-
-  function addChange(table: Table, row: Row): void {
     const partition = isDivided(table) ? partitionIn(table, row) : undivided(table);
-    const known = changes.get(partition.folder) ?? { partition, updates: [] };
-    known.updates.push([...row]);
-    changes.set(partition.folder, known);
+    const change = changes.get(partition.folder) ?? { partition, updates: [] };
+    change.updates.push([...row]);
+    changes.set(partition.folder, change);
   }
 
   return {
+    /** Positions of the first and last event; 0 while empty, or for events without a log position. */
     get from() {
       return from;
     },
@@ -83,11 +62,13 @@ export function createRowBuffer(): RowBuffer {
     get rows() {
       return rows;
     },
+    /** Characters of the distinct texts. */
     get characters() {
       return [...tableBuffers.values()].reduce((sum, { columns }) => sum + columns.characters, 0);
     },
 
-    add(event, position, committedAt) {
+    /** Adds the rows of an event. Throws `UnmappableEvent` where it makes none; the event counts as added. */
+    add(event: Event, position: number, committedAt: string): void {
       if (events === 0) from = position;
       through = position;
       events += 1;
@@ -98,15 +79,18 @@ export function createRowBuffer(): RowBuffer {
       }
     },
 
-    batches: () => [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
-    changes: () => [...changes.values()],
+    /** Rows to append, by table, day and site. */
+    batches: (): readonly PartitionBatch[] =>
+      [...tableBuffers.values()].flatMap((tableBuffer) => tableBuffer.batches()),
+    /** Updates of rows that change. */
+    changes: (): readonly Change[] => [...changes.values()],
   };
 }
 
 function createTableBuffer(table: Table) {
   const columns = createColumns(table);
   const time = columnIndexOf(table, table.time);
-  const site = siteColumn(table);
+  const site = siteColumnOf(table);
   const folders = new Map<string, { readonly partition: Partition; readonly rows: number[] }>();
   let last: { readonly day: number; readonly site: unknown; readonly rows: number[] } | null = null;
 
@@ -115,32 +99,30 @@ function createTableBuffer(table: Table) {
     const day = Math.floor(Number(row[time]) / DAY_MS);
     if (last !== null && last.day === day && last.site === row[site]) return last.rows;
     const partition = partitionIn(table, row);
-    const known = folders.get(partition.folder) ?? { partition, rows: [] };
-    folders.set(partition.folder, known);
-    last = { day, site: row[site], rows: known.rows };
-    return known.rows;
+    const inFolder = folders.get(partition.folder) ?? { partition, rows: [] };
+    folders.set(partition.folder, inFolder);
+    last = { day, site: row[site], rows: inFolder.rows };
+    return inFolder.rows;
   }
 
   return {
     columns,
-    add(row: Row): void {
-      rowsFor(row).push(columns.add(row));
-    },
+    add: (row: Row) => rowsFor(row).push(columns.add(row)),
     batches(): readonly PartitionBatch[] {
       const sorted = sorting(columns);
-      return [...folders.values()].map(({ partition, rows }) => ({
-        partition,
-        columns,
-        sorted: () => sorted(rows),
-      }));
+      return [...folders.values()].map(({ partition, rows }) => ({ partition, columns, sorted: () => sorted(rows) }));
     },
   };
 }
 
+/** Index of the site column; -1 where the table has none. */
+function siteColumnOf(table: Table): number {
+  return table.columns.findIndex(({ name }) => name === "site_id");
+}
+
 function partitionIn(table: Table, row: Row): Partition {
-  const site = row[siteColumn(table)];
+  const site = row[siteColumnOf(table)];
   const timeMs = Number(row[columnIndexOf(table, table.time)]);
   // rows.ts writes 0 for an alarm without a time.
-  const day = timeMs === 0 ? null : dayOf(timeMs);
-  return partitionOf(table, day, typeof site === "string" ? site : null);
+  return partitionOf(table, timeMs === 0 ? null : dayOf(timeMs), typeof site === "string" ? site : null);
 }

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { AwsV4Signer } from "aws4fetch";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
@@ -12,7 +12,7 @@ import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts
 import { USER_AGENT } from "../../src/core/runtime/version.ts";
 import { timeLimit } from "../../src/core/runtime/waiting.ts";
 import { endpointOf, prefixOf, type S3Config } from "./config.ts";
-import type { ObjectStore, StoredObject } from "./object-store.ts";
+import type { ObjectStore, StoredFile } from "./object-store.ts";
 
 /** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 10_000;
@@ -21,24 +21,13 @@ const CONNECTIONS = 8;
 /** Attempts of a conditional put that meets a concurrent one (409); afterwards the other one has finished. */
 const CONFLICTS = 3;
 /** Bytes read of an error or of a put's response: a code and a message, such as `SlowDown`. */
-const MAX_WORDS_BYTES = 64 * 1024;
-/**
- * Largest page of a list, in bytes: 1,000 keys of 1,024 bytes, percent-encoded, with their metadata take 4 MB.
- */
+const MAX_ERROR_BYTES = 64 * 1024;
+/** Largest page of a list, in bytes: 1,000 keys of 1,024 bytes, percent-encoded, with metadata take 4 MB. */
 const MAX_PAGE_BYTES = 8 * 1024 ** 2;
-/**
- * Largest object, in bytes: a finalized day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB, a
- * checkpoint with the statistics of 100,000 files as much.
- */
+/** Largest object, in bytes: a day of 300,000 rows takes 10 MB, a commit of a million rows 50 MB. */
 const MAX_OBJECT_BYTES = 256 * 1024 ** 2;
 
-export interface S3Store extends ObjectStore {
-  /** Lists one key: checks address, credentials, bucket and the right to list, and writes nothing. */
-  probe(signal: AbortSignal): Promise<void>;
-  /** When the last request began, on the monotonic clock; minus infinity before the first one. */
-  lastStepMs(): number;
-  close(): Promise<void>;
-}
+export type S3Store = ReturnType<typeof createS3Store>;
 
 interface S3Request {
   readonly method: "GET" | "PUT" | "DELETE";
@@ -57,7 +46,7 @@ interface S3Request {
  * Stores objects in a bucket. It repeats no request, and the storage itself guarantees that an object is complete.
  * Requests are signed with AWS Signature Version 4, their content included.
  */
-export function createS3Store(config: S3Config, clock: Clock): S3Store {
+export function createS3Store(config: S3Config, clock: Clock) {
   const endpoint = new URL(endpointOf(config));
   const prefix = prefixOf(config);
   const base = config.path_style
@@ -69,11 +58,6 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   const proxy = proxyOf(config.proxy, clock);
   let agent: Agent | null = null;
   let requestedMs = Number.NEGATIVE_INFINITY;
-
-  function connected(): Agent {
-    agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
-    return agent;
-  }
 
   function connector(): buildConnector.connector {
     const connect = buildConnector({
@@ -97,9 +81,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   async function signed({ method, key, query = {}, headers = {}, body }: S3Request) {
     const url = new URL(key === null ? `${base}/` : `${base}/${escaped(prefix + key)}`);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
-    const content = createHash("sha256")
-      .update(body ?? "")
-      .digest("hex");
+    const content = hash("sha256", body ?? "");
     const signer = new AwsV4Signer({
       method,
       url: url.href,
@@ -119,14 +101,14 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
   async function request(request: S3Request, signal: AbortSignal): Promise<S3Response> {
     signal.throwIfAborted();
-    const { method, body } = request;
+    const { method, body, maxBytes } = request;
     const { headers, origin, path } = await signed(request);
     requestedMs = clock.monotonic();
     const limit = timeLimit(signal, config.timeout);
-    let raw: Dispatcher.ResponseData;
-    let start: ResponseStart;
+    let response: S3Response & { readonly isCut: boolean };
     try {
-      raw = await connected().request({
+      agent ??= new Agent({ connect: connector(), connections: CONNECTIONS, pipelining: 1 });
+      const raw = await agent.request({
         origin,
         path,
         method,
@@ -134,19 +116,17 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
         body: body ?? null,
         signal: limit.signal,
       });
-      const isWanted = raw.statusCode >= 200 && raw.statusCode < 300;
-      const maxBytes = (isWanted ? request.maxBytes : undefined) ?? MAX_WORDS_BYTES;
-      start = await readStart(raw, maxBytes);
+      const most = (isFine(raw.statusCode) ? maxBytes : undefined) ?? MAX_ERROR_BYTES;
+      response = { status: raw.statusCode, headers: raw.headers, ...(await readStart(raw, most)) };
     } catch (error) {
-      throw signal.aborted ? signal.reason : failureOfConnection(error, server);
+      throw signal.aborted ? signal.reason : failureOfConnection(error, serverAt(endpoint.origin));
     } finally {
       limit.end();
     }
-    const response = { status: raw.statusCode, headers: raw.headers, bytes: start.bytes };
-    const isFine = response.status >= 200 && response.status < 300;
-    if (isFine && start.isCut && request.maxBytes !== undefined) throw tooLarge(request.key, request.maxBytes);
-    if (isFine && method === "PUT") throwIfNotStored(response);
-    if (isFine || request.allow?.includes(response.status) === true) return response;
+    const { isCut, status } = response;
+    if (isFine(status) && isCut && maxBytes !== undefined) throw tooLarge(request.key, maxBytes);
+    if (isFine(status) && method === "PUT") throwIfNotStored(response);
+    if (isFine(status) || request.allow?.includes(status) === true) return response;
     throw failureOfResponse(response, config, clock.now());
   }
 
@@ -171,39 +151,28 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     });
   }
 
-  const server = {
-    name: endpoint.origin,
-    failed: "could not be reached",
-    addressOption: "s3.endpoint",
-    authorityOption: "s3.ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
-  } as const;
-
-  async function page(
-    start: string,
-    after: string | undefined,
-    token: string | null,
-    signal: AbortSignal,
-    { most = 1_000, delimiter = null as string | null } = {},
-  ) {
-    const query = {
-      "list-type": "2",
-      // A key with a control character would otherwise make invalid XML.
-      "encoding-type": "url",
-      "max-keys": String(most),
-      prefix: prefix + start,
-      ...(delimiter === null ? {} : { delimiter }),
-      ...(after === undefined ? {} : { "start-after": prefix + after }),
-      ...(token === null ? {} : { "continuation-token": token }),
-    };
-    const { bytes } = await request({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
-    return parsedList(Buffer.from(bytes).toString(), prefix.length);
+  /** Yields the pages of a list. */
+  async function* pages(prefixInLake: string, options: Readonly<Record<string, string>>, signal: AbortSignal) {
+    let token: string | null = null;
+    do {
+      const query: Record<string, string> = {
+        "list-type": "2",
+        // A key with a control character would otherwise make invalid XML.
+        "encoding-type": "url",
+        "max-keys": "1000",
+        prefix: prefix + prefixInLake,
+        ...options,
+        ...(token === null ? {} : { "continuation-token": token }),
+      };
+      const { bytes } = await request({ method: "GET", key: null, query, maxBytes: MAX_PAGE_BYTES }, signal);
+      const page = parseList(Buffer.from(bytes).toString(), prefix.length);
+      yield page;
+      token = page.next;
+    } while (token !== null);
   }
 
-  return {
+  const store: ObjectStore = {
     where: `s3://${config.bucket}/${prefix}`.replace(/\/$/, ""),
-    lastStepMs: () => requestedMs,
 
     async put(key, body, signal) {
       await request({ method: "PUT", key, body }, signal);
@@ -211,7 +180,7 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
 
     async putIfAbsent(key, body, signal) {
       const headers = { "if-none-match": "*" };
-      for (let tried = 0; tried < CONFLICTS; tried++) {
+      for (let attempt = 0; attempt < CONFLICTS; attempt++) {
         const { status } = await request({ method: "PUT", key, body, headers, allow: [409, 412] }, signal);
         if (status !== 409) return status !== 412;
       }
@@ -228,36 +197,34 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
     },
 
     async list(start, signal, after) {
-      const all: StoredObject[] = [];
-      let token: string | null = null;
-      do {
-        const { objects, next } = await page(start, after, token, signal);
-        all.push(...objects);
-        token = next;
-      } while (token !== null);
+      const all: StoredFile[] = [];
+      const options: Record<string, string> = after === undefined ? {} : { "start-after": prefix + after };
+      for await (const { objects } of pages(start, options, signal)) all.push(...objects);
       return all;
     },
 
     async folders(start, signal) {
       const all: string[] = [];
-      let token: string | null = null;
-      do {
-        const { folders, next } = await page(start, undefined, token, signal, { delimiter: "/" });
-        all.push(...folders.map((folder) => folder.slice(start.length, -1)));
-        token = next;
-      } while (token !== null);
-      return all;
+      for await (const { folders } of pages(start, { delimiter: "/" }, signal)) all.push(...folders);
+      return all.map((folder) => folder.slice(start.length, -1));
     },
 
     async remove(key, signal) {
       await request({ method: "DELETE", key, allow: [404] }, signal);
     },
+  };
 
-    async probe(signal) {
-      await page("", undefined, null, signal, { most: 1 });
+  return {
+    ...store,
+    /** When the last request began, on the monotonic clock; minus infinity before the first one. */
+    lastStepMs: () => requestedMs,
+
+    /** Lists one key: checks address, credentials, bucket and the right to list, and writes nothing. */
+    async probe(signal: AbortSignal): Promise<void> {
+      await pages("", { "max-keys": "1" }, signal).next();
     },
 
-    async close() {
+    async close(): Promise<void> {
       const open = agent;
       agent = null;
       await open?.destroy();
@@ -265,16 +232,12 @@ export function createS3Store(config: S3Config, clock: Clock): S3Store {
   };
 }
 
-interface ResponseStart {
-  readonly bytes: Uint8Array;
-  readonly isCut: boolean;
+function isFine(status: number): boolean {
+  return status >= 200 && status < 300;
 }
 
 /** Reads the start of a response body; stops at once where Content-Length exceeds the limit. */
-async function readStart(
-  { body, headers }: Pick<Dispatcher.ResponseData, "body" | "headers">,
-  maxBytes: number,
-): Promise<ResponseStart> {
+async function readStart({ body, headers }: Dispatcher.ResponseData, maxBytes: number) {
   const isLonger = Number(headers["content-length"] ?? 0) > maxBytes;
   const parts: Buffer[] = [];
   let bytes = 0;
@@ -294,24 +257,17 @@ function escaped(key: string): string {
 }
 
 /** Parses a page of a list; keys without the prefix. `next` is null on the last page. */
-function parsedList(xml: string, prefixLength: number) {
+function parseList(xml: string, prefixLength: number) {
   const keyOf = (text: string) => decodeURIComponent(text.replaceAll("+", " ")).slice(prefixLength);
-  const objects = xml
-    .split("<Contents>")
-    .slice(1)
-    .filter((content) => content.includes("</Contents>"))
-    .map(
-      (content): StoredObject => ({
-        key: keyOf(textOf(content, "Key")),
-        bytes: Number(textOf(content, "Size")),
-      }),
-    );
-  const folders = xml
-    .split("<CommonPrefixes>")
-    .slice(1)
-    .map((content) => keyOf(textOf(content, "Prefix")));
-  const isCut = textOf(xml, "IsTruncated") === "true";
-  return { objects, folders, next: isCut ? textOf(xml, "NextContinuationToken") : null };
+  const [, ...contents] = xml.split("<Contents>");
+  const [, ...prefixes] = xml.split("<CommonPrefixes>");
+  return {
+    objects: contents
+      .filter((content) => content.includes("</Contents>"))
+      .map((content): StoredFile => ({ key: keyOf(textOf(content, "Key")), bytes: Number(textOf(content, "Size")) })),
+    folders: prefixes.map((content) => keyOf(textOf(content, "Prefix"))),
+    next: textOf(xml, "IsTruncated") === "true" ? textOf(xml, "NextContinuationToken") : null,
+  };
 }
 
 function textOf(xml: string, tag: string): string {
@@ -327,63 +283,65 @@ interface S3Response {
   readonly bytes: Uint8Array;
 }
 
-/**
- * Maps an error response to a failure, by the storage's own code, because the status alone is ambiguous:
- *
- * | code                                         | meaning                                    |
- * | --------------------------------------------- | ------------------------------------------ |
- * | RequestTimeTooSkewed                          | a person must set a clock                  |
- * | NoSuchBucket, InvalidBucketName               | a person must correct `s3.bucket`          |
- * | InvalidAccessKeyId, SignatureDoesNotMatch …   | a person must correct the keys             |
- * | AccessDenied                                  | a person must grant more rights            |
- * | PermanentRedirect, AuthorizationHeader…       | a person must correct region or endpoint   |
- * | SlowDown, 429, 503                            | wait                                       |
- * | QuotaExceeded, XMinioStorageFull, 507         | storage full: may pass                     |
- * | other 5xx, RequestTimeout                     | may pass                                   |
- */
-export function failureOfResponse(response: S3Response, config: S3Config, nowMs: number): Failure {
+const WRONG_KEYS = [
+  "InvalidAccessKeyId",
+  "SignatureDoesNotMatch",
+  "InvalidToken",
+  "ExpiredToken",
+  "InvalidClientTokenId",
+  "Unauthorized",
+];
+const OTHER_REGION = [
+  "PermanentRedirect",
+  "TemporaryRedirect",
+  "AuthorizationHeaderMalformed",
+  "IllegalLocationConstraintException",
+];
+const FULL = ["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"];
+
+/** Maps an error response to a failure, by the storage's own code first, because the status alone is ambiguous. */
+export function failureOfResponse(response: S3Response, { bucket, ...rest }: S3Config, nowMs: number): Failure {
   const { status } = response;
   const text = Buffer.from(response.bytes.subarray(0, 4_096)).toString();
   const code = /<Code>([A-Za-z0-9.]{1,64})<\/Code>/.exec(text)?.[1] ?? "";
-  const end = new URL(endpointOf(config)).origin;
-  const start = `${end} answered ${status}${code === "" ? "" : ` (${code})`}`;
+  const { origin } = new URL(endpointOf(rest));
+  const start = `${origin} answered ${status}${code === "" ? "" : ` (${code})`}`;
 
-  if (code === "RequestTimeTooSkewed" || code === "RequestExpired") {
+  if (["RequestTimeTooSkewed", "RequestExpired"].includes(code)) {
     return new ConfigError(`${start}: its clock and that of this machine differ too much.`, {
       hint: "Set the clock of this machine, by NTP for example; if it is right, look at the storage's.",
     });
   }
-  if (code === "NoSuchBucket" || code === "InvalidBucketName") {
-    return new ConfigError(`${start}: there is no bucket ${config.bucket}.`, {
+  if (["NoSuchBucket", "InvalidBucketName"].includes(code)) {
+    return new ConfigError(`${start}: there is no bucket ${bucket}.`, {
       field: "s3.bucket",
       hint: "Create it, or correct s3.bucket; Plenum makes no buckets.",
     });
   }
-  if (WRONG_KEYS.has(code) || status === 401) {
+  if (WRONG_KEYS.includes(code) || status === 401) {
     return new ConfigError(`${start}: it does not accept the keys.`, {
       field: "s3.access_key_id",
       reason: "unauthenticated",
       hint: "Check s3.access_key_id and s3.secret_access_key.",
     });
   }
-  if (WRONG_PLACE.has(code) || (status >= 300 && status < 400)) {
-    return new ConfigError(`${start}: the bucket ${config.bucket} is elsewhere.`, {
+  if (OTHER_REGION.includes(code) || (status >= 300 && status < 400)) {
+    return new ConfigError(`${start}: the bucket ${bucket} is elsewhere.`, {
       field: "s3.region",
       hint: "Check s3.region and s3.endpoint.",
     });
   }
-  if (FULL.has(code) || status === 507) {
+  if (FULL.includes(code) || status === 507) {
     return new Retryable(`${start}: the storage is full.`, { hint: "Make room there; the events wait." });
   }
   if (code === "SlowDown" || status === 429 || status === 503) {
     const { date, "retry-after": retryAfter } = response.headers;
-    const wait = retryAfterMs(retryAfter, nowMs, date);
-    return new Throttled(`${start}: it asks us to wait.`, wait, {
+    return new Throttled(`${start}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
       scope: code === "SlowDown" || status === 429 ? "allowance" : "everything",
     });
   }
   if (status === 403) {
-    return new ConfigError(`${start}: the keys may not do this in the bucket ${config.bucket}.`, {
+    return new ConfigError(`${start}: the keys may not do this in the bucket ${bucket}.`, {
       reason: "forbidden",
       hint: "They need s3:PutObject, s3:GetObject, s3:DeleteObject and s3:ListBucket there.",
     });
@@ -395,34 +353,20 @@ export function failureOfResponse(response: S3Response, config: S3Config, nowMs:
     });
   }
   if (status >= 500 || code === "RequestTimeout" || code === "OperationAborted") return new Retryable(`${start}.`);
-  if (status === 400 && indicatesTls(text)) {
-    return wantsTls({
-      name: end,
-      failed: "could not be reached",
-      addressOption: "s3.endpoint",
-      authorityOption: "s3.ca_file",
-      secureScheme: "https://",
-      plainScheme: "http://",
-    });
-  }
+  if (status === 400 && indicatesTls(text)) return wantsTls(serverAt(origin));
   return new ConfigError(`${start}: it does not take this.`, {
     field: "s3",
     hint: "Check that s3.endpoint is that of an S3-compatible storage.",
   });
 }
 
-const WRONG_KEYS = new Set([
-  "InvalidAccessKeyId",
-  "SignatureDoesNotMatch",
-  "InvalidToken",
-  "ExpiredToken",
-  "InvalidClientTokenId",
-  "Unauthorized",
-]);
-const WRONG_PLACE = new Set([
-  "PermanentRedirect",
-  "TemporaryRedirect",
-  "AuthorizationHeaderMalformed",
-  "IllegalLocationConstraintException",
-]);
-const FULL = new Set(["QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "InsufficientStorage"]);
+function serverAt(origin: string) {
+  return {
+    name: origin,
+    failed: "could not be reached",
+    addressOption: "s3.endpoint",
+    authorityOption: "s3.ca_file",
+    secureScheme: "https://",
+    plainScheme: "http://",
+  } as const;
+}

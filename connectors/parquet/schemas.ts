@@ -6,7 +6,7 @@ import type { TableFormat } from "./table-format.ts";
 
 type Schemas = Readonly<Record<string, Readonly<Record<string, string>>>>;
 
-/** Key of the entry that names the table format of the lake. */
+/** Key of the entry that names the table format of the lake; lakes of plain files have none. */
 const FORMAT = "_format";
 const OPTION = "table_format";
 
@@ -17,10 +17,19 @@ const OPTION = "table_format";
  */
 export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS, signal);
-  const before = bytes === null ? {} : parsed(bytes, store);
-  if (bytes !== null) checkFormat(before[FORMAT]?.[OPTION] ?? "plain", store, format);
+  const before = bytes === null ? {} : parseSchemas(bytes, store.where);
+  const stored = before[FORMAT]?.[OPTION] ?? "plain";
+  // Rows in two formats would be there twice, or not at all.
+  if (bytes !== null && stored !== format.name) {
+    throw new ConfigError(
+      `The lake in ${store.where} has table_format ${stored}; the sink is to write ${format.name}.`,
+      {
+        field: OPTION,
+        hint: `Set table_format: ${stored}, or choose another folder or prefix; nothing was written.`,
+      },
+    );
+  }
   const now: Schemas = {
-    // Lakes of plain files have no such entry.
     ...(format.name === "plain" ? {} : { [FORMAT]: { [OPTION]: format.name } }),
     ...Object.fromEntries(
       TABLES.map(({ name, columns }) => [name, Object.fromEntries(columns.map((c) => [c.name, c.type]))]),
@@ -28,32 +37,23 @@ export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, si
   };
   for (const [table, columns] of Object.entries(now)) {
     for (const [column, type] of Object.entries(columns)) {
-      const known = before[table]?.[column];
-      if (known === undefined || known === type) continue;
+      const storedType = before[table]?.[column];
+      if (storedType === undefined || storedType === type) continue;
       throw new ConfigError(
-        `The lake in ${store.where} has ${table}.${column} as ${known}; this version writes it as ${type}.`,
+        `The lake in ${store.where} has ${table}.${column} as ${storedType}; this version writes it as ${type}.`,
         { hint: "Choose another folder or prefix for what comes from now on." },
       );
     }
   }
-  const tables = new Set([...Object.keys(before), ...Object.keys(now)]);
-  const all = Object.fromEntries([...tables].sort().map((table) => [table, { ...before[table], ...now[table] }]));
+  const tables = [...new Set([...Object.keys(before), ...Object.keys(now)])].sort();
+  const all = Object.fromEntries(tables.map((table) => [table, { ...before[table], ...now[table] }]));
   const text = `${JSON.stringify(all, null, 2)}\n`;
   if (bytes !== null && Buffer.from(bytes).toString() === text) return;
   for (const table of TABLES) await format.make(table, signal);
   await store.put(SCHEMAS, Buffer.from(text), signal);
 }
 
-/** Refuses a lake of the other format: rows would be there twice, or not at all. */
-function checkFormat(there: string, { where }: ObjectStore, { name }: TableFormat): void {
-  if (there === name) return;
-  throw new ConfigError(`The lake in ${where} has table_format ${there}; the sink is to write ${name}.`, {
-    field: OPTION,
-    hint: `Set table_format: ${there}, or choose another folder or prefix; nothing was written.`,
-  });
-}
-
-function parsed(bytes: Uint8Array, { where }: ObjectStore): Schemas {
+function parseSchemas(bytes: Uint8Array, where: string): Schemas {
   try {
     return JSON.parse(Buffer.from(bytes).toString()) as Schemas;
   } catch (cause) {

@@ -28,17 +28,6 @@ export interface SinkState {
   readonly compactedAtMs: number | null;
 }
 
-/** Day of a site with files that no compaction has merged. */
-export interface UncompactedDay {
-  /** Null for facts about no single site. */
-  readonly site: string | null;
-  readonly day: string;
-  readonly tables: readonly string[];
-  /** When the first and last of these files were committed, wall time in milliseconds. */
-  readonly sinceMs: number;
-  readonly lastMs: number;
-}
-
 export interface StagedCommit {
   readonly from: number;
   readonly through: number;
@@ -48,6 +37,28 @@ export interface StagedCommit {
 export interface Compaction {
   readonly result: string;
   readonly sources: readonly string[];
+}
+
+/** UTC day of a site; the site is null for facts about no single site. */
+export interface SiteDay {
+  readonly site: string | null;
+  /** Such as `2026-11-21`. */
+  readonly day: string;
+}
+
+/** Day that the worker's ledger has accounted for, and that is to be finalized. */
+export interface CompleteDay extends SiteDay {
+  /** Starts at 1 and rises with each later change of the day. */
+  readonly revision: number;
+  readonly account: unknown;
+}
+
+/** Day with files that no compaction has merged. */
+export interface UncompactedDay extends SiteDay {
+  readonly tables: readonly string[];
+  /** When the first and last of these files were committed, wall time in milliseconds. */
+  readonly sinceMs: number;
+  readonly lastMs: number;
 }
 
 const WRITER = "life";
@@ -73,38 +84,33 @@ export async function openSinkState(
   signal: AbortSignal,
 ): Promise<SinkState> {
   const all = await memory.all<unknown>();
+  const startingWith = (prefix: string) => [...all].filter(([key]) => key.startsWith(prefix));
   const stagedCommits = (all.get(STAGED) ?? []) as readonly StagedCommit[];
-  const completeDays = [...all].filter(([key]) => key.startsWith(COMPLETE_DAY)).map(([, day]) => day as CompleteDay);
   const rest = {
-    completeDays: completeDays.toSorted((a, b) => (a.day < b.day ? -1 : 1)),
+    completeDays: startingWith(COMPLETE_DAY)
+      .map(([, day]) => day as CompleteDay)
+      .sort((a, b) => (a.day < b.day ? -1 : 1)),
     // Earlier versions stored a single compaction.
     compactions: [(all.get(COMPACTION) ?? []) as Compaction | readonly Compaction[]].flat(),
     uncompacted: new Map(
-      [...all]
-        .filter(([key]) => key.startsWith(UNCOMPACTED))
-        .map(([key, day]) => [key.slice(UNCOMPACTED.length), day as UncompactedDay]),
+      startingWith(UNCOMPACTED).map(([key, day]) => [key.slice(UNCOMPACTED.length), day as UncompactedDay]),
     ),
     compactedAtMs: (all.get(COMPACTED) ?? null) as number | null,
   };
-  const known = all.get(WRITER) as Writer | undefined;
-  if (known !== undefined) {
-    const committed = await committedThrough(known.id, store, signal);
-    if (committed <= Math.max(known.through, stagedCommits.at(-1)?.through ?? 0)) {
-      return { writerId: known.id, stagedCommits, ...rest };
+  const writer = all.get(WRITER) as Writer | undefined;
+  if (writer !== undefined) {
+    const committed = await committedThrough(writer.id, store, signal);
+    if (committed <= Math.max(writer.through, stagedCommits.at(-1)?.through ?? 0)) {
+      return { writerId: writer.id, stagedCommits, ...rest };
     }
     log.warn(
-      { remembered: known.through, landed: committed },
+      { remembered: writer.through, landed: committed },
       "the lake has more than this state remembers, so the state is an older copy; what is told again lies there twice, with the same event_id",
     );
   }
-  const writer: Writer = { id: randomBytes(6).toString("hex"), through: 0 };
-  await memory.put(
-    new Map<string, unknown>([
-      [WRITER, writer],
-      [STAGED, null],
-    ]),
-  );
-  return { writerId: writer.id, stagedCommits: [], ...rest };
+  const writerId = randomBytes(6).toString("hex");
+  await memory.put(stateChange({ writer: { id: writerId, through: 0 }, stagedCommits: [] }));
+  return { writerId, stagedCommits: [], ...rest };
 }
 
 async function committedThrough(writerId: string, store: ObjectStore, signal: AbortSignal): Promise<number> {
@@ -114,40 +120,26 @@ async function committedThrough(writerId: string, store: ObjectStore, signal: Ab
   return typeof through === "number" ? through : 0;
 }
 
-/** Records in the lake how far a writer goes, before it puts the first file. */
-export async function recordProgress(
-  { writerId, store }: { readonly writerId: string; readonly store: ObjectStore },
-  through: number,
-  signal: AbortSignal,
-): Promise<void> {
-  await store.put(writerFileOf(writerId), Buffer.from(`${JSON.stringify({ through })}\n`), signal);
-}
-
-export function rememberStaged(stagedCommits: readonly StagedCommit[]): SinkStateChange {
-  return new Map([[STAGED, stagedCommits]]);
-}
-
-/** State change of a settlement: all commits are in the lake, and the cursor passes them. */
-export function rememberSettled(
-  writerId: string,
-  through: number,
-  completeDays: readonly CompleteDay[],
-): SinkStateChange {
-  const known: Writer = { id: writerId, through };
-  return new Map<string, unknown>([[WRITER, known], [STAGED, null], ...rememberDays(completeDays)]);
-}
-
-export function rememberDays(completeDays: readonly CompleteDay[]): SinkStateChange {
-  return new Map(completeDays.map((day) => [keyOf(day), day]));
-}
-
-/** Adds days; a later revision replaces an earlier one. */
-export function mergeDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]): readonly CompleteDay[] {
-  return [...new Map([...completeDays, ...more].map((day) => [keyOf(day), day])).values()];
-}
-
-export function rememberCompactions(compactions: readonly Compaction[]): SinkStateChange {
-  return new Map([[COMPACTION, compactions.length === 0 ? null : compactions]]);
+/** Returns the state change that stores these parts. A day or key that is null is removed. */
+export function stateChange(parts: {
+  readonly writer?: Writer;
+  readonly stagedCommits?: readonly StagedCommit[];
+  readonly compactions?: readonly Compaction[];
+  readonly completeDays?: readonly CompleteDay[];
+  readonly finalizedDay?: CompleteDay;
+  readonly uncompacted?: ReadonlyMap<string, UncompactedDay | null>;
+  readonly compactedAtMs?: number;
+}): SinkStateChange {
+  const { compactedAtMs, compactions, finalizedDay, stagedCommits, writer } = parts;
+  const change = new Map<string, unknown>();
+  if (writer !== undefined) change.set(WRITER, writer);
+  if (stagedCommits !== undefined) change.set(STAGED, stagedCommits.length === 0 ? null : stagedCommits);
+  if (compactions !== undefined) change.set(COMPACTION, compactions.length === 0 ? null : compactions);
+  for (const day of parts.completeDays ?? []) change.set(`${COMPLETE_DAY}${dayKey(day)}`, day);
+  if (finalizedDay !== undefined) change.set(`${COMPLETE_DAY}${dayKey(finalizedDay)}`, null);
+  for (const [key, day] of parts.uncompacted ?? []) change.set(`${UNCOMPACTED}${key}`, day);
+  if (compactedAtMs !== undefined) change.set(COMPACTED, compactedAtMs);
+  return change;
 }
 
 /** True while a compaction must be completed or undone. */
@@ -155,41 +147,18 @@ export async function isCompacting(memory: Pick<ConnectorContext["memory"], "get
   return ((await memory.get(COMPACTION)) ?? null) !== null;
 }
 
-/** State change for days with files to compact; null removes a day. */
-export function rememberUncompacted(days: ReadonlyMap<string, UncompactedDay | null>): SinkStateChange {
-  return new Map([...days].map(([key, day]) => [`${UNCOMPACTED}${key}`, day]));
+/** Adds days; a later revision replaces an earlier one. */
+export function mergeDays(completeDays: readonly CompleteDay[], more: readonly CompleteDay[]): readonly CompleteDay[] {
+  return [...new Map([...completeDays, ...more].map((day) => [dayKey(day), day])).values()];
 }
 
-export function rememberCompactedAt(wallMs: number): SinkStateChange {
-  return new Map([[COMPACTED, wallMs]]);
-}
-
-export function dayKey(day: string, site: string | null): string {
+export function dayKey({ day, site }: SiteDay): string {
   return `${day} ${site ?? ""}`;
-}
-
-export function forgetDay(day: CompleteDay): SinkStateChange {
-  return new Map([[keyOf(day), null]]);
-}
-
-function keyOf({ site, day }: CompleteDay): string {
-  return `${COMPLETE_DAY}${dayKey(day, site)}`;
-}
-
-/** UTC day of a site that the worker's ledger has accounted for, and that is to be finalized. */
-export interface CompleteDay {
-  readonly site: string | null;
-  /** Such as `2026-11-21`. */
-  readonly day: string;
-  /** Starts at 1 and rises with each later change of the day. */
-  readonly revision: number;
-  readonly account: unknown;
 }
 
 /** Returns the complete day of a `day-sealed` event; null for any other event. */
 export function completeDayIn(event: Event): CompleteDay | null {
-  const known = event as AnyEvent;
-  if (known.type !== "day-sealed") return null;
-  const { date, revision } = known.data;
-  return { site: known.siteid ?? null, day: date, revision, account: known.data };
+  const { data, siteid, type } = event as AnyEvent;
+  if (type !== "day-sealed") return null;
+  return { site: siteid ?? null, day: data.date, revision: data.revision, account: data };
 }

@@ -9,38 +9,27 @@ import { endpointOf, type ParquetConfig } from "./config.ts";
 import { createDeltaFormat } from "./delta-format.ts";
 import { finalizeDay, listUnaccountedDay } from "./finalize-day.ts";
 import { createFolderStore, probeFolder } from "./folder-store.ts";
-import type { ObjectStore } from "./object-store.ts";
 import { createPlainFormat } from "./plain-format.ts";
 import { createRowBuffer, UnmappableEvent } from "./row-buffer.ts";
 import { createS3Store } from "./s3-store.ts";
 import { agreeOnSchemas } from "./schemas.ts";
-import {
-  type CompleteDay,
-  completeDayIn,
-  forgetDay,
-  isCompacting,
-  mergeDays,
-  openSinkState,
-  rememberDays,
-} from "./sink-state.ts";
+import { type CompleteDay, completeDayIn, isCompacting, mergeDays, openSinkState, stateChange } from "./sink-state.ts";
 import type { UploadedFiles } from "./table-format.ts";
 import { createUpkeep, type Upkeep } from "./upkeep.ts";
 
 const MAX_BATCH = 5_000;
-/**
- * Time for compaction in one tick, in milliseconds: a year of backfill has many days, and offered events wait.
- */
+/** Time for compaction in one tick, in milliseconds: a year of backfill has many days, and offered events wait. */
 const COMPACTING_MS = 500;
 /** Longest time between checks for old rows and due compactions, in milliseconds. */
-const LOOK_MS = 5_000;
+const CHECK_MS = 5_000;
 
 /** Accepted means: the rows are in the lake, in complete files. Until then events are only buffered. */
 export function createParquetSink(config: ParquetConfig, context: ConnectorContext): Sink {
   const { clock, log, memory } = context;
-  const { store, ...lake } = createLakeStore(config, clock);
+  const { store, farEnd, probe, close, lastStepMs } = openLake(config, clock);
   const format =
-    config.table_format === "delta" ? createDeltaFormat(store, context) : createPlainFormat({ store, memory, clock });
-  const inserts = createIdempotentInserts(format, store.where);
+    config.table_format === "delta" ? createDeltaFormat(store, context) : createPlainFormat(store, context);
+  const inserts = createIdempotentInserts(format);
   const uploaded: UploadedFiles = new Map();
   let commits: StagedCommits | null = null;
   let upkeep: Upkeep | null = null;
@@ -57,21 +46,16 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
     const state = await openSinkState(context, store, signal);
     if (state.compactions.length > 0) await format.finishCompaction(state.compactions, signal);
     completeDays = state.completeDays;
-    upkeep ??= createUpkeep({
-      state,
-      format,
-      clock,
-      onMerged: (day, until) => listUnaccountedDay(day, { ...toolsFor(until), hasLedger }),
-    });
+    upkeep ??= createUpkeep(state, format, clock, (day, until) =>
+      listUnaccountedDay(day, context.followsHistory === true, { store, format, clock, signal: until }),
+    );
     const { max_age: maxAgeMs, max_rows: maxRows } = config;
     commits = createStagedCommits({ state, store, format, memory, clock, uploaded, maxRows, maxAgeMs });
     return commits;
   }
 
-  const toolsFor = (signal: AbortSignal) => ({ store, format, clock, signal });
-  const hasLedger = context.followsHistory === true;
-
-  async function orReset<T>(work: () => Promise<T>): Promise<T> {
+  async function orReset<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
     try {
       return await work();
     } catch (error) {
@@ -83,35 +67,35 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   async function stage(batch: readonly Event[], offer: Offered, signal: AbortSignal): Promise<Receipt> {
     if (commits?.hasSeen(offer.positions[0] ?? 0) === true) commits = null;
     const staged = await ready(signal);
-    const rejected = await collect(batch, (event, n) =>
+    const rejected = await collectRejections(batch, (event, n) =>
       staged.take(event, offer.positions[n] ?? 0, offer.committedAt[n] ?? "", signal),
     );
     await staged.commit(signal);
-    const done = settled(staged);
-    return done === null ? { rejected, gathered: true } : { rejected, remember: done };
+    const remember = settle(staged);
+    return remember === null ? { rejected, gathered: true } : { rejected, remember };
   }
 
   /** Returns the state change of a settlement; null while some row is not in the lake. */
-  function settled(staged: StagedCommits) {
-    const done = staged.settle();
-    if (done === null) return null;
+  function settle(staged: StagedCommits): SinkStateChange | null {
+    const settled = staged.settle();
+    if (settled === null) return null;
     inserts.forget();
-    completeDays = mergeDays(completeDays, done.completeDays);
-    return new Map([...done.remember, ...(upkeep?.committed(done.partitions) ?? [])]);
+    completeDays = mergeDays(completeDays, settled.completeDays);
+    return new Map([...settled.remember, ...(upkeep?.committed(settled.partitions) ?? [])]);
   }
 
-  /** Finalizes a day, or does a part of the hourly compaction; null where nothing is due. */
+  /** Finalizes a day, or does a step of the hourly compaction; null where nothing is due. */
   async function compactNext(signal: AbortSignal): Promise<SinkStateChange | null> {
     const [day, ...rest] = completeDays;
     if (day === undefined) {
-      const done = await upkeepStep(signal);
-      if (done !== null) inserts.forget();
-      return done;
+      const change = await upkeepStep(signal);
+      if (change !== null) inserts.forget();
+      return change;
     }
-    await finalizeDay(day, toolsFor(signal));
+    await finalizeDay(day, { store, format, clock, signal });
     inserts.forget();
     completeDays = rest;
-    return forgetDay(day);
+    return stateChange({ finalizedDay: day });
   }
 
   /** Does a step of the hourly compaction. An unreadable file keeps only its own day from being compacted. */
@@ -133,44 +117,44 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
   ): Promise<Receipt> {
     await ready(signal);
     const buffer = createRowBuffer();
-    const rejected = await collect(batch, async (event, n) =>
+    const rejected = await collectRejections(batch, async (event, n) =>
       buffer.add(event, offer?.positions[n] ?? 0, offer?.committedAt[n] ?? ""),
     );
     await inserts.commit(buffer, signal);
     const uncompacted = upkeep?.committed(buffer.batches().map(({ partition }) => partition)) ?? [];
     const days = batch.map(completeDayIn).filter((day) => day !== null);
     completeDays = mergeDays(completeDays, days);
-    return { rejected, remember: new Map([...rememberDays(days), ...uncompacted]) };
+    return { rejected, remember: new Map([...stateChange({ completeDays: days }), ...uncompacted]) };
   }
 
   return {
     maxBatch: MAX_BATCH,
     oneOrder: true,
-    farEnd: lake.farEnd,
-    ...(lake.lastStepMs === undefined ? {} : { lastStepMs: lake.lastStepMs }),
+    farEnd,
+    lastStepMs,
+    probe,
 
     async open(signal) {
-      signal.throwIfAborted();
-      await orReset(() => ready(signal));
+      await orReset(signal, () => ready(signal));
     },
 
     async write(batch, signal, _accepted, offer) {
-      signal.throwIfAborted();
-      const isAlone = offer === undefined || offer.again || offer.positions.includes(0);
-      return orReset(() => (isAlone ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal)));
+      const isIdempotent = offer === undefined || offer.again || offer.positions.includes(0);
+      return orReset(signal, () =>
+        isIdempotent ? insertIdempotently(batch, offer, signal) : stage(batch, offer, signal),
+      );
     },
 
     async tick(signal) {
-      signal.throwIfAborted();
-      return orReset(async () => {
-        const inMs = Math.min(LOOK_MS, config.max_age);
+      return orReset(signal, async () => {
+        const inMs = Math.min(CHECK_MS, config.max_age);
         const staged = await ready(signal);
         await format.tidy?.(signal);
         await staged.commit(signal);
-        const remember = settled(staged);
+        const remember = settle(staged);
         if (remember !== null) return { remember, settled: true, inMs };
         // Do not compact while a file may have to be written again.
-        if (!staged.isSettled) return { inMs };
+        if (!staged.isSettled()) return { inMs };
         const done = new Map<string, unknown>();
         const untilMs = clock.monotonic() + COMPACTING_MS;
         do {
@@ -182,17 +166,15 @@ export function createParquetSink(config: ParquetConfig, context: ConnectorConte
       });
     },
 
-    probe: (signal) => lake.probe(signal),
-
     async close() {
       commits = null;
-      await lake.close();
+      await close();
     },
   };
 }
 
 /** Adds the events one by one and returns those that make no rows. */
-async function collect(
+async function collectRejections(
   batch: readonly Event[],
   take: (event: Event, index: number) => Promise<void>,
 ): Promise<readonly Rejection[]> {
@@ -209,30 +191,16 @@ async function collect(
   return rejected;
 }
 
-interface LakeStore {
-  readonly store: ObjectStore;
-  readonly farEnd: string;
-  lastStepMs(): number;
-  probe(signal: AbortSignal): Promise<void>;
-  close(): Promise<void>;
-}
-
-function createLakeStore({ folder, mode, s3 }: ParquetConfig, clock: Clock): LakeStore {
+function openLake({ folder, mode, s3 }: ParquetConfig, clock: Clock) {
   if (s3 !== undefined) {
     const store = createS3Store(s3, clock);
-    const farEnd = hashOf(`${endpointOf(s3)} ${store.where}`);
-    const { lastStepMs } = store;
-    return { store, farEnd, lastStepMs, probe: (signal) => store.probe(signal), close: () => store.close() };
+    const { close, lastStepMs, probe } = store;
+    return { store, farEnd: hashOf(`${endpointOf(s3)} ${store.where}`), lastStepMs, probe, close };
   }
-  if (folder === undefined) throw new Error("A lake without a place passed the schema.");
+  if (folder === undefined) throw new Error("The configuration names neither a folder nor S3.");
   const store = createFolderStore(folder, Number.parseInt(mode, 8), clock);
-  return {
-    store,
-    lastStepMs: () => store.lastStepMs(),
-    farEnd: hashOf(store.where),
-    probe: () => probeFolder(folder),
-    close: async () => undefined,
-  };
+  const probe = () => probeFolder(folder);
+  return { store, farEnd: hashOf(store.where), lastStepMs: store.lastStepMs, probe, close: async () => undefined };
 }
 
 function hashOf(text: string): string {

@@ -1,21 +1,25 @@
 import type { Table } from "../shared/lake/table.ts";
+import type { StoredFile } from "./object-store.ts";
 import type { Partition } from "./paths.ts";
 import type { Change, PartitionBatch } from "./row-buffer.ts";
 import type { Compaction } from "./sink-state.ts";
 
-/**
- * Decides which files in the lake belong to a table: those in its folder (plain-format.ts), or those in its log
- * (delta-format.ts). Buffering, commits, sink state and finalized days are the same for both.
- */
-export interface TableFormat {
+/** Content of the files in the lake. */
+export interface LakeFiles {
+  /** Location of the lake, for messages. */
+  readonly where: string;
+  /** Returns the content of a file; null where it was removed meanwhile, which a Delta log forbids. */
+  read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
+}
+
+/** Decides which files belong to a table: those in its folder (plain-format.ts) or in its log (delta-format.ts). */
+export interface TableFormat extends LakeFiles {
   readonly name: "plain" | "delta";
-  /** Creates the table with all its columns. Throws ConfigError where other files are in its place. */
+  /** Creates the table with all its columns. Throws ConfigError where foreign files are in its folder. */
   make(table: Table, signal: AbortSignal): Promise<void>;
   /** File name of a staged commit, without the ending. */
-  nameOf(work: string): string;
-  /**
-   * Keys that a commit may put and that only the sink state can find after a crash; they are recorded before.
-   */
+  nameOf(commit: string): string;
+  /** Keys that a commit may put. They are stored before the commit, because only the sink state finds them later. */
   keysOf(rows: CommitRows, name: string): readonly string[];
   /** Puts the rows into the lake. Returns the keys of its files that belong to the lake. */
   commit(work: CommitWork, signal: AbortSignal): Promise<readonly string[]>;
@@ -23,13 +27,8 @@ export interface TableFormat {
   discard(keys: readonly string[], signal: AbortSignal): Promise<void>;
   /** Lists the files of a partition, ascending by key. */
   filesOf(partition: Partition, signal: AbortSignal): Promise<readonly StoredFile[]>;
-  /**
-   * Yields all partitions of a divided table. Requests a signal for each step, since the caller may pause for
-   * long.
-   */
+  /** Yields all partitions of a divided table. Requests a signal for each step, since the caller may pause. */
   partitions(table: Table, signal: () => AbortSignal): AsyncGenerator<Partition>;
-  /** Returns the content of a file; null where it was removed meanwhile, which a Delta log forbids. */
-  read(key: string, signal: AbortSignal): Promise<Uint8Array | null>;
   /** Merges the files of a partition into one, sorted, without duplicate rows. */
   compact(partition: Partition, signal: AbortSignal): Promise<void>;
   /** Concatenates the small files of each partition into one file. */
@@ -40,11 +39,6 @@ export interface TableFormat {
   prepare(signal: AbortSignal): Promise<void>;
   /** Called every few seconds: removes files that readers no longer need, where due. */
   tidy?(signal: AbortSignal): Promise<void>;
-}
-
-export interface StoredFile {
-  readonly key: string;
-  readonly bytes: number;
 }
 
 export interface CommitRows {
@@ -65,8 +59,5 @@ export interface CommitWork extends CommitRows {
   readonly uploaded: UploadedFiles;
 }
 
-/**
- * Uploaded files of an unfinished commit: content digest by key. A commit of thousands of objects may need more
- * than one write, and continues where it stopped.
- */
+/** Content digest by key of the uploaded files of an unfinished commit, which may need more than one write. */
 export type UploadedFiles = Map<string, string>;

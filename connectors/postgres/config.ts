@@ -1,4 +1,6 @@
 import { z } from "zod";
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import type { AnyEvent } from "../../src/core/model/event.ts";
 import { addressOf, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
@@ -27,11 +29,9 @@ export const PostgresConfig = z
     allow_plain: z.boolean().default(false).meta({
       description: "Allow `sslmode: disable` to another machine, so that password and data can be read on the way.",
     }),
-    ca_file: z
-      .string()
-      .min(1)
-      .optional()
-      .meta({ description: "PEM file of a private certificate authority, in place of the public ones." }),
+    ca_file: z.string().min(1).optional().meta({
+      description: "PEM file of a private certificate authority, in place of the public ones.",
+    }),
     schema: SchemaName.default("plenum").meta({ description: "Schema of the tables." }),
     create: z.boolean().default(true).meta({
       description: "Create the schema and the tables where they are missing, and columns that come later.",
@@ -69,3 +69,16 @@ export const PostgresConfig = z
   })
   .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
 export type PostgresConfig = z.infer<typeof PostgresConfig>;
+
+export const postgres = {
+  name: "postgres",
+  summary: "Tables in PostgreSQL or TimescaleDB.",
+  Config: PostgresConfig,
+  whereIs({ schema }, event) {
+    const { type, data } = event as AnyEvent;
+    if (type !== "tag-value") return null;
+    const id = data.tag.id.replaceAll("'", "''");
+    return `select * from ${schema}.value where tag_id = '${id}' order by time desc limit 100;`;
+  },
+  sink: async (config, context) => (await import("./sink.ts")).createPostgresSink(config, context),
+} satisfies ConnectorDefinition<PostgresConfig>;

@@ -9,8 +9,8 @@ import { file } from "#connectors/file/definition.ts";
 import { influxdb } from "#connectors/influxdb/definition.ts";
 import { kafka } from "#connectors/kafka/definition.ts";
 import { mqtt } from "#connectors/mqtt/definition.ts";
-import { parquet } from "#connectors/parquet/definition.ts";
-import { postgres } from "#connectors/postgres/definition.ts";
+import { parquet } from "#connectors/parquet/config.ts";
+import { postgres } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
 /** Where a person finds there what is told of a tag, ready to be copied. */

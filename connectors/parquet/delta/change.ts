@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { VERSION } from "../../../src/core/runtime/version.ts";
 import type { Table } from "../../shared/lake/table.ts";
-import type { Action } from "./log-format.ts";
-import { decodedPath, pathOf } from "./log-format.ts";
+import { type Action, decodedPathOf, pathOf } from "./log-format.ts";
 import { checkAppendOnly, fitSchema, newMetaData, type PartitionColumn, PROTOCOL } from "./schema.ts";
 import { lastChange, type PartitionValues, partitionKey, type Snapshot } from "./snapshot.ts";
 import type { Statistics } from "./statistics.ts";
@@ -62,22 +61,17 @@ export interface TableLocation {
   readonly where: string;
 }
 
-/**
- * Returns the outcome of a change that is not written: done before, or a conflict. Null where it can be written.
- */
-export function earlyOutcome(
-  { add, remove, txn, basedOn }: Change,
-  before: Snapshot,
-  prefix: string,
-): Committed | null {
+/** Returns the outcome of a change that is not written: done before, or a conflict. Null where it can be written. */
+export function earlyOutcome(change: Change, before: Snapshot, prefix: string): Committed | null {
+  const { add, remove, txn, basedOn } = change;
   const last = txn === null ? undefined : before.txns.get(txn.appId)?.version;
   if (last !== undefined && txn !== null && last >= txn.version) return { outcome: "done-before" };
-  const removed = remove.map((key) => before.files.get(decodedPath(pathOf(key, prefix))));
+  const removed = remove.map((key) => before.files.get(decodedPathOf(key, prefix)));
   if (removed.includes(undefined)) {
     return { outcome: "conflict", reason: "Somebody else took a file away that was to be replaced." };
   }
   for (const { key } of add) {
-    if (before.files.has(decodedPath(pathOf(key, prefix)))) {
+    if (before.files.has(decodedPathOf(key, prefix))) {
       throw new Error(`The file ${key} is in the table already, and its name may not be used twice.`);
     }
   }
@@ -91,62 +85,42 @@ export function earlyOutcome(
 
 /** Returns the actions of a commit with this id. Throws ConfigError where the table does not accept them. */
 export function actionsOf(
-  change: Change,
+  { add, basedOn, dataChange, operation, remove, txn }: Change,
   before: Snapshot,
   { table, prefix, partitionColumns, where }: TableLocation,
   id: string,
   nowMs: number,
 ): readonly Action[] {
-  const { dataChange, txn, operation } = change;
-  const actions: Action[] = [
-    {
-      commitInfo: {
-        timestamp: nowMs,
-        operation,
-        operationParameters: {},
-        // delta-rs cannot show the history of a table where this is below zero.
-        ...(before.version >= 0 && { readVersion: before.version }),
-        isBlindAppend: change.remove.length === 0 && change.basedOn === null,
-        engineInfo: `Plenum/${VERSION}`,
-        txnId: id,
-      },
-    },
-  ];
+  const commitInfo = {
+    timestamp: nowMs,
+    operation,
+    operationParameters: {},
+    // delta-rs cannot show the history of a table where this is below zero.
+    ...(before.version >= 0 && { readVersion: before.version }),
+    isBlindAppend: remove.length === 0 && basedOn === null,
+    engineInfo: `Plenum/${VERSION}`,
+    txnId: id,
+  };
+  const actions: Action[] = [{ commitInfo }];
   if (before.metaData === null) {
     actions.push({ protocol: PROTOCOL });
     actions.push({ metaData: newMetaData(table, partitionColumns, randomUUID(), nowMs) });
   } else {
     const metaData = fitSchema(before.metaData, table, partitionColumns, where);
-    checkAppendOnly(metaData, dataChange && change.remove.length > 0, where);
+    checkAppendOnly(metaData, dataChange && remove.length > 0, where);
     if (metaData !== before.metaData) actions.push({ metaData });
   }
   if (txn !== null) actions.push({ txn: { ...txn, lastUpdated: nowMs } });
-  for (const key of change.remove) {
-    const stored = before.files.get(decodedPath(pathOf(key, prefix)));
+  for (const key of remove) {
+    const stored = before.files.get(decodedPathOf(key, prefix));
     if (stored === undefined) throw new Error(`The file ${key} is not in the table.`);
     const { path, partitionValues, size } = stored;
-    actions.push({
-      remove: {
-        path,
-        deletionTimestamp: nowMs,
-        dataChange,
-        extendedFileMetadata: true,
-        partitionValues,
-        size,
-      },
-    });
+    const removed = { path, deletionTimestamp: nowMs, dataChange, extendedFileMetadata: true, partitionValues, size };
+    actions.push({ remove: removed });
   }
-  for (const { key, bytes, rows, partitionValues, stats } of change.add) {
-    actions.push({
-      add: {
-        path: pathOf(key, prefix),
-        partitionValues,
-        size: bytes,
-        modificationTime: nowMs,
-        dataChange,
-        stats: JSON.stringify({ numRecords: rows, ...stats }),
-      },
-    });
+  for (const { key, bytes, rows, partitionValues, stats } of add) {
+    const added = { path: pathOf(key, prefix), partitionValues, size: bytes, modificationTime: nowMs, dataChange };
+    actions.push({ add: { ...added, stats: JSON.stringify({ numRecords: rows, ...stats }) } });
   }
   return actions;
 }

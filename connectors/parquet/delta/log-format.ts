@@ -1,16 +1,18 @@
 import { z } from "zod";
 import { ConfigError } from "../../../src/core/errors/errors.ts";
+import { decodedUri } from "../paths.ts";
 
 /**
  * Actions of a Delta log that Plenum reads, as commits (JSON lines) and checkpoints contain them. Unknown actions
  * and fields are ignored, as the protocol demands ("Protocol Evolution"); unknown fields of `metaData` are kept
- * when it is rewritten. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
+ * when it is rewritten. Times are milliseconds since 1970.
+ * Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md ("Actions").
  */
 
 const integer = z.number().int();
 const stringMap = z.record(z.string(), z.string().nullable());
 
-export const Protocol = z.object({
+const Protocol = z.object({
   minReaderVersion: integer,
   minWriterVersion: integer,
   readerFeatures: z.array(z.string()).nullish(),
@@ -18,7 +20,7 @@ export const Protocol = z.object({
 });
 export type Protocol = z.infer<typeof Protocol>;
 
-export const MetaData = z.looseObject({
+const MetaData = z.looseObject({
   id: z.string(),
   name: z.string().nullish(),
   description: z.string().nullish(),
@@ -30,12 +32,11 @@ export const MetaData = z.looseObject({
 });
 export type MetaData = z.infer<typeof MetaData>;
 
-export const Add = z.object({
+const Add = z.object({
   /** Relative to the table's folder, or absolute; percent-encoded (see `pathOf`). */
   path: z.string(),
   partitionValues: stringMap,
   size: integer,
-  /** Milliseconds since 1970. */
   modificationTime: integer,
   dataChange: z.boolean(),
   /** JSON (statistics.ts). */
@@ -44,9 +45,8 @@ export const Add = z.object({
 });
 export type Add = z.infer<typeof Add>;
 
-export const Remove = z.object({
+const Remove = z.object({
   path: z.string(),
-  /** Milliseconds since 1970. */
   deletionTimestamp: integer.nullish(),
   dataChange: z.boolean(),
   extendedFileMetadata: z.boolean().nullish(),
@@ -55,14 +55,12 @@ export const Remove = z.object({
 });
 export type Remove = z.infer<typeof Remove>;
 
-export const Txn = z.object({ appId: z.string(), version: integer, lastUpdated: integer.nullish() });
+const Txn = z.object({ appId: z.string(), version: integer, lastUpdated: integer.nullish() });
 export type Txn = z.infer<typeof Txn>;
-
-const CommitInfo = z.looseObject({ txnId: z.string().nullish() });
 
 /** One action is set; the others are absent or null. */
 export const Action = z.object({
-  commitInfo: CommitInfo.nullish(),
+  commitInfo: z.looseObject({ txnId: z.string().nullish() }).nullish(),
   protocol: Protocol.nullish(),
   metaData: MetaData.nullish(),
   txn: Txn.nullish(),
@@ -77,19 +75,16 @@ export function commitBytes(actions: readonly Action[]): Uint8Array {
 
 /** Parses a commit; `name` is its file for messages. Throws ConfigError for another file. */
 export function actionsIn(bytes: Uint8Array, name: string): readonly Action[] {
+  const lines = new TextDecoder().decode(bytes).split("\n");
   return parseOrRefuse(name, () =>
-    new TextDecoder()
-      .decode(bytes)
-      .split("\n")
-      .filter((line) => line.trim() !== "")
-      .map((line) => Action.parse(JSON.parse(line))),
+    lines.filter((line) => line.trim() !== "").map((line) => Action.parse(JSON.parse(line))),
   );
 }
 
-/** Parses a log file with `read`. Throws ConfigError where the file does not follow the protocol. */
-export function parseOrRefuse<T>(name: string, read: () => T): T {
+/** Parses a log file with `parse`. Throws ConfigError where the file does not follow the protocol. */
+export function parseOrRefuse<T>(name: string, parse: () => T): T {
   try {
-    return read();
+    return parse();
   } catch (error) {
     throw unreadable(name, error);
   }
@@ -111,7 +106,10 @@ export function unreadable(name: string, cause: unknown): ConfigError {
  *   00000000000000000010.checkpoint.80a083e8-….parquet            the same in the V2 form, which needs reader version 3
  *   _last_checkpoint                                              version of the newest checkpoint
  */
-
+const COMMIT = /^(\d{20})\.json$/;
+const CLASSIC = /^(\d{20})\.checkpoint\.parquet$/;
+const PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
+const V2_FORM = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
 export const LAST_CHECKPOINT = "_last_checkpoint";
 
 export function padded(version: number): string {
@@ -134,68 +132,49 @@ export interface Listing {
   readonly hasUnsupported: boolean;
 }
 
-const COMMIT = /^(\d{20})\.json$/;
-const CLASSIC = /^(\d{20})\.checkpoint\.parquet$/;
-const PART = /^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$/;
-const FOREIGN = /^\d{20}\.checkpoint\.[0-9a-f-]{36}\.(?:json|parquet)$/i;
-
 /** Parses the file names of the folder; ignores unknown names. */
 export function listingOf(names: readonly string[]): Listing {
-  const commits = new Set<number>();
+  const versionsOf = (form: RegExp) => names.flatMap((name) => form.exec(name)?.[1] ?? []).map(Number);
   const checkpoints = new Map<number, readonly string[]>();
-  const parts = new Map<string, string[]>();
-  for (const name of names) {
-    const commit = COMMIT.exec(name);
-    if (commit !== null) commits.add(Number(commit[1]));
-    const [, version, , count] = PART.exec(name) ?? [];
-    if (version !== undefined && count !== undefined) {
-      const checkpointParts = parts.get(`${version}.${count}`) ?? [];
-      checkpointParts.push(name);
-      parts.set(`${version}.${count}`, checkpointParts);
-      if (checkpointParts.length === Number(count)) checkpoints.set(Number(version), checkpointParts);
-    }
+  const parts = Map.groupBy(names, (name) =>
+    PART.exec(name)
+      ?.filter((_, group) => group === 1 || group === 3)
+      .join(),
+  );
+  for (const [key, partNames] of parts) {
+    const [version, count] = key?.split(",").map(Number) ?? [];
+    if (version !== undefined && partNames.length === count) checkpoints.set(version, partNames);
   }
   // Prefer the single-file form of a checkpoint.
-  for (const name of names) {
-    const classic = CLASSIC.exec(name);
-    if (classic !== null) checkpoints.set(Number(classic[1]), [name]);
-  }
-  return { commits, checkpoints, hasUnsupported: names.some((name) => FOREIGN.test(name)) };
+  for (const version of versionsOf(CLASSIC)) checkpoints.set(version, [checkpointName(version)]);
+  const hasUnsupported = names.some((name) => V2_FORM.test(name));
+  return { commits: new Set(versionsOf(COMMIT)), checkpoints, hasUnsupported };
 }
 
+/** Returns -1 without any version. */
 export function maxVersion(versions: Iterable<number>): number {
-  let most = -1;
-  for (const version of versions) most = Math.max(most, version);
-  return most;
+  let max = -1;
+  for (const version of versions) max = Math.max(max, version);
+  return max;
 }
 
-/**
- * Paths of data files. The log stores them as URIs relative to the table's folder, percent-encoded: the key
- * `site=a%2Fb` becomes `site=a%252Fb`. Source: PROTOCOL.md, "Add File and Remove File" ("a URI as specified by RFC
- * 2396, which needs to be decoded to get the data file path").
- */
-
-/** Encodes a storage key for the log. `prefix` is the table's folder, such as `value/`. */
-export function pathOf(key: string, prefix: string): string {
+/** Key relative to the table's folder `prefix`, such as `value/`: the decoded form of its path in the log. */
+export function decodedPathOf(key: string, prefix: string): string {
   if (!key.startsWith(prefix)) throw new Error(`The file ${key} does not lie in ${prefix}.`);
-  return key.slice(prefix.length).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
-}
-
-/** Decodes a path, so that each file has one name. */
-export function decodedPath(path: string): string {
-  try {
-    return decodeURIComponent(path);
-  } catch {
-    return path;
-  }
+  return key.slice(prefix.length);
 }
 
 /**
- * Returns the storage key; null for a file outside the table's folder, which another writer added by an absolute
- * path.
+ * Encodes a storage key for the log, whose paths are percent-encoded URIs: `site=a%2Fb` becomes `site=a%252Fb`.
+ * Source: PROTOCOL.md, "Add File and Remove File".
  */
+export function pathOf(key: string, prefix: string): string {
+  return decodedPathOf(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
+}
+
+/** Returns the storage key; null for a file outside the table's folder, which another writer added. */
 export function keyOf(path: string, prefix: string): string | null {
-  const decoded = decodedPath(path);
+  const decoded = decodedUri(path);
   const isOutside = /^(?:[A-Za-z][A-Za-z0-9+.-]*:|\/)/.test(path) || decoded.split("/").includes("..");
   return isOutside ? null : `${prefix}${decoded}`;
 }

@@ -4,10 +4,8 @@ import { actionsIn, commitName, LAST_CHECKPOINT, type Listing, listingOf, maxVer
 import { actionsInCheckpoint, apply, emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /**
- * Reads the log of one table: from the newest checkpoint, or from the version read last.
- *
- * Lists the log before each write: if somebody has emptied the folder or removed known versions, a further commit
- * would be unreadable.
+ * Reads the log of one table: from the newest checkpoint, or from the version read last. Lists the log before each
+ * write: if somebody has emptied the folder or removed known versions, a further commit would be unreadable.
  */
 export function createLog(store: ObjectStore, prefix: string) {
   const folder = `${prefix}_delta_log/`;
@@ -16,8 +14,8 @@ export function createLog(store: ObjectStore, prefix: string) {
   async function list(signal: AbortSignal, fromVersion: number | null): Promise<Listing> {
     // A name without its ending sorts before all names that start with it.
     const after = fromVersion === null ? undefined : `${folder}${padded(fromVersion)}`;
-    const objects = await store.list(folder, signal, after);
-    return listingOf(objects.map(({ key }) => key.slice(folder.length)));
+    const files = await store.list(folder, signal, after);
+    return listingOf(files.map(({ key }) => key.slice(folder.length)));
   }
 
   async function read(file: string, signal: AbortSignal): Promise<Uint8Array> {
@@ -26,14 +24,23 @@ export function createLog(store: ObjectStore, prefix: string) {
     return bytes;
   }
 
-  async function readCommits(snapshot: Snapshot, last: number, signal: AbortSignal, keepStats: boolean): Promise<void> {
+  /** Applies the listed commits; returns false where one is missing in the listing. */
+  async function readCommits(
+    snapshot: Snapshot,
+    { commits }: Listing,
+    signal: AbortSignal,
+    keepStats: boolean,
+  ): Promise<boolean> {
+    const last = maxVersion(commits);
+    for (let version = snapshot.version + 1; version <= last; version += 1) if (!commits.has(version)) return false;
     for (let version = snapshot.version + 1; version <= last; version += 1) {
       const file = commitName(version);
       apply(snapshot, version, actionsIn(await read(file, signal), nameOf(file)), keepStats);
     }
+    return true;
   }
 
-  /** Version in `_last_checkpoint`; null without a valid one. */
+  /** Version in `_last_checkpoint`; null without a valid one, because the complete listing has the same information. */
   async function lastCheckpoint(signal: AbortSignal): Promise<number | null> {
     const bytes = await store.get(`${folder}${LAST_CHECKPOINT}`, signal);
     if (bytes === null) return null;
@@ -41,7 +48,6 @@ export function createLog(store: ObjectStore, prefix: string) {
       const { version } = JSON.parse(new TextDecoder().decode(bytes)) as { readonly version?: unknown };
       return Number.isSafeInteger(version) ? Number(version) : null;
     } catch {
-      // The hint is optional: the complete listing has the same information.
       return null;
     }
   }
@@ -50,18 +56,11 @@ export function createLog(store: ObjectStore, prefix: string) {
   async function replay(listing: Listing, signal: AbortSignal, keepStats: boolean): Promise<Snapshot | null> {
     const snapshot = emptySnapshot();
     const checkpoint = maxVersion(listing.checkpoints.keys());
-    const last = Math.max(checkpoint, maxVersion(listing.commits));
-    for (let version = checkpoint + 1; version <= last; version += 1) {
-      if (!listing.commits.has(version)) return null;
-    }
     for (const file of listing.checkpoints.get(checkpoint) ?? []) {
       apply(snapshot, checkpoint, await actionsInCheckpoint(await read(file, signal), nameOf(file)), keepStats);
     }
-    snapshot.version = checkpoint;
-    snapshot.checkpoint = checkpoint;
-    snapshot.changedUntil = checkpoint;
-    await readCommits(snapshot, last, signal, keepStats);
-    return snapshot;
+    Object.assign(snapshot, { version: checkpoint, checkpoint, changedUntil: checkpoint });
+    return (await readCommits(snapshot, listing, signal, keepStats)) ? snapshot : null;
   }
 
   async function load(signal: AbortSignal, keepStats: boolean): Promise<Snapshot> {
@@ -87,21 +86,16 @@ export function createLog(store: ObjectStore, prefix: string) {
     nameOf,
 
     /** Reads the complete snapshot, with column statistics. */
-    whole: (signal: AbortSignal) => load(signal, true),
+    readAll: (signal: AbortSignal) => load(signal, true),
 
     /** Updates a snapshot without statistics, or loads it again where versions are missing. */
-    async current(known: Snapshot, signal: AbortSignal): Promise<Snapshot> {
-      if (known.version < 0) return load(signal, false);
-      const listing = await list(signal, known.version);
-      const isThere = listing.commits.has(known.version) || listing.checkpoints.has(known.version);
-      const last = maxVersion(listing.commits);
-      for (let version = known.version + 1; version <= last; version += 1) {
-        if (!listing.commits.has(version)) return load(signal, false);
-      }
-      if (!isThere) return load(signal, false);
-      await readCommits(known, last, signal, false);
-      known.checkpoint = Math.max(known.checkpoint, maxVersion(listing.checkpoints.keys()));
-      return known;
+    async update(snapshot: Snapshot, signal: AbortSignal): Promise<Snapshot> {
+      if (snapshot.version < 0) return load(signal, false);
+      const listing = await list(signal, snapshot.version);
+      const isListed = listing.commits.has(snapshot.version) || listing.checkpoints.has(snapshot.version);
+      if (!isListed || !(await readCommits(snapshot, listing, signal, false))) return load(signal, false);
+      snapshot.checkpoint = Math.max(snapshot.checkpoint, maxVersion(listing.checkpoints.keys()));
+      return snapshot;
     },
   };
 }

@@ -8,9 +8,12 @@ import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
  * Serialization Format", "Column Invariants", "Append-only Tables".
  */
 
-/** Partition columns; their values are in the log, not in the files. */
-const PARTITION_TYPES = { date: "date", site: "string" } as const;
-export type PartitionColumn = keyof typeof PARTITION_TYPES;
+/** Types and descriptions of the partition columns; their values are in the log, not in the files. */
+const PARTITIONS = {
+  date: ["date", "The day, in UTC, into which the row belongs."],
+  site: ["string", "The site's id, by which the files are divided."],
+} as const;
+export type PartitionColumn = keyof typeof PARTITIONS;
 
 /**
  * Lowest versions: every reader and writer supports them, and the code below meets their demands. Features such as
@@ -36,27 +39,14 @@ const Field = z.looseObject({
 type Field = z.infer<typeof Field>;
 const Schema = z.looseObject({ type: z.literal("struct"), fields: z.array(Field) });
 
-/**
- * All columns are nullable in Delta: a column added later is null in older files. A `nullable: false` therefore
- * comes from another writer.
- */
+/** All columns are nullable, because a column added later is null in older files. */
 function fieldsOf(table: Table, partitionColumns: readonly PartitionColumn[]): readonly Field[] {
   const columns = table.columns.map(({ name, type, about }) => [name, TYPES[type], about] as const);
-  const partitions = partitionColumns.map((name) => [name, PARTITION_TYPES[name], PARTITIONS[name]] as const);
-  return [...columns, ...partitions].map(([name, type, about]) => ({
-    name,
-    type,
-    nullable: true,
-    metadata: { comment: about },
-  }));
+  const partitions = partitionColumns.map((name) => [name, ...PARTITIONS[name]] as const);
+  const fields = [...columns, ...partitions];
+  return fields.map(([name, type, comment]) => ({ name, type, nullable: true, metadata: { comment } }));
 }
 
-const PARTITIONS: Readonly<Record<PartitionColumn, string>> = {
-  date: "The day, in UTC, into which the row belongs.",
-  site: "The site's id, by which the files are divided.",
-};
-
-/** Returns the `metaData` of a new table. `id` is a UUID. */
 export function newMetaData(
   table: Table,
   partitionColumns: readonly PartitionColumn[],
@@ -103,7 +93,7 @@ export function fitSchema(
   if (current.format.provider !== "parquet") {
     throw mismatch(where, `keeps its files as ${current.format.provider}, not as parquet`);
   }
-  if (!isSame(current.partitionColumns, partitionColumns)) {
+  if (new Set<string>(partitionColumns).symmetricDifference(new Set(current.partitionColumns)).size > 0) {
     throw mismatch(
       where,
       `is divided by ${listed(current.partitionColumns)}, and we write it divided by ${listed(partitionColumns)}`,
@@ -146,10 +136,6 @@ function mismatch(where: string, how: string): ConfigError {
   return new ConfigError(`The Delta table ${where} ${how}: somebody else changed or made it.`, {
     hint: "Change it back, or have us write into another folder; nothing was written, and the events wait.",
   });
-}
-
-function isSame(one: readonly string[], other: readonly string[]): boolean {
-  return one.length === other.length && one.every((name) => other.includes(name));
 }
 
 function listed(names: readonly string[]): string {

@@ -2,16 +2,8 @@ import { gunzipSync, zstdDecompressSync } from "node:zlib";
 import { parquetMetadata, parquetReadObjects, parquetSchema, type SchemaElement } from "hyparquet";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
-import {
-  Action,
-  type Add,
-  decodedPath,
-  type MetaData,
-  type Protocol,
-  type Remove,
-  type Txn,
-  unreadable,
-} from "./log-format.ts";
+import { decodedUri } from "../paths.ts";
+import { Action, type Add, type MetaData, type Protocol, type Remove, type Txn, unreadable } from "./log-format.ts";
 
 /** Values by partition column; null for facts that belong to no single site. */
 export type PartitionValues = Readonly<Record<string, string | null>>;
@@ -62,7 +54,7 @@ export function apply(snapshot: Snapshot, version: number, actions: readonly Act
     if (metaData) snapshot.metaData = metaData;
     if (txn) snapshot.txns.set(txn.appId, txn);
     if (remove) {
-      const path = decodedPath(remove.path);
+      const path = decodedUri(remove.path);
       const values = remove.partitionValues ?? snapshot.files.get(path)?.partitionValues;
       snapshot.files.delete(path);
       snapshot.tombstones.set(path, remove);
@@ -71,8 +63,11 @@ export function apply(snapshot: Snapshot, version: number, actions: readonly Act
   }
   for (const { add } of actions) {
     if (!add) continue;
-    const path = decodedPath(add.path);
-    snapshot.files.set(path, keepStats ? add : { ...add, stats: countOnly(add) });
+    const path = decodedUri(add.path);
+    snapshot.files.set(
+      path,
+      keepStats ? add : { ...add, stats: JSON.stringify({ numRecords: rowsIn(add) ?? undefined }) },
+    );
     snapshot.tombstones.delete(path);
     if (add.dataChange) snapshot.changed.set(partitionKey(add.partitionValues), version);
   }
@@ -103,11 +98,6 @@ export function rowsIn({ stats }: Add): number | null {
   } catch {
     return null;
   }
-}
-
-function countOnly(add: Add): string | null {
-  const rows = rowsIn(add);
-  return rows === null ? null : JSON.stringify({ numRecords: rows });
 }
 
 /**

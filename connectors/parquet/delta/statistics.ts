@@ -1,6 +1,8 @@
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { Cell, ColumnType, Table } from "../../shared/lake/table.ts";
+import { compareUtf8 } from "../object-store.ts";
+import type { Bounds } from "../parquet-file.ts";
 
 type Bound = string | number;
 
@@ -22,33 +24,23 @@ const PREFIX = 32;
 const AT_ONCE = 20_000;
 /** Highest character: a truncated text that ends with it sorts after all texts with the same beginning. */
 const LAST = "\u{10FFFF}";
+const SURROGATE = /[\ud800-\udfff]/;
 
-/**
- * Computes a file's statistics; `cell` returns a cell by column index and row. A column of nulls only has no
- * bounds, nor has a boolean column, whose bounds would skip no file.
- */
+/** Computes a file's statistics; `cell` returns a cell by column index and row. */
 export async function statisticsOf(
   table: Table,
   rows: number,
   cell: (index: number, row: number) => Cell,
 ): Promise<Statistics> {
-  const minValues: Record<string, Bound> = {};
-  const maxValues: Record<string, Bound> = {};
-  const nullCount: Record<string, number> = {};
-  for (const [index, { name, type }] of table.columns.slice(0, COLUMNS).entries()) {
-    const { min, max, nulls } = await boundsOf(type, rows, (row) => cell(index, row));
-    nullCount[name] = nulls;
-    if (min !== null) minValues[name] = min;
-    if (max !== null) maxValues[name] = max;
+  const bounds: Bounds[] = [];
+  for (const [index, { type }] of table.columns.slice(0, COLUMNS).entries()) {
+    bounds.push(await boundsOf(type, rows, (row) => cell(index, row)));
   }
-  return { minValues, maxValues, nullCount };
+  return statisticsFrom(table, bounds);
 }
 
-/** Builds the statistics from known column bounds, in the table's order. */
-export function statisticsFrom(
-  table: Table,
-  bounds: readonly { readonly min: Cell; readonly max: Cell; readonly nulls: number }[],
-): Statistics {
+/** Builds the statistics from known column bounds, in the table's order. Columns without bounds have only a count. */
+export function statisticsFrom(table: Table, bounds: readonly Bounds[]): Statistics {
   const minValues: Record<string, Bound> = {};
   const maxValues: Record<string, Bound> = {};
   const nullCount: Record<string, number> = {};
@@ -62,7 +54,8 @@ export function statisticsFrom(
   return { minValues, maxValues, nullCount };
 }
 
-async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => Cell) {
+/** Booleans have no bounds, because they would skip no file. */
+async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => Cell): Promise<Bounds> {
   let nulls = 0;
   let min: Bound | null = null;
   let max: Bound | null = null;
@@ -81,8 +74,7 @@ async function boundsOf(type: ColumnType, rows: number, cell: (row: number) => C
       if (max === null || comesBefore(max, value)) max = value;
     }
   }
-  if (!isOrdered || min === null || max === null) return { nulls, min: null, max: null };
-  return { nulls, min: boundValue(type, min, cutBelow), max: boundValue(type, max, cutAbove) };
+  return isOrdered ? { nulls, min, max } : { nulls, min: null, max: null };
 }
 
 function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => string): Bound {
@@ -90,27 +82,10 @@ function boundValue(type: ColumnType, bound: Bound, cut: (text: string) => strin
   return type === "time" ? isoUtc(Math.floor(bound)) : bound;
 }
 
+/** Compares texts as UTF-8 sorts them; JavaScript's order of UTF-16 units differs only for surrogates. */
 function comesBefore(a: Bound, b: Bound): boolean {
-  return typeof a === "string" && typeof b === "string" ? textComesBefore(a, b) : a < b;
-}
-
-/**
- * Compares by code points, as UTF-8 bytes sort; JavaScript compares UTF-16 units, which differs above U+D800.
- */
-function textComesBefore(a: string, b: string): boolean {
-  const length = Math.min(a.length, b.length);
-  for (let at = 0; at < length; at += 1) {
-    const one = a.charCodeAt(at);
-    const other = b.charCodeAt(at);
-    if (one === other) continue;
-    if (one < 0xd800 || other < 0xd800) return one < other;
-    return isSurrogate(one) === isSurrogate(other) ? one < other : isSurrogate(other);
-  }
-  return a.length < b.length;
-}
-
-function isSurrogate(unit: number): boolean {
-  return unit >= 0xd800 && unit <= 0xdfff;
+  if (typeof a !== "string" || typeof b !== "string" || !(SURROGATE.test(a) || SURROGATE.test(b))) return a < b;
+  return compareUtf8(a, b) < 0;
 }
 
 function cutBelow(text: string): string {
@@ -121,7 +96,7 @@ function cutBelow(text: string): string {
 function cutAbove(text: string): string {
   if (text.length <= PREFIX) return text;
   const characters = [...text];
-  let kept = PREFIX;
-  while (characters[kept] === LAST) kept += 1;
-  return characters.length <= kept ? text : `${characters.slice(0, kept).join("")}${LAST}`;
+  let length = PREFIX;
+  while (characters[length] === LAST) length += 1;
+  return characters.length <= length ? text : `${characters.slice(0, length).join("")}${LAST}`;
 }

@@ -12,12 +12,10 @@ import {
   checkpointName,
   commitBytes,
   commitName,
-  decodedPath,
+  decodedPathOf,
   keyOf,
   LAST_CHECKPOINT,
   type MetaData,
-  pathOf,
-  type Remove,
 } from "./log-format.ts";
 import { checkProtocol, type PartitionColumn } from "./schema.ts";
 import {
@@ -30,45 +28,7 @@ import {
   type Snapshot,
 } from "./snapshot.ts";
 
-/**
- * One table of the lake as a Delta table, changed atomically.
- *
- *   data files exist ─► commit ─► _delta_log/…12.json, put only if absent ─► all readers see it
- *                         ▲              │ another writer was first
- *                         └── read its commit, check again ◄┘
- *
- * A commit is the file of its version, so one of two concurrent writers wins and the other reads the winner's
- * commit. Where the response to a put is lost, the file is read, and the id in it tells whose it is. If that fails
- * too, the next commit with the same `txn` finds it in the log and does nothing.
- */
-export interface DeltaTable {
-  /** Returns the current files and version, after reading other writers' commits. */
-  files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }>;
-  /**
-   * Version of an application's last commit; null without one. After a crash, events up to this version are in the
-   * table already and must be left out.
-   */
-  lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null>;
-  /** Creates the table or adds its missing columns. Throws as `commit` does. */
-  make(signal: AbortSignal): Promise<void>;
-  /**
-   * Changes the table, and creates it first where needed. The added files must exist. Throws errors of the
-   * storage, and ConfigError where another writer made the table unwritable; nothing is then changed, or the next
-   * attempt with the same `txn` reports the change as done.
-   */
-  commit(change: Change, signal: AbortSignal): Promise<Committed>;
-  /**
-   * Returns the keys that the log does not mention. After a crash between put and commit, no table refers to these
-   * files.
-   */
-  unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]>;
-  /**
-   * Removes up to `atMost` files whose retention has expired and returns their number. Call it daily, and again
-   * while it returns `atMost`. Old log files stay: they are small, and the owner decides how far back the table is
-   * readable.
-   */
-  vacuum(signal: AbortSignal, atMost?: number): Promise<number>;
-}
+export type DeltaTable = ReturnType<typeof openDeltaTable>;
 
 export interface ActiveFile {
   /** Storage key; null for a file outside the table's folder, which cannot be read here. */
@@ -93,31 +53,39 @@ export interface DeltaTableOptions {
 
 /** Readers have at most 100 small files to read in addition. */
 const CHECKPOINT_EVERY = 100;
+/** Default of the protocol, in milliseconds. */
 const RETENTION_MS = 7 * 86_400_000;
 /** Lost races in a row after which the cause must be something other than concurrent writers. */
 const MAX_RACES = 100;
-const hasMetaData = (actions: readonly Action[]) => actions.some(({ metaData }) => metaData);
 
-/** Opens the table lazily: the first call reports a table that cannot be written. */
-export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
+/**
+ * One table of the lake as a Delta table, changed atomically.
+ *
+ *   data files exist ─► commit ─► _delta_log/…12.json, put only if absent ─► all readers see it
+ *                         ▲              │ another writer was first
+ *                         └── read its commit, check again ◄┘
+ *
+ * A commit is the file of its version, so one of two concurrent writers wins and the other reads the winner's
+ * commit. Where the response to a put is lost, the file is read, and the id in it tells whose it is. If that fails
+ * too, the next commit with the same `txn` finds it in the log and does nothing.
+ *
+ * The table is opened lazily: the first call reports a table that cannot be written.
+ */
+export function openDeltaTable(options: DeltaTableOptions) {
   const { store, table, prefix, partitionColumns, clock } = options;
-  const checkpointEvery = options.checkpointEvery ?? CHECKPOINT_EVERY;
+  const { checkpointEvery = CHECKPOINT_EVERY, retentionMs = RETENTION_MS } = options;
   const where = `${store.where}/${prefix}`;
   const location = { table, prefix, partitionColumns, where };
   const log = createLog(store, prefix);
   let snapshot = emptySnapshot();
 
   async function refresh(signal: AbortSignal): Promise<Snapshot> {
-    snapshot = await log.current(snapshot, signal);
+    snapshot = await log.update(snapshot, signal);
     if (snapshot.protocol !== null) checkProtocol(snapshot.protocol, where);
     return snapshot;
   }
 
-  const retention = (of: Snapshot) => retentionOf(of.metaData, options.retentionMs ?? RETENTION_MS);
-
-  /**
-   * Puts the commit; returns whether the commit at this version is ours, whatever the response to the put.
-   */
+  /** Puts the commit; returns whether the commit at this version is ours, whatever the response to the put. */
   async function putCommit(
     version: number,
     actions: readonly Action[],
@@ -126,33 +94,31 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   ): Promise<boolean> {
     const file = commitName(version);
     const key = `${log.folder}${file}`;
-    let failure: { readonly error: unknown } | null = null;
+    let failure: unknown = new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`);
+    let isPutAnswered = true;
     try {
       if (await store.putIfAbsent(key, commitBytes(actions), signal)) return true;
     } catch (error) {
-      failure = { error };
+      failure = error;
+      isPutAnswered = false;
     }
     // A storage behind a retrying proxy may report "exists" for our own file.
-    const there = await store.get(key, signal).catch((error: unknown) => {
-      throw failure === null ? error : failure.error;
+    const stored = await store.get(key, signal).catch((error: unknown) => {
+      throw isPutAnswered ? error : failure;
     });
-    if (there === null) {
-      throw failure === null
-        ? new Retryable(`${log.nameOf(file)} was there a moment ago, and is gone.`)
-        : failure.error;
-    }
-    return actionsIn(there, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
+    if (stored === null) throw failure;
+    return actionsIn(stored, log.nameOf(file)).some(({ commitInfo }) => commitInfo?.txnId === id);
   }
 
   /** Writes a checkpoint where due. The commit is done, so a failure is only logged. */
   async function checkpointWhenDue(signal: AbortSignal): Promise<void> {
     if (snapshot.version - Math.max(0, snapshot.checkpoint) < checkpointEvery) return;
     try {
-      const complete = await log.whole(signal);
+      const complete = await log.readAll(signal);
       if (complete.protocol === null) return;
       checkProtocol(complete.protocol, where);
       // Remove expired files first: a checkpoint drops their tombstones.
-      await removeExpired(complete, options, clock.now(), retention(complete), signal);
+      await removeExpired(complete, signal);
       const { bytes, size } = await checkpointOf(complete);
       const { version } = complete;
       await store.put(`${log.folder}${checkpointName(version)}`, bytes, signal);
@@ -164,11 +130,33 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
     }
   }
 
+  /** Removes up to `atMost` expired files and their tombstones. Ignores files outside the table's folder. */
+  async function removeExpired(
+    { metaData, tombstones }: Snapshot,
+    signal: AbortSignal,
+    atMost = Number.POSITIVE_INFINITY,
+  ): Promise<number> {
+    const expiredBefore = clock.now() - retentionOf(metaData, retentionMs);
+    let removed = 0;
+    for (const [path, remove] of tombstones) {
+      if (removed >= atMost) break;
+      // A tombstone without a time never expires.
+      if ((remove.deletionTimestamp ?? Number.POSITIVE_INFINITY) >= expiredBefore) continue;
+      const key = keyOf(remove.path, prefix);
+      if (key !== null) {
+        await store.remove(key, signal);
+        removed += 1;
+      }
+      tombstones.delete(path);
+    }
+    return removed;
+  }
+
   /** Commits a change; writes nothing where `isWanted` rejects its actions. */
   async function commitChange(
     change: Change,
     signal: AbortSignal,
-    isWanted: (actions: readonly Action[]) => boolean,
+    isWanted: (actions: readonly Action[]) => boolean = () => true,
   ): Promise<Committed> {
     const id = randomUUID();
     for (let race = 0; race < MAX_RACES; race += 1) {
@@ -188,48 +176,54 @@ export function openDeltaTable(options: DeltaTableOptions): DeltaTable {
   }
 
   return {
-    async files(signal) {
+    /** Returns the current files and version, after reading other writers' commits. */
+    async files(signal: AbortSignal): Promise<{ readonly version: number; readonly files: readonly ActiveFile[] }> {
       const { version, files } = await refresh(signal);
-      return {
-        version,
-        files: [...files.values()].map((add) => ({
-          key: keyOf(add.path, prefix),
-          bytes: add.size,
-          rows: rowsIn(add),
-          partitionValues: normalized(add.partitionValues),
-        })),
-      };
+      const active = [...files.values()].map((add) => ({
+        key: keyOf(add.path, prefix),
+        bytes: add.size,
+        rows: rowsIn(add),
+        partitionValues: normalized(add.partitionValues),
+      }));
+      return { version, files: active };
     },
 
-    async lastVersionOf(appId, signal) {
+    /**
+     * Version of an application's last commit; null without one. After a crash, events up to this version are in the
+     * table already and must be left out.
+     */
+    async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
 
-    async make(signal) {
-      await commitChange(EMPTY_CHANGE, signal, hasMetaData);
+    /** Creates the table or adds its missing columns. Throws as `commit` does. */
+    async make(signal: AbortSignal): Promise<void> {
+      await commitChange(EMPTY_CHANGE, signal, (actions) => actions.some(({ metaData }) => metaData));
     },
 
-    commit: (change, signal) => commitChange(change, signal, () => true),
+    /**
+     * Changes the table, and creates it first where needed. The added files must exist. Throws errors of the
+     * storage, and ConfigError where another writer made the table unwritable; nothing is then changed, or the next
+     * attempt with the same `txn` reports the change as done.
+     */
+    commit: (change: Change, signal: AbortSignal) => commitChange(change, signal),
 
-    async unreferenced(keys, signal) {
+    /** Returns the keys that the log does not mention: after a crash between put and commit, no table has them. */
+    async unreferenced(keys: readonly string[], signal: AbortSignal): Promise<readonly string[]> {
       const { files, tombstones } = await refresh(signal);
       return keys.filter((key) => {
-        const path = decodedPath(pathOf(key, prefix));
+        const path = decodedPathOf(key, prefix);
         return !files.has(path) && !tombstones.has(path);
       });
     },
 
-    async vacuum(signal, atMost) {
-      const current = await refresh(signal);
-      return removeExpired(current, options, clock.now(), retention(current), signal, atMost);
-    },
+    /**
+     * Removes up to `atMost` files whose retention has expired and returns their number. Call it daily, and again
+     * while it returns `atMost`. Old log files stay: the owner decides how far back the table is readable.
+     */
+    vacuum: async (signal: AbortSignal, atMost?: number) => removeExpired(await refresh(signal), signal, atMost),
   };
 }
-
-/**
- * Removed files stay in the storage for a while, so that readers that started earlier can finish. Source:
- * PROTOCOL.md, "Add File and Remove File" ("A tombstone expires when …"); its overview names 7 days as default.
- */
 
 const UNITS_MS: Readonly<Record<string, number>> = {
   second: 1_000,
@@ -240,42 +234,11 @@ const UNITS_MS: Readonly<Record<string, number>> = {
 };
 
 /**
- * Retention in milliseconds: `retentionMs`, or longer where the table's owner set
+ * Time that removed files stay for readers that started earlier: `retentionMs`, or longer where the table's owner set
  * `delta.deletedFileRetentionDuration` (`interval 30 days`).
  */
 function retentionOf(metaData: MetaData | null, retentionMs: number): number {
   const property = metaData?.configuration?.["delta.deletedFileRetentionDuration"] ?? "";
   const [, count, unit] = /^\s*(?:interval\s+)?(\d+)\s+([a-z]+?)s?\s*$/i.exec(property) ?? [];
   return Math.max(retentionMs, Number(count ?? 0) * (UNITS_MS[unit?.toLowerCase() ?? ""] ?? 0));
-}
-
-/** A tombstone without a time never expires. */
-function isExpired({ deletionTimestamp }: Remove, nowMs: number, retentionMs: number): boolean {
-  return typeof deletionTimestamp === "number" && deletionTimestamp + retentionMs < nowMs;
-}
-
-/**
- * Removes up to `atMost` expired files and their tombstones; returns the number of files. Ignores files outside
- * the table's folder.
- */
-async function removeExpired(
-  snapshot: Snapshot,
-  { store, prefix }: { readonly store: ObjectStore; readonly prefix: string },
-  nowMs: number,
-  retentionMs: number,
-  signal: AbortSignal,
-  atMost = Number.POSITIVE_INFINITY,
-): Promise<number> {
-  let removed = 0;
-  for (const [path, remove] of snapshot.tombstones) {
-    if (removed >= atMost) break;
-    if (!isExpired(remove, nowMs, retentionMs)) continue;
-    const key = keyOf(remove.path, prefix);
-    if (key !== null) {
-      await store.remove(key, signal);
-      removed += 1;
-    }
-    snapshot.tombstones.delete(path);
-  }
-  return removed;
 }

@@ -33,14 +33,12 @@ export interface OfferedEvent {
   readonly committedAt: string;
 }
 
-/** Receives one row, which is reused after the call returns. */
+/** Receives one row. The array is reused after the call returns. */
 export type AddRow = (table: Table, row: Row) => void;
 
 /**
- * Emits the rows of an event; for tables of versions, updates (table.ts).
- *
- * A snapshot event repeats the stored state: it emits rows only for tables where the last state counts, and none
- * for tables of occurrences.
+ * Emits the rows of an event; for tables of versions, updates (table.ts). A snapshot event repeats the stored state, so
+ * it emits no rows for tables of occurrences.
  */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = momentMs(event.time);
@@ -52,26 +50,25 @@ export function emitRows({ event, position, committedAt }: OfferedEvent, add: Ad
     position,
     observed_at: momentMs(committedAt) ?? seenMs,
   };
-  const known = event as AnyEvent;
-  if (known.type === "tag-history") {
-    if (event.snapshot !== true) addHistory(known, common, add);
-    return;
-  }
-  if (known.type === "tag-value") {
-    if (event.snapshot !== true) addValue(known, seenMs, common, add);
-    return;
-  }
-  for (const [table, cells] of cellsOf(known, seenMs)) {
-    if (event.snapshot === true && table.rowPolicy === "append") continue;
-    add(table, rowOf(table, { ...common, ...cells }));
+  const typed = event as AnyEvent;
+  const isSnapshot = event.snapshot === true;
+  if (typed.type === "tag-history") {
+    if (!isSnapshot) addHistory(typed, common, add);
+  } else if (typed.type === "tag-value") {
+    if (!isSnapshot) addValue(typed, seenMs, common, add);
+  } else {
+    for (const [table, cells] of cellsOf(typed, seenMs)) {
+      if (!isSnapshot || table.rowPolicy !== "append") add(table, rowOf(table, { ...common, ...cells }));
+    }
   }
 }
 
+type TableCells = readonly [table: Table, cells: Cells];
 type OtherEvent = Exclude<AnyEvent, Event<"tag-history"> | Event<"tag-value">>;
 
 function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
-  const since = { valid_from: seenMs, valid_to: null, is_current: true };
-  const gone = { valid_from: seenMs, valid_to: seenMs, is_current: false };
+  const isGone = event.type.endsWith("-removed");
+  const validity = { valid_from: seenMs, valid_to: isGone ? seenMs : null, is_current: !isGone };
 
   switch (event.type) {
     case "tag-total":
@@ -99,37 +96,37 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
     case "gateway-added":
       return [
         [GATEWAY_STATE_TABLE, firstStateCells(event.data, seenMs)],
-        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...since }],
+        [GATEWAY_TABLE, { ...gatewayCells(event.data), ...validity }],
       ];
     case "gateway-changed":
-      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...since }]];
     case "gateway-removed":
-      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...gone }]];
+      return [[GATEWAY_TABLE, { ...gatewayCells(event.data), ...validity }]];
     case "site-added":
     case "site-changed":
-      return [[SITE_TABLE, { ...siteCells(event.data), ...since }]];
     case "site-removed":
-      return [[SITE_TABLE, { ...siteCells(event.data), ...gone }]];
+      return [[SITE_TABLE, { ...siteCells(event.data), ...validity }]];
     case "system-added":
     case "system-changed":
-      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...since }]];
     case "system-removed":
-      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...gone }]];
+      return [[SYSTEM_TABLE, { ...systemCells(event.data), ...validity }]];
     case "tag-added":
     case "tag-changed":
-      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...since }]];
     case "tag-removed":
-      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...gone }]];
+      return [[TAG_TABLE, { ...tagCells(event.data.tag), ...validity }]];
     case "tag-systems-changed":
       return systemsCells(event.data).map((cells) => [
         TAG_SYSTEM_TABLE,
-        { tag_id: event.data.tag.id, ...cells, ...(cells.is_current === true ? since : gone) },
+        {
+          tag_id: event.data.tag.id,
+          ...cells,
+          valid_from: seenMs,
+          valid_to: cells.is_current === true ? null : seenMs,
+        },
       ]);
     case "host-added":
     case "host-changed":
-      return [[HOST_TABLE, { ...hostCells(event.data), ...since }]];
     case "host-removed":
-      return [[HOST_TABLE, { ...hostCells(event.data), ...gone }]];
+      return [[HOST_TABLE, { ...hostCells(event.data), ...validity }]];
     case "delivery-gap":
       return [[DELIVERY_GAP_TABLE, gapCells(event.data, seenMs)]];
     default: {
@@ -139,8 +136,6 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
   }
 }
 
-type TableCells = readonly [table: Table, cells: Cells];
-
 /** Orders cells by the table's columns. A missing cell is a programming error. */
 function rowOf(table: Table, cells: Cells): Cell[] {
   return table.columns.map(({ name }) => cellNamed(table, name, cells));
@@ -148,7 +143,7 @@ function rowOf(table: Table, cells: Cells): Cell[] {
 
 function cellNamed(table: Table, name: string, cells: Cells): Cell {
   const cell = cells[name];
-  if (cell === undefined) throw new Error(`Nothing was said of ${name} in ${table.name}.`);
+  if (cell === undefined) throw new Error(`The cell ${name} of ${table.name} is missing.`);
   return cell;
 }
 
@@ -172,9 +167,7 @@ function scalarCells(name: string, value: TagValue): Cells {
 
 const VALUE_NAMES = VALUE_TABLE.columns.map(({ name }) => name);
 
-/**
- * Emits a value's row without an object of cells by name, which would double the work: most events are values.
- */
+/** Emits a value's row without an object of cells by name, which would double the work: most events are values. */
 function addValue(event: Event<"tag-value">, seenMs: number, common: Cells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
   add(
@@ -213,10 +206,7 @@ const HISTORY_COLUMNS = {
   quality: columnIndexOf(HISTORY_TABLE, "quality"),
 };
 
-/**
- * Emits history rows. A backfill has millions of points that differ in four cells, so one row is refilled for
- * each.
- */
+/** Emits history rows. A backfill has millions of points that differ in four cells, so one row is refilled for each. */
 function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): void {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
@@ -327,8 +317,11 @@ function stateAfter(type: AlarmKind, alarm: Alarm): string {
 
 type CommandEvent = Event<"command-accepted"> | Event<"command-result"> | Event<"command-not-restored">;
 
-function commandCells({ type, data }: CommandEvent): Cells {
-  const nothing: Cells = {
+function commandCells(event: CommandEvent): Cells {
+  const { commandId, tagId } = event.data;
+  const cells: Cells = {
+    command_id: commandId,
+    tag_id: tagId,
     outcome: null,
     reason: null,
     message: null,
@@ -338,27 +331,21 @@ function commandCells({ type, data }: CommandEvent): Cells {
     rehearsal: null,
     expires_at: null,
   };
-  const about = { ...nothing, command_id: data.commandId, tag_id: data.tagId };
-  if (type === "command-accepted") {
-    const { requested, expiresAt } = data as EventData["command-accepted"];
-    return { ...about, ...scalarCells("requested", requested), expires_at: momentMs(expiresAt) };
+  switch (event.type) {
+    case "command-accepted": {
+      const { requested, expiresAt } = event.data;
+      return { ...cells, ...scalarCells("requested", requested), expires_at: momentMs(expiresAt) };
+    }
+    case "command-not-restored": {
+      const { wanted, inForce, reason, message } = event.data;
+      return { ...cells, ...scalarCells("requested", wanted), ...scalarCells("read_back", inForce), reason, message };
+    }
+    case "command-result": {
+      const { outcome, reason, message, requested, before, readBack, rehearsal } = event.data;
+      const values = { ...scalarCells("requested", requested), ...scalarCells("before", before) };
+      return { ...cells, ...values, ...scalarCells("read_back", readBack), outcome, reason, message, rehearsal };
+    }
   }
-  if (type === "command-not-restored") {
-    const { wanted, inForce, reason, message } = data as EventData["command-not-restored"];
-    const values = { ...scalarCells("requested", wanted), ...scalarCells("read_back", inForce) };
-    return { ...about, ...values, reason, message };
-  }
-  const { outcome, reason, message, requested, before, readBack, rehearsal } = data as EventData["command-result"];
-  return {
-    ...about,
-    outcome,
-    reason,
-    message,
-    ...scalarCells("requested", requested),
-    ...scalarCells("before", before),
-    ...scalarCells("read_back", readBack),
-    rehearsal,
-  };
 }
 
 function gatewayStateCells({ type, data }: Event<"gateway-online"> | Event<"gateway-offline">, seenMs: number): Cells {

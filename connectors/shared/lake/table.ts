@@ -71,38 +71,35 @@ export function applyUpdates(table: Table, stored: readonly Row[], updates: read
   const isVersions = table.rowPolicy === "versions";
   const keyOf = objectKeyOf(table);
   const compare = comparing(table);
+  const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
   const rows = [...stored];
   /** Newest row of each object, and the index of its current row. */
   const latest = new Map<string, { newest: Row; at: number | null }>();
-  const isCurrent = isVersions ? columnIndexOf(table, "is_current") : -1;
-  stored.forEach((row, at) => {
-    const key = keyOf(row);
-    const known = latest.get(key);
+  stored.forEach((row, index) => {
+    const known = latest.get(keyOf(row));
     const newest = known === undefined || compare(row, known.newest) > 0 ? row : known.newest;
-    const isAt = !isVersions || row[isCurrent] === true ? at : (known?.at ?? null);
-    latest.set(key, { newest, at: isAt });
+    const at = !isVersions || row[isCurrent] === true ? index : (known?.at ?? null);
+    latest.set(keyOf(row), { newest, at });
   });
 
   let isChanged = false;
   for (const row of updates.toSorted(compare)) {
     const known = latest.get(keyOf(row));
     if (known !== undefined && compare(row, known.newest) <= 0) continue;
-    const at = known?.at ?? null;
-    const before = at === null ? undefined : rows[at];
-    if (!isVersions) {
-      if (at === null) rows.push(row);
-      else rows[at] = row;
-      latest.set(keyOf(row), { newest: row, at: at ?? rows.length - 1 });
-    } else if (before !== undefined && row[isCurrent] === true && hasSameState(table, before, row)) {
-      continue;
-    } else if (before === undefined && row[isCurrent] !== true) {
-      continue;
-    } else {
-      const started = before === undefined ? row : after(table, before, row);
-      if (at !== null && before !== undefined) rows[at] = ended(table, before, started, row[isCurrent] === true);
-      if (row[isCurrent] === true) rows.push(started);
-      latest.set(keyOf(row), { newest: row, at: row[isCurrent] === true ? rows.length - 1 : null });
+    const at = known?.at ?? rows.length;
+    const before = rows[at];
+    const isStart = !isVersions || row[isCurrent] === true;
+    let next = row;
+    if (isVersions) {
+      if (before === undefined ? !isStart : isStart && hasSameState(table, before, row)) continue;
+      if (before !== undefined) {
+        next = after(table, before, row);
+        rows[at] = ended(table, before, next, isStart);
+      }
     }
+    const index = isVersions ? rows.length : at;
+    if (isStart) rows[index] = next;
+    latest.set(keyOf(row), { newest: row, at: isStart ? index : null });
     isChanged = true;
   }
   return isChanged ? rows : stored;
@@ -120,18 +117,13 @@ function comparing(table: Table): (a: Row, b: Row) => number {
   return (a, b) => Number(a[observed]) - Number(b[observed]) || Number(a[position]) - Number(b[position]);
 }
 
+/** Columns that trace a row to its event. */
+const TRACE = ["observed_at", "event_id", "position"];
 /** Columns about the time and origin of a row, not the object's state. */
-const CIRCUMSTANCES: ReadonlySet<string> = new Set([
-  "valid_from",
-  "valid_to",
-  "is_current",
-  "observed_at",
-  "event_id",
-  "position",
-]);
+const CIRCUMSTANCES = ["valid_from", "valid_to", "is_current", ...TRACE];
 
 function hasSameState(table: Table, a: Row, b: Row): boolean {
-  return table.columns.every(({ name }, index) => CIRCUMSTANCES.has(name) || a[index] === b[index]);
+  return table.columns.every(({ name }, index) => CIRCUMSTANCES.includes(name) || a[index] === b[index]);
 }
 
 /** Lets a state start at least a millisecond after the one before, also where a clock was set back. */
@@ -140,15 +132,12 @@ function after(table: Table, before: Row, row: Row): Row {
   return withCell(row, from, Math.max(Number(row[from]), Number(before[from]) + 1));
 }
 
-/**
- * Ends a state. Where no state follows, the row takes the trace of the ending event, so that an older event that
- * is redelivered is recognized.
- */
+/** Ends a state. Where none follows, the row takes the trace of the ending event, so that older events are recognized. */
 function ended(table: Table, row: Row, by: Row, isFollowed: boolean): Row {
   const to = withCell(row, columnIndexOf(table, "valid_to"), by[columnIndexOf(table, "valid_from")] ?? null);
   const over = withCell(to, columnIndexOf(table, "is_current"), false);
   if (isFollowed) return over;
-  return ["observed_at", "event_id", "position"].reduce((traced, name) => {
+  return TRACE.reduce((traced, name) => {
     const index = columnIndexOf(table, name);
     return withCell(traced, index, by[index] ?? null);
   }, over);

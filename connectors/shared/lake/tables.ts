@@ -3,17 +3,17 @@ import type { Column, ColumnType, Table } from "./table.ts";
 /** Tables of the lake with their columns; docs/lake/tables.md is generated from them. */
 
 const column =
-  (type: ColumnType, isNullable: boolean) =>
+  (type: ColumnType, isNullable = false) =>
   (name: string, about: string): Column => ({ name, type, isNullable, about });
 
-const text = column("text", false);
+const text = column("text");
 const textOrNull = column("text", true);
-const time = column("time", false);
+const time = column("time");
 const timeOrNull = column("time", true);
 const numberOrNull = column("number", true);
-const integer = column("integer", false);
+const integer = column("integer");
 const integerOrNull = column("integer", true);
-const boolean = column("boolean", false);
+const boolean = column("boolean");
 const booleanOrNull = column("boolean", true);
 const jsonOrNull = column("json", true);
 
@@ -51,11 +51,17 @@ const stated = (name: string, about: string) => [
   textOrNull(`${name}_offset`, "The offset with which it wrote that, such as +02:00; null for Z and for none."),
 ];
 
-export const VALUE_TABLE: Table = {
-  name: "value",
-  about: "Live values: one row for each value that was read and told.",
-  rowPolicy: "append",
-  columns: [
+/** Table of occurrences: one row for each event. */
+function occurrences(name: string, about: string, columns: readonly Column[], sortedBy: readonly string[]): Table {
+  const key = ["source", "event_id"];
+  const [, time = ""] = sortedBy;
+  return { name, about, rowPolicy: "append", columns: [...columns, ...TRACE], key, time, sortedBy };
+}
+
+export const VALUE_TABLE = occurrences(
+  "value",
+  "Live values: one row for each value that was read and told.",
+  [
     SOURCE,
     SITE,
     TAG,
@@ -65,12 +71,9 @@ export const VALUE_TABLE: Table = {
     ...UNIT,
     integer("latency_ms", "Milliseconds between sending the request and having the reply."),
     textOrNull("behind_gateway", "Id of the gateway that was offline and explains a bad value."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["tag_id", "time"],
-};
+  ["tag_id", "time"],
+);
 
 export const HISTORY_TABLE: Table = {
   name: "history",
@@ -98,11 +101,10 @@ export const HISTORY_TABLE: Table = {
   sortedBy: ["tag_id", "resolution", "time"],
 };
 
-export const TOTAL_TABLE: Table = {
-  name: "total",
-  about: "Totals over a period: last value minus first, as the service gives it.",
-  rowPolicy: "append",
-  columns: [
+export const TOTAL_TABLE = occurrences(
+  "total",
+  "Totals over a period: last value minus first, as the service gives it.",
+  [
     SOURCE,
     SITE,
     TAG,
@@ -113,12 +115,9 @@ export const TOTAL_TABLE: Table = {
     numberOrNull("total", "Last minus first; null when unknown."),
     boolean("is_reset", "The total is negative: the meter was reset or exchanged."),
     ...UNIT,
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "from_time",
-  sortedBy: ["tag_id", "from_time"],
-};
+  ["tag_id", "from_time"],
+);
 
 const ALARM_IDENTITY = [
   SOURCE,
@@ -142,11 +141,10 @@ const ALARM_TRIGGER = [
   timeOrNull("acknowledged_at", "When."),
 ];
 
-export const ALARM_TABLE: Table = {
-  name: "alarm",
-  about: "What happened to alarms: one row for each event of an episode.",
-  rowPolicy: "append",
-  columns: [
+export const ALARM_TABLE = occurrences(
+  "alarm",
+  "What happened to alarms: one row for each event of an episode.",
+  [
     ...ALARM_IDENTITY,
     text("event", "alarm-raised, alarm-resolved and the other kinds of events about alarms."),
     time("time", "When it happened by the service's own word, otherwise when it was seen."),
@@ -159,12 +157,9 @@ export const ALARM_TABLE: Table = {
     numberOrNull("event_value", "The value of the last event that kept it active."),
     textOrNull("event_text", "The same as text, where the service has one."),
     jsonOrNull("before", "Of alarm-changed: the fields that differ, with the value before."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["alarm_id", "time"],
-};
+  ["alarm_id", "time"],
+);
 
 export const ALARM_EPISODE_TABLE: Table = {
   name: "alarm_episode",
@@ -188,11 +183,10 @@ const written = (name: string, about: string) => [
   booleanOrNull(`${name}_boolean`, `${about}, where it is a boolean.`),
 ];
 
-export const COMMAND_TABLE: Table = {
-  name: "command",
-  about: "Commands to the building: one row for each that was accepted, and one for what became of it.",
-  rowPolicy: "append",
-  columns: [
+export const COMMAND_TABLE = occurrences(
+  "command",
+  "Commands to the building: one row for each that was accepted, and one for what became of it.",
+  [
     SOURCE,
     SITE,
     textOrNull("tag_id", "The tag's id; null where the command named none that is known."),
@@ -207,18 +201,14 @@ export const COMMAND_TABLE: Table = {
     ...written("read_back", "What the tag held afterwards"),
     booleanOrNull("rehearsal", "True when everything but the write was done."),
     timeOrNull("expires_at", "Of command-accepted: after this time it is not sent any more."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["command_id", "time"],
-};
+  ["command_id", "time"],
+);
 
-export const GATEWAY_STATE_TABLE: Table = {
-  name: "gateway_state",
-  about: "Gateways that went offline or came back: one row for each change.",
-  rowPolicy: "append",
-  columns: [
+export const GATEWAY_STATE_TABLE = occurrences(
+  "gateway_state",
+  "Gateways that went offline or came back: one row for each change.",
+  [
     SOURCE,
     SITE,
     text("gateway_id", "The gateway's id."),
@@ -226,36 +216,28 @@ export const GATEWAY_STATE_TABLE: Table = {
     booleanOrNull("online", "Null where the service does not say."),
     booleanOrNull("whole_site", "True when the site has no other gateway."),
     jsonOrNull("hosts", "What hangs on it: a list of id and name."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["gateway_id", "time"],
-};
+  ["gateway_id", "time"],
+);
 
-export const WORKER_EVENT_TABLE: Table = {
-  name: "worker_event",
-  about: "Everything else that was told, such as a service that could not be reached: one row for each event.",
-  rowPolicy: "append",
-  columns: [
+export const WORKER_EVENT_TABLE = occurrences(
+  "worker_event",
+  "Everything else that was told, such as a service that could not be reached: one row for each event.",
+  [
     SOURCE,
     SITE,
     text("event", "The kind of the event."),
     text("subject", "What it is about."),
     time("time", "When it happened."),
     jsonOrNull("data", "What it says."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["event", "time"],
-};
+  ["event", "time"],
+);
 
-export const DELIVERY_GAP_TABLE: Table = {
-  name: "delivery_gap",
-  about: "What had to be dropped before a sink had taken it: one row for each gap.",
-  rowPolicy: "append",
-  columns: [
+export const DELIVERY_GAP_TABLE = occurrences(
+  "delivery_gap",
+  "What had to be dropped before a sink had taken it: one row for each gap.",
+  [
     SOURCE,
     text("sink", "Name of the sink that did not get it."),
     text("reason", "age or size: which bound of the log was reached."),
@@ -263,12 +245,9 @@ export const DELIVERY_GAP_TABLE: Table = {
     time("last_time", "Time of the last."),
     integer("count", "How many."),
     time("time", "When it was dropped."),
-    ...TRACE,
   ],
-  key: ["source", "event_id"],
-  time: "time",
-  sortedBy: ["sink", "time"],
-};
+  ["sink", "time"],
+);
 
 /** Validity of a row. `valid_to` and `is_current` are set by `applyUpdates`. */
 const VALIDITY = [

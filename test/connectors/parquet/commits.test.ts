@@ -19,7 +19,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   const { memory } = contextFor("lake");
   const staged = createStagedCommits({
     state: { writerId: "writer", stagedCommits },
-    format: createPlainFormat({ store, memory, clock }),
+    format: createPlainFormat(store, { memory, clock }),
     uploaded: new Map(),
     ...{ store, memory, clock, maxRows, maxAgeMs },
   });
@@ -33,27 +33,27 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
 
 test("is settled when all that was taken is in files and the cursor has passed it", async () => {
   const { files, staged, commit, add } = createStage();
-  expect([staged.isSettled, staged.settle()]).toEqual([true, null]);
+  expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
   await add(1);
   await commit();
-  expect([staged.isSettled, staged.settle(), files()]).toEqual([true, null, []]);
+  expect([staged.isSettled(), staged.settle(), files()]).toEqual([true, null, []]);
   await add(2);
   await commit();
-  expect([staged.isSettled, files().length]).toEqual([false, 1]);
+  expect([staged.isSettled(), files().length]).toEqual([false, 1]);
   // Later events are offered again after a crash, with the events of the file.
   await add(3);
-  expect([staged.isSettled, staged.settle()]).toEqual([false, null]);
+  expect([staged.isSettled(), staged.settle()]).toEqual([false, null]);
   await add(4);
   await commit();
   expect(files()).toHaveLength(2);
   expect(staged.settle()?.completeDays).toEqual([]);
-  expect([staged.isSettled, staged.settle()]).toEqual([true, null]);
+  expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
 });
 
 test("makes the files of before a crash again from the same events, before anything else", async () => {
   const stagedCommits = [{ from: 1, through: 3, keys: [] }];
   const { files, staged, commit, memory, add } = createStage({ stagedCommits });
-  expect([staged.isSettled, staged.hasSeen(1)]).toEqual([false, false]);
+  expect([staged.isSettled(), staged.hasSeen(1)]).toEqual([false, false]);
   for (const n of [1, 2]) await add(n);
   await commit();
   expect(files()).toEqual([]);
@@ -62,7 +62,7 @@ test("makes the files of before a crash again from the same events, before anyth
   await commit();
   expect(files()).toEqual(["value/date=2026-11-02/site=1/writer-000000000001-000000000003.parquet"]);
   expect((await memory.all()).get("landings")).toEqual([{ from: 1, through: 3, keys: files() }]);
-  expect([staged.isSettled, staged.settle() === null, staged.isSettled]).toEqual([false, false, true]);
+  expect([staged.isSettled(), staged.settle() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
 test("makes several files of before a crash again, also where all their events come in one batch", async () => {

@@ -5,8 +5,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
-import { endpointOf, ParquetConfig, prefixOf, S3Config } from "#connectors/parquet/config.ts";
-import { parquet } from "#connectors/parquet/definition.ts";
+import { endpointOf, ParquetConfig, parquet, prefixOf, S3Config } from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
 import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
 import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
@@ -109,7 +108,7 @@ describe("a file", () => {
   }
 
   async function readAs(table: Table, bytes: Uint8Array): Promise<readonly Row[]> {
-    return rowsOfFiles(table, ["lake/x.parquet"], async () => bytes, String);
+    return rowsOfFiles(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
   test.each([0, 1, 9_999, 10_000, 20_001])("of %i rows is read as it was written", async (count) => {
@@ -339,7 +338,7 @@ describe("a lake in memory", () => {
   async function lake() {
     const store = createMemoryStore();
     const context = contextFor("lake");
-    const format = createPlainFormat({ store, memory: context.memory, clock: context.clock });
+    const format = createPlainFormat(store, context);
     return { store, format, clock: context.clock };
   }
 
