@@ -6,8 +6,8 @@ import { influxdb } from "./influxdb/definition.ts";
 import { JiraConfig } from "./jira/config.ts";
 import { kafka } from "./kafka/definition.ts";
 import { mqtt } from "./mqtt/definition.ts";
-import { parquet } from "./parquet/config.ts";
-import { postgres } from "./postgres/config.ts";
+import { ParquetConfig, parquetQuery, sharedTables } from "./parquet/config.ts";
+import { PostgresConfig, postgresQuery } from "./postgres/config.ts";
 import { ServiceNowConfig } from "./servicenow/config.ts";
 import { receiverConnector } from "./shared/receiver/sink.ts";
 import { SlackConfig } from "./slack/config.ts";
@@ -50,9 +50,22 @@ export const CATALOG = {
     EmailConfig,
     async () => (await import("./email/receiver.ts")).createEmailReceiver,
   ),
-  postgres,
+  postgres: {
+    name: "postgres",
+    summary: "Tables in PostgreSQL or TimescaleDB.",
+    Config: PostgresConfig,
+    whereIs: postgresQuery,
+    sink: async (config, context) => (await import("./postgres/sink.ts")).createPostgresSink(config, context),
+  } satisfies ConnectorDefinition<PostgresConfig>,
   file,
-  parquet,
+  parquet: {
+    name: "parquet",
+    summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
+    Config: ParquetConfig,
+    whereIs: parquetQuery,
+    shared: sharedTables,
+    sink: async (config, context) => (await import("./parquet/sink.ts")).createParquetSink(config, context),
+  } satisfies ConnectorDefinition<ParquetConfig>,
   stdout,
 } as const;
 

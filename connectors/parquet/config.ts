@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import { z } from "zod";
-import type { ConnectorDefinition, SharedStore } from "../../src/core/connector.ts";
+import type { SharedStore } from "../../src/core/connector.ts";
 import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
@@ -111,17 +111,8 @@ export function prefixOf({ prefix }: Pick<S3Config, "prefix">): string {
   return prefix === "" ? "" : `${prefix.replace(/^\/+|\/+$/g, "")}/`;
 }
 
-export const parquet = {
-  name: "parquet",
-  summary: "Tables as Parquet files in a folder or in S3-compatible storage.",
-  Config: ParquetConfig,
-  whereIs: queryFor,
-  shared: sameTables,
-  sink: async (config, context) => (await import("./sink.ts")).createParquetSink(config, context),
-} satisfies ConnectorDefinition<ParquetConfig>;
-
 /** Several writers may share a Delta table, but two sinks that get the same events would add each row twice. */
-function sameTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
+export function sharedTables(one: ParquetConfig, other: ParquetConfig): SharedStore | null {
   const location = locationOf(other);
   if (location === null || locationOf(one) !== location) return null;
   const isInFolder = other.folder !== undefined;
@@ -141,7 +132,7 @@ function locationOf({ folder, s3 }: ParquetConfig): string | null {
 }
 
 /** Returns a DuckDB query, which reads folders, S3 and Delta tables alike. */
-function queryFor({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
+export function parquetQuery({ folder, s3, table_format }: ParquetConfig, event: Event): string | null {
   const { type, data } = event as AnyEvent;
   if (type !== "tag-value") return null;
   const lake = folder === undefined ? ["s3:/", s3?.bucket, s3?.prefix] : [resolve(folder)];

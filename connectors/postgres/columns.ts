@@ -74,10 +74,9 @@ export function createColumn(name: string, type: ColumnType, isAlwaysList = fals
   }
 
   function repeatLast(): void {
-    const from = lastAt;
-    const length = at - from;
+    const length = at - lastAt;
     reserve(length);
-    bytes.copyWithin(at, from, at);
+    bytes.copyWithin(at, lastAt, at);
     lastAt = at;
     at += length;
   }

@@ -1,6 +1,5 @@
 import { z } from "zod";
-import type { ConnectorDefinition } from "../../src/core/connector.ts";
-import type { AnyEvent } from "../../src/core/model/event.ts";
+import type { AnyEvent, Event } from "../../src/core/model/event.ts";
 import { addressOf, postgresUrl, SchemaName, SslModeWord, staysPrivate } from "../../src/core/postgres/address.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
@@ -70,15 +69,9 @@ export const PostgresConfig = z
   .meta({ description: "Tables in PostgreSQL or TimescaleDB." });
 export type PostgresConfig = z.infer<typeof PostgresConfig>;
 
-export const postgres = {
-  name: "postgres",
-  summary: "Tables in PostgreSQL or TimescaleDB.",
-  Config: PostgresConfig,
-  whereIs({ schema }, event) {
-    const { type, data } = event as AnyEvent;
-    if (type !== "tag-value") return null;
-    const id = data.tag.id.replaceAll("'", "''");
-    return `select * from ${schema}.value where tag_id = '${id}' order by time desc limit 100;`;
-  },
-  sink: async (config, context) => (await import("./sink.ts")).createPostgresSink(config, context),
-} satisfies ConnectorDefinition<PostgresConfig>;
+export function postgresQuery({ schema }: PostgresConfig, event: Event): string | null {
+  const { type, data } = event as AnyEvent;
+  if (type !== "tag-value") return null;
+  const id = data.tag.id.replaceAll("'", "''");
+  return `select * from ${schema}.value where tag_id = '${id}' order by time desc limit 100;`;
+}

@@ -25,10 +25,7 @@ export interface Wanted {
   readonly timeoutMs: number;
 }
 
-/**
- * Creates missing tables and columns where allowed; returns whether it created any. Throws ConfigError where it
- * may not, or where existing tables do not fit.
- */
+/** Creates missing tables and columns; returns whether it did. Throws ConfigError where it may not or they do not fit. */
 export async function prepareTables(session: Session, wanted: Wanted, log: Log): Promise<boolean> {
   const { tables, target } = wanted;
   const missing = missingIn(tables, await readCatalog(session, wanted), target);
@@ -51,23 +48,18 @@ export async function prepareTables(session: Session, wanted: Wanted, log: Log):
         ...columns.map(({ table, column }) => addColumn(table, column, target)),
       ].join(";\n"),
     );
+    const stamps = [
+      ...newTables.flatMap((table) => table.columns.map((column) => ({ table, column }))),
+      ...columns,
+    ].map(({ table, column }) => stampOf(table, column));
+    const versions = nameOf(target, VERSION_TABLE);
     await session.query(
-      `insert into ${nameOf(target, VERSION_TABLE)} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${nameOf(target, VERSION_TABLE)}`,
-      [
-        [
-          ...newTables.flatMap((table) => table.columns.map((column) => stampOf(table, column))),
-          ...columns.map(({ table, column }) => stampOf(table, column)),
-        ],
-      ],
+      `insert into ${versions} (version, columns) select coalesce(max(version), 0) + 1, $1::text[] from ${versions}`,
+      [stamps],
     );
-    log.info(
-      {
-        schema: target.schema,
-        tables: newTables.map(({ name }) => name),
-        columns: columns.map(({ table, column }) => stampOf(table, column)),
-      },
-      "made what was missing in the database",
-    );
+    const names = newTables.map(({ name }) => name);
+    const added = columns.map(({ table, column }) => stampOf(table, column));
+    log.info({ schema: target.schema, tables: names, columns: added }, "made what was missing in the database");
   });
   return true;
 }
@@ -154,73 +146,46 @@ left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and n
 where n.nspname = $1`,
     [target.schema, names],
   );
-  const existing = new Map<string, CatalogTable & { columns: Map<string, CatalogColumn> }>();
-  for (const [, table, kind, column, type, isNotNull, hasDefault] of rows) {
+  const existing = new Map<string, CatalogTable>();
+  for (const [table, kind, column, type, isNotNull, hasDefault] of rows.map(([, ...cells]) => cells)) {
     if (table === null) continue;
     const known = existing.get(String(table)) ?? { kind: String(kind), columns: new Map(), uniques: [] };
     existing.set(String(table), known);
     if (column === null) continue;
-    known.columns.set(String(column), {
-      type: String(type),
-      isNotNull: isNotNull === true,
-      hasDefault: hasDefault === true,
-    });
+    const state = { type: String(type), isNotNull: isNotNull === true, hasDefault: hasDefault === true };
+    known.columns.set(String(column), state);
   }
-  for (const [table, unique] of await uniques(session, target)) {
-    const known = existing.get(table);
-    if (known !== undefined) existing.set(table, { ...known, uniques: [...known.uniques, unique] });
+  await addUniques(session, target, existing);
+  const stamps = new Set<string>();
+  if (existing.delete(VERSION_TABLE.name)) {
+    const created = await session.query(`select unnest(columns) from ${nameOf(target, VERSION_TABLE)}`);
+    for (const [stamp] of created.rows) stamps.add(String(stamp));
   }
-  const hasStamps = existing.delete(VERSION_TABLE.name);
-  return {
-    hasSchema: rows.length > 0,
-    tables: existing,
-    stamps: hasStamps ? await stamps(session, target) : new Set(),
-  };
+  return { hasSchema: rows.length > 0, tables: existing, stamps };
 }
 
-/** Returns table and columns of each unique index that `on conflict` can use. */
-async function uniques(session: Session, { schema }: Target): Promise<readonly (readonly [string, string])[]> {
+/** Adds the columns of each unique index that `on conflict` can use. */
+async function addUniques(session: Session, { schema }: Target, tables: ReadonlyMap<string, CatalogTable>) {
   const { rows } = await session.query(
-    `select c.relname::text, i.indexrelid::text, a.attname::text
+    `select c.relname::text, array_to_string(array_agg(a.attname::text order by a.attname::text collate "C"), ' ')
 from pg_catalog.pg_index i
 join pg_catalog.pg_class c on c.oid = i.indrelid
 join pg_catalog.pg_namespace n on n.oid = c.relnamespace
 join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = any(i.indkey::int2[])
-where n.nspname = $1 and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null`,
+where n.nspname = $1 and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+group by c.relname, i.indexrelid`,
     [schema],
   );
-  const indexes = new Map<string, { table: string; columns: string[] }>();
-  for (const [table, index, column] of rows) {
-    const known = indexes.get(String(index)) ?? { table: String(table), columns: [] };
-    indexes.set(String(index), known);
-    known.columns.push(String(column));
-  }
-  return [...indexes.values()].map(({ table, columns }) => [table, uniqueOf(columns)] as const);
-}
-
-async function stamps(session: Session, target: Target): Promise<ReadonlySet<string>> {
-  const { rows } = await session.query(`select unnest(columns) from ${nameOf(target, VERSION_TABLE)}`);
-  return new Set(rows.map(([stamp]) => String(stamp)));
-}
-
-interface CatalogColumn {
-  /** As `format_type` writes it, such as `double precision`. */
-  readonly type: string;
-  readonly isNotNull: boolean;
-  /** True where the database fills a missing value. */
-  readonly hasDefault: boolean;
+  for (const [table, columns] of rows) tables.get(String(table))?.uniques.push(String(columns));
 }
 
 interface CatalogTable {
   /** `r` for a table, `p` for a partitioned one; other kinds are refused. */
   readonly kind: string;
-  readonly columns: ReadonlyMap<string, CatalogColumn>;
+  /** Types as `format_type` writes them, such as `double precision`. With a default, the database fills the column. */
+  readonly columns: Map<string, { readonly type: string; readonly isNotNull: boolean; readonly hasDefault: boolean }>;
   /** Columns of each unique index, sorted by name. */
-  readonly uniques: readonly string[];
-}
-
-function uniqueOf(columns: readonly string[]): string {
-  return columns.toSorted().join(" ");
+  readonly uniques: string[];
 }
 
 interface Catalog {
@@ -236,27 +201,21 @@ interface Missing {
   readonly columns: readonly { readonly table: Table; readonly column: Column }[];
 }
 
-/**
- * Returns what is missing. Throws ConfigError where a changed table does not fit our rows; nothing is then
- * written.
- */
-function missingIn(tables: readonly Table[], readCatalog: Catalog, target: Target): Missing {
-  const absent = tables.filter(({ name }) => !readCatalog.tables.has(name));
+/** Returns what is missing. Throws ConfigError where a changed table does not fit our rows; nothing is then written. */
+function missingIn(tables: readonly Table[], catalog: Catalog, target: Target): Missing {
   const columns = tables.flatMap((table) => {
-    const existing = readCatalog.tables.get(table.name);
+    const existing = catalog.tables.get(table.name);
     if (existing === undefined) return [];
     refuseMismatch(table, existing, target);
-    return table.columns
-      .filter(({ name }) => !existing.columns.has(name))
-      .map((column) => {
-        if (!readCatalog.stamps.has(stampOf(table, column))) return { table, column };
-        throw mismatch(
-          `The table ${displayName(target, table)} has lost its column ${column.name}.`,
-          `Run: alter table ${nameOf(target, table)} add column "${column.name}" ${TYPES[column.type].name}`,
-        );
-      });
+    const missing = table.columns.filter(({ name }) => !existing.columns.has(name));
+    const lost = missing.find((column) => catalog.stamps.has(stampOf(table, column)));
+    if (lost === undefined) return missing.map((column) => ({ table, column }));
+    throw mismatch(
+      `The table ${displayName(target, table)} has lost its column ${lost.name}.`,
+      `Run: alter table ${nameOf(target, table)} add column "${lost.name}" ${TYPES[lost.type].name}`,
+    );
   });
-  return { tables: absent, columns };
+  return { tables: tables.filter(({ name }) => !catalog.tables.has(name)), columns };
 }
 
 function refuseMismatch(table: Table, existing: CatalogTable, target: Target): void {
@@ -286,7 +245,8 @@ function refuseMismatch(table: Table, existing: CatalogTable, target: Target): v
     }
   }
   const key = keyOf(table, target);
-  if (existing.uniques.includes(uniqueOf(key)) || key.some((column) => !existing.columns.has(column))) return;
+  if (existing.uniques.includes(key.toSorted().join(" ")) || key.some((column) => !existing.columns.has(column)))
+    return;
   throw mismatch(
     `The table ${name} has no unique index on ${key.join(", ")}.`,
     `Run: create unique index on ${nameOf(target, table)} (${listOf(key)})`,

@@ -18,32 +18,22 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
   const wanted: Wanted = { tables: TABLES, target, create: config.create, timeoutMs: config.timeout };
   const password = config.password === undefined ? () => null : cachedSecret(config.password, context.clock);
   const texts = new Map<string, string>();
-  let session: Session | null = null;
+  let open: Session | null = null;
 
   /** Opens a connection. Reads password and authority each time, so replaced files need no restart. */
   async function connect(signal: AbortSignal): Promise<Session> {
-    return openSession(
-      {
-        address,
-        password: password(),
-        ca: config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file"),
-        connectTimeoutMs: config.connect_timeout,
-      },
-      signal,
-    );
+    const ca = config.ca_file === undefined ? undefined : readCertificates(config.ca_file, "ca_file");
+    const options = { address, password: password(), ca, connectTimeoutMs: config.connect_timeout };
+    return openSession(options, signal);
   }
 
   /** Runs `work` and cuts the connection when the signal aborts. */
-  async function cutOnAbort<T>(
-    through: Session,
-    signal: AbortSignal,
-    work: (through: Session) => Promise<T>,
-  ): Promise<T> {
-    const abort = () => through.cut(signal.reason);
+  async function cutOnAbort<T>(session: Session, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    const abort = () => session.cut(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
     try {
       signal.throwIfAborted();
-      return await work(through);
+      return await work();
     } finally {
       signal.removeEventListener("abort", abort);
     }
@@ -60,7 +50,7 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
 
   /** Returns the open connection, or a new one after preparing the tables. */
   async function ready(signal: AbortSignal): Promise<Session> {
-    if (session !== null && session.lost() === null) return session;
+    if (open !== null && open.lost() === null) return open;
     await close();
     const fresh = await connect(signal);
     try {
@@ -72,14 +62,14 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
       fresh.cut(error);
       throw error;
     }
-    session = fresh;
+    open = fresh;
     return fresh;
   }
 
   async function close(): Promise<void> {
-    const open = session;
-    session = null;
-    await open?.end();
+    const session = open;
+    open = null;
+    await session?.end();
   }
 
   return {
@@ -99,17 +89,13 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
         position: offer?.positions[n] ?? 0,
         committedAt: offer?.committedAt[n] ?? "",
       }));
-      return explaining(signal, async () =>
-        cutOnAbort(await ready(signal), signal, (through) =>
-          writeBatch(offered, {
-            session: through,
-            target,
-            timeoutMs: config.timeout,
-            texts,
-            check: () => prepareTables(through, wanted, context.log),
-          }),
-        ),
-      );
+      return explaining(signal, async () => {
+        const session = await ready(signal);
+        const check = () => prepareTables(session, wanted, context.log);
+        return cutOnAbort(session, signal, () =>
+          writeBatch(offered, { session, target, timeoutMs: config.timeout, texts, check }),
+        );
+      });
     },
 
     close,
@@ -130,9 +116,10 @@ export function createPostgresSink(config: PostgresConfig, context: ConnectorCon
     },
 
     async look(before, signal) {
+      const session = open;
       if (session === null) return null;
       try {
-        return await cutOnAbort(session, signal, (through) => serverInstanceOf(through, before));
+        return await cutOnAbort(session, signal, () => serverInstanceOf(session, before));
       } catch (error) {
         if (signal.aborted) throw signal.reason;
         context.log.debug({ err: error }, "the database server does not say which of its lives this is");

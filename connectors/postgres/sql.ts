@@ -12,8 +12,8 @@ export function nameOf({ schema }: Pick<Target, "schema">, table: Pick<Table, "n
   return `${quoted(schema)}.${quoted(table.name)}`;
 }
 
-export function listOf(names: readonly string[], of = ""): string {
-  return names.map((name) => `${of}${quoted(name)}`).join(", ");
+export function listOf(names: readonly string[]): string {
+  return names.map(quoted).join(", ");
 }
 
 /**
@@ -28,53 +28,34 @@ export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): r
 }
 
 /**
- * Row that stays where two have the same key:
- * - `first`: the stored row; both say the same, because the key contains the event's id.
- * - `newer`: the row with the later `observed_at`, or with the higher position at the same time.
- * - `last`: the new row; the writer has compared it with the stored one.
- */
-type ConflictRule = "first" | "newer" | "last";
-
-function conflictRuleOf(table: Table): ConflictRule {
-  if (table.rowPolicy === "versions") return "last";
-  return table.key.includes("event_id") ? "first" : "newer";
-}
-
-/**
  * Builds an insert. `arrays` tells for each column whether its parameter is an array or one value for all rows; at
- * least one is an array.
+ * least one is an array. Of two rows with the same key stays:
+ * - in a table of versions, the new row: the writer has compared it with the stored one;
+ * - with the event's id in the key, the stored row: both say the same;
+ * - otherwise the row with the later `observed_at`, or with the higher position at the same time.
  */
 export function insertText(table: Table, target: Target, arrays: readonly boolean[]): string {
   const key = keyOf(table, target);
-  const rule = conflictRuleOf(table);
   const names = table.columns.map(({ name }) => name);
   const lists = table.columns.flatMap((column, n) => (arrays[n] ? [{ column, n }] : []));
   const from = `unnest(${lists.map(({ column, n }) => `$${n + 1}::${sentAs(column)}[]`).join(", ")})`;
   const cells = table.columns.map((column, n) => {
-    const cell = arrays[n] ? `told.${quoted(column.name)}` : `$${n + 1}::${sentAs(column)}`;
+    const cell = arrays[n] ? `sent.${quoted(column.name)}` : `$${n + 1}::${sentAs(column)}`;
     return `${cell}${column.type === "json" ? "::jsonb" : ""} as ${quoted(column.name)}`;
   });
-  const offered = `select ${cells.join(", ")} from ${from} as told (${listOf(lists.map(({ column }) => column.name))})`;
-  return [
-    `insert into ${nameOf(target, table)} as held (${listOf(names)})`,
-    rule === "newer" ? newestOfEach(key, offered) : offered,
-    `on conflict (${listOf(key)}) ${conflict(rule, names, key)}`,
-  ].join("\n");
-}
-
-/** Removes duplicate keys, which an upsert does not allow within a statement. */
-function newestOfEach(key: readonly string[], offered: string): string {
-  return `select distinct on (${listOf(key)}) * from (${offered}) as every
-order by ${listOf(key)}, "observed_at" desc, "position" desc`;
-}
-
-function conflict(rule: ConflictRule, names: readonly string[], key: readonly string[]): string {
-  if (rule === "first") return "do nothing";
+  const sent = `select ${cells.join(", ")} from ${from} as sent (${listOf(lists.map(({ column }) => column.name))})`;
   const replaced = names.filter((name) => !key.includes(name));
-  const set = `do update set ${replaced.map((name) => `${quoted(name)} = excluded.${quoted(name)}`).join(", ")}`;
-  if (rule === "last") return set;
-  return `${set}
-where (excluded."observed_at", excluded."position") > (held."observed_at", held."position")`;
+  const update = `do update set ${replaced.map((name) => `${quoted(name)} = excluded.${quoted(name)}`).join(", ")}`;
+  const insert = `insert into ${nameOf(target, table)} as stored (${listOf(names)})`;
+  const onConflict = `on conflict (${listOf(key)})`;
+  if (table.rowPolicy === "versions") return `${insert}\n${sent}\n${onConflict} ${update}`;
+  if (table.key.includes("event_id")) return `${insert}\n${sent}\n${onConflict} do nothing`;
+  // An upsert does not allow duplicate keys within a statement.
+  return `${insert}
+select distinct on (${listOf(key)}) * from (${sent}) as every
+order by ${listOf(key)}, "observed_at" desc, "position" desc
+${onConflict} ${update}
+where (excluded."observed_at", excluded."position") > (stored."observed_at", stored."position")`;
 }
 
 /** Sends JSON as text: binary jsonb is text with a leading byte. */
@@ -134,20 +115,16 @@ function indexes(table: Table, target: Target): readonly string[] {
 
 /** Adds a column. It is null in existing rows, whose value is unknown. */
 export function addColumn(table: Table, column: Column, target: Target): string {
-  return [
-    `alter table ${nameOf(target, table)} add column if not exists ${quoted(column.name)} ${TYPES[column.type].name}`,
-    commentOn(table, column, target),
-  ].join(";\n");
+  const definition = `${quoted(column.name)} ${TYPES[column.type].name}`;
+  return `alter table ${nameOf(target, table)} add column if not exists ${definition};
+${commentOn(table, column, target)}`;
 }
 
 function commentOn(table: Table, column: Column, target: Target): string {
   return `comment on column ${nameOf(target, table)}.${quoted(column.name)} is ${literal(column.about)}`;
 }
 
-/**
- * Makes a hypertable with the call that TimescaleDB has had since version 1. `functions` is the extension's
- * schema.
- */
+/** Makes a hypertable; TimescaleDB has this call since version 1. `functions` is the extension's schema. */
 export function createHypertable(table: Table, target: Target, functions: string): string {
   const [relation, time] = [literal(nameOf(target, table)), literal(table.time)];
   return `select ${quoted(functions)}.create_hypertable(${relation}, ${time}, if_not_exists => true, migrate_data => true)`;

@@ -5,7 +5,7 @@ import type { Query, Session } from "../../src/core/postgres/session.ts";
 import { quoted } from "../../src/core/postgres/sql-text.ts";
 import { transact, transactAtOnce } from "../../src/core/postgres/transact.ts";
 import { emitRows, type OfferedEvent } from "../shared/lake/rows.ts";
-import { applyUpdates, type Cell, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
+import { applyUpdates, type Cell, type Column, columnIndexOf, type Row, type Table } from "../shared/lake/table.ts";
 import { type ColumnWriter, createColumn, type Parameter, storableText } from "./columns.ts";
 import { lockTables } from "./schema.ts";
 import { insertText, listOf, nameOf, type Target } from "./sql.ts";
@@ -15,10 +15,7 @@ export interface WriteContext {
   readonly target: Target;
   readonly timeoutMs: number;
   readonly texts: Map<string, string>;
-  /**
-   * Called when the server refuses a batch: throws where the tables are the cause, returns true where it created
-   * missing tables.
-   */
+  /** Called when the server refuses a batch: throws for unfit tables, returns true where it created missing ones. */
   check(): Promise<boolean>;
 }
 
@@ -31,17 +28,13 @@ const MOST_PARTS = 200;
  */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
-  const { offered, rejected, tableRows } = readable(batch);
+  const { events, rejected, tableRows } = mapRows(batch);
   if (tableRows.rows.length + tableRows.updates.size === 0) return { rejected };
+  const options = { statementMs: timeoutMs };
   try {
-    if (tableRows.updates.size > 0)
-      await transact(session, { statementMs: timeoutMs }, () => store(tableRows, context));
-    else
-      await transactAtOnce(
-        session,
-        { statementMs: timeoutMs },
-        tableRows.rows.map((rows) => insertOf(rows, context)),
-      );
+    const inserts = tableRows.rows.map((rows) => insertOf(rows, context));
+    if (tableRows.updates.size === 0) await transactAtOnce(session, options, inserts);
+    else await transact(session, options, () => store(tableRows, context));
     return { rejected };
   } catch (error) {
     const isData = isAboutData(error);
@@ -49,39 +42,33 @@ export async function writeBatch(batch: readonly OfferedEvent[], context: WriteC
     if (await context.check()) throw new Retryable("Tables were gone from the database; they were made anew.");
     if (!isData) throw error;
   }
-  const found = await transact(session, { statementMs: timeoutMs }, () => search(offered, context));
+  const found = await transact(session, options, () => storeByHalves(events, context));
   const end = found.kept?.from ?? batch.length;
   return { ...found, rejected: [...rejected.filter(({ index }) => index < end), ...found.rejected] };
 }
 
-interface Numbered {
+interface IndexedEvent {
   readonly index: number;
   readonly offered: OfferedEvent;
 }
 
-interface Readable {
-  readonly offered: readonly Numbered[];
-  readonly rejected: readonly Rejection[];
-  readonly tableRows: TableRows;
-}
-
-/** Splits off events that cannot be mapped to rows. */
-function readable(batch: readonly OfferedEvent[]): Readable {
-  const numbered = batch.map((offered, index) => ({ index, offered }));
+/** Separates the events that cannot be mapped to rows. */
+function mapRows(batch: readonly OfferedEvent[]) {
+  const all = batch.map((offered, index) => ({ index, offered }));
+  const rejected: Rejection[] = [];
   try {
-    return { offered: numbered, rejected: [], tableRows: tableRowsOf(batch) };
+    return { events: all, rejected, tableRows: tableRowsOf(batch) };
   } catch {
-    const rejected: Rejection[] = [];
-    const offered = numbered.filter(({ index, offered: each }) => {
+    const events = all.filter(({ index, offered }) => {
       try {
-        tableRowsOf([each]);
+        tableRowsOf([offered]);
         return true;
       } catch (error) {
         rejected.push({ index, reason: reasonOf(error) });
         return false;
       }
     });
-    return { offered, rejected, tableRows: tableRowsOf(offered.map((each) => each.offered)) };
+    return { events, rejected, tableRows: tableRowsOf(events.map(({ offered }) => offered)) };
   }
 }
 
@@ -103,10 +90,10 @@ function insertOf({ table, columns }: Rows, { target, texts }: WriteContext): Qu
   return { text, values: columns.map(({ bytes }) => bytes) };
 }
 
-async function search(batch: readonly Numbered[], context: WriteContext): Promise<Receipt> {
+async function storeByHalves(batch: readonly IndexedEvent[], context: WriteContext): Promise<Receipt> {
   const { session } = context;
   const rejected: Rejection[] = [];
-  const middle = (part: readonly Numbered[]) => Math.ceil(part.length / 2);
+  const middle = (part: readonly IndexedEvent[]) => Math.ceil(part.length / 2);
   const todo = [batch];
   let parts = 0;
   for (let part = todo.pop(); part !== undefined; part = todo.pop()) {
@@ -132,7 +119,7 @@ async function search(batch: readonly Numbered[], context: WriteContext): Promis
 }
 
 /** Rows of one table for one statement. */
-export interface Rows {
+interface Rows {
   readonly table: Table;
   readonly columns: readonly Parameter[];
 }
@@ -143,27 +130,21 @@ interface TableRows {
   readonly updates: ReadonlyMap<Table, readonly Row[]>;
 }
 
-/**
- * Largest number of rows in a statement; more would not be faster. A history event with 8,000 points makes two
- * statements of one transaction.
- */
+/** Most rows in a statement; more would not be faster. A history event with 8,000 points makes two statements. */
 const MOST_ROWS = 5_000;
 
-/**
- * Maps events to rows. Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot
- * store.
- */
+/** Maps events to rows. Throws where an event cannot be mapped, and Rejected for a value that PostgreSQL cannot store. */
 function tableRowsOf(offered: Iterable<OfferedEvent>): TableRows {
   const rows: Rows[] = [];
   const updates = new Map<Table, Row[]>();
-  const writers = new Map<Table, TableWriter>();
+  const writers = new Map<Table, ReturnType<typeof createTableWriter>>();
 
   function add(table: Table, row: Row): void {
     if (table.rowPolicy === "versions") {
-      const known = updates.get(table);
       const cells = row.map((cell) => (typeof cell === "string" ? storableText(cell) : cell));
-      if (known === undefined) updates.set(table, [cells]);
-      else known.push(cells);
+      const ofTable = updates.get(table) ?? [];
+      ofTable.push(cells);
+      updates.set(table, ofTable);
       return;
     }
     let writer = writers.get(table);
@@ -187,25 +168,19 @@ export function rowsFor(table: Table, rows: readonly Row[]): Rows {
   return writer.take();
 }
 
-interface TableWriter {
-  add(row: Row): void;
-  length(): number;
-  take(): Rows;
-}
-
-function createTableWriter(table: Table): TableWriter {
-  // One column is always a list, which tells the number of rows.
-  const columns: readonly ColumnWriter[] = table.columns.map(({ name, type }) =>
+function createTableWriter(table: Table) {
+  // The time column is always a list, so that the statement knows the number of rows.
+  const columns = table.columns.map(({ name, type }) =>
     createColumn(`${table.name}.${name}`, type, name === table.time),
   );
   let length = 0;
   return {
-    add(row) {
+    add(row: Row): void {
       for (let n = 0; n < columns.length; n++) (columns[n] as ColumnWriter).push(row[n] ?? null);
       length++;
     },
     length: () => length,
-    take() {
+    take(): Rows {
       length = 0;
       return { table, columns: columns.map((column) => column.take()) };
     },
@@ -222,30 +197,23 @@ async function changedRows(
   updates: readonly Row[],
   target: Target,
 ): Promise<Rows | null> {
-  const stored = await storedVersionsOf(session, table, updates, target);
-  const known = new Set(stored);
+  const key = table.key.filter((name) => name !== table.time);
+  const values = key.map((name) => updates.map((row) => String(row[columnIndexOf(table, name)])));
+  const names = key.map((_, n) => `c${n}`);
+  const arrays = key.map((_, n) => `$${n + 1}::text[]`);
+  const result = await session.query(
+    `select ${table.columns.map(readAs).join(", ")} from ${nameOf(target, table)}
+where (${listOf(key)}) in (select ${names.join(", ")} from unnest(${arrays.join(", ")}) as changed (${names.join(", ")}))`,
+    values,
+  );
+  const stored = result.rows.map((row) => row.map((cell): Cell => cell));
+  const known = new Set<Row>(stored);
   const changed = applyUpdates(table, stored, updates).filter((row) => !known.has(row));
   return changed.length === 0 ? null : rowsFor(table, changed);
 }
 
-async function storedVersionsOf(
-  session: Session,
-  table: Table,
-  updates: readonly Row[],
-  target: Target,
-): Promise<readonly Row[]> {
-  const thing = table.key.filter((name) => name !== table.time);
-  const values = thing.map((name) => updates.map((row) => String(row[columnIndexOf(table, name)])));
-  const { rows } = await session.query(
-    `select ${table.columns.map(({ name, type }) => readAs(name, type)).join(", ")} from ${nameOf(target, table)}
-where (${listOf(thing)}) in (select ${thing.map((_, n) => `told.c${n}`).join(", ")} from unnest(${values.map((_, n) => `$${n + 1}::text[]`).join(", ")}) as told (${thing.map((_, n) => `c${n}`).join(", ")}))`,
-    values,
-  );
-  return rows.map((row) => row.map((cell): Cell => cell));
-}
-
 /** Reads a time as milliseconds and an integer as a double, which the library would return as text. */
-function readAs(name: string, type: Table["columns"][number]["type"]): string {
+function readAs({ name, type }: Column): string {
   if (type === "time") return `(extract(epoch from ${quoted(name)}) * 1000)::double precision`;
   if (type === "integer") return `${quoted(name)}::double precision`;
   return type === "json" ? `${quoted(name)}::text` : quoted(name);

@@ -9,8 +9,8 @@ import { file } from "#connectors/file/definition.ts";
 import { influxdb } from "#connectors/influxdb/definition.ts";
 import { kafka } from "#connectors/kafka/definition.ts";
 import { mqtt } from "#connectors/mqtt/definition.ts";
-import { parquet } from "#connectors/parquet/config.ts";
-import { postgres } from "#connectors/postgres/config.ts";
+import { ParquetConfig, parquetQuery } from "#connectors/parquet/config.ts";
+import { PostgresConfig, postgresQuery } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
 /** Where a person finds there what is told of a tag, ready to be copied. */
@@ -41,12 +41,12 @@ test("of InfluxDB it is a question in its language", () => {
 });
 
 test("of PostgreSQL it is a question to its table, with nothing left to break out of", () => {
-  const config = postgres.Config.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
+  const config = PostgresConfig.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
   const odd = { ...VALUE, data: { ...VALUE.data, tag: { ...VALUE.data.tag, id: "1'; drop" } } };
-  expect(postgres.whereIs(config, odd)).toBe(
+  expect(postgresQuery(config, odd)).toBe(
     "select * from plenum.value where tag_id = '1''; drop' order by time desc limit 100;",
   );
-  expect(postgres.whereIs(config, ALARM)).toBeNull();
+  expect(postgresQuery(config, ALARM)).toBeNull();
 });
 
 function folderOf(): string {
@@ -81,17 +81,17 @@ test("of Parquet it is a question that DuckDB answers", async () => {
   const connection = await (await DuckDBInstance.create()).connect();
   const rows = "(values ('10042', 1), ('10042', 2), ('10043', 3)) as rows(tag_id, time)";
   await connection.run(`copy (select * from ${rows}) to '${join(day, "a.parquet")}' (format parquet)`);
-  const question = parquet.whereIs(parquet.Config.parse({ folder }), VALUE) ?? "";
+  const question = parquetQuery(ParquetConfig.parse({ folder }), VALUE) ?? "";
   const { rowCount } = await connection.runAndReadAll(question).then((read) => ({ rowCount: read.getRows().length }));
   expect(rowCount).toBe(2);
   connection.closeSync();
   const keys = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
   const s3 = (prefix: string) =>
-    parquet.Config.parse({ s3: { bucket: "lake", prefix, ...keys }, table_format: "delta" });
+    ParquetConfig.parse({ s3: { bucket: "lake", prefix, ...keys }, table_format: "delta" });
   for (const prefix of ["plenum/lake", "plenum/lake/"])
-    expect(parquet.whereIs(s3(prefix), VALUE)).toBe(
+    expect(parquetQuery(s3(prefix), VALUE)).toBe(
       "select * from delta_scan('s3://lake/plenum/lake/value') where tag_id = '10042' order by time desc limit 100;",
     );
-  expect(parquet.whereIs(s3(""), VALUE)).toContain("'s3://lake/value'");
-  expect(parquet.whereIs(s3(""), ALARM)).toBeNull();
+  expect(parquetQuery(s3(""), VALUE)).toContain("'s3://lake/value'");
+  expect(parquetQuery(s3(""), ALARM)).toBeNull();
 });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { rowsOfFiles } from "#connectors/parquet/batches.ts";
 import { createColumns, sortedOnce, sorting } from "#connectors/parquet/columns.ts";
-import { endpointOf, ParquetConfig, parquet, prefixOf, S3Config } from "#connectors/parquet/config.ts";
+import { endpointOf, ParquetConfig, prefixOf, S3Config, sharedTables } from "#connectors/parquet/config.ts";
 import { finalizeDay } from "#connectors/parquet/finalize-day.ts";
 import { createFolderStore, probeFolder } from "#connectors/parquet/folder-store.ts";
 import { parquetOf, rowsOf } from "#connectors/parquet/parquet-file.ts";
@@ -252,7 +252,7 @@ describe("configuration", () => {
   });
 
   test("of two sinks that would write the same tables is noticed", () => {
-    const shared = (one: object, other: object) => parquet.shared(ParquetConfig.parse(one), ParquetConfig.parse(other));
+    const shared = (one: object, other: object) => sharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
     expect(shared({ folder: "/lake" }, place({}))).toBeNull();
