@@ -136,9 +136,7 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     },
     async order(order) {
       const { store } = virtual.worker;
-      await store.commit({
-        documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }],
-      });
+      await store.commit({ documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }] });
       orders.push({ ...order, placedMs: clock.now() });
     },
     async restart(how) {

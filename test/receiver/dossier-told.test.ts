@@ -27,10 +27,7 @@ describe("how the value of an alarm went", () => {
   });
 
   test("by the configuration: other priorities, fewer hours, or not at all; in the words of the sink", async () => {
-    const c = await withValues(noticeBoard("same"), {
-      dossier: { priorities: ["C"], hours: 1 },
-      language: "no",
-    });
+    const c = await withValues(noticeBoard("same"), { dossier: { priorities: ["C"], hours: 1 }, language: "no" });
     await c.offer(alarm(1, { priority: "C" }).raised(), alarm(2, { priority: "A" }).raised());
     expect(curvesOf(c)).toEqual([
       [],

@@ -123,11 +123,7 @@ describe("a line of a curve", () => {
   });
 
   test("is one line whatever a name and a unit hold, and cut between characters", () => {
-    const tag = {
-      ...TAG,
-      displayName: `VS1\nGT\u0007${"👩‍👩‍👧‍👦".repeat(40)}`,
-      unit: `°C\r\n${"x".repeat(99)}`,
-    };
+    const tag = { ...TAG, displayName: `VS1\nGT\u0007${"👩‍👩‍👧‍👦".repeat(40)}`, unit: `°C\r\n${"x".repeat(99)}` };
     const text = line(every(10, [1, 2]), tag) ?? "";
     expect(text).not.toMatch(/\p{Cc}/u);
     expect(text.isWellFormed()).toBe(true);

@@ -16,9 +16,7 @@ const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, pri
 async function gatewayIs(trial: ReturnType<typeof receiving>, online: boolean) {
   const since = "2026-01-01T00:00:00.000Z";
   const held = { value: { ...GATEWAY, online }, siteId: 1, since, missingSince: null };
-  await trial.store.commit({
-    documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }],
-  });
+  await trial.store.commit({ documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }] });
 }
 
 /** Counts how often the sink reads the gateways of the building. */

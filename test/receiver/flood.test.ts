@@ -46,10 +46,7 @@ test("of 2,000 alarms at once people read one summary within a minute, and in th
   const random = seededRandom(seed);
   const startMs = Date.parse("2026-11-02T12:00:00Z");
   const minutes = () => (clock.now() - startMs) / 60_000;
-  const lives = Array.from({ length: ALARMS }, (_, n) => ({
-    one: alarm(n, { at: minutes() }),
-    isOver: false,
-  }));
+  const lives = Array.from({ length: ALARMS }, (_, n) => ({ one: alarm(n, { at: minutes() }), isOver: false }));
   await store.commit({ events: lives.map(({ one }) => one.raised()) });
   await clock.advance(60_000);
   const summary = board.notes.find(({ told }) => told.kind === "storm");

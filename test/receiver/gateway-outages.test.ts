@@ -101,9 +101,7 @@ async function play(n: number) {
   }
 }
 
-test(`an outage of a site's only gateway is one thing at a receiver (seed ${seed})`, {
-  timeout: 300_000,
-}, async () => {
+test(`an outage of a site's only gateway is one thing at a receiver (seed ${seed})`, { timeout: 300_000 }, async () => {
   let causes = 0;
   let opened = 0;
   for (let n = 0; n < SEEDS; n += 1) {

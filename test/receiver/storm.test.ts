@@ -10,15 +10,8 @@ const titles = (trial: ReturnType<typeof receiving>) =>
   trial.board.notes.map(({ isOpen, told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
 
 async function named(trial: ReturnType<typeof receiving>, online: boolean) {
-  const held = {
-    value: { ...GATEWAY, online },
-    siteId: 1,
-    since: "2026-01-01T00:00:00.000Z",
-    missingSince: null,
-  };
-  await trial.store.commit({
-    documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }],
-  });
+  const held = { value: { ...GATEWAY, online }, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
+  await trial.store.commit({ documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }] });
 }
 
 describe("alarms behind a gateway that is offline", () => {

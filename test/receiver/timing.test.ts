@@ -67,12 +67,6 @@ test.each([
   const clock = { now: () => atMs };
   const timing = createTiming({ quiet: [], hold: 0 }, { clock, monotonicMs: () => atMs, zoneOf: () => OSLO });
   timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
-  const held = {
-    alarm: {},
-    status: "active",
-    priority: "A",
-    source: "main",
-    holdFromMs: atMs,
-  } as StoredIncident;
+  const held = { alarm: {}, status: "active", priority: "A", source: "main", holdFromMs: atMs } as StoredIncident;
   expect(timing.delayMs(held, () => []) > 0).toBe(expected);
 });

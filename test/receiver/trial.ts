@@ -86,14 +86,7 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
     async holdsActive(alarm: Alarm, episode: string) {
-      const held: StoredAlarm = {
-        alarm,
-        episode,
-        state: "active",
-        since: alarm.triggeredAt,
-        misses: 0,
-        returns: 0,
-      };
+      const held: StoredAlarm = { alarm, episode, state: "active", since: alarm.triggeredAt, misses: 0, returns: 0 };
       await store.commit({ documents: [{ set: "alarm/main", put: [[alarm.id, held]] }] });
     },
   };
@@ -116,12 +109,7 @@ export function alarm(
   };
   const episode = `${id} ${time(at)}`;
   const event = (type: Kind, minutes: number, changes: Partial<Alarm> = {}, data: object = {}): Event => {
-    const fact: AlarmFact = {
-      alarm: { ...record, ...changes },
-      episode,
-      late: false,
-      behindGateway: behind,
-    };
+    const fact: AlarmFact = { alarm: { ...record, ...changes }, episode, late: false, behindGateway: behind };
     return makeEvent({
       type,
       source: sourceUri("main"),

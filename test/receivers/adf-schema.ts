@@ -11,9 +11,7 @@ export const ADF_SCHEMA = {
     type: { const: "doc" },
     content: {
       type: "array",
-      items: {
-        anyOf: [{ $ref: "#/$defs/paragraph" }, { $ref: "#/$defs/bulletList" }, { $ref: "#/$defs/codeBlock" }],
-      },
+      items: { anyOf: [{ $ref: "#/$defs/paragraph" }, { $ref: "#/$defs/bulletList" }, { $ref: "#/$defs/codeBlock" }] },
     },
   },
   $defs: {
@@ -23,10 +21,7 @@ export const ADF_SCHEMA = {
       additionalProperties: false,
       properties: {
         type: { const: "paragraph" },
-        content: {
-          type: "array",
-          items: { anyOf: [{ $ref: "#/$defs/text" }, { $ref: "#/$defs/hardBreak" }] },
-        },
+        content: { type: "array", items: { anyOf: [{ $ref: "#/$defs/text" }, { $ref: "#/$defs/hardBreak" }] } },
       },
     },
     codeBlock: {

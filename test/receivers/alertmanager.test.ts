@@ -277,10 +277,7 @@ describe("alertmanager: answers", () => {
   test("told to wait, nothing was taken", async () => {
     const { receiver, end } = await begun();
     end.tellToWait(1);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
-      kind: "throttled",
-      retryAfterMs: 1_000,
-    });
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "throttled", retryAfterMs: 1_000 });
     expect(end.things()).toEqual([]);
     await receiver.open(toldOf(), never());
     expect(end.things()).toHaveLength(1);
@@ -316,10 +313,7 @@ describe("alertmanager: who we are", () => {
   ])("%j, read anew at each request, and in no error", async (secret, expected) => {
     const [[name, text] = ["", ""]] = Object.entries(secret);
     const ref = secretFile(text);
-    const { receiver, end } = await begun({
-      [name]: ref,
-      ...(name === "password" ? { user: "plenum" } : {}),
-    });
+    const { receiver, end } = await begun({ [name]: ref, ...(name === "password" ? { user: "plenum" } : {}) });
     await receiver.open(toldOf(), never());
     expect(end.seen[0]?.headers.authorization).toBe(expected);
     end.answer = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
@@ -343,10 +337,7 @@ describe("alertmanager: who we are", () => {
     onTestFinished(() => receiver.dispose());
     end.answer = () => ({ status: 200 });
     await receiver.open(toldOf(), never());
-    expect(end.seen[0]).toMatchObject({
-      url: "/alertmanager/api/v2/alerts",
-      headers: { "x-scope-orgid": "north" },
-    });
+    expect(end.seen[0]).toMatchObject({ url: "/alertmanager/api/v2/alerts", headers: { "x-scope-orgid": "north" } });
     expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
   });
 });

@@ -85,11 +85,7 @@ const RECEIVERS = {
   email: {
     Config: EmailConfig,
     smallest: { host: "mail.example.com", from: "plenum@example.com", to: ["operations@example.com"] },
-    defaults: {
-      security: "starttls",
-      tell: [{ changes: ["acknowledged"], priorities: ["A"] }],
-      timeout: 30_000,
-    },
+    defaults: { security: "starttls", tell: [{ changes: ["acknowledged"], priorities: ["A"] }], timeout: 30_000 },
     accepted: [
       { security: "none", host: "localhost" },
       { security: "none", allow_plain: true },

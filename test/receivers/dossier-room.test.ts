@@ -88,10 +88,7 @@ describe("jira", () => {
   ])("%s: they go before any text is shortened", (_, format) => {
     const lines = Array.from({ length: 7 }, () => "x".repeat(3_990));
     const long = { ...toldOf().text, fields: lines.map((text) => ({ label: "Description", text })) };
-    const incident = {
-      ...toldOf(),
-      text: { ...long, curves: [HEADING, ...Array<string>(99).fill(curve(1))] },
-    };
+    const incident = { ...toldOf(), text: { ...long, curves: [HEADING, ...Array<string>(99).fill(curve(1))] } };
     const body = issueOf(incident, format);
     const text = typeof body === "string" ? body : JSON.stringify(body);
     expect(text.length).toBeLessThanOrEqual(32_000);

@@ -17,9 +17,7 @@ export async function valuesInState(store: Store, nowMs: number, others: readonl
   });
   const values = [21.4, 21, 20.4, 19.9, 19.1, 18.6, 18.4, 18.2, 18.2];
   for (const tag of tags) {
-    await store.commit({
-      events: values.map((value, n) => reading(tag, nowMs - (8 - n) * 20 * 60_000, value)),
-    });
+    await store.commit({ events: values.map((value, n) => reading(tag, nowMs - (8 - n) * 20 * 60_000, value)) });
   }
 }
 

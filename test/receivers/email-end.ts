@@ -105,13 +105,7 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
     },
     refuse: () => undefined,
     config: {
-      email: {
-        host: "127.0.0.1",
-        port,
-        security: "none",
-        from: "plenum@example.com",
-        to: ["operations@example.com"],
-      },
+      email: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
     },
     things: () => threadsOf(mails.map(({ mail }) => mail)),
     loseAnswers(count) {

@@ -76,10 +76,7 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
     const opening = (options: object, password?: string) =>
       failureOf(receiver(options, password).open(toldOf(), never()));
     expect(await opening({ to: ["gone@example.com"] })).toMatchObject({ kind: "rejected" });
-    expect(await opening({ to: ["later@example.com"] })).toMatchObject({
-      kind: "throttled",
-      retryAfterMs: 300_000,
-    });
+    expect(await opening({ to: ["later@example.com"] })).toMatchObject({ kind: "throttled", retryAfterMs: 300_000 });
     expect(await opening({}, "wrong password")).toMatchObject({ kind: "config", reason: "unauthenticated" });
     expect(await opening({ user: undefined, password: undefined })).toMatchObject({ kind: "rejected" });
     expect(await opening({ ca_file: undefined })).toMatchObject({ kind: "config", field: "ca_file" });

@@ -26,10 +26,7 @@ async function begun(options: object = {}, server: SMTPServerOptions = {}) {
 function receiverFor(options: object) {
   const lines: string[] = [];
   const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
-  const receiver = createEmailReceiver(EmailConfig.parse(options), {
-    ...contextFor("mail", clockAt(NOW)),
-    log,
-  });
+  const receiver = createEmailReceiver(EmailConfig.parse(options), { ...contextFor("mail", clockAt(NOW)), log });
   onTestFinished(() => receiver.dispose());
   return { receiver, lines };
 }
@@ -141,10 +138,7 @@ describe("email: what is sent", () => {
     await receiver.update(toldOf({ change: "acknowledged", status: "acknowledged" }, alarm), place, never());
     expect(end.mails[1]?.mail.subject).toBe("Acknowledged: Supply temperature low, Kvarnholmen 4");
     expect(end.mails[1]?.mail.text).toContain("Acknowledged by: Ann Nilsson\nMessage: On my way");
-    const talkative = receiverFor({
-      ...(end.config.email as object),
-      tell: [{ changes: ["vanished"] }],
-    }).receiver;
+    const talkative = receiverFor({ ...(end.config.email as object), tell: [{ changes: ["vanished"] }] }).receiver;
     await talkative.update(toldOf({ change: "acknowledged" }), place, never());
     await talkative.update(toldOf({ change: "vanished", status: "unknown", priority: "C" }), place, never());
     expect(end.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
@@ -263,9 +257,7 @@ describe("email: what the server says", () => {
   });
 
   test("some recipients refused: the others have it, and the log says so once for each", async () => {
-    const { receiver, end, lines } = await begun({
-      to: ["a@example.com", "gone@example.com", "b@example.com"],
-    });
+    const { receiver, end, lines } = await begun({ to: ["a@example.com", "gone@example.com", "b@example.com"] });
     end.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
     await receiver.open(toldOf(), never());
     await receiver.open(toldOf({ key: "another" }), never());
@@ -454,10 +446,7 @@ describe("email: TLS and who we are", () => {
       delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
     });
     const { receiver } = await begun({ host: "localhost", security: "starttls" }, secured);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
-      kind: "config",
-      field: "ca_file",
-    });
+    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
   });
 
   test("a password that the server has no use for is told", async () => {
@@ -476,10 +465,7 @@ describe("email: TLS and who we are", () => {
       expect(await failureOf(call)).toMatchObject({ kind: "config" });
     }
     const other = (await begun({ ca_file: "/nowhere/ca.pem" })).receiver;
-    expect(await failureOf(other.open(toldOf(), never()))).toMatchObject({
-      kind: "config",
-      field: "ca_file",
-    });
+    expect(await failureOf(other.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
   });
 
   test("the probe connects, changes to TLS, says who we are, and sends nothing", async () => {
@@ -491,10 +477,7 @@ describe("email: TLS and who we are", () => {
     expect(end.sessions).toBe(1);
     expect(end.requests()).toBe(0);
     end.refuse = (step) => (step === "auth" ? "535 5.7.8 No" : undefined);
-    expect(await failureOf(receiver.probe(never()))).toMatchObject({
-      kind: "config",
-      reason: "unauthenticated",
-    });
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config", reason: "unauthenticated" });
   });
 });
 

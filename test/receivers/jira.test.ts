@@ -65,11 +65,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("open", () => {
     test("creates one issue with our label, and answers what people call it and where it is", async () => {
       const place = await opened();
-      expect(place).toEqual({
-        ref: { id: "10001", over: false },
-        ticket: "FM-1",
-        link: `${end.url}/browse/FM-1`,
-      });
+      expect(place).toEqual({ ref: { id: "10001", over: false }, ticket: "FM-1", link: `${end.url}/browse/FM-1` });
       expect(issue().fields).toMatchObject({
         project: { key: "FM" },
         issuetype: { name: "Task" },
@@ -221,11 +217,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         () => receiver.find?.(toldOf(), clock.now(), never()) ?? Promise.resolve(),
       ]) {
         for (end.hidesSilently of [false, true]) {
-          expect(await failureOf(failing())).toMatchObject({
-            kind: "config",
-            reason: "forbidden",
-            field: "project",
-          });
+          expect(await failureOf(failing())).toMatchObject({ kind: "config", reason: "forbidden", field: "project" });
         }
       }
     });
@@ -436,11 +428,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   describe("failures", () => {
     test("429 says how long, and that it was not carried out", async () => {
       end.tellToWait(1);
-      expect(await failureOf(opened())).toMatchObject({
-        kind: "throttled",
-        retryAfterMs: 7_000,
-        scope: "allowance",
-      });
+      expect(await failureOf(opened())).toMatchObject({ kind: "throttled", retryAfterMs: 7_000, scope: "allowance" });
       expect(end.issues).toEqual([]);
     });
 

@@ -209,10 +209,7 @@ function thingOf(record: SnowRecord): Thing {
 function json(status: number, result: unknown, count?: string): StubAnswer {
   return {
     status,
-    headers: {
-      "content-type": "application/json",
-      ...(count === undefined ? {} : { "x-total-count": count }),
-    },
+    headers: { "content-type": "application/json", ...(count === undefined ? {} : { "x-total-count": count }) },
     body: JSON.stringify({ result }),
   };
 }

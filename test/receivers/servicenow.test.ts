@@ -152,11 +152,7 @@ describe("servicenow: open", () => {
     onTestFinished(() => {
       delete process.env.PLENUM_TEST_SNOW_TOKEN;
     });
-    const byToken = receiverWith({
-      user: undefined,
-      password: undefined,
-      token: { env: "PLENUM_TEST_SNOW_TOKEN" },
-    });
+    const byToken = receiverWith({ user: undefined, password: undefined, token: { env: "PLENUM_TEST_SNOW_TOKEN" } });
     await failureOf(opened(toldOf(), byToken));
     expect(end.seen.at(-1)?.headers.authorization).toBe("Bearer canary-token-of-servicenow");
   });
@@ -218,11 +214,7 @@ describe("servicenow: update", () => {
       () => receiver.close(resolvedOf(), place, never()),
       () => find(0),
     ]) {
-      expect(await failureOf(failing())).toMatchObject({
-        kind: "config",
-        reason: "forbidden",
-        field: "user",
-      });
+      expect(await failureOf(failing())).toMatchObject({ kind: "config", reason: "forbidden", field: "user" });
     }
   });
 });
@@ -248,11 +240,7 @@ describe("servicenow: close", () => {
 
   test("with the configured state and words", async () => {
     end.mandatory.clear();
-    const other = receiverWith({
-      resolved_state: 3,
-      close_code: undefined,
-      close_notes: "Closed by the building.",
-    });
+    const other = receiverWith({ resolved_state: 3, close_code: undefined, close_notes: "Closed by the building." });
     await other.close(resolvedOf(), await opened(), never());
     expect(record().fields.state).toBe("3");
     expect(record().fields.close_notes).toMatch(/^Closed by the building\.\nResolved\nEnded: /);
@@ -355,11 +343,7 @@ describe("servicenow: find", () => {
 describe("servicenow: failures", () => {
   test("429 says how long, and that it was not carried out", async () => {
     end.tellToWait(1);
-    expect(await failureOf(opened())).toMatchObject({
-      kind: "throttled",
-      retryAfterMs: 30_000,
-      scope: "allowance",
-    });
+    expect(await failureOf(opened())).toMatchObject({ kind: "throttled", retryAfterMs: 30_000, scope: "allowance" });
     expect(end.records).toEqual([]);
   });
 

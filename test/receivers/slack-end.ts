@@ -285,12 +285,7 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
 
   return {
     config: {
-      slack: {
-        token: { file: tokenFile },
-        channel: CHANNEL,
-        base_url: stub.url,
-        allow_networks: ["127.0.0.0/8"],
-      },
+      slack: { token: { file: tokenFile }, channel: CHANNEL, base_url: stub.url, allow_networks: ["127.0.0.0/8"] },
     },
     url: stub.url,
     calls,

@@ -76,12 +76,7 @@ describe("slack: one message for one alarm", () => {
       authorization: `Bearer ${TOKEN}`,
       "content-type": "application/json; charset=utf-8",
     });
-    expect(post?.args).toMatchObject({
-      parse: "none",
-      link_names: false,
-      unfurl_links: false,
-      unfurl_media: false,
-    });
+    expect(post?.args).toMatchObject({ parse: "none", link_names: false, unfurl_links: false, unfurl_media: false });
   });
 
   test("the request key is a UUID, the same for the same alarm, sink and channel, and for no other", async () => {
@@ -291,10 +286,7 @@ describe("slack: sizes", () => {
       expect(JSON.stringify(blocks)).toContain(`${"z".repeat(149)}…`);
     end.answer("chat.postMessage", strict(10));
     const failure = await failureOf(receiver.open(withText(long), never()));
-    expect(failure).toMatchObject({
-      kind: "rejected",
-      message: expect.stringContaining("msg_blocks_too_long"),
-    });
+    expect(failure).toMatchObject({ kind: "rejected", message: expect.stringContaining("msg_blocks_too_long") });
   });
 });
 
@@ -629,10 +621,7 @@ describe("slack: what a refusal means", () => {
     const { end, receiver } = await started();
     end.workspace.padding = 10_000_000;
     const failure = await failureOf(receiver.open(told(), never()));
-    expect(failure).toMatchObject({
-      kind: "retryable",
-      message: expect.stringContaining("more than can be read"),
-    });
+    expect(failure).toMatchObject({ kind: "retryable", message: expect.stringContaining("more than can be read") });
     end.workspace.padding = 0;
     expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
   });

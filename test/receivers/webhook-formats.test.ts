@@ -296,12 +296,7 @@ test("alertmanager: version 4 with one alert, whose labels are the same at its e
   const resolved = saidBy("alertmanager", resolvedOf(), "close").json;
   expect(resolved.alerts[0]).toMatchObject({ status: "resolved", endsAt: "2026-11-02T06:20:00.000Z" });
   expect(resolved.alerts[0].labels).toEqual(firing.alerts[0].labels);
-  const gateway = toldOf({
-    kind: "gateway",
-    alarm: null,
-    gateway: GATEWAY,
-    startedAt: "2026-11-02 07:15:00",
-  });
+  const gateway = toldOf({ kind: "gateway", alarm: null, gateway: GATEWAY, startedAt: "2026-11-02 07:15:00" });
   const [alert] = saidBy("alertmanager", gateway).json.alerts;
   expect(alert.labels).toMatchObject({ alertname: "Gateway offline", gateway: "Basement gateway" });
   expect(alert.startsAt).toBe("2026-11-02T08:00:00.000Z");
@@ -354,10 +349,7 @@ function adaptiveCards() {
   // biome-ignore lint/suspicious/noExplicitAny: no types reach into another context
   return (scope as any).AdaptiveCards as {
     readonly AdaptiveCard: new () => { parse(card: unknown, context: unknown): void; toJSON(): unknown };
-    readonly SerializationContext: new () => {
-      eventCount: number;
-      getEventAt(at: number): { message: string };
-    };
+    readonly SerializationContext: new () => { eventCount: number; getEventAt(at: number): { message: string } };
   };
 }
 
@@ -433,9 +425,7 @@ test("mattermost: a time stays as it is", () => {
 });
 
 test("mattermost: a line of a name begins nothing", () => {
-  const { text } = saidBy("mattermost", namedOf("first\n- list\n    code\n1. one\n===")).json as {
-    text: string;
-  };
+  const { text } = saidBy("mattermost", namedOf("first\n- list\n    code\n1. one\n===")).json as { text: string };
   expect(text).not.toMatch(/\n[-\d=\s]/);
 });
 
@@ -452,11 +442,7 @@ test("discord: one embed within its sizes; edits go to the message, and nobody i
         title,
         description = "",
         fields,
-      } = embed as {
-        title: string;
-        description?: string;
-        fields: { name: string; value: string }[];
-      };
+      } = embed as { title: string; description?: string; fields: { name: string; value: string }[] };
       expect(title.length).toBeLessThanOrEqual(256);
       expect(description.length).toBeLessThanOrEqual(4_096);
       expect(fields.length).toBeLessThanOrEqual(25);

@@ -105,16 +105,8 @@ describe("pagerduty, which keeps one alert for each key", () => {
   });
 
   test("an event that it will never take is rejected, with what it said", async () => {
-    const stub = await stubbed(() => ({
-      status: 400,
-      body: '{"status":"invalid event","errors":["too old"]}',
-    }));
-    const receiver = receiverFor({
-      format: "pagerduty",
-      url: stub.url,
-      key: secretFile("a".repeat(32)),
-      ...LOOPBACK,
-    });
+    const stub = await stubbed(() => ({ status: 400, body: '{"status":"invalid event","errors":["too old"]}' }));
+    const receiver = receiverFor({ format: "pagerduty", url: stub.url, key: secretFile("a".repeat(32)), ...LOOPBACK });
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject({ kind: "rejected" });
     expect(error.message).toContain("too old");

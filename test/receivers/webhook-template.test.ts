@@ -116,12 +116,7 @@ describe("what is sent", () => {
 
   test("each deed has its own request; without one nothing is sent", async () => {
     const { receiver, stub } = await withTemplate({
-      open: {
-        method: "PUT",
-        path: "/things/{{key}}",
-        headers: { "Idempotency-Key": "{{changeId}}" },
-        body: {},
-      },
+      open: { method: "PUT", path: "/things/{{key}}", headers: { "Idempotency-Key": "{{changeId}}" }, body: {} },
       update: { method: "PATCH", path: "/things/{{place.id}}?by=plenum", body: { state: "{{status}}" } },
       id: "$.data.id",
     });
@@ -178,12 +173,7 @@ describe("what is sent", () => {
 
 describe("what is answered", () => {
   test("ticket and link are read, and a link that is not https is none", async () => {
-    const { receiver, stub } = await withTemplate({
-      open: {},
-      id: "$[0].id",
-      ticket: "$[0].number",
-      link: "$[0].url",
-    });
+    const { receiver, stub } = await withTemplate({ open: {}, id: "$[0].id", ticket: "$[0].number", link: "$[0].url" });
     const answer = (body: unknown): StubAnswer => ({ status: 201, body: JSON.stringify(body) });
     stub.answer = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
     expect(await receiver.open(toldOf(), never())).toEqual({

@@ -10,9 +10,7 @@ const NOBODY = "http://127.0.0.1:9";
 
 function configurations(all: Canaries): Readonly<Record<string, unknown>> {
   const source = (more: object = {}) => ({
-    sources: {
-      main: { base_url: NOBODY, token: { file: "secret-service" }, time_zone: "Europe/Oslo", ...more },
-    },
+    sources: { main: { base_url: NOBODY, token: { file: "secret-service" }, time_zone: "Europe/Oslo", ...more } },
   });
   const hook = (webhook: object) => ({ ...source(), sinks: { hook: { webhook } } });
   return {

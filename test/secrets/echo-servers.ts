@@ -46,18 +46,11 @@ function ways(): (echo: string) => Answer {
       headers: { location: `https://me:${encodeURIComponent(echo)}@host.example/` },
     }),
     (echo) => ({ status: 200, headers: { "content-encoding": plain(echo).slice(0, 500) }, body: "{}" }),
-    (echo) => ({
-      status: 200,
-      body: `{"data":[],${JSON.stringify(echo)}:1,${JSON.stringify(echo)}:2}`,
-    }),
+    (echo) => ({ status: 200, body: `{"data":[],${JSON.stringify(echo)}:1,${JSON.stringify(echo)}:2}` }),
     (echo) => ({ status: 200, body: `{"data": ${echo}` }),
     (echo) => ({ status: 503, headers: { "retry-after": plain(echo).slice(0, 500) }, body: echo }),
     (echo) => ({ status: 404, body: JSON.stringify({ message: echo, errors: { [echo]: [echo] } }) }),
-    (echo) => ({
-      status: 401,
-      headers: { "www-authenticate": plain(echo) },
-      body: JSON.stringify({ error: echo }),
-    }),
+    (echo) => ({ status: 401, headers: { "www-authenticate": plain(echo) }, body: JSON.stringify({ error: echo }) }),
   ];
   let next = 0;
   return (echo) => {

@@ -43,9 +43,7 @@ async function everythingOf(place: Workplace, page: URL, password: string): Prom
     const response = await fetch(new URL(path, page), { headers });
     places[`page ${path}`] = JSON.stringify([...response.headers]) + (await response.text());
   }
-  const wrong = await fetch(new URL("/api/status", page), {
-    headers: { authorization: `${headers.authorization}x` },
-  });
+  const wrong = await fetch(new URL("/api/status", page), { headers: { authorization: `${headers.authorization}x` } });
   places["page, wrong password"] = await wrong.text();
   return places;
 }
@@ -80,13 +78,7 @@ function sectionsOf(urls: Readonly<Record<"service" | "v2" | "v1" | "hook" | "cl
       files: { file: { folder: "events" }, ...everything },
       v2: { influxdb: { url: urls.v2, bucket: "b", token: file("influxToken") }, ...everything },
       v1: {
-        influxdb: {
-          url: urls.v1,
-          api: "v1",
-          database: "d",
-          username: "me",
-          password: file("influxPassword"),
-        },
+        influxdb: { url: urls.v1, api: "v1", database: "d", username: "me", password: file("influxPassword") },
         ...everything,
       },
       hook: {
