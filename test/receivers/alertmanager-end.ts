@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { ServerResponse } from "node:http";
-import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { createInterruptions, type ReceiverFarEnd } from "./far-end.ts";
+import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import { json, startReceiverStub, type Thing } from "./far-end.ts";
 
 /** An alert as Alertmanager keeps it, and as `GET /api/v2/alerts` shows it. */
 export interface KeptAlert {
@@ -10,16 +10,6 @@ export interface KeptAlert {
   readonly startsAt: string;
   readonly endsAt: string;
   readonly fingerprint: string;
-}
-
-export interface AlertmanagerEnd extends ReceiverFarEnd {
-  readonly url: string;
-  readonly seen: readonly Seen[];
-  /** Says something else than Alertmanager would, where it answers anything. */
-  answer: (seen: Seen) => StubAnswer | undefined;
-  alerts(): readonly KeptAlert[];
-  /** What a restart does: nothing is stored there. */
-  forget(): void;
 }
 
 interface Entry {
@@ -34,11 +24,11 @@ const RESOLVE_TIMEOUT_MS = 5 * 60_000;
 const DATE_TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
 
 /** Alertmanager in process, with the rules of 0.25 as they were measured at Debian's. */
-export async function startAlertmanagerEnd(now: () => number = Date.now): Promise<AlertmanagerEnd> {
-  const stub = await startStub();
+export async function startAlertmanagerEnd(now: () => number = Date.now) {
+  const { common, interrupt } = await startReceiverStub({ status: 429, headers: { "retry-after": "1" } });
+  const { stub } = common;
   let kept = new Map<string, Entry>();
   const told = new Map<string, { key: string | null; texts: string[] }>();
-  const interruptions = createInterruptions({ status: 429, headers: { "retry-after": "1" } });
   let requests = 0;
 
   function take(posted: Partial<KeptAlert>): string | null {
@@ -76,37 +66,35 @@ export async function startAlertmanagerEnd(now: () => number = Date.now): Promis
   }
 
   function answer(seen: Seen, response: ServerResponse): StubAnswer | null {
-    const other = end.answer(seen);
-    if (other !== undefined) return other;
     const path = seen.url.split("?")[0];
-    if (seen.method === "GET" && path === "/api/v2/status") return json(STATUS);
+    if (seen.method === "GET" && path === "/api/v2/status") return json(200, STATUS);
     if (seen.method === "GET" && path === "/api/v2/alerts") {
-      return json(end.alerts().filter(({ endsAt }) => Date.parse(endsAt) > now()));
+      return json(
+        200,
+        end.alerts().filter(({ endsAt }) => Date.parse(endsAt) > now()),
+      );
     }
     if (seen.method !== "POST" || path !== "/api/v2/alerts") return { status: 404, body: "404 page not found" };
     requests += 1;
-    return interruptions.answer(() => post(seen), response);
+    return interrupt(() => post(seen), response);
   }
 
-  const end: AlertmanagerEnd = {
+  const end = {
+    ...common,
     url: stub.url,
     seen: stub.seen,
-    config: { alertmanager: { url: stub.url, allow_networks: ["127.0.0.0/8"] } },
-    answer: () => undefined,
+    config: { url: stub.url, allow_networks: ["127.0.0.0/8"] },
     alerts: () => [...kept.values()].map(({ alert }) => alert),
-    things: () =>
+    things: (): readonly Thing[] =>
       [...told].map(([fingerprint, { key, texts }]) => {
         const there = kept.get(fingerprint);
         return { key, texts, isOpen: there !== undefined && Date.parse(there.alert.endsAt) > now() };
       }),
+    /** Loses everything, as a restart does. */
     forget() {
       kept = new Map();
     },
-    loseAnswers: interruptions.loseAnswers,
-    tellToWait: interruptions.tellToWait,
-    troubleBy: interruptions.troubleBy,
     requests: () => requests,
-    stop: () => stub.stop(),
   };
   stub.answer = answer;
   return end;
@@ -133,7 +121,3 @@ const STATUS = {
   uptime: "2026-11-22T10:00:00.000Z",
   versionInfo: { branch: "debian/sid", version: "0.25.0" },
 };
-
-function json(body: unknown): StubAnswer {
-  return { status: 200, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-}

@@ -10,11 +10,10 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import { circumstancesOf, inWords, type RequestContext } from "./circumstances.ts";
-import { sinkOf } from "./contestants.ts";
+import { circumstancesOf, inWords } from "./circumstances.ts";
 import { eventfulBuilding } from "./eventful-building.ts";
-import type { ReceiverFarEnd } from "./far-end.ts";
 import { type Evidence, judge, outlineOf } from "./judge.ts";
+import { type ReceiverCase, sinkOf } from "./receivers.ts";
 
 /**
  * Crashes between what is said and what is remembered, at random moments, with lost answers and orders to wait among
@@ -25,18 +24,6 @@ import { type Evidence, judge, outlineOf } from "./judge.ts";
  * The log, its marks and its cursor are the real ones; the loop around the sink is short, so that a process can end
  * anywhere in it.
  */
-export interface Contestant {
-  readonly name: string;
-  readonly connector: string;
-  /** The most things of one episode that came back so often after its end. */
-  readonly most: (returns: number) => number;
-  /** Whether a list that it was told of is brought up to date there. */
-  readonly editsLists: boolean;
-  start(now: () => number): Promise<ReceiverFarEnd>;
-  /** The connector's options, of the far end's configuration. */
-  options(end: ReceiverFarEnd): unknown;
-}
-
 export interface Played {
   /** What the seed drew. */
   readonly circumstances: string;
@@ -61,11 +48,11 @@ const OLDER_STEPS = 8;
 const DEADLINE_MS = 30_000;
 const MOST_TRIES = 2_000;
 
-export function playReceiver(contestant: Contestant, seed: number): Promise<Played> {
-  return withChanceFrom(seed, () => play(contestant, seed));
+export function playReceiver(row: ReceiverCase, seed: number): Promise<Played> {
+  return withChanceFrom(seed, () => play(row, seed));
 }
 
-async function play(contestant: Contestant, seed: number): Promise<Played> {
+async function play(row: ReceiverCase, seed: number): Promise<Played> {
   const random = seededRandom(seed);
   const circumstances = circumstancesOf(random);
   let nowMs = START;
@@ -76,11 +63,11 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
       nowMs += ms;
     },
   };
-  const end = await contestant.start(() => nowMs);
+  const end = await row.start(() => nowMs);
   const store = createMemoryStore(() => nowMs);
   const building = eventfulBuilding(random, circumstances, store);
   const mortal = mortalStore();
-  const make = () => sinkOf(contestant, end, contextFor(SINK, clock, mortal.store), circumstances.options);
+  const make = () => sinkOf(row, end, contextFor(SINK, clock, mortal.store), circumstances.options);
   let sink = await make();
   let lost = 0;
   let again = 0;
@@ -258,7 +245,7 @@ async function play(contestant: Contestant, seed: number): Promise<Played> {
   async function evidence(): Promise<Evidence> {
     const book = await createSinkState(SINK, store).all<StoredIncident>();
     return {
-      ...{ contestant, circumstances, building, book },
+      ...{ row, circumstances, building, book },
       things: end.things(),
       everHeld: mortal.everHeld,
       doubts: mortal.counts.kills + lost,

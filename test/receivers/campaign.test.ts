@@ -2,25 +2,25 @@ import { expect, test } from "vitest";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { complaintsAbout, playCampaign } from "./campaign.ts";
-import { CONTESTANTS } from "./contestants.ts";
+import { RECEIVERS } from "./receivers.ts";
 
 /** A short version of what `npm run receivers:long` does with 400 alarms, and with two requests in five that go wrong. A mail takes 100 ms of real time. */
 const SHORT = { alarms: 60, wrong: [0.02, 0.1, 0.2] };
 const SHORTEST = { alarms: 16, wrong: [0.02, 0.1] };
 
-test.each(CONTESTANTS.map((contestant) => [contestant.name, contestant] as const))(
+test.each(RECEIVERS.map((row) => [row.name, row] as const))(
   "%s gets a storm at its own rate, the urgent alarms first, each once, whatever share of the requests goes wrong",
   { timeout: 60_000 },
-  async (name, contestant) => {
+  async (name, row) => {
     const { alarms, wrong } = name === "email" ? SHORTEST : SHORT;
     const share = seededRandom(seed).pick(wrong);
-    const result = await playCampaign(contestant, { seed, alarms, wrong: share });
-    expect(complaintsAbout(result, contestant), `${replay}: ${share} wrong, ${JSON.stringify(result)}`).toEqual([]);
+    const result = await playCampaign(row, { seed, alarms, wrong: share });
+    expect(complaintsAbout(result, row), `${replay}: ${share} wrong, ${JSON.stringify(result)}`).toEqual([]);
   },
 );
 
 test("the same seed gives the same storm again", async () => {
-  const [slack] = CONTESTANTS;
+  const [slack] = RECEIVERS;
   if (slack === undefined) throw new Error("Nobody takes part.");
   const play = () => playCampaign(slack, { seed, alarms: 20, wrong: 0.2 });
   expect(await play(), replay).toEqual(await play());

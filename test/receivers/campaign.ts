@@ -4,9 +4,8 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { contextFor } from "../connectors/context.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
-import type { Contestant } from "./battery.ts";
-import { sinkOf } from "./contestants.ts";
 import type { Trouble } from "./far-end.ts";
+import { type ReceiverCase, sinkOf } from "./receivers.ts";
 
 /**
  * A storm of alarms of all priorities at a receiver that takes so many requests a second, while a share of the requests
@@ -46,7 +45,7 @@ const LIMITS: Readonly<Record<string, { readonly count: number; readonly inMs: n
 };
 const OTHERS = { count: 50, inMs: 10_000 };
 
-export async function playCampaign(contestant: Contestant, options: CampaignOptions): Promise<CampaignResult> {
+export async function playCampaign(row: ReceiverCase, options: CampaignOptions): Promise<CampaignResult> {
   const { alarms, seed, wrong } = options;
   const random = seededRandom(seed);
   let nowMs = START;
@@ -57,8 +56,8 @@ export async function playCampaign(contestant: Contestant, options: CampaignOpti
       nowMs += ms;
     },
   };
-  const limit = LIMITS[contestant.name] ?? OTHERS;
-  const end = await contestant.start(clock.now);
+  const limit = LIMITS[row.name] ?? OTHERS;
+  const end = await row.start(clock.now);
   const lately: number[] = [];
   let requests = 0;
   let refused = 0;
@@ -83,7 +82,7 @@ export async function playCampaign(contestant: Contestant, options: CampaignOpti
 
   const store = createMemoryStore(clock.now);
   const context = { ...contextFor("people", clock, store), random: seededRandom(seed + 1) };
-  const sink = await sinkOf(contestant, end, context, { dossier: false });
+  const sink = await sinkOf(row, end, context, { dossier: false });
   const { waiting, write } = sink;
 
   const lives = Array.from({ length: alarms }, (_, n) => ({
@@ -158,7 +157,7 @@ export async function playCampaign(contestant: Contestant, options: CampaignOpti
       const isOver = lives[n]?.isOver === true;
       const found: string[] = [];
       if (own.length === 0) found.push(`alarm ${n} is missing`);
-      if (own.length > contestant.most(0)) found.push(`alarm ${n} is there ${own.length} times`);
+      if (own.length > (row.most?.(0) ?? 1)) found.push(`alarm ${n} is there ${own.length} times`);
       if (own.some(({ isOpen }) => isOpen === isOver)) found.push(`alarm ${n} is ${isOver ? "open" : "closed"}`);
       return found;
     });
@@ -180,7 +179,7 @@ function inversionsIn(priorities: readonly string[]): number {
 }
 
 /** Complaints about a run that does not fulfil its limits. */
-export function complaintsAbout(result: CampaignResult, contestant: Contestant): readonly string[] {
+export function complaintsAbout(result: CampaignResult, row: ReceiverCase): readonly string[] {
   const { inversions, problems, refused, used } = result;
   const percent = (share: number) => `${(share * 100).toFixed(1)} %`;
   return [
@@ -188,6 +187,6 @@ export function complaintsAbout(result: CampaignResult, contestant: Contestant):
     ...(used < 0.8 ? [`it used ${percent(used)} of the receiver's rate`] : []),
     ...(inversions > 0.1 ? [`${percent(inversions)} of the pairs came in the wrong order`] : []),
     // One refusal each second shows the limit of a receiver that documents none.
-    ...(refused > (contestant.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
+    ...(refused > (row.name === "slack" ? 0.05 : 0.25) ? [`${percent(refused)} were told to wait`] : []),
   ];
 }

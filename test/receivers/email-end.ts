@@ -1,7 +1,7 @@
 import type { AddressInfo, Socket } from "node:net";
 import PostalMime, { type Email } from "postal-mime";
 import { SMTPServer, type SMTPServerOptions, type SMTPServerSession } from "smtp-server";
-import type { Draw, ReceiverFarEnd } from "./far-end.ts";
+import type { Draw, ReceiverFarEnd, Thing } from "./far-end.ts";
 
 /** A mail as the server took it. */
 export interface TakenMail {
@@ -104,10 +104,9 @@ export async function startEmailEnd(options: SMTPServerOptions = {}): Promise<Em
       return sessions;
     },
     refuse: () => undefined,
-    config: {
-      email: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
-    },
-    things: () => threadsOf(mails.map(({ mail }) => mail)),
+    stub: null,
+    config: { host: "127.0.0.1", port, security: "none", from: "plenum@example.com", to: ["operations@example.com"] },
+    things: (): readonly Thing[] => threadsOf(mails.map(({ mail }) => mail)),
     loseAnswers(count) {
       losing = count;
     },

@@ -1,69 +1,70 @@
+import { rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
-import type { StubAnswer } from "../connectors/stub-server.ts";
+import { join } from "node:path";
+import { type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
+import { temporaryFolder } from "../real-servers.ts";
 
-/**
- * The far end of a receiver, in process, with the rules of the real one: what it asks for, what it answers, what it
- * does with a key that it knows, how its search lags. Each receiver has one, for its own tests and for the battery of
- * crashes that all of them pass.
- */
+/** The server of a receiver, simulated in this process with the rules of the real one. */
 export interface ReceiverFarEnd {
-  /** The connector's block of a configuration that leads here. */
+  /** Options of the connector that lead to this server. */
   readonly config: Readonly<Record<string, unknown>>;
-  /** What people see there, in the order in which it was made. */
+  /** The HTTP server; null for mail. A test may replace `answer`. */
+  readonly stub: StubServer | null;
+  /** What people see there, in the order of creation. */
   things(): readonly Thing[];
-  /** The next so many requests that change something are carried out, and their answers are lost: the connection ends. */
+  /** Carries out the next `count` changing requests and then breaks the connection instead of answering. */
   loseAnswers(count: number): void;
-  /** The next so many requests are answered with 429 (or what the receiver says instead), and not carried out. */
+  /** Answers the next `count` requests with 429, or what the server has instead, and does not carry them out. */
   tellToWait(count: number): void;
-  /** What becomes of each request that changes something, as long as nothing else is ordered; null for what it should. */
+  /** Decides the fate of each changing request; null: carried out. */
   troubleBy?(draw: Draw | null): void;
-  /** How many requests came, for limits and for waste. */
+  /** Deletes everything there, where people can. */
+  clear?(): void;
+  /** Number of requests so far. */
   requests(): number;
   stop(): Promise<void>;
 }
 
-/** Carried out with its answer lost; not carried out and answered with an error; told to wait for so many seconds. */
+/** Carried out with its answer lost; not carried out and answered with an error; told to wait. */
 export type Trouble = "lost" | "failed" | { readonly waitSeconds: number };
 
 /** `isLimited`: whether the request counts for the rate limit. */
 export type Draw = (isLimited: boolean) => Trouble | null;
 
 export interface Thing {
-  /** The incident's key, as the far end got it in whatever form; null where it has no place for one. */
+  /** Key of the incident as the server received it; null where the server stores none. */
   readonly key: string | null;
   readonly isOpen: boolean;
-  /** All that was ever said in it: the title, edits, replies; one text each. */
+  /** Every version of title and text, and every reply. */
   readonly texts: readonly string[];
-  /** How many messages it is, where nothing that was sent is ever edited. */
+  /** Number of messages, where sent messages cannot be edited. */
   readonly messages?: number;
 }
 
-interface Interruptions extends Required<Pick<ReceiverFarEnd, "loseAnswers" | "tellToWait" | "troubleBy">> {
-  /** Has a request that changes something answered, unless it is to wait or its answer is to be lost. */
-  answer(carryOut: () => StubAnswer, response: ServerResponse): StubAnswer | null;
-}
-
-/** What comes between a far end over HTTP and who asks it; `busy` is what it says to who has to wait. */
-export function createInterruptions(busy: StubAnswer): Interruptions {
+/** Starts an HTTP server with what all simulated receivers have in common. `busy`: its answer when it is overloaded. */
+export async function startReceiverStub(busy: StubAnswer) {
+  const stub = await startStub();
+  const folder = temporaryFolder("receiver");
+  let secrets = 0;
   let toLose = 0;
   let toWait = 0;
   let draw: Draw | null = null;
   return {
-    troubleBy(by) {
-      draw = by;
+    /** Writes a secret to a file that only we can read. */
+    secret(text: string): { readonly file: string } {
+      secrets += 1;
+      const file = join(folder, `secret-${secrets}`);
+      writeFileSync(file, `${text}\n`, { mode: 0o600 });
+      return { file };
     },
-    loseAnswers(count) {
-      toLose = count;
-    },
-    tellToWait(count) {
-      toWait = count;
-    },
-    answer(carryOut, response) {
+
+    /** Answers a changing request, or interrupts it as ordered. */
+    interrupt(carryOut: () => StubAnswer, response: ServerResponse, isLimited = true): StubAnswer | null {
       if (toWait > 0) {
         toWait -= 1;
         return busy;
       }
-      const trouble = draw?.(true) ?? null;
+      const trouble = draw?.(isLimited) ?? null;
       if (trouble === "failed") return { status: 500 };
       if (trouble !== null && trouble !== "lost")
         return { ...busy, headers: { ...busy.headers, "retry-after": String(trouble.waitSeconds) } };
@@ -73,5 +74,28 @@ export function createInterruptions(busy: StubAnswer): Interruptions {
       response.destroy();
       return null;
     },
+
+    common: {
+      stub,
+      loseAnswers(count: number) {
+        toLose = count;
+      },
+      tellToWait(count: number) {
+        toWait = count;
+      },
+      troubleBy(by: Draw | null) {
+        draw = by;
+      },
+      requests: () => stub.seen.length,
+      async stop() {
+        await stub.stop();
+        rmSync(folder, { recursive: true, force: true });
+      },
+    },
   };
+}
+
+/** An answer in JSON. */
+export function json(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): StubAnswer {
+  return { status, headers: { "content-type": "application/json", ...headers }, body: JSON.stringify(body) };
 }

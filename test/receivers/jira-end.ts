@@ -1,10 +1,7 @@
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { Ajv } from "ajv";
-import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
+import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
 import { ADF_SCHEMA } from "./adf-schema.ts";
-import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
+import { json, startReceiverStub, type Thing } from "./far-end.ts";
 
 export const JIRA_TOKEN = "ATATT3xFfGF0-canary-of-jira-9c41d7";
 export const JIRA_USER = "plenum@example.com";
@@ -43,27 +40,7 @@ export interface JiraTransition {
   readonly fields?: Record<string, unknown>;
 }
 
-/** Jira with an account whose language is Norwegian, so that nothing works by an English name. */
-export interface JiraEnd extends ReceiverFarEnd {
-  readonly url: string;
-  readonly issues: JiraIssue[];
-  readonly seen: readonly Seen[];
-  transitions: JiraTransition[];
-  /** Fields of the screen for new issues, by id. */
-  readonly screen: Map<string, { name: string; required: boolean; hasDefaultValue?: boolean }>;
-  /** The workflow refuses every transition, though it offers them. */
-  refuseTransitions: boolean;
-  /** Whether the account may see the project; without it nothing is there. */
-  mayBrowse: boolean;
-  /** A search without that right finds nothing, rather than that there is no such project. */
-  hidesSilently: boolean;
-  /** What is closed takes no comments. */
-  refuseLateComments: boolean;
-  /** What the account has to say to be known. */
-  token: string;
-  /** Answers in place of Jira where it returns something. */
-  instead: (seen: Seen) => StubAnswer | null;
-}
+export type JiraEnd = Awaited<ReturnType<typeof startJiraEnd>>;
 
 const TO_DO: JiraStatus = { name: "Å gjøre", category: "new" };
 const IN_PROGRESS: JiraStatus = { name: "Under arbeid", category: "indeterminate" };
@@ -71,38 +48,35 @@ export const FERDIG: JiraStatus = { name: "Ferdig", category: "done" };
 
 const isAdf = new Ajv({ strict: false }).compile(ADF_SCHEMA);
 
-export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> {
+/** Jira with an account whose language is Norwegian, so that nothing works by an English name. */
+export async function startJiraEnd(options: JiraOptions = {}) {
   const { deployment = "cloud", now = Date.now, searchLagMs = 0 } = options;
   const isCloud = deployment === "cloud";
   const root = isCloud ? "/rest/api/3" : "/jira/rest/api/2";
-  const stub = await startStub();
-  const folder = temporaryFolder("plenum-jira");
-  const tokenFile = join(folder, "token");
-  writeFileSync(tokenFile, `${JIRA_TOKEN}\n`, { mode: 0o600 });
-  const interruptions = createInterruptions({
-    status: 429,
-    headers: { "retry-after": "7", "ratelimit-reason": "jira-burst-based" },
-  });
-
+  const busy = { status: 429, headers: { "retry-after": "7", "ratelimit-reason": "jira-burst-based" } };
+  const { common, interrupt, secret } = await startReceiverStub(busy);
+  const { stub } = common;
   const url = isCloud ? stub.url : `${stub.url}/jira`;
-  const end: JiraEnd = {
+  const end = {
+    ...common,
     url,
     config: {
       url,
       deployment,
       ...(isCloud ? { user: JIRA_USER } : {}),
-      token: { file: tokenFile },
+      token: secret(JIRA_TOKEN),
       project: "FM",
       allow_networks: ["127.0.0.0/8"],
     },
-    issues: [],
+    issues: [] as JiraIssue[],
     seen: stub.seen,
     transitions: [
       { id: "11", name: "Start", from: [TO_DO.name], to: IN_PROGRESS },
       { id: "31", name: "Fullfør", from: [TO_DO.name, IN_PROGRESS.name], to: FERDIG },
       { id: "41", name: "Åpne igjen", from: [FERDIG.name], to: TO_DO },
-    ],
-    screen: new Map([
+    ] as JiraTransition[],
+    /** Fields of the screen for new issues, by id. */
+    screen: new Map<string, { name: string; required: boolean; hasDefaultValue?: boolean }>([
       ["project", { name: "Prosjekt", required: true }],
       ["issuetype", { name: "Sakstype", required: true }],
       ["summary", { name: "Sammendrag", required: true }],
@@ -111,30 +85,23 @@ export async function startJiraEnd(options: JiraOptions = {}): Promise<JiraEnd> 
       ["priority", { name: "Prioritet", required: true, hasDefaultValue: true }],
       ["reporter", { name: "Innmelder", required: true }],
     ]),
+    /** The workflow offers transitions and refuses to carry them out. */
     refuseTransitions: false,
+    /** Whether the account may see the project. */
     mayBrowse: true,
+    /** Whether a search without that right finds nothing, instead of failing. */
     hidesSilently: false,
+    /** Closed issues refuse comments. */
     refuseLateComments: false,
     token: JIRA_TOKEN,
-    instead: () => null,
-
-    things: () => end.issues.map(thingOf),
-    loseAnswers: interruptions.loseAnswers,
-    tellToWait: interruptions.tellToWait,
-    troubleBy: interruptions.troubleBy,
-    requests: () => stub.seen.length,
-    async stop() {
-      await stub.stop();
-      rmSync(folder, { recursive: true, force: true });
-    },
+    things: (): readonly Thing[] => end.issues.map(thingOf),
+    clear: (): void => void end.issues.splice(0),
   };
 
   stub.answer = (seen, response) => {
-    const other = end.instead(seen);
-    if (other !== null) return other;
     const { path } = partsOf(seen);
     const changes = seen.method !== "GET" && !path.startsWith("/search");
-    return changes ? interruptions.answer(() => route(seen), response) : route(seen);
+    return changes ? interrupt(() => route(seen), response) : route(seen);
   };
 
   function partsOf(seen: Seen) {
@@ -291,10 +258,6 @@ function noIssue(): StubAnswer {
 
 function refusal(errors: Record<string, string>): StubAnswer {
   return json(400, { errorMessages: [], errors });
-}
-
-function json(status: number, body: unknown): StubAnswer {
-  return { status, headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
 }
 
 function shown({ id, key, status }: JiraIssue) {

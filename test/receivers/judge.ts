@@ -1,12 +1,12 @@
 import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
-import type { Contestant } from "./battery.ts";
 import type { RequestContext } from "./circumstances.ts";
 import type { EventfulBuilding, Life } from "./eventful-building.ts";
 import type { Thing } from "./far-end.ts";
+import type { ReceiverCase } from "./receivers.ts";
 
 export interface Evidence {
-  readonly contestant: Pick<Contestant, "most" | "editsLists">;
+  readonly row: Pick<ReceiverCase, "most" | "editsLists">;
   readonly circumstances: RequestContext;
   readonly building: EventfulBuilding;
   readonly things: readonly Thing[];
@@ -64,7 +64,7 @@ function aboutLife(life: Life, evidence: Evidence): readonly string[] {
   const isTold = own.length > 0 || shared.length > 0;
   if (!isTold && !mayBeUntold(life, evidence.circumstances)) problems.push(`alarm ${n} was never told`);
   if (isTold && isOlder && !wasActive) problems.push(`alarm ${n} was over before there was the sink, and ${where}`);
-  if (own.length > evidence.contestant.most(returns))
+  if (own.length > (evidence.row.most?.(returns) ?? 1))
     problems.push(`alarm ${n}, back ${returns} times, is ${own.length} things`);
   if (isOver && openOf(own) > 0) problems.push(`alarm ${n} is over, and ${openOf(own)} things are open; ${where}`);
   const open = openOf(own) + openOf(shared);
@@ -74,12 +74,12 @@ function aboutLife(life: Life, evidence: Evidence): readonly string[] {
 }
 
 function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): readonly string[] {
-  const { book, building, circumstances, contestant } = evidence;
+  const { book, building, circumstances, row } = evidence;
   const name = `the ${group.kind} ${group.episode}`;
   const things = thingsOf(evidence, key);
   const members = building.lives.filter((life) => book.get(lifeKey(life))?.into === key);
   const problems: string[] = [];
-  if (things.length > contestant.most(0)) problems.push(`${name} is ${things.length} things`);
+  if (things.length > (row.most?.(0) ?? 1)) problems.push(`${name} is ${things.length} things`);
   const isUntold = things.length === 0 && members.every((life) => mayBeUntold(life, circumstances));
   const open = openOf(things);
   const isOpen = group.kind === "storm" ? members.some(({ isOver }) => !isOver) : isStill(group, open > 0, building);
@@ -87,7 +87,7 @@ function aboutGroup(key: string, group: StoredIncident, evidence: Evidence): rea
     problems.push(`${name} is to be ${isOpen ? "open" : "closed"}, and ${open} of ${things.length} are`);
   if (things.length > 0 && isOld(group, building)) problems.push(`${name} was over before there was the sink`);
   if (isOpen && members.length === 0) problems.push(`${name} stands for nobody`);
-  if (!contestant.editsLists || members.length > MOST_SHOWN) return problems;
+  if (!row.editsLists || members.length > MOST_SHOWN) return problems;
   for (const { n, isOver } of members) {
     const line = new RegExp(`Alarm ${n} \\((\\w+)`);
     const shown = things.flatMap(({ texts }) => texts.flatMap((text) => line.exec(text)?.[1] ?? [])).at(-1);

@@ -1,6 +1,6 @@
 import { playReceiver } from "./battery.ts";
 import { complaintsAbout, playCampaign } from "./campaign.ts";
-import { CONTESTANTS } from "./contestants.ts";
+import { RECEIVERS } from "./receivers.ts";
 
 /**
  * Kills between what is said and what is remembered, for every receiver (`npm run receivers:long`):
@@ -13,11 +13,11 @@ import { CONTESTANTS } from "./contestants.ts";
 const wanted = Number(process.argv[2] ?? 1_000);
 const first = Number(process.argv[3] ?? 1);
 let failed = 0;
-for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
+for (const row of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
   const sum = { kills: 0, inDoubt: 0, lost: 0, again: 0, shared: 0 };
   let seed = first;
   for (; sum.inDoubt < wanted; seed += 1) {
-    const played = await playReceiver(contestant, seed).catch((error: unknown) => {
+    const played = await playReceiver(row, seed).catch((error: unknown) => {
       return {
         ...sum,
         circumstances: "?",
@@ -32,23 +32,23 @@ for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? na
     for (const name of ["kills", "inDoubt", "lost", "again", "shared"] as const) sum[name] += played[name];
     if (played.problems.length === 0) continue;
     failed += 1;
-    console.log(`${contestant.name}, seed ${seed} (${played.circumstances}):\n  ${played.problems.join("\n  ")}`);
+    console.log(`${row.name}, seed ${seed} (${played.circumstances}):\n  ${played.problems.join("\n  ")}`);
   }
   console.log(
-    `${contestant.name}: seeds ${first} to ${seed - 1}; ${sum.inDoubt} kills between request and record, ${sum.kills} in all; ` +
+    `${row.name}: seeds ${first} to ${seed - 1}; ${sum.inDoubt} kills between request and record, ${sum.kills} in all; ` +
       `${sum.lost} lost answers; ${sum.again} events again; ${sum.shared} shared things`,
   );
 }
 /** Storms of 400 alarms of all priorities, of whose requests a share goes wrong. */
-for (const contestant of CONTESTANTS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
+for (const row of RECEIVERS.filter(({ name }) => (process.argv[4] ?? name) === name)) {
   for (const [index, wrong] of [0.02, 0.1, 0.2, 0.4].entries()) {
     const seed = first + index;
-    const result = await playCampaign(contestant, { seed, alarms: 400, wrong });
-    const complaints = complaintsAbout(result, contestant);
+    const result = await playCampaign(row, { seed, alarms: 400, wrong });
+    const complaints = complaintsAbout(result, row);
     if (complaints.length > 0) failed += 1;
     const { inversions, refused, requests, seconds, used } = result;
     console.log(
-      `${contestant.name}, ${wrong * 100} % go wrong, seed ${seed}: ${(used * 100).toFixed(1)} % of the rate, ` +
+      `${row.name}, ${wrong * 100} % go wrong, seed ${seed}: ${(used * 100).toFixed(1)} % of the rate, ` +
         `${(refused * 100).toFixed(1)} % refused, ${(inversions * 100).toFixed(1)} % in the wrong order, ` +
         `${requests} requests, all true after ${seconds.toFixed(0)} s ${complaints.join("; ")}`,
     );

@@ -1,9 +1,6 @@
 import { createHash } from "node:crypto";
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
-import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
-import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
+import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import { json, startReceiverStub, type Thing } from "./far-end.ts";
 
 export const SERVICENOW_USER = "plenum.integration";
 export const SERVICENOW_PASSWORD = "canary-of-servicenow-!2b7e91";
@@ -18,25 +15,7 @@ export interface SnowRecord {
   readonly texts: string[];
 }
 
-/** One table of an instance, as the Table API shows it. */
-export interface ServiceNowEnd extends ReceiverFarEnd {
-  readonly url: string;
-  readonly records: SnowRecord[];
-  readonly seen: readonly Seen[];
-  /** Fields that the table has; another is ignored without a word, in a record as in a query. */
-  readonly columns: Set<string>;
-  /** Fields that a data policy asks for, at the latest when a record is resolved. */
-  readonly mandatory: Set<string>;
-  /** Fields that our user may not write: what is sent is ignored without a word. */
-  readonly readOnly: Set<string>;
-  /** A business rule aborts every change. */
-  ruleRefuses: boolean;
-  /** Whether our user may read the records. */
-  mayRead: boolean;
-  password: string;
-  /** Answers in place of the instance where it returns something. */
-  instead: (seen: Seen) => StubAnswer | null;
-}
+export type ServiceNowEnd = Awaited<ReturnType<typeof startServiceNowEnd>>;
 
 const TEXTS = ["short_description", "description", "close_notes"];
 /** Longer texts are cut off without a word. */
@@ -48,27 +27,25 @@ const LENGTHS: Readonly<Record<string, number>> = {
   correlation_id: 100,
 };
 
-export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
-  const stub = await startStub();
-  const folder = temporaryFolder("plenum-servicenow");
-  const passwordFile = join(folder, "password");
-  writeFileSync(passwordFile, `${SERVICENOW_PASSWORD}\n`, { mode: 0o600 });
-  const interruptions = createInterruptions({
-    status: 429,
-    headers: { "retry-after": "30", "x-ratelimit-limit": "500" },
-  });
+/** One table of an instance, as the Table API shows it. */
+export async function startServiceNowEnd() {
+  const busy = { status: 429, headers: { "retry-after": "30", "x-ratelimit-limit": "500" } };
+  const { common, interrupt, secret } = await startReceiverStub(busy);
+  const { stub } = common;
 
-  const end: ServiceNowEnd = {
+  const end = {
+    ...common,
     url: stub.url,
     config: {
       url: stub.url,
       user: SERVICENOW_USER,
-      password: { file: passwordFile },
+      password: secret(SERVICENOW_PASSWORD),
       close_code: "Solution provided",
       allow_networks: ["127.0.0.0/8"],
     },
-    records: [],
+    records: [] as SnowRecord[],
     seen: stub.seen,
+    /** Fields of the table; others are ignored silently, in a record as in a query. */
     columns: new Set([
       ...Object.keys(LENGTHS),
       "correlation_display",
@@ -79,29 +56,20 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
       "assignment_group",
       "caller_id",
     ]),
+    /** Fields that a data policy requires, at the latest when a record is resolved. */
     mandatory: new Set(["close_code", "close_notes"]),
-    readOnly: new Set(),
+    /** Fields that our user cannot write: values for them are ignored silently. */
+    readOnly: new Set<string>(),
+    /** A business rule aborts every change. */
     ruleRefuses: false,
+    /** Whether our user may read the records. */
     mayRead: true,
     password: SERVICENOW_PASSWORD,
-    instead: () => null,
-
-    things: () => end.records.map(thingOf),
-    loseAnswers: interruptions.loseAnswers,
-    tellToWait: interruptions.tellToWait,
-    troubleBy: interruptions.troubleBy,
-    requests: () => stub.seen.length,
-    async stop() {
-      await stub.stop();
-      rmSync(folder, { recursive: true, force: true });
-    },
+    things: (): readonly Thing[] => end.records.map(thingOf),
+    clear: (): void => void end.records.splice(0),
   };
 
-  stub.answer = (seen, response) => {
-    const other = end.instead(seen);
-    if (other !== null) return other;
-    return seen.method === "GET" ? route(seen) : interruptions.answer(() => route(seen), response);
-  };
+  stub.answer = (seen, response) => (seen.method === "GET" ? route(seen) : interrupt(() => route(seen), response));
 
   function route(seen: Seen): StubAnswer {
     const { pathname, searchParams: query } = new URL(seen.url, stub.url);
@@ -115,7 +83,7 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
     const record = end.records.find(({ sys_id }) => sys_id === id);
     if (record === undefined || !end.mayRead)
       return refusal(404, "No Record found", "Record doesn't exist or ACL restricts the record retrieval");
-    return seen.method === "PATCH" ? change(record, seen) : json(200, shown(record));
+    return seen.method === "PATCH" ? change(record, seen) : json(200, { result: shown(record) });
   }
 
   function create(seen: Seen): StubAnswer {
@@ -130,11 +98,11 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
     const refused = write(record, seen, true);
     if (refused !== null) return refused;
     end.records.push(record);
-    return json(201, shown(record));
+    return json(201, { result: shown(record) });
   }
 
   function change(record: SnowRecord, seen: Seen): StubAnswer {
-    return write(record, seen, false) ?? json(200, shown(record));
+    return write(record, seen, false) ?? json(200, { result: shown(record) });
   }
 
   function write(record: SnowRecord, seen: Seen, isNew: boolean): StubAnswer | null {
@@ -179,7 +147,8 @@ export async function startServiceNowEnd(): Promise<ServiceNowEnd> {
       }),
     );
     const rows = found.slice(0, Number(query.get("sysparm_limit")));
-    return { ...json(200, end.mayRead ? rows.map(shown) : [], String(found.length)) };
+    const result = end.mayRead ? rows.map(shown) : [];
+    return json(200, { result }, { "x-total-count": String(found.length) });
   }
 
   function shown(record: SnowRecord) {
@@ -204,14 +173,6 @@ function isClosed({ fields }: SnowRecord): boolean {
 function thingOf(record: SnowRecord): Thing {
   const { fields, texts } = record;
   return { key: fields.correlation_id ?? null, isOpen: !isClosed(record) && fields.state !== "6", texts };
-}
-
-function json(status: number, result: unknown, count?: string): StubAnswer {
-  return {
-    status,
-    headers: { "content-type": "application/json", ...(count === undefined ? {} : { "x-total-count": count }) },
-    body: JSON.stringify({ result }),
-  };
 }
 
 function refusal(status: number, message: string, detail: string | null): StubAnswer {

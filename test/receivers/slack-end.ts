@@ -1,9 +1,6 @@
-import { rmSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
-import { join } from "node:path";
-import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
-import type { Draw, ReceiverFarEnd, Thing } from "./far-end.ts";
+import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import { json as answer, startReceiverStub, type Thing } from "./far-end.ts";
 import { complaintAboutBlocks, obeyedIn, textsIn } from "./slack-rules.ts";
 
 export const TOKEN = "xoxb-1234567890-canary-of-the-slack-bot";
@@ -27,29 +24,8 @@ export interface SlackCall {
   readonly seen: Seen;
 }
 
-/**
- * Slack's Web API as far as an app with a bot token needs it, by its documentation: yes and no are both status 200; the
- * metadata of messages comes only when it is asked for; a message left without blocks keeps its old ones. It assumes the
- * worst where the documentation is silent: `client_msg_id` is ignored.
- */
-export interface SlackEnd extends ReceiverFarEnd {
-  readonly url: string;
-  readonly calls: readonly SlackCall[];
-  readonly messages: readonly SlackMessage[];
-  /** The state of the workspace, for the test to change. */
-  readonly workspace: Workspace;
-  /** Answers one method by hand, until `null` is given; a null answer lets the call through. */
-  answer(
-    method: string,
-    by: ((call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined) | null,
-  ): void;
-  /** Somebody deletes a message. */
-  remove(ts: string): void;
-  /** Somebody else says something, in a thread where one is given. */
-  chatter(count: number, text?: string, threadTs?: string | null): void;
-  /** Whatever stands in `<…>` anywhere, which Slack obeys: mentions and links. */
-  obeyed(): readonly string[];
-}
+type ByHand = (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined;
+export type SlackEnd = Awaited<ReturnType<typeof startSlackEnd>>;
 
 interface Workspace {
   tokens: string[];
@@ -76,18 +52,19 @@ const SCOPES: Readonly<Record<string, string | null>> = {
   "conversations.replies": "channels:history",
 };
 
-export async function startSlackEnd(now: () => number = Date.now): Promise<SlackEnd> {
-  const stub = await startStub();
-  const folder = temporaryFolder("slack");
-  const tokenFile = join(folder, "token");
-  writeFileSync(tokenFile, `${TOKEN}\n`, { mode: 0o600 });
+/**
+ * Slack's Web API as far as an app with a bot token needs it, by its documentation: yes and no are both status 200; the
+ * metadata of messages comes only when it is asked for; a message left without blocks keeps its old ones. It assumes the
+ * worst where the documentation is silent: `client_msg_id` is ignored.
+ */
+export async function startSlackEnd(now: () => number = Date.now) {
+  const busy = json({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
+  const { common, interrupt, secret } = await startReceiverStub(busy);
+  const { stub } = common;
   const messages: { -readonly [K in keyof SlackMessage]: SlackMessage[K] }[] = [];
   const calls: SlackCall[] = [];
-  const byHand = new Map<string, (call: SlackCall, response: ServerResponse) => StubAnswer | null | undefined>();
+  const byHand = new Map<string, ByHand>();
   const deleted = new Set<string>();
-  let toLose = 0;
-  let toWait = 0;
-  let draw: Draw | null = null;
   let lastTs = 0;
   const workspace: Workspace = {
     tokens: [TOKEN],
@@ -254,26 +231,14 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
     const given = byHand.get(call.method)?.(call, response);
     if (given !== null && given !== undefined) return given;
     if (response.destroyed) return null;
-    if (toWait > 0) {
-      toWait -= 1;
-      return json({ ok: false, error: "ratelimited" }, 429, { "retry-after": "30" });
-    }
-    // Edits have a limit of their own, which is higher.
-    const trouble = isPosting(call.method) ? (draw?.(call.method === "chat.postMessage") ?? null) : null;
-    if (trouble === "failed") return json({ ok: false, error: "internal_error" });
-    if (trouble !== null && trouble !== "lost") {
-      const headers = { "retry-after": String(trouble.waitSeconds) };
-      return json({ ok: false, error: "ratelimited" }, 429, headers);
-    }
-    const said = carriedOut(call);
-    const isOk = said.error === undefined;
-    if (isOk && isPosting(call.method) && (toLose > 0 || trouble === "lost")) {
-      toLose = Math.max(0, toLose - 1);
-      response.destroy();
-      return null;
-    }
     const padding = workspace.padding === 0 ? {} : { padding: "x".repeat(workspace.padding) };
-    return json({ ok: isOk, ...said, ...padding }, 200, { "x-oauth-scopes": workspace.scopes.join(",") });
+    const scopes = { "x-oauth-scopes": workspace.scopes.join(",") };
+    const carryOut = () => {
+      const said = carriedOut(call);
+      return json({ ok: said.error === undefined, ...said, ...padding }, 200, scopes);
+    };
+    // Edits have a higher limit of their own.
+    return isPosting(call.method) ? interrupt(carryOut, response, call.method === "chat.postMessage") : carryOut();
   };
 
   function textsOf(message: SlackMessage): readonly string[] {
@@ -284,40 +249,33 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
   }
 
   return {
-    config: {
-      slack: { token: { file: tokenFile }, channel: CHANNEL, base_url: stub.url, allow_networks: ["127.0.0.0/8"] },
-    },
+    ...common,
+    config: { token: secret(TOKEN), channel: CHANNEL, base_url: stub.url, allow_networks: ["127.0.0.0/8"] },
     url: stub.url,
     calls,
     messages,
     workspace,
     things(): readonly Thing[] {
       return messages
-        .filter(({ threadTs, metadata }) => threadTs === null && metadata !== null)
+        .filter(({ threadTs, metadata, ts }) => threadTs === null && metadata !== null && !deleted.has(ts))
         .map((message) => {
           const { key } = (message.metadata?.event_payload ?? {}) as { readonly key?: string };
           const last = message.versions.at(-1)?.text ?? "";
           return { key: key ?? null, isOpen: !last.startsWith("🟢"), texts: textsOf(message) };
         });
     },
-    loseAnswers(count) {
-      toLose = count;
-    },
-    tellToWait(count) {
-      toWait = count;
-    },
-    troubleBy(by) {
-      draw = by;
-    },
-    requests: () => calls.length,
-    answer(method, by) {
+    /** Answers one method by hand, until `by` is null; a null answer lets the call through. */
+    answer(method: string, by: ByHand | null) {
       if (by === null) byHand.delete(method);
       else byHand.set(method, by);
     },
-    remove(ts) {
+    /** Deletes a message. */
+    remove(ts: string) {
       deleted.add(ts);
     },
-    chatter(count, text = "Has anybody seen my keys?", threadTs = null) {
+    clear: (): void => messages.forEach(({ ts }) => void deleted.add(ts)),
+    /** Posts messages of other people, in a thread where one is given. */
+    chatter(count: number, text = "Has anybody seen my keys?", threadTs: string | null = null) {
       for (let n = 0; n < count; n += 1) {
         messages.push({
           channel: CHANNEL,
@@ -329,19 +287,12 @@ export async function startSlackEnd(now: () => number = Date.now): Promise<Slack
         });
       }
     },
+    /** Everything in `<…>`, which Slack obeys: mentions and links. */
     obeyed: () => messages.flatMap(({ versions }) => versions.flatMap(obeyedIn)),
-    async stop() {
-      await stub.stop();
-      rmSync(folder, { recursive: true, force: true });
-    },
   };
 }
 
 /** An answer of Slack. */
 export function json(body: unknown, status = 200, headers: Readonly<Record<string, string>> = {}): StubAnswer {
-  return {
-    status,
-    headers: { "content-type": "application/json; charset=utf-8", ...headers },
-    body: JSON.stringify(body),
-  };
+  return answer(status, body, { "content-type": "application/json; charset=utf-8", ...headers });
 }

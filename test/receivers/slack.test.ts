@@ -1,21 +1,17 @@
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
 import { inspect } from "node:util";
 import type { KnownBlock } from "@slack/types";
-import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { type Incident, incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
-import { SlackConfig } from "#connectors/slack/config.ts";
-import { createSlackReceiver } from "#connectors/slack/receiver.ts";
-import { type ConfigError, type Failure, meaningOf, sentence } from "#src/core/errors/errors.ts";
-import { contextFor, never } from "../connectors/context.ts";
+import type { ConfigError } from "#src/core/errors/errors.ts";
+import { never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { ALARM, AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { receiverOf } from "./receivers.ts";
 import { CHANNEL, json, type SlackEnd, startSlackEnd, TOKEN } from "./slack-end.ts";
 import { complaintAboutBlocks, textsIn } from "./slack-rules.ts";
+import { failureOf, loggedContext, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const ENDED = "2026-11-02T09:27:00.000Z";
@@ -23,9 +19,24 @@ const ENDED = "2026-11-02T09:27:00.000Z";
 const LINK = "https://plenum.example.com/?alarm=500001&view=all";
 
 describe("slack: one message for one alarm", () => {
-  test("it is posted with all that is known, and where it is comes back", async () => {
+  test("posts with the token, without markup or previews, and with a request key for alarm, sink and channel", async () => {
     const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    await receiver.open(told(), never());
+    await receiver.open(told(), never());
+    await receiver.open(told({ key: incidentKey("main", "alarm", "other") }), never());
+    await receiverFor(end, {}, "second").open(told(), never());
+    const ids = posts(end).map(({ args }) => String(args.client_msg_id));
+    for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    expect(ids[1]).toBe(ids[0]);
+    expect(new Set(ids).size).toBe(3);
+    const [post] = end.calls;
+    expect(post?.seen).toMatchObject({ method: "POST", url: "/api/chat.postMessage" });
+    expect(post?.seen.headers.authorization).toBe(`Bearer ${TOKEN}`);
+    expect(post?.args).toMatchObject({ parse: "none", link_names: false, unfurl_links: false, unfurl_media: false });
+  });
+
+  test("it is posted with all that is known, and where it is comes back", async () => {
+    const { end, place } = await opened();
     const [message] = end.messages;
     expect(end.messages).toHaveLength(1);
     expect(place).toEqual({
@@ -67,34 +78,8 @@ describe("slack: one message for one alarm", () => {
     });
   });
 
-  test("what is sent says who we are, and how Slack is to read it", async () => {
-    const { end, receiver } = await started();
-    await receiver.open(told(), never());
-    const [post] = end.calls;
-    expect(post?.seen).toMatchObject({ method: "POST", url: "/api/chat.postMessage" });
-    expect(post?.seen.headers).toMatchObject({
-      authorization: `Bearer ${TOKEN}`,
-      "content-type": "application/json; charset=utf-8",
-    });
-    expect(post?.args).toMatchObject({ parse: "none", link_names: false, unfurl_links: false, unfurl_media: false });
-  });
-
-  test("the request key is a UUID, the same for the same alarm, sink and channel, and for no other", async () => {
-    const { end, receiver } = await started();
-    const other = receiverFor(end, {}, "second");
-    await receiver.open(told(), never());
-    await receiver.open(told(), never());
-    await receiver.open(told({ key: incidentKey("main", "alarm", "other") }), never());
-    await other.open(told(), never());
-    const ids = posts(end).map(({ args }) => String(args.client_msg_id));
-    for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
-    expect(ids[1]).toBe(ids[0]);
-    expect(new Set(ids).size).toBe(3);
-  });
-
   test("each change edits it, with all blocks, and calls nobody", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     const next = await receiver.update(told({ status: "acknowledged", change: "acknowledged" }), place, never());
     expect(next).toEqual(place);
     expect(end.messages).toHaveLength(1);
@@ -112,18 +97,8 @@ describe("slack: one message for one alarm", () => {
     expect(update?.args.blocks).toHaveLength(3);
   });
 
-  test.each(["vanished", "out-of-scope"] as const)("what %s is not over", async (change) => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
-    await receiver.update(told({ status: "unknown", change }), place, never());
-    expect(end.messages).toHaveLength(1);
-    expect(end.messages[0]?.versions.at(-1)?.text).toMatch(/^⚪ State unknown: /);
-    expect(end.things()).toMatchObject([{ isOpen: true }]);
-  });
-
   test("its end edits it and says so in the thread, once, and for A in the channel", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     const closed = await receiver.close(over(), place, never());
     expect(closed).toEqual({ ...place, ref: { ...(place.ref as object), closed: true } });
     expect(end.messages).toHaveLength(2);
@@ -152,8 +127,7 @@ describe("slack: one message for one alarm", () => {
   });
 
   test("what returns after its end is edited back and said in the thread; what was not over is only edited", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     const again = told({ change: "retriggered", changeId: "again" });
     expect(await receiver.update(again, place, never())).toEqual(place);
     expect(end.messages).toHaveLength(1);
@@ -164,8 +138,7 @@ describe("slack: one message for one alarm", () => {
   });
 
   test("of a place that does not say whether it was over, the change says it", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     await receiver.close(over(), place, never());
     const bare = { ...place, ref: { channel: CHANNEL, ts: end.messages[0]?.ts } };
     await receiver.update(told({ change: "changed" }), bare, never());
@@ -215,15 +188,6 @@ describe("slack: names are text", () => {
         }
       }
     }
-  });
-
-  test("markup of Slack is obeyed in our labels and links alone", async () => {
-    const { end, receiver } = await started();
-    await receiver.open(withText({ fields: [{ label: "Site", text: "*bold* _it_ :fire:" }] }), never());
-    expect(end.messages[0]?.versions[0]?.blocks[1]).toEqual({
-      type: "section",
-      fields: [label("Site"), plain("*bold* _it_ :fire:")],
-    });
   });
 
   test.each([
@@ -291,22 +255,30 @@ describe("slack: sizes", () => {
 });
 
 describe("slack: what a crash or a lost answer leaves behind", () => {
-  test("a lost answer may have been carried out; then it is found, and adopted", async () => {
+  test("finds the oldest of two messages among others, page by page, from an hour before the opening on", async () => {
     const { end, receiver } = await started();
-    const since = Date.now();
-    end.loseAnswers(1);
-    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
-    expect(end.messages).toHaveLength(1);
-    const place = await receiver.find?.(told(), since, never());
-    expect(place).toMatchObject({
-      ref: { channel: CHANNEL, ts: end.messages[0]?.ts, closed: false },
-      link: expect.stringContaining("https://example.slack.com/"),
-    });
-    const last = end.calls.findLast(({ method }) => method === "conversations.history");
-    expect(last?.args).toMatchObject({ channel: CHANNEL, include_all_metadata: "true" });
-    // Clocks differ: an hour more is looked at.
-    expect(Number(last?.args.oldest)).toBeCloseTo(since / 1_000 - 3_600, 2);
+    end.workspace.mostOfPage = 15;
+    end.chatter(40);
+    for (const _twice of [1, 2]) await receiver.open(told(), never());
+    end.chatter(39);
+    const sinceMs = Date.now();
+    const place = await receiver.find?.(told(), sinceMs, never());
+    expect(place).toMatchObject({ ref: { channel: CHANNEL, ts: end.messages[40]?.ts, closed: false } });
+    const searches = end.calls.filter(({ method }) => method === "conversations.history");
+    expect(searches).toHaveLength(3);
+    expect(searches[0]?.args).toMatchObject({ channel: CHANNEL, include_all_metadata: "true" });
+    // Clocks differ by up to an hour.
+    expect(Number(searches[0]?.args.oldest)).toBeCloseTo(sinceMs / 1_000 - 3_600, 2);
   });
+
+  test.each([{ ok: true }, { messages: [] }, { ok: true, messages: [], has_more: true }])(
+    "retries a search that is answered with %j",
+    async (answer) => {
+      const { end, receiver } = await started();
+      end.answer("conversations.history", () => json(answer));
+      expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
+    },
+  );
 
   test("nothing is found where nothing was posted, of another alarm, another sink, a reply, or deleted", async () => {
     const { end, receiver } = await started();
@@ -326,23 +298,6 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
   });
 
-  test("of two the oldest is adopted", async () => {
-    const { end, receiver } = await started();
-    await receiver.open(told(), never());
-    await receiver.open(told(), never());
-    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
-  });
-
-  test("it is found among others, page by page", async () => {
-    const { end, receiver } = await started();
-    end.workspace.mostOfPage = 15;
-    end.chatter(40);
-    await receiver.open(told(), never());
-    end.chatter(40);
-    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[40]?.ts } });
-    expect(end.calls.filter(({ method }) => method === "conversations.history")).toHaveLength(3);
-  });
-
   test("where answers would be too long to read, smaller pages are asked for", async () => {
     const { end, receiver } = await started();
     end.chatter(30, "w".repeat(30_000));
@@ -355,8 +310,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
   });
 
   test("a search ends, and says that it is not sure", async () => {
-    const lines: string[] = [];
-    const { end, receiver } = await started({}, lines);
+    const { end, receiver, lines } = await started();
     end.workspace.mostOfPage = 1;
     end.chatter(30);
     await receiver.open(told(), never());
@@ -365,19 +319,8 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(lines.join()).toContain("too many messages to be sure");
   });
 
-  test.each([
-    ["no messages", { ok: true }],
-    ["no word of Slack's", { messages: [] }],
-    ["a part without a way to the rest", { ok: true, messages: [], has_more: true }],
-  ])("a search that is answered with %s is no proof", async (_what, answer) => {
-    const { end, receiver } = await started();
-    end.answer("conversations.history", () => json(answer));
-    expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
-  });
-
   test("an end whose reply was posted and not answered is replied to once", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     // Asked between the edit and the reply.
     end.answer("conversations.replies", () => {
       end.loseAnswers(1);
@@ -405,8 +348,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
   });
 
   test("a thread is looked through to its end, page by page, and where it is too long it is said again", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     await receiver.close(over(), place, never());
     await receiver.update(
       told({ change: "retriggered" }),
@@ -434,18 +376,8 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
 });
 
 describe("slack: what people do there", () => {
-  test("a deleted message is gone", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
-    end.remove(end.messages[0]?.ts ?? "");
-    expect(await receiver.update(told({ change: "changed" }), place, never())).toBe("gone");
-    expect(await receiver.close(over(), place, never())).toBe("gone");
-    expect(end.messages).toHaveLength(1);
-  });
-
   test("a message that is deleted between edit and reply is gone", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     end.answer("conversations.replies", () => {
       end.remove(end.messages[0]?.ts ?? "");
       return null;
@@ -464,8 +396,7 @@ describe("slack: what people do there", () => {
   });
 
   test.each(["edit_window_closed", "cant_update_message"])("%s: a reply says all", async (error) => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     end.answer("chat.update", () => json({ ok: false, error }));
     const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
     expect(await receiver.update(acknowledged, place, never())).toEqual(place);
@@ -480,18 +411,8 @@ describe("slack: what people do there", () => {
     expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
   });
 
-  test("the workspace's own edit settings are met as well", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
-    end.workspace.isEditable = false;
-    await receiver.close(over(), place, never());
-    expect(end.messages).toHaveLength(2);
-  });
-
   test("a thread that is locked costs the reply, and not the end", async () => {
-    const lines: string[] = [];
-    const { end, receiver } = await started({}, lines);
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place, lines } = await opened();
     end.answer("chat.postMessage", () => json({ ok: false, error: "restricted_action_thread_locked" }));
     expect(await receiver.close(over(), place, never())).toMatchObject({ ref: { closed: true } });
     expect(end.things()).toMatchObject([{ isOpen: false }]);
@@ -501,8 +422,7 @@ describe("slack: what people do there", () => {
   });
 
   test("of the channel of older settings nobody has to mend anything; of ours they have", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
+    const { end, receiver, place } = await opened();
     const elsewhere: IncidentReference = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
     expect(await receiver.update(told(), elsewhere, never())).toBe("gone");
     expect(await receiver.close(over(), elsewhere, never())).toBe("gone");
@@ -515,6 +435,36 @@ describe("slack: what people do there", () => {
 });
 
 describe("slack: what a refusal means", () => {
+  test.each([
+    [{ error: "brand_new" }, /brand_new\.$/],
+    [{}, /no reason given\.$/],
+    [{ error: 17 }, /no reason given\.$/],
+    [{ error: "constructor" }, /constructor\.$/],
+    [{ error: "bad\u001b[31m\u202e" }, /bad\ufffd\[31m\.$/],
+    [{ error: "x", response_metadata: { messages: ["[ERROR] at /blocks/0"] } }, /said: \[ERROR\] at \/blocks\/0$/],
+    [{ error: "x", response_metadata: "no" }, /: x\.$/],
+  ])("rejects the message after the unknown refusal %j", async (answer, words) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => json({ ok: false, ...answer }));
+    const failure = await failureOf(receiver.open(told(), never()));
+    expect(failure).toMatchObject({ kind: "rejected", message: expect.stringMatching(words) });
+    expect(end.messages).toEqual([]);
+  });
+
+  test.each([{ status: 200 }, json({ ok: true })])("retries after an answer without a message: %j", async (answer) => {
+    const { end, receiver } = await started();
+    end.answer("chat.postMessage", () => answer);
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
+  });
+
+  test("gives up a request that is not answered within the timeout", async () => {
+    const silent = await startStub();
+    onTestFinished(() => silent.stop());
+    silent.answer = () => null;
+    const receiver = receiverFor((await started()).end, { base_url: silent.url, timeout: "200ms" });
+    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
+  });
+
   const settings: [string, Partial<ConfigError>, RegExp][] = [
     ["invalid_auth", { reason: "unauthenticated", field: "token" }, /xoxb-/],
     ["not_authed", { reason: "unauthenticated" }, /xoxb-/],
@@ -561,26 +511,6 @@ describe("slack: what a refusal means", () => {
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test.each([
-    ["a word that is not known", { error: "brand_new" }, /brand_new\.$/],
-    ["no word", {}, /no reason given\.$/],
-    ["no word of text", { error: 17 }, /no reason given\.$/],
-    ["a word of every object", { error: "constructor" }, /constructor\.$/],
-    ["a word that a terminal obeys", { error: "bad\u001b[31m\u202e" }, /bad\ufffd\[31m\.$/],
-    [
-      "details",
-      { error: "x", response_metadata: { messages: ["[ERROR] at /blocks/0"] } },
-      /It said: \[ERROR\] at \/blocks\/0$/,
-    ],
-    ["details that are none", { error: "x", response_metadata: "no" }, /: x\.$/],
-  ])("%s: it will not be taken as it is", async (_what, answer, words) => {
-    const { end, receiver } = await started();
-    end.answer("chat.postMessage", () => json({ ok: false, ...answer }));
-    const failure = await failureOf(receiver.open(told(), never()));
-    expect(failure).toMatchObject({ kind: "rejected", message: expect.stringMatching(words) });
-    expect(end.messages).toEqual([]);
-  });
-
   test("a scope that is missing is named", async () => {
     const { end, receiver } = await started();
     end.workspace.scopes = ["channels:read"];
@@ -589,122 +519,51 @@ describe("slack: what a refusal means", () => {
     expect(failure.message).toContain("missing_scope (it needs chat:write).");
     expect(failure.hint).toContain("install the app in the workspace again");
   });
-
-  test("429 waits as long as Slack says, and nothing was carried out", async () => {
-    const { end, receiver } = await started();
-    end.tellToWait(1);
-    const failure = await failureOf(receiver.open(told(), never()));
-    expect(failure).toMatchObject({ kind: "throttled", retryAfterMs: 30_000, scope: "allowance" });
-    expect(end.messages).toEqual([]);
-    await receiver.open(told(), never());
-    expect(end.messages).toHaveLength(1);
-  });
-
-  test.each<[string, StubAnswer, string]>([
-    ["a page", { status: 200, body: "<!doctype html><title>Log in</title>" }, "retryable"],
-    ["nothing", { status: 200 }, "retryable"],
-    ["JSON without ok", json({ hello: 1 }), "retryable"],
-    ["a yes without a place", json({ ok: true }), "retryable"],
-    ["a redirect", { status: 302, headers: { location: "https://evil.example/" } }, "config"],
-    ["401", { status: 401, body: "who?" }, "config"],
-    ["404", { status: 404 }, "config"],
-    ["400", { status: 400, body: "no" }, "rejected"],
-    ["500", { status: 500 }, "retryable"],
-    ["503", { status: 503, headers: { "retry-after": "5" } }, "throttled"],
-  ])("%s instead of an answer", async (_what, answer, kind) => {
-    const { end, receiver } = await started();
-    end.answer("chat.postMessage", () => answer);
-    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind });
-  });
-
-  test("an answer of 10 MB is not read to its end; what was posted is then found", async () => {
-    const { end, receiver } = await started();
-    end.workspace.padding = 10_000_000;
-    const failure = await failureOf(receiver.open(told(), never()));
-    expect(failure).toMatchObject({ kind: "retryable", message: expect.stringContaining("more than can be read") });
-    end.workspace.padding = 0;
-    expect(await receiver.find?.(told(), 0, never())).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
-  });
-
-  test("an answer that does not come ends with the time limit, and with the signal", async () => {
-    const { end, receiver } = await started({ timeout: "200ms" });
-    const silent = await startStub();
-    onTestFinished(() => silent.stop());
-    silent.answer = () => null;
-    const waiting = receiverFor(end, { base_url: silent.url, timeout: "200ms" });
-    expect(await failureOf(waiting.open(told(), never()))).toMatchObject({ kind: "retryable" });
-    const stopping = new AbortController();
-    const open = receiver.open(told(), stopping.signal);
-    stopping.abort(new Error("we stop"));
-    await expect(open).rejects.toThrow("we stop");
-  });
 });
 
 describe("slack: the link", () => {
-  test.each<[string, (end: SlackEnd) => void]>([
-    [
-      "refused",
-      (end) => {
-        end.workspace.hasPermalinks = false;
-      },
-    ],
-    ["asked to wait", (end) => end.answer("chat.getPermalink", () => ({ status: 429 }))],
-    [
-      "no answer",
-      (end) =>
-        end.answer("chat.getPermalink", (_call, response) => {
-          response.destroy();
-          return null;
-        }),
-    ],
-    [
-      "another kind of address",
-      (end) => end.answer("chat.getPermalink", () => json({ ok: true, permalink: "javascript:alert(1)" })),
-    ],
-    [
-      "a very long one",
-      (end) =>
-        end.answer("chat.getPermalink", () => json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` })),
-    ],
-    ["none", (end) => end.answer("chat.getPermalink", () => json({ ok: true }))],
-  ])("%s costs nothing", async (_what, trouble) => {
-    const { end, receiver } = await started();
-    trouble(end);
-    const place = await receiver.open(told(), never());
-    expect(place).toMatchObject({ ref: { ts: end.messages[0]?.ts }, link: null });
-  });
-
-  test("a stop while it is asked for does not hide where the message is", async () => {
+  test.each<[string, StubAnswer | null | "stop"]>([
+    ["a refused request", json({ ok: false, error: "message_not_found" })],
+    ["an order to wait", { status: 429 }],
+    ["a broken connection", null],
+    ["another kind of address", json({ ok: true, permalink: "javascript:alert(1)" })],
+    ["a very long address", json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` })],
+    ["no address", json({ ok: true })],
+    ["a stop meanwhile", "stop"],
+  ])("is left out after %s, and the message is known", async (_, answer) => {
     const { end, receiver } = await started();
     const stopping = new AbortController();
-    end.answer("chat.getPermalink", () => {
-      stopping.abort(new Error("we stop"));
-      return null;
+    end.answer("chat.getPermalink", (_call, response) => {
+      if (answer === "stop") stopping.abort(new Error("stopping"));
+      if (answer === null) response.destroy();
+      return answer === "stop" ? null : answer;
     });
-    expect(await receiver.open(told(), stopping.signal)).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
-  });
-
-  test("it is asked for once", async () => {
-    const { end, receiver } = await started();
-    const place = await receiver.open(told(), never());
-    await receiver.close(over(), sure(await receiver.update(told(), place, never())), never());
-    expect(end.calls.filter(({ method }) => method === "chat.getPermalink")).toHaveLength(1);
+    const place = await receiver.open(told(), stopping.signal);
+    expect(place).toMatchObject({ ref: { ts: end.messages[0]?.ts } });
+    if (answer !== "stop") expect(place.link).toBeNull();
   });
 });
 
 describe("slack: the token", () => {
-  test("is read again for each request", async () => {
-    const { end } = await started();
-    const folder = temporaryFolder("slack-token");
-    onTestFinished(() => rmSync(folder, { recursive: true }));
-    const file = join(folder, "token");
-    writeFileSync(file, "xoxb-first-of-two-tokens", { mode: 0o600 });
-    end.workspace.tokens = ["xoxb-second-of-two-tokens"];
-    const receiver = receiverFor(end, { token: { file } });
-    expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "config", field: "token" });
-    writeFileSync(file, "xoxb-second-of-two-tokens\n", { mode: 0o600 });
-    await receiver.open(told(), never());
-    expect(end.messages).toHaveLength(1);
+  test("is in no error where Slack repeats it in an answer with status 200", async () => {
+    const { end, receiver, place, lines } = await opened();
+    const echo = `Bearer ${TOKEN}`;
+    for (const answer of [
+      { ok: false, error: TOKEN, response_metadata: { messages: [echo] } },
+      { ok: false, error: "missing_scope", needed: echo },
+    ]) {
+      for (const method of ["chat.postMessage", "chat.update", "chat.getPermalink", "conversations.history"])
+        end.answer(method, () => json(answer));
+      const calls = [
+        receiver.open(told(), never()),
+        receiver.update(told(), place, never()),
+        receiver.close(over(), place, never()),
+        receiver.find?.(told(), 0, never()),
+      ];
+      const failures = await Promise.all(calls.map(failureOf));
+      expect(inspect(failures, { depth: 9, showHidden: true })).not.toContain(TOKEN.slice(5, 25));
+    }
+    expect(lines.join()).not.toContain(TOKEN.slice(5, 25));
   });
 
   test.each([
@@ -719,105 +578,27 @@ describe("slack: the token", () => {
     expect(inspect(failure, { depth: 9 })).not.toContain("canarycanary");
     expect(end.requests()).toBe(0);
   });
-
-  test("stands in no error, no log and no place, also where Slack repeats it", async () => {
-    const lines: string[] = [];
-    const { end, receiver } = await started({}, lines);
-    const shown: string[] = [];
-    const place = await receiver.open(told(), never());
-    shown.push(JSON.stringify(place), receiver.farEnd ?? "");
-    const echo = `Bearer ${TOKEN}`;
-    const answers = [
-      json({ ok: false, error: TOKEN, response_metadata: { messages: [echo] } }),
-      json({ ok: false, error: "missing_scope", needed: echo }),
-      json({ ok: false, error: "invalid_auth" }),
-      ...[302, 400, 401, 403, 404, 410, 429, 500, 503].map((status) => ({ status, body: echo })),
-      { status: 200, body: echo },
-    ];
-    for (const answer of answers) {
-      for (const method of ["chat.postMessage", "chat.update", "chat.getPermalink", "conversations.history"])
-        end.answer(method, () => answer);
-      for (const call of [
-        receiver.open(told(), never()),
-        receiver.update(told(), place, never()),
-        receiver.close(over(), place, never()),
-        receiver.find?.(told(), 0, never()),
-      ]) {
-        const error = await failureOf(call);
-        shown.push(inspect(error, { depth: 9, showHidden: true }), sentence(error));
-      }
-    }
-    end.answer("chat.postMessage", null);
-    await receiver.open(told(), never());
-    expect(shown.length).toBe(2 + answers.length * 8);
-    expect(lines.length).toBeGreaterThan(0);
-    for (const text of [...shown, ...lines]) expect(text).not.toContain(TOKEN.slice(5, 25));
-  });
 });
 
 describe("slack: plenum check", () => {
-  test("asks who we are and about the channel, and posts nothing", async () => {
+  test.each([
+    [{ tokens: [] }, /refused auth\.test: token_revoked/],
+    [{ isArchived: true }, /is_archived/],
+    [{ isMember: false }, /not_in_channel/],
+    [{ scopes: ["chat:write", "channels:read"] }, /needed: channels:history\.$/],
+    [{ isPrivate: true }, /needed: groups:history\.$/],
+    [{ scopes: [] }, /missing_scope \(it needs channels:read\)/],
+  ])("complains about a workspace with %j", async (change, words) => {
     const { end, receiver } = await started();
-    await receiver.probe(never());
-    expect(end.calls.map(({ method }) => method)).toEqual(["auth.test", "conversations.info"]);
-    expect(end.messages).toEqual([]);
-  });
-
-  test.each<[string, (end: SlackEnd) => void, string | RegExp]>([
-    [
-      "a revoked token",
-      ({ workspace }) => {
-        workspace.tokens = [];
-      },
-      /refused auth\.test: token_revoked/,
-    ],
-    [
-      "a channel that is archived",
-      ({ workspace }) => {
-        workspace.isArchived = true;
-      },
-      /is_archived/,
-    ],
-    [
-      "a channel without the bot",
-      ({ workspace }) => {
-        workspace.isMember = false;
-      },
-      /not_in_channel/,
-    ],
-    [
-      "no right to read",
-      ({ workspace }) => {
-        workspace.scopes = ["chat:write", "channels:read"];
-      },
-      /needed: channels:history\.$/,
-    ],
-    [
-      "a private channel",
-      ({ workspace }) => {
-        workspace.isPrivate = true;
-      },
-      /needed: groups:history\.$/,
-    ],
-    [
-      "no right at all",
-      ({ workspace }) => {
-        workspace.scopes = [];
-      },
-      /missing_scope \(it needs channels:read\)/,
-    ],
-  ])("tells of %s", async (_what, change, words) => {
-    const { end, receiver } = await started();
-    change(end);
+    Object.assign(end.workspace, change);
     const failure = await failureOf(receiver.probe(never()));
     expect(failure).toMatchObject({ kind: "config", message: expect.stringMatching(words) });
     expect(failure.hint).toBeTruthy();
   });
 
-  test("tells of a channel that there is not", async () => {
-    const { end } = await started();
-    const failure = await failureOf(receiverFor(end, { channel: "C0000000" }).probe(never()));
-    expect(failure).toMatchObject({ kind: "config", field: "channel" });
+  test("names the channel when it does not exist", async () => {
+    const { receiver } = await started({ channel: "C0000000" });
+    expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config", field: "channel" });
   });
 
   test("does without the list of scopes where a gateway leaves it out", async () => {
@@ -840,59 +621,31 @@ describe("slack: plenum check", () => {
   });
 });
 
-describe("slack: identity of the endpoint", () => {
-  test("is a hash of address and channel", async () => {
-    const { end, receiver } = await started();
-    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
-    expect(receiverFor(end).farEnd).toBe(receiver.farEnd);
-    expect(receiverFor(end, { channel: "C0000000" }).farEnd).not.toBe(receiver.farEnd);
-  });
-});
-
-async function started(options: Readonly<Record<string, unknown>> = {}, lines: string[] = []) {
+async function started(options: object = {}) {
   const end = await startSlackEnd();
   onTestFinished(() => end.stop());
-  return { end, receiver: receiverFor(end, options, "chat", lines) };
+  const lines: string[] = [];
+  return { end, lines, receiver: receiverFor(end, options, "chat", lines) };
 }
 
-function receiverFor(
-  end: SlackEnd,
-  options: Readonly<Record<string, unknown>> = {},
-  name = "chat",
-  lines: string[] = [],
-): Receiver {
-  const config = SlackConfig.parse({ ...(end.config.slack as object), ...options });
-  const log = pino({ level: "trace" }, { write: (line) => void lines.push(line) });
-  const receiver = createSlackReceiver(config, { ...contextFor(name), log });
+async function opened(options: object = {}) {
+  const all = await started(options);
+  return { ...all, place: await all.receiver.open(told(), never()) };
+}
+
+function receiverFor(end: SlackEnd, options: object = {}, name = "chat", lines: string[] = []): Receiver {
+  const receiver = receiverOf("slack", end, loggedContext(name, lines), options);
   onTestFinished(() => receiver.dispose());
   return receiver;
 }
 
-function posts(end: SlackEnd) {
-  return end.calls.filter(({ method }) => method === "chat.postMessage");
-}
+/** Calls that post a message. */
+const posts = (end: SlackEnd) => end.calls.filter(({ method }) => method === "chat.postMessage");
 
-async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
-  try {
-    await call;
-  } catch (error) {
-    return meaningOf(error);
-  }
-  throw new Error("It did not fail.");
-}
-
-function sure(place: IncidentReference | "gone"): IncidentReference {
-  if (place === "gone") throw new Error("It is gone.");
+const sure = (place: IncidentReference | "gone") => {
+  if (place === "gone") throw new Error("The message is gone.");
   return place;
-}
-
-function secretFile(text: string) {
-  const folder = temporaryFolder("slack-token");
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, "token");
-  writeFileSync(file, text, { mode: 0o600 });
-  return { file };
-}
+};
 
 function told(changes: Partial<Incident> = {}): IncidentMessage {
   return toldOf({ link: LINK, ...changes });

@@ -1,46 +1,25 @@
 import { randomBytes } from "node:crypto";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
-import { type Seen, type StubAnswer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
-import { createInterruptions, type ReceiverFarEnd, type Thing } from "./far-end.ts";
+import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
+import { type ReceiverFarEnd, startReceiverStub, type Thing } from "./far-end.ts";
 
-/** Far ends for formats of `webhook`: one that keeps a thing for each key, and one that knows neither key nor id. */
-
-/** What one does with a request that is to be carried out. */
-type CarriedOut = (seen: Seen) => StubAnswer;
+/** Servers for formats of `webhook`: one with an alert for each key, and one that stores neither key nor id. */
 
 interface Rules {
   readonly config: (url: string, secret: (text: string) => { readonly file: string }) => object;
-  readonly carryOut: CarriedOut;
+  readonly carryOut: (seen: Seen) => StubAnswer;
   readonly things: () => readonly Thing[];
 }
 
-async function startEnd(rules: Rules): Promise<ReceiverFarEnd> {
-  const stub = await startStub();
-  const folder = temporaryFolder();
+async function startEnd({ carryOut, config, things }: Rules): Promise<ReceiverFarEnd> {
   const busy = { status: 429, headers: { "retry-after": "1" }, body: "slow down" };
-  const { answer, loseAnswers, tellToWait, troubleBy } = createInterruptions(busy);
-  stub.answer = (seen, response) => answer(() => rules.carryOut(seen), response);
-  const secret = (text: string) => {
-    const file = join(folder, randomBytes(6).toString("hex"));
-    writeFileSync(file, `${text}\n`, { mode: 0o600 });
-    return { file };
-  };
-  return {
-    config: { allow_networks: ["127.0.0.0/8"], ...rules.config(stub.url, secret) },
-    things: rules.things,
-    loseAnswers,
-    tellToWait,
-    troubleBy,
-    requests: () => stub.seen.length,
-    async stop() {
-      await stub.stop();
-      rmSync(folder, { recursive: true });
-    },
-  };
+  const { common, interrupt, secret } = await startReceiverStub(busy);
+  const { stub } = common;
+  stub.answer = (seen, response) => interrupt(() => carryOut(seen), response);
+  return { ...common, config: { allow_networks: ["127.0.0.0/8"], ...config(stub.url, secret) }, things };
 }
 
 const schema = JSON.parse(readFileSync(join(import.meta.dirname, "pagerduty-events-v2.json"), "utf8")) as object;
@@ -78,7 +57,7 @@ export function startPagerdutyEnd(): Promise<ReceiverFarEnd> {
 
   return startEnd({
     config: (url, secret) => ({ format: "pagerduty", url: `${url}/v2/enqueue`, key: secret(routingKey) }),
-    things: () => alerts,
+    things: (): readonly Thing[] => alerts,
     carryOut({ url, body }) {
       if (url !== "/v2/enqueue") return { status: 404, body: "not found" };
       const event = JSON.parse(body.toString()) as Event;
@@ -124,7 +103,7 @@ export function startSlackEnd(): Promise<ReceiverFarEnd> {
   const messages: Thing[] = [];
   return startEnd({
     config: (url, secret) => ({ format: "slack", url: secret(`${url}${path}`) }),
-    things: () => messages,
+    things: (): readonly Thing[] => messages,
     carryOut({ url, body }) {
       if (url !== path) return { status: 404, body: "no_service" };
       const { text, blocks } = JSON.parse(body.toString()) as { text: string; blocks: readonly Block[] };

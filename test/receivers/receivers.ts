@@ -1,0 +1,108 @@
+import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
+import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
+import { CATALOG } from "#connectors/catalog.ts";
+import { EmailConfig } from "#connectors/email/config.ts";
+import { createEmailReceiver } from "#connectors/email/receiver.ts";
+import { JiraConfig } from "#connectors/jira/config.ts";
+import { createJiraReceiver } from "#connectors/jira/receiver.ts";
+import { ServiceNowConfig } from "#connectors/servicenow/config.ts";
+import { createServiceNowReceiver } from "#connectors/servicenow/receiver.ts";
+import type { Receiver } from "#connectors/shared/receiver/receiver.ts";
+import { SlackConfig } from "#connectors/slack/config.ts";
+import { createSlackReceiver } from "#connectors/slack/receiver.ts";
+import { WebhookConfig } from "#connectors/webhook/config.ts";
+import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
+import type { ConnectorContext, ConnectorDefinition, Sink } from "#src/core/connector.ts";
+import { startAlertmanagerEnd } from "./alertmanager-end.ts";
+import { startEmailEnd } from "./email-end.ts";
+import type { ReceiverFarEnd } from "./far-end.ts";
+import { startJiraEnd } from "./jira-end.ts";
+import { startServiceNowEnd } from "./servicenow-end.ts";
+import { startSlackEnd } from "./slack-end.ts";
+import { startPagerdutyEnd } from "./webhook-end.ts";
+
+/** A receiver, its simulated server, and what is special about it. */
+export interface ReceiverCase {
+  readonly name: string;
+  readonly connector: keyof typeof CREATE;
+  start(now: () => number): Promise<ReceiverFarEnd>;
+  /** Options in addition to the address of the server. */
+  readonly options?: object;
+  /** The most incidents there of one alarm that came back `returns` times after its end; 1 by default. */
+  readonly most?: (returns: number) => number;
+  /** Whether the list of a gateway or storm is updated there. */
+  readonly editsLists: boolean;
+  /** The wait that the server orders when it is overloaded, in milliseconds. */
+  readonly waitMs: number;
+}
+
+const CREATE = {
+  slack: (options: object, context: ConnectorContext) => createSlackReceiver(SlackConfig.parse(options), context),
+  jira: (options: object, context: ConnectorContext) => createJiraReceiver(JiraConfig.parse(options), context),
+  servicenow: (options: object, context: ConnectorContext) =>
+    createServiceNowReceiver(ServiceNowConfig.parse(options), context),
+  alertmanager: (options: object, context: ConnectorContext) =>
+    createAlertmanagerReceiver(AlertmanagerConfig.parse(options), context),
+  webhook: (options: object, context: ConnectorContext) => createWebhookReceiver(WebhookConfig.parse(options), context),
+  email: (options: object, context: ConnectorContext) => createEmailReceiver(EmailConfig.parse(options), context),
+};
+
+/** Every receiver that shows which messages belong together. A chat without ids does not. */
+export const RECEIVERS: readonly ReceiverCase[] = [
+  { name: "slack", connector: "slack", start: startSlackEnd, editsLists: true, waitMs: 30_000 },
+  {
+    ...{ name: "jira cloud", connector: "jira", editsLists: true, waitMs: 7_000 },
+    // A search shows a new issue after 90 s.
+    start: (now) => startJiraEnd({ now, searchLagMs: 90_000 }),
+    options: { reopen: "Åpne igjen" },
+  },
+  {
+    ...{ name: "jira data center", connector: "jira", editsLists: true, waitMs: 7_000 },
+    start: (now) => startJiraEnd({ deployment: "data_center", now }),
+    options: { reopen: "Åpne igjen" },
+  },
+  {
+    ...{ name: "servicenow", connector: "servicenow", editsLists: true, waitMs: 30_000 },
+    start: () => startServiceNowEnd(),
+    options: { reopen_state: "2" },
+  },
+  { name: "alertmanager", connector: "alertmanager", start: startAlertmanagerEnd, editsLists: true, waitMs: 1_000 },
+  {
+    ...{ name: "webhook pagerduty", connector: "webhook", waitMs: 1_000 },
+    start: () => startPagerdutyEnd(),
+    // A trigger with the key of a resolved alert opens another one.
+    most: (returns) => 1 + returns,
+    // The text of a trigger cannot be edited.
+    editsLists: false,
+  },
+  {
+    ...{ name: "email", connector: "email", waitMs: 300_000 },
+    start: () => startEmailEnd(),
+    most: () => 2,
+    // A changed list sends no mail.
+    editsLists: false,
+  },
+];
+
+/** Creates a receiver that is connected to its simulated server. */
+export function receiverOf(
+  connector: keyof typeof CREATE,
+  { config }: Pick<ReceiverFarEnd, "config">,
+  context: ConnectorContext,
+  options: object = {},
+): Receiver {
+  return CREATE[connector]({ ...config, ...options }, context);
+}
+
+/** Creates the sink of a receiver that is connected to its simulated server. */
+export async function sinkOf(
+  { connector, options }: ReceiverCase,
+  { config }: ReceiverFarEnd,
+  context: ConnectorContext,
+  more: object = {},
+): Promise<Sink> {
+  const definition: ConnectorDefinition = CATALOG[connector] as ConnectorDefinition;
+  const sink = await definition.sink?.(definition.Config.parse({ ...config, ...options, ...more }), context);
+  if (sink === undefined) throw new Error(`The connector ${connector} has no sink.`);
+  return sink;
+}

@@ -1,0 +1,34 @@
+import { rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { pino } from "pino";
+import { onTestFinished } from "vitest";
+import type { ConnectorContext } from "#src/core/connector.ts";
+import type { Failure } from "#src/core/errors/errors.ts";
+import type { Clock } from "#src/core/runtime/clock.ts";
+import { contextFor } from "../connectors/context.ts";
+import { temporaryFolder } from "../real-servers.ts";
+
+/** Returns the failure of a call that has to fail. */
+export async function failureOf(call: Promise<unknown> | undefined): Promise<Failure> {
+  try {
+    await call;
+  } catch (error) {
+    return error as Failure;
+  }
+  throw new Error("The call did not fail.");
+}
+
+/** A secret in a file that only we can read, until the test ends. */
+export function secretFile(text: string): { readonly file: string } {
+  const folder = temporaryFolder();
+  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const file = join(folder, "secret");
+  writeFileSync(file, text, { mode: 0o600 });
+  return { file };
+}
+
+/** The context of a connector whose log is collected in `lines`. */
+export function loggedContext(name: string, lines: string[], clock?: Clock): ConnectorContext {
+  const log = pino({ level: "trace", base: null }, { write: (line) => void lines.push(line) });
+  return { ...contextFor(name, clock), log };
+}
