@@ -19,7 +19,7 @@ export interface JiraIssue {
   readonly createdMs: number;
   readonly fields: Record<string, unknown>;
   status: JiraStatus;
-  readonly comments: unknown[];
+  readonly comments: string[];
   /** Every summary and description that it ever had, and every comment, as a person reads them. */
   readonly texts: string[];
   /** Bodies of the transitions that were carried out. */
@@ -137,7 +137,7 @@ export async function startJiraEnd(options: JiraOptions = {}) {
       if (end.refuseLateComments && issue.status.category === "done")
         return json(403, { errorMessages: ["Du kan ikke kommentere saken."], errors: {} });
       if (!isText(body.body)) return refusal({ comment: "INVALID_INPUT" });
-      issue.comments.push(body.body);
+      issue.comments.push(plain(body.body));
       issue.texts.push(plain(body.body));
       return json(201, { id: String(90_000 + issue.comments.length) });
     }

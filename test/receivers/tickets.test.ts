@@ -1,0 +1,243 @@
+import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
+import { clockAt, never } from "../connectors/context.ts";
+import { FERDIG, type JiraEnd, startJiraEnd } from "./jira-end.ts";
+import { receiverOf } from "./receivers.ts";
+import { type ServiceNowEnd, startServiceNowEnd } from "./servicenow-end.ts";
+import { failureOf, loggedContext } from "./support.ts";
+import { gatewayOf, HOSTILE_NAMES, namedOf, resolvedOf, toldOf } from "./told-samples.ts";
+
+/** What Jira and ServiceNow have in common: one ticket per alarm, which people may edit and close. */
+
+const BEGAN = "2026-11-02T06:16:00.000Z";
+
+/** Comments without the marks of wiki text. */
+const plain = (text: string) => text.replaceAll("*", "").replaceAll(/^ /gm, "").trim();
+
+function ofJira(end: JiraEnd) {
+  return {
+    end,
+    tickets: () =>
+      end.issues.map(({ comments, fields, status, texts }) => ({
+        title: fields.summary as string,
+        description: texts.filter((text) => !comments.includes(text)).at(-1) ?? "",
+        notes: comments.map(plain),
+        isOpen: status.category !== "done",
+      })),
+    closeByHand(n: number) {
+      const issue = end.issues[n];
+      if (issue !== undefined) issue.status = FERDIG;
+    },
+    forbidReading: () => Object.assign(end, { mayBrowse: false }),
+    changeSecret: () => Object.assign(end, { token: "another token" }),
+    refuseClosing: () => Object.assign(end, { transitions: [] }),
+  };
+}
+
+function ofServiceNow(end: ServiceNowEnd) {
+  return {
+    end,
+    tickets: () =>
+      end.records.map(({ fields, notes }) => ({
+        title: fields.short_description ?? "",
+        description: fields.description ?? "",
+        notes: [...notes, ...(fields.close_notes === undefined ? [] : [fields.close_notes])],
+        isOpen: !["6", "7", "8"].includes(fields.state ?? ""),
+      })),
+    closeByHand(n: number) {
+      const record = end.records[n];
+      if (record !== undefined) record.fields.state = "6";
+    },
+    forbidReading: () => Object.assign(end, { mayRead: false }),
+    changeSecret: () => Object.assign(end, { password: "another password" }),
+    refuseClosing: () => end.readOnly.add("state"),
+  };
+}
+
+const searchLagMs = 30_000;
+const SYSTEMS = [
+  {
+    connector: "jira",
+    ...{ name: "jira cloud", reopen: { reopen: "åpne igjen" }, settledMs: 300_000 },
+    start: async (now: () => number) => ofJira(await startJiraEnd({ now, searchLagMs })),
+  },
+  {
+    connector: "jira",
+    ...{ name: "jira data center", reopen: { reopen: "Å gjøre" }, settledMs: 60_000 },
+    start: async (now: () => number) => ofJira(await startJiraEnd({ deployment: "data_center", now, searchLagMs })),
+  },
+  {
+    connector: "servicenow",
+    ...{ name: "servicenow", reopen: { reopen_state: 2 }, settledMs: 60_000 },
+    start: async () => ofServiceNow(await startServiceNowEnd()),
+  },
+] as const;
+
+describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
+  const clock = clockAt(BEGAN);
+  let system: ReturnType<typeof ofJira> | ReturnType<typeof ofServiceNow>;
+  let receiver: Receiver;
+  let lines: string[];
+
+  beforeEach(async () => {
+    clock.set(BEGAN);
+    lines = [];
+    system = await start(clock.now);
+    receiver = receiverWith();
+    return () => system.end.stop();
+  });
+
+  function receiverWith(options: object = {}): Receiver {
+    const made = receiverOf(connector, system.end, loggedContext("tickets", lines, clock), options);
+    onTestFinished(() => made.dispose());
+    return made;
+  }
+
+  const opened = (message = toldOf()) => receiver.open(message, never());
+  const closed = async (by = receiver) => (await by.close(resolvedOf(), await opened(), never())) as IncidentReference;
+  const find = (sinceMs = clock.now(), message = toldOf()) => receiver.find?.(message, sinceMs, never());
+  const only = () => {
+    const [ticket, ...others] = system.tickets();
+    if (ticket === undefined || others.length > 0) throw new Error("There is not one ticket.");
+    return ticket;
+  };
+
+  test("updates the description and leaves the title to people", async () => {
+    const reference = await opened();
+    expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), reference, never())).toEqual(reference);
+    const edit = JSON.parse(system.end.stub.seen.at(-1)?.body.toString() ?? "") as { readonly fields?: object };
+    expect(Object.keys(edit.fields ?? edit)).toEqual(["description"]);
+    expect(plain(only().description)).toMatch(/Priority: B/);
+    expect(only().notes).toEqual([]);
+  });
+
+  test("updates the title of a gateway, which has the number of its alarms", async () => {
+    const reference = await opened(gatewayOf(12));
+    await receiver.update(gatewayOf(3, { change: "members" }), reference, never());
+    expect(only()).toMatchObject({ title: expect.stringContaining("3 of 30 alarms active"), notes: [] });
+  });
+
+  test.each([
+    [{ change: "acknowledged", status: "acknowledged" }, "Acknowledged\nAcknowledged by: Ola\nMessage: Ola"],
+    [{ change: "recovering", status: "recovering" }, "Recovering"],
+    [
+      { change: "vanished", status: "unknown" },
+      "State unknown\nState unknown: The service does not show the alarm any more and does not say that it is over.",
+    ],
+    [{ change: "retriggered", status: "active" }, "Active\nSince: 2026-11-02 07:15:00 +01:00"],
+  ] as const)("adds a note after %j", async (change, note) => {
+    await receiver.update(namedOf("Ola", change), await opened(), never());
+    expect(only().notes).toEqual([note]);
+  });
+
+  test.each(["raised", "changed", "members", "unacknowledged"] as const)("adds no note after %s", async (change) => {
+    await receiver.update(toldOf({ change }), await opened(), never());
+    expect(only().notes).toEqual([]);
+  });
+
+  test("closes the ticket with a note and logs nothing", async () => {
+    expect((await closed()).ref).toMatchObject({ over: true });
+    const note = "Resolved\nEnded: 2026-11-02 07:20:00 +01:00\nLasted: 5 min";
+    expect(only()).toMatchObject({ isOpen: false, notes: [note] });
+    expect(lines).toEqual([]);
+  });
+
+  test("leaves a ticket as it is that a person closed", async () => {
+    const reference = await opened();
+    system.closeByHand(0);
+    const before = only();
+    expect(await receiver.update(toldOf({ change: "acknowledged" }), reference, never())).toEqual(reference);
+    expect(await receiver.close(resolvedOf(), reference, never())).toMatchObject({ ref: { over: true } });
+    expect(only()).toEqual(before);
+  });
+
+  test("leaves a ticket open that it may not close, and logs that once", async () => {
+    system.refuseClosing();
+    for (const _twice of [1, 2]) expect(await closed()).toMatchObject({ ref: { over: true } });
+    expect(system.tickets().map(({ isOpen, notes }) => [isOpen, notes.length])).toEqual(Array(2).fill([true, 1]));
+    expect(lines).toHaveLength(1);
+    expect(lines[0]).toContain("stays open although its alarm is over");
+  });
+
+  test("reopens a ticket that it closed when the alarm is back, whatever the last change was", async () => {
+    const reopening = receiverWith(reopen);
+    const back = toldOf({ change: "acknowledged", status: "acknowledged" });
+    const reference = await reopening.update(back, await closed(reopening), never());
+    expect(reference).toMatchObject({ ref: { over: false } });
+    expect(only()).toMatchObject({ isOpen: true, notes: expect.arrayContaining([expect.stringContaining("Since: ")]) });
+  });
+
+  test("reopens a ticket that a person closed when the alarm is retriggered, or after its end", async () => {
+    const reopening = receiverWith(reopen);
+    const reference = await opened();
+    system.closeByHand(0);
+    await reopening.update(toldOf({ change: "retriggered" }), reference, never());
+    expect(only().isOpen).toBe(true);
+    system.closeByHand(0);
+    const over = (await reopening.close(resolvedOf(), reference, never())) as IncidentReference;
+    await reopening.update(toldOf({ change: "acknowledged" }), over, never());
+    expect(only().isOpen).toBe(true);
+  });
+
+  test("adds one note to a closed ticket whose alarm is back when nothing is configured to reopen it", async () => {
+    const reference = await closed();
+    const back = (await receiver.update(toldOf({ change: "retriggered" }), reference, never())) as IncidentReference;
+    expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);
+    expect(only()).toMatchObject({ isOpen: false, notes: { length: 2 } });
+    expect(lines.filter((line) => /stays (closed|resolved)/.test(line))).toHaveLength(1);
+  });
+
+  test.each([
+    ["forbidden", "the tickets are not visible any more"],
+    ["unauthenticated", "the secret is rejected"],
+  ])("asks a person to act (%s) and takes no ticket for deleted when %s", async (reason) => {
+    const reference = await opened();
+    if (reason === "forbidden") system.forbidReading();
+    else system.changeSecret();
+    for (const call of [
+      () => receiver.update(toldOf({ change: "changed" }), reference, never()),
+      () => receiver.close(resolvedOf(), reference, never()),
+      () => find(),
+    ])
+      expect(await failureOf(call())).toMatchObject({ kind: "config", reason });
+  });
+
+  test("takes the page for a wrong address for a wrong setting, not for a deleted ticket", async () => {
+    const reference = await opened();
+    system.end.stub.answer = () => ({ status: 404, body: "<html>Not here</html>" });
+    expect(await failureOf(receiver.update(toldOf(), reference, never()))).toMatchObject({ kind: "config" });
+  });
+
+  test("knows that nothing was opened only when a search would show it", async () => {
+    await opened(gatewayOf(2));
+    const sinceMs = clock.now();
+    clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());
+    expect(await find(sinceMs)).toEqual({ againInMs: 10_000 });
+    clock.set(new Date(sinceMs + settledMs).toISOString());
+    expect(await find(sinceMs)).toBeNull();
+    // Our clock was an hour fast when it began.
+    expect(await find(sinceMs + 3_600_000)).toBeNull();
+  });
+
+  test("adopts the oldest of several tickets and adds a note to the open others", async () => {
+    for (const _each of [1, 2, 3]) await opened();
+    system.closeByHand(2);
+    clock.set("2026-11-02T06:30:00.000Z");
+    const { ticket } = (await find()) as IncidentReference;
+    const note = `Duplicate of ${ticket}; Plenum keeps only that one up to date.`;
+    expect(system.tickets().map(({ notes }) => notes)).toEqual([[], [note], []]);
+    expect(JSON.parse(lines[0] ?? "")).toMatchObject({ ticket, duplicates: [expect.any(String)] });
+  });
+
+  test("disables the markup of hostile names and keeps the link of a description that is too long", async () => {
+    for (const [n, name] of HOSTILE_NAMES.entries()) {
+      const reference = await opened(namedOf(name));
+      await receiver.update(namedOf(name, { change: "acknowledged" }), reference, never());
+      const { description, notes, title } = system.tickets()[n] ?? only();
+      expect(title).not.toMatch(/\p{Cc}/u);
+      expect(title.length).toBeLessThanOrEqual(connector === "jira" ? 255 : 160);
+      expect(description).toMatch(/Open in Plenum/);
+      expect(notes).toHaveLength(1);
+    }
+  });
+});
