@@ -1,15 +1,13 @@
-import { rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { AlertmanagerConfig } from "#connectors/alertmanager/config.ts";
-import { createAlertmanagerReceiver } from "#connectors/alertmanager/receiver.ts";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { clockAt, contextFor, never } from "../connectors/context.ts";
 import type { StubAnswer } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { startAlertmanagerEnd } from "./alertmanager-end.ts";
+import { receiverOf } from "./receivers.ts";
+import { failureOf, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
@@ -18,23 +16,12 @@ async function begun(options: object = {}) {
   const clock = clockAt(NOW);
   const end = await startAlertmanagerEnd(() => clock.now());
   onTestFinished(() => end.stop());
-  const config = AlertmanagerConfig.parse({ ...(end.config.alertmanager as object), ...options });
-  const receiver = createAlertmanagerReceiver(config, contextFor("am", clock));
+  const receiver = receiverOf("alertmanager", end, contextFor("am", clock), options);
   onTestFinished(() => receiver.dispose());
   const posted = () =>
     end.seen.filter(({ method }) => method === "POST").map(({ body }) => JSON.parse(body.toString()));
   return { clock, end, receiver, posted };
 }
-
-function secretFile(text: string) {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "secret");
-  writeFileSync(path, text, { mode: 0o600 });
-  return { file: path };
-}
-
-const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
 
 describe("alertmanager: what is sent", () => {
   test("an alarm is one alert with both times, its end far ahead", async () => {
@@ -112,15 +99,6 @@ describe("alertmanager: what is sent", () => {
     expect(end.alerts()).toMatchObject([{ labels: { priority: "A" }, annotations: { priority: "C" } }]);
   });
 
-  test("opened twice, as after a lost answer, it is one alert", async () => {
-    const { receiver, end } = await begun();
-    end.loseAnswers(1);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
-    await receiver.open(toldOf(), never());
-    expect(end.requests()).toBe(2);
-    expect(end.things()).toMatchObject([{ key: toldOf().key, isOpen: true }]);
-  });
-
   test("a repeat brings back what a restart forgot, and an end is told again", async () => {
     const { receiver, end } = await begun({ repeat: "30s" });
     const place = await receiver.open(toldOf(), never());
@@ -131,15 +109,6 @@ describe("alertmanager: what is sent", () => {
     expect(receiver.opensAgain).toBe("same");
     expect(receiver.repeatMs).toBe(30_000);
     expect(receiver.repeatClosedMs).toBe(300_000);
-  });
-
-  test("one that nobody knows the state of stands, and says so", async () => {
-    const { receiver, end } = await begun();
-    const place = await receiver.open(toldOf(), never());
-    await receiver.update(toldOf({ status: "unknown", change: "vanished" }), place, never());
-    expect(end.things()[0]).toMatchObject({ isOpen: true });
-    expect(end.alerts()[0]?.annotations.description).toContain("does not say that it is over");
-    expect(end.alerts()[0]?.annotations.status).toBe("State unknown");
   });
 
   test("a gateway and a storm have names that routes can be written with, and list what is in them", async () => {
@@ -246,62 +215,27 @@ describe("alertmanager: hostile and long texts", () => {
 
 describe("alertmanager: answers", () => {
   test.each<[StubAnswer, object, string]>([
-    [{ status: 301, headers: { location: "/x" } }, { kind: "config", field: "url" }, "a redirect"],
-    [{ status: 401 }, { kind: "config", reason: "unauthenticated" }, "who we are"],
-    [{ status: 403 }, { kind: "config", reason: "forbidden" }, "who we are"],
     [{ status: 404, body: "404 page not found" }, { kind: "config", field: "url" }, "no such address"],
     [{ status: 400, body: '"start time must be before end time"' }, { kind: "rejected" }, "start time must be"],
-    [{ status: 413 }, { kind: "rejected" }, "413"],
-    [
-      { status: 429, headers: { "retry-after": "7" } },
-      { kind: "throttled", retryAfterMs: 7_000, scope: "allowance" },
-      "wait",
-    ],
-    [{ status: 503 }, { kind: "throttled", retryAfterMs: null, scope: "everything" }, "wait"],
-    [{ status: 500, body: '"boom"' }, { kind: "retryable" }, "boom"],
     [
       { status: 200, body: "<!doctype html><title>Log in</title>" },
       { kind: "config", field: "url" },
       "no Alertmanager",
     ],
     [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
-    [{ status: 200, body: `<html>${"x".repeat(2_000_000)}` }, { kind: "config", field: "url" }, "no Alertmanager"],
   ])("%j", async (answer, expected, words) => {
     const { receiver, end } = await begun();
-    end.answer = () => answer;
+    end.stub.answer = () => answer;
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject(expected);
     expect(sentence(error)).toContain(words);
-  });
-
-  test("told to wait, nothing was taken", async () => {
-    const { receiver, end } = await begun();
-    end.tellToWait(1);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "throttled", retryAfterMs: 1_000 });
-    expect(end.things()).toEqual([]);
-    await receiver.open(toldOf(), never());
-    expect(end.things()).toHaveLength(1);
-  });
-
-  test("an abort ends a request that is never answered", async () => {
-    const { receiver, end } = await begun();
-    const asked = Promise.withResolvers<void>();
-    end.answer = () => {
-      asked.resolve();
-      return null as never;
-    };
-    const controller = new AbortController();
-    const opening = failureOf(receiver.open(toldOf(), controller.signal));
-    await asked.promise;
-    controller.abort(new Error("stopping"));
-    expect(String(await opening)).toContain("stopping");
   });
 
   test("the probe asks for the status and posts nothing", async () => {
     const { receiver, end } = await begun();
     await receiver.probe(never());
     expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
-    end.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
+    end.stub.answer = () => ({ status: 200, body: "<html>Prometheus</html>" });
     expect(sentence(await failureOf(receiver.probe(never())))).toMatch(/is no Alertmanager\. Check the address/);
   });
 });
@@ -316,26 +250,25 @@ describe("alertmanager: who we are", () => {
     const { receiver, end } = await begun({ [name]: ref, ...(name === "password" ? { user: "plenum" } : {}) });
     await receiver.open(toldOf(), never());
     expect(end.seen[0]?.headers.authorization).toBe(expected);
-    end.answer = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
+    end.stub.answer = ({ headers }) => ({ status: 400, body: `I got ${headers.authorization} and ${text}` });
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(inspect(error, { depth: 9 })).not.toContain(text);
     expect(inspect(error, { depth: 9 })).not.toContain(expected.split(" ")[1]);
     writeFileSync(ref.file, "another-secret-text");
-    end.answer = () => undefined;
+    end.stub.answer = () => ({ status: 200 });
     await receiver.open(toldOf(), never());
     expect(end.seen.at(-1)?.headers.authorization).not.toBe(expected);
   });
 
   test("a path prefix and headers of the user's own", async () => {
     const { end } = await begun();
-    const config = AlertmanagerConfig.parse({
+    const receiver = receiverOf("alertmanager", end, contextFor("am"), {
       url: `${end.url}/alertmanager/`,
       headers: { "X-Scope-OrgID": "north" },
       allow_networks: ["127.0.0.0/8"],
     });
-    const receiver = createAlertmanagerReceiver(config, contextFor("am"));
     onTestFinished(() => receiver.dispose());
-    end.answer = () => ({ status: 200 });
+    end.stub.answer = () => ({ status: 200 });
     await receiver.open(toldOf(), never());
     expect(end.seen[0]).toMatchObject({ url: "/alertmanager/api/v2/alerts", headers: { "x-scope-orgid": "north" } });
     expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);

@@ -1,18 +1,16 @@
-import { rmSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
-import { join } from "node:path";
 import { inspect } from "node:util";
-import { pino } from "pino";
 import type { SMTPServerOptions } from "smtp-server";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { EmailConfig } from "#connectors/email/config.ts";
-import { createEmailReceiver } from "#connectors/email/receiver.ts";
 import type { IncidentReference } from "#connectors/shared/receiver/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { certificateFor } from "../connectors/certificate.ts";
-import { clockAt, contextFor, never } from "../connectors/context.ts";
-import { freePort, temporaryFolder } from "../real-servers.ts";
+import { clockAt, never } from "../connectors/context.ts";
+import { freePort } from "../real-servers.ts";
 import { startEmailEnd } from "./email-end.ts";
+import { receiverOf } from "./receivers.ts";
+import { failureOf, loggedContext, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 
 const NOW = "2026-11-02T07:00:00.000Z";
@@ -20,26 +18,15 @@ const NOW = "2026-11-02T07:00:00.000Z";
 async function begun(options: object = {}, server: SMTPServerOptions = {}) {
   const end = await startEmailEnd(server);
   onTestFinished(() => end.stop());
-  return { end, ...receiverFor({ ...(end.config.email as object), ...options }) };
+  return { end, ...receiverFor({ ...end.config, ...options }) };
 }
 
 function receiverFor(options: object) {
   const lines: string[] = [];
-  const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
-  const receiver = createEmailReceiver(EmailConfig.parse(options), { ...contextFor("mail", clockAt(NOW)), log });
+  const receiver = receiverOf("email", { config: {} }, loggedContext("mail", lines, clockAt(NOW)), options);
   onTestFinished(() => receiver.dispose());
   return { receiver, lines };
 }
-
-function secretFile(text: string) {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const path = join(folder, "secret");
-  writeFileSync(path, text, { mode: 0o600 });
-  return { file: path };
-}
-
-const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
 
 describe("email: what is sent", () => {
   test("an alarm and its end are two mails in one thread", async () => {
@@ -138,7 +125,7 @@ describe("email: what is sent", () => {
     await receiver.update(toldOf({ change: "acknowledged", status: "acknowledged" }, alarm), place, never());
     expect(end.mails[1]?.mail.subject).toBe("Acknowledged: Supply temperature low, Kvarnholmen 4");
     expect(end.mails[1]?.mail.text).toContain("Acknowledged by: Ann Nilsson\nMessage: On my way");
-    const talkative = receiverFor({ ...(end.config.email as object), tell: [{ changes: ["vanished"] }] }).receiver;
+    const talkative = receiverFor({ ...end.config, tell: [{ changes: ["vanished"] }] }).receiver;
     await talkative.update(toldOf({ change: "acknowledged" }), place, never());
     await talkative.update(toldOf({ change: "vanished", status: "unknown", priority: "C" }), place, never());
     expect(end.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
@@ -235,25 +222,6 @@ describe("email: what the server says", () => {
     expect(sentence(error)).toContain(said);
     expect(sentence(error)).toMatch(/^The mail server at 127\.0\.0\.1:\d+ /);
     expect(end.mails).toEqual([]);
-  });
-
-  test("greylisted it is taken the next time", async () => {
-    const { receiver, end } = await begun();
-    end.tellToWait(1);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "throttled" });
-    await receiver.open(toldOf(), never());
-    expect(end.things()).toMatchObject([{ isOpen: true, texts: [{}] }]);
-  });
-
-  test("lost after its content, a mail is in doubt, and the same mail comes again", async () => {
-    const { receiver, end } = await begun();
-    end.loseAnswers(1);
-    const error = await failureOf(receiver.open(toldOf(), never()));
-    expect(error).toMatchObject({ kind: "retryable" });
-    await receiver.open(toldOf(), never());
-    expect(end.mails).toHaveLength(2);
-    expect(end.mails[0]?.mail.messageId).toBe(end.mails[1]?.mail.messageId);
-    expect(end.things()).toHaveLength(1);
   });
 
   test("some recipients refused: the others have it, and the log says so once for each", async () => {
@@ -372,8 +340,7 @@ describe("email: TLS and who we are", () => {
     expect(all).not.toContain("Y29ycmVjdCBob3JzZSBiYXR0ZXJ5");
     expect(all).not.toContain("AHBsZW51bQBjb3JyZWN0IGhvcnNlIGJhdHRlcnk");
     end.refuse = () => undefined;
-    rmSync(password.file);
-    writeFileSync(password.file, "another one", { mode: 0o600 });
+    writeFileSync(password.file, "another one");
     await receiver.open(toldOf(), never());
     expect(end.mails).toHaveLength(2);
   });
@@ -457,15 +424,6 @@ describe("email: TLS and who we are", () => {
       reason: "unauthenticated",
     });
     expect(end.mails).toEqual([]);
-  });
-
-  test("a secret or a certificate file that is missing is told", async () => {
-    const { receiver } = await begun({ user: "plenum", password: { file: "/nowhere/password" } });
-    for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
-      expect(await failureOf(call)).toMatchObject({ kind: "config" });
-    }
-    const other = (await begun({ ca_file: "/nowhere/ca.pem" })).receiver;
-    expect(await failureOf(other.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
   });
 
   test("the probe connects, changes to TLS, says who we are, and sends nothing", async () => {

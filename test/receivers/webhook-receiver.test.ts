@@ -1,16 +1,14 @@
 import { randomBytes } from "node:crypto";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync, writeFileSync } from "node:fs";
 import { inspect } from "node:util";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
-import { WebhookConfig } from "#connectors/webhook/config.ts";
-import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type Seen, type StubAnswer, type StubServer, startStub } from "../connectors/stub-server.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import type { ReceiverFarEnd } from "./far-end.ts";
+import { receiverOf } from "./receivers.ts";
+import { failureOf, secretFile } from "./support.ts";
 import { resolvedOf, toldOf } from "./told-samples.ts";
 import { startPagerdutyEnd, startSlackEnd } from "./webhook-end.ts";
 
@@ -18,7 +16,7 @@ const LOOPBACK = { allow_networks: ["127.0.0.0/8"] };
 const NO_REFERENCE: IncidentReference = { ref: null, ticket: null, link: null };
 
 function receiverFor(config: object): Receiver {
-  const receiver = createWebhookReceiver(WebhookConfig.parse(config), contextFor("pager"));
+  const receiver = receiverOf("webhook", { config: {} }, contextFor("pager"), config);
   onTestFinished(() => receiver.dispose());
   return receiver;
 }
@@ -34,23 +32,6 @@ async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer>
   onTestFinished(() => stub.stop());
   if (answer !== undefined) stub.answer = answer;
   return stub;
-}
-
-function secretFile(text: string) {
-  const folder = temporaryFolder();
-  onTestFinished(() => rmSync(folder, { recursive: true }));
-  const file = join(folder, "secret");
-  writeFileSync(file, text, { mode: 0o600 });
-  return { file };
-}
-
-async function failureOf(promise: Promise<unknown>): Promise<Error> {
-  return await promise.then(
-    () => {
-      throw new Error("it did not fail");
-    },
-    (error: Error) => error,
-  );
 }
 
 describe("pagerduty, which keeps one alert for each key", () => {
@@ -73,35 +54,6 @@ describe("pagerduty, which keeps one alert for each key", () => {
     for (const change of ["changed", "recovering", "unacknowledged", "members", "vanished", "out-of-scope"] as const)
       await receiver.update(toldOf({ change }), place, never());
     expect(end.requests()).toBe(1);
-  });
-
-  test("a lost answer may have been carried out; told to wait, it was not", async () => {
-    const { end, receiver } = await farEnd(startPagerdutyEnd);
-    end.loseAnswers(1);
-    expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
-    expect(end.things()).toHaveLength(1);
-    await receiver.open(toldOf(), never());
-    expect(end.things()).toHaveLength(1);
-    end.tellToWait(1);
-    const other = toldOf({ key: "f".repeat(32) });
-    expect(await failureOf(receiver.open(other, never()))).toMatchObject({
-      kind: "throttled",
-      retryAfterMs: 1_000,
-      scope: "allowance",
-    });
-    expect(end.things()).toHaveLength(1);
-  });
-
-  test("a wrong routing key is for a person; the right one works without a restart", async () => {
-    const { end } = await farEnd(startPagerdutyEnd);
-    const key = secretFile("0".repeat(32));
-    const receiver = receiverFor({ ...end.config, key });
-    const error = await failureOf(receiver.open(toldOf(), never()));
-    expect(error).toMatchObject({ kind: "config", field: "key" });
-    const { file } = (end.config as { readonly key: { readonly file: string } }).key;
-    writeFileSync(key.file, readFileSync(file));
-    await receiver.open(toldOf(), never());
-    expect(end.things()).toHaveLength(1);
   });
 
   test("an event that it will never take is rejected, with what it said", async () => {
@@ -336,20 +288,6 @@ describe("in general", () => {
     expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("stopping ends a request that hangs, and one that was not begun", async () => {
-    const stub = await startStub();
-    onTestFinished(() => stub.stop());
-    const stop = new AbortController();
-    stub.answer = () => {
-      stop.abort(new Error("stop"));
-      return null;
-    };
-    const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
-    expect(await failureOf(receiver.open(toldOf(), stop.signal))).toMatchObject({ message: "stop" });
-    expect(await failureOf(receiver.open(toldOf(), stop.signal))).toMatchObject({ message: "stop" });
-    expect(stub.seen).toHaveLength(1);
-  });
-
   test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
     "the secret address %j is refused without being repeated",
     async (text) => {
@@ -365,13 +303,5 @@ describe("in general", () => {
       proxy: { url: "http://127.0.0.1:3128" },
     });
     expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "url" });
-  });
-
-  test("a secret that is missing is for a person, and names its place", async () => {
-    const receiver = receiverFor({ format: "slack", url: { file: "/nowhere/slack" } });
-    const error = await failureOf(receiver.open(toldOf(), never()));
-    expect(error).toMatchObject({ kind: "config" });
-    expect(error.message).toContain("/nowhere/slack");
-    expect(receiver.farEnd).toMatch(/^[0-9a-f]{64}$/);
   });
 });

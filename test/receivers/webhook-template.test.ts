@@ -2,10 +2,11 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { IncidentMessage } from "#connectors/shared/receiver/receiver.ts";
 import { WebhookConfig } from "#connectors/webhook/config.ts";
 import { FIELDS } from "#connectors/webhook/formats/template.ts";
-import { createWebhookReceiver } from "#connectors/webhook/receiver.ts";
 import { contextFor, never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";
 import { AWKWARD_TEXTS, SITE } from "../sample-events.ts";
+import { receiverOf } from "./receivers.ts";
+import { failureOf } from "./support.ts";
 import { namedOf, resolvedOf, toldOf } from "./told-samples.ts";
 
 /** Requests of the user's own. */
@@ -24,26 +25,16 @@ async function withTemplate(template: object, config: object = {}) {
   const stub = await startStub();
   onTestFinished(() => stub.stop());
   stub.answer = () => ({ status: 200, body: '{"ok":true,"data":{"id":7}}' });
-  const receiver = createWebhookReceiver(
-    WebhookConfig.parse({
-      format: "template",
-      url: `${stub.url}/api?tenant=1`,
-      allow_networks: ["127.0.0.0/8"],
-      template,
-      ...config,
-    }),
-    contextFor("own"),
-  );
+  const receiver = receiverOf("webhook", { config: {} }, contextFor("own"), {
+    format: "template",
+    url: `${stub.url}/api?tenant=1`,
+    allow_networks: ["127.0.0.0/8"],
+    template,
+    ...config,
+  });
   onTestFinished(() => receiver.dispose());
   const bodies = () => stub.seen.map(({ body }) => JSON.parse(body.toString()) as unknown);
   return { stub, receiver, bodies };
-}
-
-async function failure(promise: Promise<unknown>): Promise<Error> {
-  return await promise.then(
-    () => Promise.reject(new Error("it did not fail")),
-    (error: Error) => error,
-  );
 }
 
 /** What is wrong with a template: `path: sentence`. */
@@ -108,7 +99,7 @@ describe("what is sent", () => {
     });
     const open = (displayName: string) => receiver.open(toldOf({ site: { id: 1, displayName } }), never());
     for (const name of ["..", ".", "a\r\nX-Evil: 1", "nul\u0000"])
-      expect(await failure(open(name))).toMatchObject({ kind: "rejected" });
+      expect(await failureOf(open(name))).toMatchObject({ kind: "rejected" });
     expect(stub.seen).toHaveLength(0);
     await open("Søndre gate 温度");
     expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
@@ -220,7 +211,7 @@ describe("what is answered", () => {
     });
     stub.answer = () => answer;
     if (expected === null) await receiver.open(toldOf(), never());
-    else expect(await failure(receiver.open(toldOf(), never()))).toMatchObject(expected);
+    else expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject(expected);
     expect(stub.seen).toHaveLength(1);
   });
 
@@ -234,7 +225,7 @@ describe("what is answered", () => {
     const place = await receiver.open(toldOf(), never());
     stub.answer = () => ({ status });
     expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
-    expect(await failure(receiver.close(resolvedOf(), place, never()))).toMatchObject({
+    expect(await failureOf(receiver.close(resolvedOf(), place, never()))).toMatchObject({
       kind: status === 409 ? "rejected" : "config",
     });
   });
