@@ -18,11 +18,7 @@ export async function askAt(
 ): Promise<readonly (readonly unknown[])[]> {
   const client = await connectTo(server, database);
   try {
-    const answer = await client.query({
-      text,
-      rowMode: "array",
-      ...(values.length > 0 && { values: [...values] }),
-    });
+    const answer = await client.query({ text, rowMode: "array", ...(values.length > 0 && { values: [...values] }) });
     const last = Array.isArray(answer) ? answer.at(-1) : answer;
     return last.rows as unknown[][];
   } finally {

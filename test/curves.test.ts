@@ -163,10 +163,7 @@ describe("the tags of an alarm", () => {
   });
 
   test("are only the alarm's tag without systems, and none for an unknown source", async () => {
-    const tags = await state({
-      "1": ["VS1-GT11", { newest }],
-      "2": ["VS1-GT2", { newest, systems: ["s1"] }],
-    });
+    const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT2", { newest, systems: ["s1"] }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
     const picture = createBuildingView(tags.store, new Map());
     expect(await picture.curves("other", ALARM, SPAN)).toEqual([]);

@@ -35,10 +35,7 @@ const time = fc.oneof(
     weight: 9,
     arbitrary: fc.integer({ min: -62167219200000, max: 253402300799999 }).map((ms) => new Date(ms).toISOString()),
   },
-  {
-    weight: 9,
-    arbitrary: fc.integer({ min: 0, max: 700_000 }).map((n) => new Date(n * 300_000).toISOString()),
-  },
+  { weight: 9, arbitrary: fc.integer({ min: 0, max: 700_000 }).map((n) => new Date(n * 300_000).toISOString()) },
   {
     weight: 1,
     arbitrary: fc.constantFrom(

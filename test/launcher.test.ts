@@ -323,11 +323,7 @@ describe("a first command", () => {
         said[name] += data.toString();
       });
     const ended = once(child, "close").then(([status]) => status as number);
-    return {
-      said,
-      ended,
-      says: (text: string) => vi.waitFor(() => expect(said.stderr).toContain(text), SOON),
-    };
+    return { said, ended, says: (text: string) => vi.waitFor(() => expect(said.stderr).toContain(text), SOON) };
   }
   const SOON = { timeout: 30_000 };
   const WAITS = "Another command is installing what Plenum needs; waiting until it is done …\n";

@@ -39,13 +39,7 @@ describe("a log line", () => {
     [
       "the keys of the line itself",
       (log) => log.info({ time: "never", level: "loud", msg: "mine" }, "said"),
-      {
-        line_time: "never",
-        line_level: "loud",
-        line_msg: "mine",
-        msg: "said",
-        level: 30,
-      },
+      { line_time: "never", line_level: "loud", line_msg: "mine", msg: "said", level: 30 },
     ],
     ["a message among the fields", (log) => log.info({ msg: "said" }), { msg: "said" }],
     [

@@ -118,10 +118,7 @@ describe("masking of output", () => {
 
   test("a line of the log, in whatever field, and it stays JSON", () => {
     const lines: string[] = [];
-    const log = createLog({
-      level: "trace",
-      destination: { write: (line: string) => void lines.push(line) },
-    });
+    const log = createLog({ level: "trace", destination: { write: (line: string) => void lines.push(line) } });
     log.warn({ [`key ${TOKEN}`]: { deep: [TOKEN, Buffer.from(TOKEN).toString("hex")] } }, `said ${TOKEN}`);
     log.child({ bound: TOKEN }).error(new Error(`"${TOKEN}" in\n"quotes"`), "trouble");
     for (const line of lines) {

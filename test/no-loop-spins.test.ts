@@ -104,15 +104,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     for (const brokenFrom of ["the start", "later"]) {
       isBroken = brokenFrom === "the start";
       const picture = createBuildingView(store, new Map());
-      const shared = {
-        sinks: configured,
-        outbox: state.part,
-        store,
-        picture,
-        clock,
-        log,
-        metrics: createMetrics(),
-      };
+      const shared = { sinks: configured, outbox: state.part, store, picture, clock, log, metrics: createMetrics() };
       const dispatcher = createDispatcher(shared);
       const bounds = { maxBytes: 1e9, maxAgeMs: HOUR_MS, replayMs: HOUR_MS };
       const pruning = createPruning({ ...shared, bounds, clockDoubt: createClockCheck({ clock, log }) });

@@ -286,13 +286,7 @@ describe("webhook: what is inside, through a proxy", () => {
   const lookups: string[] = [];
   const sinkFor = (url: string, proxy: string) =>
     createWebhookSink(
-      WebhookConfig.parse({
-        url,
-        unsigned: true,
-        timeout: "2s",
-        ca_file: ours.caFile,
-        proxy: { url: proxy },
-      }),
+      WebhookConfig.parse({ url, unsigned: true, timeout: "2s", ca_file: ours.caFile, proxy: { url: proxy } }),
       contextFor("hook"),
       (host, _options, done) => {
         lookups.push(host);
@@ -313,10 +307,7 @@ describe("webhook: what is inside, through a proxy", () => {
     const proxy = await startConnectProxy();
     const sink = sinkFor(`https://${host}/hook`, proxy.url);
     onTestFinished(() => sink.close());
-    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
-      kind: "config",
-      field: "url",
-    });
+    await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config", field: "url" });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", field: "url" });
     expect(proxy.connections).toBe(0);
   });
@@ -410,9 +401,7 @@ test("uses the configured proxy instead of the environment's", async () => {
     },
     sinks: {
       lake: { influxdb: { url: far.url, bucket: "b", ...trusted, ...through } },
-      hook: {
-        webhook: { url: far.url, unsigned: true, allow_networks: ["127.0.0.0/8"], ...trusted, ...through },
-      },
+      hook: { webhook: { url: far.url, unsigned: true, allow_networks: ["127.0.0.0/8"], ...trusted, ...through } },
     },
   });
   const { code, stdout, stderr } = await place.plenum("check", "--json");

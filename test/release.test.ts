@@ -91,9 +91,7 @@ describe("a release", () => {
     expect(all.filter((path) => /^(test|tools\/release|src\/README)/.test(path))).toEqual([]);
     expect(all).toEqual(expect.arrayContaining(["config/example.yaml", "docs/plenum.1", "plenum"]));
     expect(readFileSync(join(program, "THIRD-PARTY-NOTICES.md"), "utf8")).toMatch(/^## zod /m);
-    expect(JSON.parse(readFileSync(join(program, "sbom.cdx.json"), "utf8"))).toMatchObject({
-      bomFormat: "CycloneDX",
-    });
+    expect(JSON.parse(readFileSync(join(program, "sbom.cdx.json"), "utf8"))).toMatchObject({ bomFormat: "CycloneDX" });
     expect(existsSync(join(program, "node_modules/zod/LICENSE"))).toBe(true);
     for (const name of Object.keys(dependencies))
       expect(existsSync(join(program, "node_modules", name)), name).toBe(true);
@@ -160,12 +158,7 @@ describe("a release", () => {
     expect(list).toContain("package/tools/start.cjs\n");
     expect(list).toContain("package/npm-shrinkwrap.json\n");
     const manifest = JSON.parse(readFileSync(join(program, "package.json"), "utf8"));
-    expect(manifest).toMatchObject({
-      version,
-      dependencies,
-      gitHead: COMMIT,
-      bin: { plenum: "tools/start.cjs" },
-    });
+    expect(manifest).toMatchObject({ version, dependencies, gitHead: COMMIT, bin: { plenum: "tools/start.cjs" } });
     expect(manifest).not.toHaveProperty("devDependencies");
     expect(manifest).not.toHaveProperty("scripts");
     const { packages } = JSON.parse(readFileSync(join(program, "npm-shrinkwrap.json"), "utf8"));

@@ -16,12 +16,7 @@ import type { DayAccount, SiteCompleteFact } from "#src/core/model/history-facts
 
 export const SITE: Site = { id: 1, displayName: "Kvarnholmen 4" };
 
-export const TAG: Tag = {
-  id: "10042",
-  displayName: "VS1-GT11",
-  description: "Supply temperature",
-  unit: "°C",
-};
+export const TAG: Tag = { id: "10042", displayName: "VS1-GT11", description: "Supply temperature", unit: "°C" };
 
 export const GATEWAY: Gateway = {
   id: "7",
@@ -75,13 +70,7 @@ const SILENCE = {
 export const ALARM: Alarm = {
   id: "500001",
   site: SITE,
-  trigger: {
-    id: 88,
-    displayName: "Supply temperature low",
-    description: null,
-    priority: "A",
-    enabled: true,
-  },
+  trigger: { id: 88, displayName: "Supply temperature low", description: null, priority: "A", enabled: true },
   status: "active",
   source: "VS1-GT11",
   description: "Supply temperature below 20 °C for 10 minutes",
@@ -153,15 +142,9 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
   "site-removed": { subject: "site/1", data: { site: SITE } },
   "gateway-added": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
-  "gateway-changed": {
-    subject: "site/1/gateway/7",
-    data: { gateway: GATEWAY, before: { version: "4.2.0" } },
-  },
+  "gateway-changed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY, before: { version: "4.2.0" } } },
   "gateway-removed": { subject: "site/1/gateway/7", data: { gateway: GATEWAY } },
-  "gateway-online": {
-    subject: "site/1/gateway/7",
-    data: { gateway: GATEWAY, hosts: BEHIND, wholeSite: true },
-  },
+  "gateway-online": { subject: "site/1/gateway/7", data: { gateway: GATEWAY, hosts: BEHIND, wholeSite: true } },
   "gateway-offline": {
     subject: "site/1/gateway/7",
     data: { gateway: { ...GATEWAY, online: false }, hosts: BEHIND, wholeSite: true },
@@ -170,21 +153,14 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "host-changed": { subject: "site/1/host/31", data: { host: HOST, before: { ip: "192.0.2.30" } } },
   "host-removed": { subject: "site/1/host/31", data: { host: HOST } },
   "system-added": { subject: "site/1/system/5", data: { system: SYSTEM } },
-  "system-changed": {
-    subject: "site/1/system/5",
-    data: { system: SYSTEM, before: { datapointsCount: 17 } },
-  },
+  "system-changed": { subject: "site/1/system/5", data: { system: SYSTEM, before: { datapointsCount: 17 } } },
   "system-removed": { subject: "site/1/system/5", data: { system: SYSTEM } },
   "tag-added": { subject: "site/1/tag/10042", data: { tag: TAG } },
   "tag-changed": { subject: "site/1/tag/10042", data: { tag: TAG, before: { unit: null } } },
   "tag-removed": { subject: "site/1/tag/10042", data: { tag: TAG } },
   "tag-systems-changed": {
     subject: "site/1/tag/10042",
-    data: {
-      tag: TAG,
-      systems: [{ id: SYSTEM.id, code: SYSTEM.code, displayName: SYSTEM.displayName }],
-      before: ["4"],
-    },
+    data: { tag: TAG, systems: [{ id: SYSTEM.id, code: SYSTEM.code, displayName: SYSTEM.displayName }], before: ["4"] },
   },
   "series-break": {
     subject: "site/1/tag/10042",

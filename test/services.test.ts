@@ -138,11 +138,7 @@ function answers(port: number): Promise<boolean> {
 
 describeService("commands", async () => {
   const rig = await createRig({ isStarted: false });
-  return {
-    service: rig.commands,
-    quiet: () => expect(rig.clock.sleepers()).toBe(0),
-    dispose: rig.close,
-  };
+  return { service: rig.commands, quiet: () => expect(rig.clock.sleepers()).toBe(0), dispose: rig.close };
 });
 
 describeService("the heartbeat", async () => {

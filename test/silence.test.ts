@@ -60,10 +60,7 @@ describe("silenceOf", () => {
 
   test("creates a silence with an id that is not emitted yet", () => {
     const made = silenceOf(wish(), START);
-    expect(made).toEqual({
-      ...silence({ site: 3, to: at(1) }),
-      id: expect.stringMatching(/^[0-9a-f]{8}$/),
-    });
+    expect(made).toEqual({ ...silence({ site: 3, to: at(1) }), id: expect.stringMatching(/^[0-9a-f]{8}$/) });
     expect(silenceOf(wish(), START).id).not.toBe(made.id);
   });
 

@@ -67,10 +67,7 @@ test("services side by side stop at once, and one that fails keeps none of the o
   });
   const slow = service("b", (deadlineMs) => clock.sleep(deadlineMs));
   const last = service("c", async () => undefined);
-  const all = inOrder([{ service: sideBySide("sources", [failing, slow, last], log), share: 0.5 }], {
-    clock,
-    log,
-  });
+  const all = inOrder([{ service: sideBySide("sources", [failing, slow, last], log), share: 0.5 }], { clock, log });
   await all.start(new AbortController().signal);
   const stopped = all.stop(1_000);
   expect(calls).toEqual(["start a", "start b", "start c", "stop a 500", "stop b 500", "stop c 500"]);

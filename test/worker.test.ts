@@ -14,10 +14,7 @@ describe("a gateway explains the values behind it", () => {
   test("values of a site whose only gateway is offline say so, and recover", async () => {
     virtual = await startVirtualWorker({
       simulator: { sites: [3, 4], alarms: { recorded: false } },
-      source: {
-        schedules: { gateways: "0 * * * * *" },
-        read: [{ name: "all", every: "1m" }],
-      },
+      source: { schedules: { gateways: "0 * * * * *" }, read: [{ name: "all", every: "1m" }] },
     });
     const { simulator, clock } = virtual;
     await clock.advance(10 * MINUTE);

@@ -143,11 +143,7 @@ test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and 
   for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
   vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
   onTestFinished(() => void vi.unstubAllEnvs());
-  const options = {
-    ...optionsFor(server, "buildings"),
-    user: "plenum",
-    password: { env: "PG_TEST_PASSWORD" },
-  };
+  const options = { ...optionsFor(server, "buildings"), user: "plenum", password: { env: "PG_TEST_PASSWORD" } };
   const sink = createPostgresSink(PostgresConfig.parse(options), contextFor("warehouse"));
   await write(sink, EVENTS);
   await sink.close();
@@ -188,11 +184,7 @@ describe("the flow for Node-RED", () => {
       const topics = createTopics("plenum", MqttConfig.shape.topic.parse(undefined));
       const client = await connectAsync(broker.url);
       for (const event of [valueEvent(1, "1", null), valueEvent(2, "2", 42.5)]) {
-        for (const { topic, payload } of messagesOf(event, topics, {
-          values: true,
-          alarms: true,
-          inventory: true,
-        }))
+        for (const { topic, payload } of messagesOf(event, topics, { values: true, alarms: true, inventory: true }))
           await client.publishAsync(topic, payload, { qos: 1, retain: true });
       }
       await client.endAsync();

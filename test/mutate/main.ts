@@ -28,10 +28,7 @@ interface Job {
 }
 
 const { values, positionals } = parseArgs({
-  options: {
-    sample: { type: "string", default: "40" },
-    minutes: { type: "string", default: "60" },
-  },
+  options: { sample: { type: "string", default: "40" }, minutes: { type: "string", default: "60" } },
   allowPositionals: true,
 });
 const unknown = positionals.find((name) => !TARGETS.some((target) => target.name === name));

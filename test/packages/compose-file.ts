@@ -39,11 +39,7 @@ export function copied(folder: string): string {
 
 export function expectCareful({ services }: Compose, service: Service): void {
   expect(service.image).toMatch(/:v?\d+(\.\d+){1,2}$/);
-  expect(service).toMatchObject({
-    read_only: true,
-    cap_drop: ["ALL"],
-    security_opt: ["no-new-privileges:true"],
-  });
+  expect(service).toMatchObject({ read_only: true, cap_drop: ["ALL"], security_opt: ["no-new-privileges:true"] });
   expect(service.user).toContain("PLENUM_UID");
   expect(service.healthcheck.test.length).toBeGreaterThan(1);
   expect(service.ports.filter((port) => !port.startsWith("127.0.0.1:"))).toEqual([]);

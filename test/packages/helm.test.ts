@@ -86,10 +86,7 @@ describe("the chart", () => {
       accessModes: ["ReadWriteOnce"],
       resources: { requests: { storage: "5Gi" } },
     });
-    const other = rendered("statefulset.yaml", {
-      ...defaults,
-      state: { storageClassName: "local", size: "1Gi" },
-    });
+    const other = rendered("statefulset.yaml", { ...defaults, state: { storageClassName: "local", size: "1Gi" } });
     expect(other.spec.volumeClaimTemplates[0].spec.storageClassName).toBe("local");
   });
 

@@ -36,9 +36,7 @@ describe("the unit", () => {
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const here = join(folder, "plenum.service");
     writeFileSync(here, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
-    const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", here], {
-      encoding: "utf8",
-    });
+    const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", here], { encoding: "utf8" });
     expect(stderr.split("\n").filter((line) => line.includes("plenum"))).toEqual([]);
   });
 

@@ -173,10 +173,7 @@ function eachValue(records: JsonRecord[], isChosen: (id: string) => boolean, cha
     if ("value" in record) changed.value = change(record.value, record, null);
     const logged = measurementsOf(record);
     if (logged.length > 0)
-      changed.measurements = logged.map((each) => ({
-        ...each,
-        value: change(each.value, record, each.timestamp),
-      }));
+      changed.measurements = logged.map((each) => ({ ...each, value: change(each.value, record, each.timestamp) }));
     return changed;
   });
 }

@@ -70,10 +70,9 @@ async function round(source: string): Promise<void> {
     ...events.map(({ tag, body }) =>
       broker.publishAsync(`minimal/${source}/1/tag/${tag}/value`, body, { qos: 1, retain: true }),
     ),
-    request(`${options.influx}/write?db=minimal&precision=ms`, {
-      method: "POST",
-      body: lines.join("\n"),
-    }).then(({ body }) => body.dump()),
+    request(`${options.influx}/write?db=minimal&precision=ms`, { method: "POST", body: lines.join("\n") }).then(
+      ({ body }) => body.dump(),
+    ),
   ]);
 }
 

@@ -151,11 +151,5 @@ export function simulate(
       columns.lastMs[place] = nowMs;
     }
   }
-  return {
-    load: loadOf(classes),
-    used: used / slots,
-    fill: filled / (used * SIZE),
-    late,
-    worst,
-  };
+  return { load: loadOf(classes), used: used / slots, fill: filled / (used * SIZE), late, worst };
 }

@@ -70,15 +70,7 @@ export function* live(values: number, onlySite?: number): Workload {
       const quality = value === null ? "bad" : "good";
       const lastGood = value === null ? null : { value, time };
       const data = { tag, value, quality, time, latencyMs, lastGood, behindGateway: null } as const;
-      const event = makeEvent({
-        type: "tag-value",
-        source: SOURCE,
-        subject,
-        time,
-        siteId,
-        data,
-        facts: [],
-      });
+      const event = makeEvent({ type: "tag-value", source: SOURCE, subject, time, siteId, data, facts: [] });
       yield { event, values: 1 };
       made += 1;
     }

@@ -211,11 +211,7 @@ async function decoded(
 
 /** Replaces the date and timers of the runtime by virtual time; returns a function that restores them. */
 function installGlobalTimers(clock: VirtualClock): () => void {
-  const real = {
-    now: Date.now,
-    setTimeout: globalThis.setTimeout,
-    clearTimeout: globalThis.clearTimeout,
-  };
+  const real = { now: Date.now, setTimeout: globalThis.setTimeout, clearTimeout: globalThis.clearTimeout };
   const start = (callback: () => void, ms: number) => {
     const timer = new AbortController();
     const elapse = async () => {

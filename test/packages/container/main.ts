@@ -139,9 +139,7 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
     "plenum.yaml": stringify({
       state: { folder: "/var/lib/plenum/state" },
       status: { port },
-      sources: {
-        main: { base_url: serviceUrl, token: { file: "/etc/plenum/token" }, time_zone: "Europe/Oslo" },
-      },
+      sources: { main: { base_url: serviceUrl, token: { file: "/etc/plenum/token" }, time_zone: "Europe/Oslo" } },
       sinks: { files: { file: { folder: "/var/lib/plenum/events" } } },
     }),
     token: `${DEFAULT_TOKEN}\n`,

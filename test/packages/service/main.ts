@@ -54,9 +54,7 @@ async function main(): Promise<void> {
     return;
   }
   const work = mkdtempSync(join(tmpdir(), "plenum-service-"));
-  const service = await startSimulatorServer(createSimulator({ sites: [1, 6] }, { now: Date.now }), {
-    port: 0,
-  });
+  const service = await startSimulatorServer(createSimulator({ sites: [1, 6] }, { now: Date.now }), { port: 0 });
   let booted: Booted | null = null;
   try {
     say("Making the release …");
@@ -99,9 +97,7 @@ async function boot(work: string, archive: string): Promise<Booted> {
   // A cgroup namespace begins where its first process is, so that systemd has this one for the whole.
   const script = `echo $$ > "$1/cgroup.procs"; shift; exec unshare ${namespaces.join(" ")} "$@"`;
   const command = [join(import.meta.dirname, "boot"), root, archive, process.execPath];
-  const child = spawn("sh", ["-c", script, "sh", cgroup, ...command], {
-    stdio: ["ignore", "ignore", "inherit"],
-  });
+  const child = spawn("sh", ["-c", script, "sh", cgroup, ...command], { stdio: ["ignore", "ignore", "inherit"] });
   const over = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const booted: Booted = {
     run: (text) =>
