@@ -5,7 +5,7 @@ import type { Log } from "#src/core/runtime/log.ts";
 export type Way = "rejects" | "throws";
 export const WAYS: readonly Way[] = ["rejects", "throws"];
 
-/** A part whose calls, those of its own parts included, all fail while `isBroken` says so. */
+/** Wraps an object so that all its calls, also of its parts, fail while `isBroken` returns true. */
 export interface Breakable<T extends object> {
   readonly part: T;
   /** Calls that failed. */

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
-/** A project of a few files, and where its bundle goes. */
+/** A project of a few files and the target folder of its bundle. */
 function project(files: Readonly<Record<string, string>>): {
   readonly root: string;
   readonly target: string;
@@ -28,7 +28,7 @@ function project(files: Readonly<Record<string, string>>): {
 
 const text = (folder: string, name = BUNDLED_MAIN) => readFileSync(join(folder, name), "utf8");
 
-test("a module finds what lies beside its source, and its text is the same in one byte for each character", async () => {
+test("resolves files next to a module and writes all text as ASCII", async () => {
   const { root, target } = project({
     "src/cli/main.ts": 'export { words } from "../words.ts"; // größer',
     "src/words.ts": `import { readFileSync } from "node:fs";
@@ -42,7 +42,7 @@ test("a module finds what lies beside its source, and its text is the same in on
   expect(words).toBe("beside: Größe ≥ 1 😀true");
 });
 
-test("what looks for files of its own in another way is refused by its name", async () => {
+test("names a package that locates its own files in an unsupported way", async () => {
   const ofPackage = project({
     "src/cli/main.ts": 'import "reads-files";',
     "node_modules/reads-files/package.json": '{"main":"index.js"}',
@@ -56,7 +56,7 @@ test("what looks for files of its own in another way is refused by its name", as
   expect(readdirSync(ofOurs.target)).toEqual([]);
 });
 
-/** Leaves a file in the folder that is older than a day, and one that is not. */
+/** Creates a file that is older than a day and one that is not. */
 function leaveFiles(folder: string): void {
   mkdirSync(folder, { recursive: true });
   const dayAgo = Date.now() / 1_000 - 86_400;
@@ -69,11 +69,11 @@ function leaveFiles(folder: string): void {
   }
 }
 
-test("is as old as its beginning, and keeps files of older ones for a day, with their compiled code", async () => {
+test("has the time of its start and keeps files of earlier bundles and their compiled code for a day", async () => {
   const { root } = project({});
   const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
   for (const folder of [join(root, BUNDLE), compiled]) leaveFiles(folder);
-  // Time stands still for what is made, and not for the disk.
+  // Fakes the clock of the program but not of the file system.
   const begun = Date.now() - 5_000;
   vi.useFakeTimers({ now: begun, toFake: ["Date"] });
   onTestFinished(() => void vi.useRealTimers());
@@ -85,7 +85,7 @@ test("is as old as its beginning, and keeps files of older ones for a day, with 
   expect(Math.round(statSync(join(root, BUNDLE, BUNDLED_MAIN)).mtimeMs)).toBe(begun);
 });
 
-test("Node.js need not parse it to see that its files are modules", async () => {
+test("runs without module detection of Node.js", async () => {
   const { root } = project({ "src/cli/main.ts": "await 1; console.log('ran');" });
   await build(root);
   const main = join(root, BUNDLE, BUNDLED_MAIN);
@@ -93,7 +93,7 @@ test("Node.js need not parse it to see that its files are modules", async () => 
   expect(stdout).toBe("ran\n");
 });
 
-test("may be made by several processes at once", async () => {
+test("can be built by several processes at once", async () => {
   const { root, target } = project({});
   const code = `const { bundle } = await import(${JSON.stringify(join(import.meta.dirname, "../tools/bundle.ts"))});
     for (let n = 0; n < 10; n += 1) await bundle(${JSON.stringify(root)}, ${JSON.stringify(target)}, "program");`;

@@ -4,26 +4,26 @@ import { type AddressInfo, connect, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { onTestFinished } from "vitest";
 
-/** A small HTTP proxy that remembers what was asked of it and what passed. */
+/** A small HTTP proxy that records requests and tunnelled bytes. */
 export interface ConnectProxy {
   readonly url: string;
   readonly port: number;
-  /** What was asked by CONNECT, in order. */
+  /** CONNECT requests in order. */
   readonly asked: readonly { readonly authority: string; readonly headers: IncomingMessage["headers"] }[];
-  /** Requests that were not CONNECT: what a proxy could read. */
+  /** Requests other than CONNECT, which the proxy can read. */
   readonly inClear: readonly string[];
   readonly connections: number;
-  /** All bytes that passed through its tunnels, both ways, in order. */
+  /** All bytes of all tunnels in both directions, in order. */
   passed(): Buffer;
 }
 
 export interface ConnectProxyOptions {
   readonly tls?: { readonly key: string; readonly cert: string };
-  /** `user:password`; whoever does not say so gets a 407. */
+  /** Required `user:password`; other requests get a 407. */
   readonly credentials?: () => string;
-  /** An answer in place of a tunnel, as it goes over the line. */
+  /** Raw response in place of a tunnel. */
   readonly answer?: (request: IncomingMessage) => string | null;
-  /** Where a name leads to, `host:port` each; everything else leads where it says. */
+  /** Targets of host names, as `host:port`; other names are used as they are. */
   readonly hosts?: Readonly<Record<string, string>>;
 }
 

@@ -10,7 +10,7 @@ import { SBOM, sbomText } from "../tools/sbom.ts";
 import { shippedPackages } from "../tools/shipped.ts";
 import { temporaryFolder } from "./real-servers.ts";
 
-/** What Plenum takes from others: under which licences it is shipped, and how it gets onto a machine. */
+/** Licences and installation of dependencies. */
 
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
@@ -30,7 +30,7 @@ const locked = Object.entries(
 const packages = shippedPackages(ROOT);
 
 describe("what is shipped", () => {
-  test("has licences that may be shipped, and their texts", () => {
+  test("has permitted licences with their texts", () => {
     expect(objections(packages)).toEqual([]);
   });
 
@@ -84,13 +84,13 @@ describe("a new dependency", () => {
     expect(objections(shippedPackages(folder))).toEqual(words === null ? [] : [expect.stringMatching(words)]);
   });
 
-  test("that is not installed as the lock file has it is told", () => {
+  test("reports a package that is not installed as locked", () => {
     expect(() => shippedPackages(projectWith({ version: "1.0.1" }, text))).toThrow(
       "new@1.0.0 is not installed as package-lock.json has it; run npm ci.",
     );
   });
 
-  test("in whose files somebody has found others is looked into again with each version", () => {
+  test("packages with embedded third-party code are reviewed for each version", () => {
     const another = projectWith({ license: "MIT" }, text, "htm");
     expect(() => shippedPackages(another)).toThrow("Look into htm@1.0.0 for what it has inside");
     expect(packages.flatMap(({ inside }) => inside.map(({ name }) => name))).toEqual(["preact"]);
@@ -113,8 +113,8 @@ describe("a new dependency", () => {
   }
 });
 
-describe("what is installed, for development too,", () => {
-  /** Packages that may run a script when they are installed, each with the reason. There is none. */
+describe("an installed package", () => {
+  /** Packages that may run an install script, each with the reason: none. */
   const EXPLAINED: Readonly<Record<string, string>> = {};
 
   test("runs nothing while it is installed", () => {
@@ -136,7 +136,7 @@ describe("what is installed, for development too,", () => {
     ).toEqual([]);
   });
 
-  test("is in the lock file for every platform: npm 11 and later refuse to install otherwise, npm 10 does not", () => {
+  test("is in the lock file for every platform, as npm 11 requires", () => {
     const places = new Set(locked.map(([place]) => place));
     const wanted = locked.flatMap(([place, { optionalDependencies = {} }]) =>
       Object.keys(optionalDependencies).map((name) => ({ name, nested: `${place}/node_modules/${name}` })),
@@ -148,12 +148,12 @@ describe("what is installed, for development too,", () => {
     ).toEqual([]);
   });
 
-  test("is checked against a hash", () => {
+  test("has a sha512 hash in the lock file", () => {
     const without = locked.filter(([, { integrity }]) => !/^sha512-/.test(integrity ?? ""));
     expect(without.map(([place]) => place)).toEqual([]);
   });
 
-  test("is three days old, where npm knows how to see to that", async () => {
+  test("is at least three days old if npm supports the check", async () => {
     const version = execFileSync("npm", ["--version"]).toString();
     const [major = 0, minor = 0] = version.split(".").map(Number);
     if (major < 11 || (major === 11 && minor < 10)) return;
@@ -179,7 +179,7 @@ describe("what is installed, for development too,", () => {
   });
 });
 
-/** A registry with one package, whose versions are so old, in milliseconds. */
+/** A registry with one package; `ages`: age of each version in milliseconds. */
 async function registryOf(name: string, ages: Readonly<Record<string, number>>): Promise<string> {
   const versions = Object.keys(ages);
   const tarball = "http://127.0.0.1:9/nothing.tgz";

@@ -18,11 +18,11 @@ function block(ms: number): void {
   while (performance.now() < endMs);
 }
 
-test("a stop of 100 ms is in the next scrape, and not in the one after it", async () => {
+test("reports a 100 ms stop of the event loop in the next scrape only", async () => {
   const names = ["max", "mean", "min", "now", "p50", "p90", "p99", "stddev"];
   expect(Object.keys(await scrape()).toSorted()).toEqual(names);
   await readFile(import.meta.filename);
-  // By measured time: a busy machine only makes it longer.
+  // Measured time: a busy machine only makes it longer.
   const begun = performance.now();
   block(100);
   const stoppedMs = performance.now() - begun;
@@ -31,7 +31,7 @@ test("a stop of 100 ms is in the next scrape, and not in the one after it", asyn
   expect(max).toBeGreaterThanOrEqual(0.07);
   expect(mean).toBeLessThan(max);
   expect(stoppedMs).toBeGreaterThanOrEqual(100);
-  // Several idle rounds, of which the quietest counts, because the machine may be busy. None of them has the stop.
+  // The quietest of several idle rounds counts, because the machine may be busy.
   const idle: number[] = [];
   for (let round = 0; round < 5; round++) {
     await sleep(200);

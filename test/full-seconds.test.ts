@@ -18,7 +18,7 @@ describe("inFullSeconds", () => {
     all.push(sleep("a second, at 0.3", 1_000), sleep("5 s, at 0.3", 5_000), sleep("half a second", 500));
     await clock.advance(400);
     all.push(sleep("a second, at 0.7", 1_000));
-    // The full second, the fifth one, and the half second that is exact.
+    // Timers: the next full second, the fifth one, and the exact half second.
     expect(clock.sleepers()).toBe(3);
     await clock.advance(3_400);
     all.push(sleep("a second, at 4.1", 1_000));
@@ -75,8 +75,8 @@ describe("inFullSeconds", () => {
   });
 });
 
-describe("loops that look", () => {
-  test("share one wake-up a second, and react to a wake-up and an abort at once", async () => {
+describe("loops that wait in full seconds", () => {
+  test("share one timer per second and react to a wake-up or abort at once", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
     const bell = createWakeup();
@@ -99,7 +99,7 @@ describe("loops that look", () => {
     const woken = clock.woken();
     await clock.advance(60_000);
     expect(clock.woken() - woken).toBe(60);
-    // The first turn, and 60 full seconds or 12 of five.
+    // The first run, then 60 full seconds, or 12 steps of five seconds.
     expect(turns).toEqual([61, 61, 61, 61, 13, 13, 13, 13]);
     bell.wakeUp();
     await clock.advance(0);

@@ -10,7 +10,7 @@ import { type Event, makeEvent, toCloudEvent } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS } from "./sample-events.ts";
 import { seed } from "./seed.ts";
 
-/** The event of history that the text stands for, made of objects. */
+/** The same event of history, built from objects. */
 function plainEvent(fields: Parameters<typeof historyEvent>[0]): Event<"tag-history"> {
   const { tag, resolution, timeZone, origin, revisedAt, points, source, subject, time, siteId } = fields;
   const told = [...points];
@@ -73,7 +73,7 @@ const anyFields = fc
   }));
 
 describe("an event of history as text", () => {
-  test("is to the letter that of the event, with the same id", () => {
+  test("equals the JSON of the event and has the same id", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
@@ -92,7 +92,7 @@ describe("an event of history as text", () => {
     );
   });
 
-  /** Some event with these points. */
+  /** An arbitrary event with these points. */
   function fieldsWith(list: readonly Measurement[]): Parameters<typeof historyEvent>[0] {
     const [fields] = fc.sample(anyFields, { numRuns: 1, seed });
     return { ...(fields as Parameters<typeof historyEvent>[0]), points: Points.of(list) };
@@ -103,7 +103,7 @@ describe("an event of history as text", () => {
     ["0000-01-01T00:00:00.000Z", true],
     ["9999-12-31T23:59:59.999Z", true],
     ["+010000-01-01T00:00:00.000Z", false],
-  ])("is the same at the ends of the years of four digits, of which alone points are packed (%s)", (end, isPacked) => {
+  ])("packs points of years with four digits only (%s)", (end, isPacked) => {
     const fields = fieldsWith([{ time: end, value: 1 }]);
     const event = historyEvent(fields);
     expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
@@ -111,7 +111,7 @@ describe("an event of history as text", () => {
     expect(eventText(event).includes(`,"points":"`)).toBe(isPacked);
   });
 
-  test("is the same with 20,000 points, each as long as they come", () => {
+  test("stores 20,000 points of maximum length unchanged", () => {
     const list = Array.from({ length: 20_000 }, (_, n) => ({
       time: new Date(n * n).toISOString(),
       value: -1.2345678901234568e-300 / (n + 1),
@@ -123,7 +123,7 @@ describe("an event of history as text", () => {
     expect(eventIn(eventText(event)).data).toMatchObject({ points: list });
   });
 
-  test("gives its points and the rest, whether it was made of text or not", () => {
+  test("splits into points and other data, from text or objects", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
@@ -144,7 +144,7 @@ describe("an event of history as text", () => {
     );
   });
 
-  test("is stored with its points packed, each by what differs from the point before", () => {
+  test("stores each point as the difference from the previous point", () => {
     const points = [
       { time: "2026-01-01T00:00:00.000Z", value: 21.5 },
       { time: "2026-01-01T00:05:00.000Z", value: 21.6 },
@@ -160,7 +160,7 @@ describe("an event of history as text", () => {
   });
 });
 
-/** The points as a reader gives them; its milliseconds are those of the text. */
+/** Reads all points and checks the reader's milliseconds and numbers. */
 function read(list: string): readonly Measurement[] {
   const found: Measurement[] = [];
   for (const reader = new PointReader(list); reader.next(); ) {

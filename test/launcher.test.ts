@@ -33,7 +33,7 @@ const runtimes = json<{ readonly optionalDependencies: Record<string, string> }>
   "tools/runtime/package.json",
 ).optionalDependencies;
 
-/** A copy of what starts Plenum, in a path with spaces; `installed` says whether packages are there, without links. */
+/** Copies the start scripts into a path with spaces; `installed` adds the packages without npm's links. */
 function copyOfPlenum(options: { readonly installed: boolean }): string {
   const parent = mkdtempSync(join(tmpdir(), "launcher-"));
   onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
@@ -51,7 +51,7 @@ function copyOfPlenum(options: { readonly installed: boolean }): string {
   return folder;
 }
 
-/** A folder for the path in which `node` and `npm` are what the test says; npm must not be reached by default. */
+/** Returns a folder for PATH with these `node` and `npm` scripts. By default npm fails. */
 function hostWith(programs: { readonly node?: string; readonly npm?: string }): string {
   const folder = mkdtempSync(join(tmpdir(), "host-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
@@ -62,27 +62,27 @@ function hostWith(programs: { readonly node?: string; readonly npm?: string }): 
   return folder;
 }
 
-/** Node.js of this test, but it says that it is another version. */
+/** A script that runs Node.js of this test with another claimed version. */
 function pretend(version: string): string {
   const claim = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "${version}" } })`;
   return `exec "${process.execPath}" --import 'data:text/javascript,${encodeURIComponent(claim)}' "$@"`;
 }
 
-/** Without what npm tells its scripts: this run of the tests may be one. */
+/** An environment without npm's variables, which exist when npm runs the tests. */
 function environment(path: string): Record<string, string> {
   return { PATH: path, HOME: tmpdir(), TMPDIR: tmpdir() };
 }
 
 const UNIX_TOOLS = "/usr/bin:/bin";
 
-/** Runs a command of a copy on a machine with this Node.js and npm. */
+/** Runs a command with this Node.js and npm on the PATH. */
 function runOn(host: Parameters<typeof hostWith>[0], cwd: string, command = "./plenum", args: readonly string[] = []) {
   const env = environment(`${hostWith(host)}:${UNIX_TOOLS}`);
   const { status, stdout, stderr } = spawnSync(command, args, { cwd, env, encoding: "utf8" });
   return { status, stdout, stderr };
 }
 
-/** The tools that the start script itself needs, without a Node.js in the same folder. */
+/** Returns a folder for PATH with the tools of the start script, without Node.js. */
 function toolsOnly(): string {
   const folder = hostWith({});
   rmSync(join(folder, "npm"));
@@ -221,7 +221,7 @@ describe("the bundle", () => {
     const ran = () => runOn({ node: pretend("22.12.0") }, folder).stdout;
     return { folder, ran };
   }
-  /** Sets the bundle's time to now, and waits until new files get a later time: clocks of file systems are coarse. */
+  /** Sets the bundle's time to now and waits until new files get a later time, because file times are coarse. */
   function touchBundle(folder: string): void {
     const probe = join(folder, "probe");
     const stamp = () => {
@@ -264,13 +264,13 @@ describe("the bundle", () => {
   });
 });
 
-describe("a first command", () => {
+describe("the first command after an installation", () => {
   const folder = () => copyOfPlenum({ installed: false });
 
   test.each([
     ["./plenum demo", "./plenum", ["demo"]],
     ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
-  ] as const)("with a Node.js that is too old, %s says so before it installs anything", (_, command, args) => {
+  ] as const)("with a Node.js that is too old, %s reports it before it installs anything", (_, command, args) => {
     const cwd = folder();
     expect(runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args)).toEqual({
       status: 1,
@@ -281,7 +281,7 @@ describe("a first command", () => {
     expect(readdirSync(cwd)).not.toContain("npm-was-called");
   });
 
-  test("without Node.js says what it needs", () => {
+  test("names the required version when Node.js is missing", () => {
     const env = environment(toolsOnly());
     const { status, stderr } = spawnSync("./plenum", ["demo"], { cwd: folder(), env, encoding: "utf8" });
     expect({ status, stderr }).toEqual({ status: 1, stderr: `${NEEDS}; install it from https://nodejs.org.\n` });
@@ -295,13 +295,13 @@ describe("a first command", () => {
       'case "$1" in --version) echo 10.8.2 ;; *) echo "what npm says"; exit 1 ;; esac',
       "\nwhat npm says\nThe installation failed; the lines above say why. ",
     ],
-  ])("if %s, prints one sentence, and nothing to standard output", (_, npm, sentence) => {
+  ])("prints one sentence to standard error only if %s", (_, npm, sentence) => {
     const { stderr, ...other } = runOn({ node: pretend("20.20.2"), npm }, folder(), "./plenum", ["demo"]);
     expect(other).toEqual({ status: 1, stdout: "" });
     expect(stderr).toContain(sentence);
   });
 
-  /** Records its start, waits for the file `go-on` or the end of the test, and installs. */
+  /** An npm that records its start and waits for the file `go-on` before it installs. */
   const SLOW_NPM = `case "$1" in --version) echo 10.8.2; exit ;; esac
     echo "$$" >>npm-began
     while [ ! -f go-on ]; do [ -d tools ] || exit 1; sleep 0.02; done
@@ -359,7 +359,7 @@ describe("a first command", () => {
     expect(readdirSync(cwd).filter((name) => name.startsWith(".installing"))).toEqual([]);
   });
 
-  test("links the pinned Node.js if npm did not, and then needs no Node.js of the host", () => {
+  test("links the pinned Node.js without npm's link and then runs without Node.js on the host", () => {
     const cwd = copyOfPlenum({ installed: true });
     const first = runOn({ node: pretend("20.20.2") }, cwd, "./plenum", ["--help"]);
     expect(first.stderr).toBe("");
@@ -371,7 +371,7 @@ describe("a first command", () => {
     expect({ status: second.status, stdout: second.stdout }).toEqual({ status: 0, stdout: first.stdout });
   });
 
-  test("says what to install if the sources were installed as a package", () => {
+  test("explains `npm run release` if the sources were installed as a package", () => {
     const cwd = join(copyOfPlenum({ installed: true }), "node_modules/plenum");
     mkdirSync(cwd);
     cpSync(join(ROOT, "plenum"), join(cwd, "plenum"));
@@ -485,7 +485,7 @@ describe("old versions of npm", () => {
     }
   });
 
-  // Older npm warn of the setting `strict-allow-scripts`, and npm 6 skips `npm test` with `ignore-scripts`.
+  // Older npm versions warn about `strict-allow-scripts`, and npm 6 skips `npm test` with `ignore-scripts`.
   test("no package and no script runs at an installation", () => {
     expect(Object.keys(locked).filter((path) => locked[path]?.hasInstallScript === true)).toEqual([]);
     for (const name of Object.keys(manifest.scripts)) expect(name).not.toMatch(/^(pre|post|install)/);

@@ -6,7 +6,7 @@ import { forgetKilled, RUN_FOLDER, runFolder } from "./leftovers.ts";
 import { temporaryFolder } from "./real-servers.ts";
 import { mounted } from "./small-disk.ts";
 
-/** No process has it: Linux counts to 4 million at most. */
+/** A process id above the maximum of Linux. */
 const DEAD = 99_999_999;
 
 function placeOfRuns(): string {
@@ -21,21 +21,21 @@ function placeOfRuns(): string {
 
 const LEFT = ["of somebody else", `${RUN_FOLDER}${process.pid}-b`];
 
-test("of runs that were killed nothing stays, of others all", () => {
+test("removes the files of killed runs only", () => {
   const place = placeOfRuns();
   forgetKilled(place);
   expect(readdirSync(place).toSorted()).toEqual(LEFT);
   expect(existsSync(join(place, LEFT[1] ?? "", "a folder", "file"))).toBe(true);
 });
 
-test("whoever takes a folder there takes it by its own name, and what others left is gone", () => {
+test("creates a folder per process and removes leftovers of others", () => {
   const place = placeOfRuns();
   const own = runFolder(place);
   expect(basename(own)).toMatch(new RegExp(`^${RUN_FOLDER}${process.pid}-`));
   expect(readdirSync(place).toSorted()).toEqual([...LEFT, basename(own)].toSorted());
 });
 
-test("a small disk that was mounted then is in nobody's way", ({ skip }) => {
+test("ignores a small disk that is still mounted", ({ skip }) => {
   const place = placeOfRuns();
   const disk = join(place, `${RUN_FOLDER}${DEAD}-a`, "a folder");
   skip(!mounted(disk, 1), "a disk cannot be mounted here");
@@ -47,7 +47,7 @@ test("a small disk that was mounted then is in nobody's way", ({ skip }) => {
   expect(readdirSync(place).toSorted()).toEqual(LEFT);
 });
 
-test("what cannot be removed is said, and stops nobody", () => {
+test("reports files that cannot be removed and continues", () => {
   const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
   onTestFinished(() => said.mockRestore());
   const place = placeOfRuns();

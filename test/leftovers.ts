@@ -2,19 +2,16 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 
-/** How the folder of a whole test run or campaign is called: this, its process, and something random. */
+/** Prefix of the folder of a test run or campaign, before its process id and a random part. */
 export const RUN_FOLDER = "plenum-tests-";
 
-/** A folder for this process, in a place where what others left who were killed is taken away first. */
+/** Creates a folder for this process and removes folders of killed processes. */
 export function runFolder(place: string): string {
   forgetKilled(place);
   return mkdtempSync(join(place, `${RUN_FOLDER}${process.pid}-`));
 }
 
-/**
- * Takes away what a run has left that was killed: in memory it would stay until the machine is started anew. What cannot be
- * taken away is said, and keeps no later run from its work.
- */
+/** Removes folders of killed runs, which otherwise stay in memory until a reboot. Reports folders that it cannot remove. */
 export function forgetKilled(place: string, remove: (folder: string) => void = removeWhole): void {
   for (const name of readdirSync(place)) {
     const pid = new RegExp(`^${RUN_FOLDER}(\\d+)-`).exec(name)?.[1];
@@ -29,13 +26,13 @@ export function forgetKilled(place: string, remove: (folder: string) => void = r
   }
 }
 
-/** Removes a folder, also where a test that was killed had a small disk mounted in it. */
+/** Removes a folder and unmounts small disks that a killed test left in it. */
 export function removeWhole(folder: string): void {
   for (const mounted of mountsBelow(folder)) {
     try {
       execFileSync("umount", ["-l", mounted], { stdio: "ignore" });
     } catch {
-      // The removal says what is in its way.
+      // The removal reports the mount.
     }
   }
   rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
@@ -66,7 +63,7 @@ function isAlive(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Somebody else's.
+    // EPERM: a process of another user.
     return (error as NodeJS.ErrnoException).code === "EPERM";
   }
 }

@@ -20,11 +20,11 @@ function becameOld(name: string, file: string, work: string): number {
     const begun = oldBytes();
     for (let round = 0; round < 200; round += 1) {
       doWith(Array.from({ length: 50 }, (_, n) => ({ id: ((50 * round + n) % 60_000) + 1, load: new Array(1_000).fill(n) })));
-      // Once of all memory: what is there then counts as old, and only the next time is seen to be dead.
+      // One major collection first, after which the remaining objects count as old.
       gc({ type: round === 5 ? "major" : "minor" });
     }
     console.log((oldBytes() - begun) / 1024 ** 2);`;
-  // No other collection may come in between: it would find out.
+  // Large heaps, so that no other collection runs in between.
   const flags = ["--expose-gc", "--max-semi-space-size=16", "--initial-heap-size=1024"];
   const { stdout, stderr } = spawnSync(process.execPath, [...flags, "--input-type=module", "-e", program], {
     encoding: "utf8",
@@ -33,7 +33,7 @@ function becameOld(name: string, file: string, work: string): number {
   return Number(stdout);
 }
 
-/** Sends each, and has each answered while the next ones are sent: 20 are on their way. */
+/** Adds each object and removes it 20 objects later. */
 const IN_FLIGHT = `
   const sent = [];
   return (things) => {
@@ -45,7 +45,7 @@ const IN_FLIGHT = `
     while (sent.length > 0) take(sent.shift());
   };`;
 
-/** Something listens to a signal of its own that follows a shared one, and is done. */
+/** Adds a listener to a signal that follows a shared one, then ends it. */
 const LISTENING = `
   return (things) => {
     for (const thing of things) {
@@ -70,7 +70,7 @@ test.each([
     `const follow = firstOf; ${LISTENING}`,
     `const follow = (signal) => ({ signal: AbortSignal.any([signal]), end() {} }); ${LISTENING}`,
   ],
-])("%s are let go at once, as they would not be by what Node.js offers", (_, name, file, ours, theirs) => {
+])("%s become garbage in a minor collection, unlike with the equivalent of Node.js", (_, name, file, ours, theirs) => {
   expect(becameOld(name, file, theirs)).toBeGreaterThan(20);
   expect(becameOld(name, file, ours)).toBeLessThan(5);
 });

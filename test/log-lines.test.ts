@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { createLog, type Log } from "#src/core/runtime/log.ts";
 
-/** What a log call really writes: one line of JSON, and no key in it twice. */
+/** A log call writes one line of JSON without duplicate keys. */
 
 function lineOf(write: (log: Log) => void): string {
   const lines: string[] = [];
@@ -12,7 +12,7 @@ function lineOf(write: (log: Log) => void): string {
   return lines[0] ?? "";
 }
 
-/** The line as an object. A key that stood twice would be lost in it, and the line be longer than what it says. */
+/** Parses a line and checks that it contains no key twice. */
 function read(line: string): Record<string, unknown> {
   const body = JSON.parse(line) as Record<string, unknown>;
   expect(line.trimEnd()).toHaveLength(JSON.stringify(body).length);
@@ -63,13 +63,13 @@ describe("a log line", () => {
     expect(read(lineOf(write))).toMatchObject(expected);
   });
 
-  test("a secret stays one, whatever is bound", () => {
+  test("redacts secrets in bindings and fields", () => {
     const line = lineOf((log) => log.child({ token: "a" }).info({ token: "hidden", password: "hidden" }, "said"));
     expect(read(line)).toMatchObject({ token: "[redacted]", password: "[redacted]" });
     expect(line).not.toContain("hidden");
   });
 
-  test("any fields over any bindings: no key twice, and no value lost", () => {
+  test("keeps each value and duplicates no key for any fields and bindings", () => {
     const key = fc.constantFrom("source", "sink", "name", "msg", "time", "level", "line_source", "err", "a");
     const fields = fc.dictionary(key, fc.constantFrom("x", "y", "z"));
     fc.assert(

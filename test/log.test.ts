@@ -25,7 +25,7 @@ describe("a text that leaves", () => {
     ["the token abcdefghijklmnopqrstuvwxyz failed", "the token [redacted] failed"],
     ["token eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "token [redacted]"],
     ["mqtt://user:pw@host refused", "mqtt://[redacted]@host refused"],
-  ])("leaves the secret out: %s", (text, left) => {
+  ])("omits the secret: %s", (text, left) => {
     expect(withoutCredentials(text)).toBe(left);
   });
 });

@@ -13,7 +13,7 @@ const base64 = (text: string) => Buffer.from(text).toString("base64");
 const escapes = (text: string) =>
   Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
-/** What an echo may look like. */
+/** Encodings in which a server may echo a secret. */
 const ECHOES: Readonly<Record<string, (secret: string) => string>> = {
   plain: (secret) => secret,
   capitals: (secret) => secret.toUpperCase(),
@@ -37,7 +37,7 @@ const ECHOES: Readonly<Record<string, (secret: string) => string>> = {
   "the middle of base64": (secret) => base64(secret).slice(7, 19),
 };
 
-test.each(Object.entries(ECHOES))("%s is masked, and nothing around it", (_, echo) => {
+test.each(Object.entries(ECHOES))("masks a secret echoed in this form, and no text around it: %s", (_, echo) => {
   for (const secret of [token, passphrase]) {
     const text = `401, bad: ${echo(secret.reveal())} (line 3)`;
     const shown = masked(text);
@@ -65,14 +65,14 @@ test("masks a short secret only completely, and secrets below eight characters n
   expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
 });
 
-describe("however many there are", () => {
+describe("many secrets", () => {
   const at = (place: string, secret: string) => {
     new Secret(secret);
     readAt(place, secret);
   };
   const tokenOf = (n: number) => `${n}|${"abcdefghijklmnopqrstuvwxyz".slice(n % 13)}-${n * 7919}`;
 
-  test("each of 200 sources has its token masked, and reading it again costs nothing", () => {
+  test("masks the tokens of 200 sources and registers a token only once", () => {
     const tokens = Array.from({ length: 200 }, (_, n) => tokenOf(n));
     for (const [n, one] of tokens.entries()) at(`source ${n}`, one);
     const before = secretsKnown();
@@ -107,16 +107,16 @@ describe("however many there are", () => {
 });
 
 describe("masking of output", () => {
-  test("a failure's words, at birth", () => {
+  test("masks the message and hint of an error", () => {
     const { message, hint } = new Retryable(`no ${TOKEN}`, { hint: `not ${base64(TOKEN)}` });
     expect([message, hint]).toEqual(["no [redacted]", expect.stringMatching(/^not \[redacted\].{0,3}$/)]);
   });
 
-  test("what is told on", () => {
+  test("masks credentials in addresses", () => {
     expect(withoutCredentials(`https://a:b@host ${TOKEN}`)).toBe("https://[redacted]@host [redacted]");
   });
 
-  test("a line of the log, in whatever field, and it stays JSON", () => {
+  test("masks a secret in every field of a log line, which stays valid JSON", () => {
     const lines: string[] = [];
     const log = createLog({ level: "trace", destination: { write: (line: string) => void lines.push(line) } });
     log.warn({ [`key ${TOKEN}`]: { deep: [TOKEN, Buffer.from(TOKEN).toString("hex")] } }, `said ${TOKEN}`);

@@ -26,7 +26,7 @@ afterEach(async () => {
   for (const workshop of workshops.splice(0)) await workshop.dispose();
 });
 
-/** What is out of order: everything, only what is read, only what is written. */
+/** Calls that fail: all, reads only, writes only. */
 const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every call", () => true],
   ["every reading call", (call) => call === "document" || call === "documents"],
@@ -34,56 +34,59 @@ const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
 ];
 
 describe.each(WAYS)("a state that %s", (way) => {
-  test.each(CALLS)("commands, their proofs, refusals and restores: %s fails for an hour", async (_, fails) => {
-    const { log, lines } = countingLog(MOST_LINES);
-    let isBroken = false;
-    let failed = () => 0;
-    const rig = await createRig({
-      log,
-      around(store) {
-        const broken = breakable(store, way, (call) => isBroken && fails(call));
-        failed = broken.failed;
-        return broken.part;
-      },
-    });
-    rigs.push(rig);
-    const [timed = "", proved = "", waiting = ""] = tagsOf(rig.simulator, 3);
-    const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "0s" };
-    await rig.restart({
-      allow: [
-        { ...entry, tag_id: timed, restore: true },
-        { ...entry, tag_id: proved },
-        { ...entry, tag_id: waiting, second_person: true },
-      ],
-    });
-    await rig.send({ id: "timed", tag: timed, value: 22, for_s: 60 });
-    await rig.clock.advance(20_000);
-    expect(rig.posts).toHaveLength(1);
-    await rig.send({ id: "waiting", tag: waiting, value: 22, ttl_s: 300 });
-    await rig.send({ id: "proved", tag: proved, value: 22 });
-    for (let n = 0; n < 200 && rig.posts.length < 2; n += 1) await rig.clock.advance(10);
-    expect(rig.posts).toHaveLength(2);
-    isBroken = true;
-    for (let n = 0; n < 50; n += 1) {
-      await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
-    }
-    rig.killSwitch.throwIt("a test", "now");
-    await rig.clock.advance(HOUR_MS);
-    expect(lines()).toBeLessThan(MOST_LINES);
-    expect(failed()).toBeGreaterThan(0);
-    expect(failed()).toBeLessThan(MOST_CALLS);
+  test.each(CALLS)(
+    "retries commands, read-backs, refusals and restores slowly while %s fails for an hour",
+    async (_, fails) => {
+      const { log, lines } = countingLog(MOST_LINES);
+      let isBroken = false;
+      let failed = () => 0;
+      const rig = await createRig({
+        log,
+        around(store) {
+          const broken = breakable(store, way, (call) => isBroken && fails(call));
+          failed = broken.failed;
+          return broken.part;
+        },
+      });
+      rigs.push(rig);
+      const [timed = "", proved = "", waiting = ""] = tagsOf(rig.simulator, 3);
+      const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "0s" };
+      await rig.restart({
+        allow: [
+          { ...entry, tag_id: timed, restore: true },
+          { ...entry, tag_id: proved },
+          { ...entry, tag_id: waiting, second_person: true },
+        ],
+      });
+      await rig.send({ id: "timed", tag: timed, value: 22, for_s: 60 });
+      await rig.clock.advance(20_000);
+      expect(rig.posts).toHaveLength(1);
+      await rig.send({ id: "waiting", tag: waiting, value: 22, ttl_s: 300 });
+      await rig.send({ id: "proved", tag: proved, value: 22 });
+      for (let n = 0; n < 200 && rig.posts.length < 2; n += 1) await rig.clock.advance(10);
+      expect(rig.posts).toHaveLength(2);
+      isBroken = true;
+      for (let n = 0; n < 50; n += 1) {
+        await rig.send({ id: "not json", tag: "none", value: 1 }).catch(() => undefined);
+      }
+      rig.killSwitch.throwIt("a test", "now");
+      await rig.clock.advance(HOUR_MS);
+      expect(lines()).toBeLessThan(MOST_LINES);
+      expect(failed()).toBeGreaterThan(0);
+      expect(failed()).toBeLessThan(MOST_CALLS);
 
-    const stopped = rig.commands.stop(1_000);
-    await rig.clock.advance(2_000);
-    await stopped;
-    const before = failed();
-    await rig.clock.advance(HOUR_MS);
-    expect(failed()).toBe(before);
-    expect(rig.clock.sleepers()).toBe(0);
-    isBroken = false;
-  });
+      const stopped = rig.commands.stop(1_000);
+      await rig.clock.advance(2_000);
+      await stopped;
+      const before = failed();
+      await rig.clock.advance(HOUR_MS);
+      expect(failed()).toBe(before);
+      expect(rig.clock.sleepers()).toBe(0);
+      isBroken = false;
+    },
+  );
 
-  test("delivery and pruning: every call of the state and of the sinks fails for an hour", async () => {
+  test("retries delivery and pruning slowly while every call of the store and the sinks fails for an hour", async () => {
     const workshop = await openWorkshop();
     workshops.push(workshop);
     const { clock, store } = workshop;
@@ -127,7 +130,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     isBroken = false;
   });
 
-  test("delivery: every call of a sink fails for an hour, and no other sink is delayed", async () => {
+  test("retries a failing sink slowly for an hour without a delay of other sinks", async () => {
     const workshop = await openWorkshop();
     workshops.push(workshop);
     const { clock, store } = workshop;

@@ -9,15 +9,15 @@ import { temporaryFolder } from "./real-servers.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 
-/** Faults of the machine that Plenum runs on: nobody else is blamed, and work goes on as soon as they are over. */
+/** Faults of the local machine: Plenum blames no service or sink and continues when they end. */
 
-/** What opening and reading files fails with, while it is set. */
+/** Error codes with which opening and reading files fail. */
 const fault = { open: "", read: "" };
 
 const { openSync, readFileSync } = fs;
 const failing = (code: string) => Object.assign(new Error(code), { code });
 
-// Modules that another file of tests has loaded in this process see it as well.
+// Patches the module object, so modules that are already loaded use it as well.
 beforeAll(() => {
   Object.assign(fs, {
     openSync(...args: Parameters<typeof openSync>) {
@@ -39,7 +39,7 @@ afterAll(() => {
 
 afterEach(() => Object.assign(fault, { open: "", read: "" }));
 
-describe("a secret file that this machine cannot read at the moment", () => {
+describe("a secret file that is temporarily unreadable", () => {
   let file = "";
   let clock: VirtualClock;
   beforeEach(() => {
@@ -51,24 +51,27 @@ describe("a secret file that this machine cannot read at the moment", () => {
   });
   const put = (text: string) => writeFileSync(file, text, { mode: 0o600 });
 
-  test.each(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ENOSPC"])("%s: the last one is used", (code) => {
-    const secret = cachedSecret({ file }, clock);
-    expect(secret().reveal()).toBe("first");
-    fault.open = code;
-    expect(secret().reveal()).toBe("first");
-    Object.assign(fault, { open: "", read: code });
-    expect(secret().reveal()).toBe("first");
-    fault.read = "";
-    put("second");
-    expect(secret().reveal()).toBe("second");
-  });
+  test.each(["EMFILE", "ENFILE", "ENOMEM", "EIO", "ENOSPC"])(
+    "uses the last secret while the file fails with %s",
+    (code) => {
+      const secret = cachedSecret({ file }, clock);
+      expect(secret().reveal()).toBe("first");
+      fault.open = code;
+      expect(secret().reveal()).toBe("first");
+      Object.assign(fault, { open: "", read: code });
+      expect(secret().reveal()).toBe("first");
+      fault.read = "";
+      put("second");
+      expect(secret().reveal()).toBe("second");
+    },
+  );
 
-  test("a file that was opened and cannot be read is a local failure", () => {
+  test("throws a local failure for a file that opens but cannot be read", () => {
     fault.read = "EACCES";
     expect(() => readSecret({ file })).toThrow(LocalFailure);
   });
 
-  test("without an earlier secret it is a local failure", () => {
+  test("throws a local failure without an earlier secret", () => {
     fault.open = "EMFILE";
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(LocalFailure);
@@ -77,30 +80,33 @@ describe("a secret file that this machine cannot read at the moment", () => {
     expect(secret().reveal()).toBe("first");
   });
 
-  test.each(["gone", "empty"])("%s for a minute: it may be exchanged; then a person has to look", async (how) => {
-    const secret = cachedSecret({ file }, clock);
-    secret();
-    if (how === "gone") rmSync(file);
-    else put("");
-    expect(secret).toThrow(LocalFailure);
-    await clock.advance(59_000);
-    expect(secret).toThrow(LocalFailure);
-    put("second");
-    expect(secret().reveal()).toBe("second");
-    rmSync(file);
-    expect(secret).toThrow(LocalFailure);
-    await clock.advance(60_000);
-    expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
-  });
+  test.each(["gone", "empty"])(
+    "a file that is %s counts as a local failure for a minute, then as a configuration error",
+    async (how) => {
+      const secret = cachedSecret({ file }, clock);
+      secret();
+      if (how === "gone") rmSync(file);
+      else put("");
+      expect(secret).toThrow(LocalFailure);
+      await clock.advance(59_000);
+      expect(secret).toThrow(LocalFailure);
+      put("second");
+      expect(secret().reveal()).toBe("second");
+      rmSync(file);
+      expect(secret).toThrow(LocalFailure);
+      await clock.advance(60_000);
+      expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
+    },
+  );
 
-  test("a secret that never existed is a configuration error at once", () => {
+  test("throws a configuration error at once for a secret that never existed", () => {
     rmSync(file);
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
     expect(secret).not.toThrow(LocalFailure);
   });
 
-  test("certificates: a local failure and a wrong path differ", () => {
+  test("distinguishes a local failure from a wrong path for certificates", () => {
     fault.read = "EMFILE";
     expect(() => readCertificates(file, "ca_file")).toThrow(LocalFailure);
     fault.read = "ENOENT";
@@ -108,7 +114,7 @@ describe("a secret file that this machine cannot read at the moment", () => {
   });
 });
 
-describe("ten minutes in which this machine opens no connection", () => {
+describe("ten minutes without local connections", () => {
   const MINUTE = 60_000;
   let virtual: VirtualWorker;
   afterEach(() => virtual.clear());

@@ -5,9 +5,9 @@ export default class PlainReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
     const count = { passed: 0, failed: unhandledErrors.length, skipped: 0 };
     for (const module of modules) {
-      // A file that fails before its first test runs would otherwise count as nothing at all.
+      // A file can fail before its first test runs.
       if (module.errors().length > 0) count.failed += 1;
-      // So would a group whose set-up failed: its tests count as skipped.
+      // A group whose set-up failed counts its tests as skipped.
       for (const suite of module.children.allSuites()) if (suite.errors().length > 0) count.failed += 1;
       for (const test of module.children.allTests()) {
         const { state } = test.result();

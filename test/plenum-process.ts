@@ -6,11 +6,11 @@ const ROOT = join(import.meta.dirname, "..");
 /** The command line as a process of its own, as a user or a service manager runs it. */
 export interface Running {
   readonly pid: number;
-  /** Everything that it has printed so far, both streams. */
+  /** Output so far, of both streams. */
   output(): string;
-  /** Resolves once the output contains the text; rejects when the process ends first. */
+  /** Resolves when the output contains the text; rejects if the process ends first. */
   says(text: string | RegExp, withinMs?: number): Promise<void>;
-  /** Ends it by a signal; answers its exit code, null when the signal killed it. */
+  /** Sends a signal and returns the exit code, or null if the signal killed the process. */
   end(signal: "SIGTERM" | "SIGKILL" | "SIGINT"): Promise<number | null>;
 }
 

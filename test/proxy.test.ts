@@ -22,7 +22,7 @@ import { freePort, temporaryFolder } from "./real-servers.ts";
 import { valueEvent } from "./sample-events.ts";
 import { trialConfig } from "./source/trial-source.ts";
 
-/** The way out through a proxy of the settings, the same for the service, webhooks and InfluxDB. */
+/** Connections through a configured proxy, for the source, webhooks and InfluxDB. */
 
 const TOKEN = "token-that-nobody-else-shall-see";
 const PASSWORD = "proxy:pass/word+of=our own";
@@ -47,7 +47,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const login = () => ({ username: "plenum", password: { file: at("password") } });
 
-/** Sends one request with the token to a far end; what it threw, or null. */
+/** Sends one request with the token to a server and returns the error or null. */
 type Attempt = (url: string, proxy: object, more?: object) => Promise<unknown>;
 
 const actors: readonly { readonly name: string; readonly attempt: Attempt }[] = [
@@ -112,7 +112,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(proxy.asked[0]?.headers.authorization).toBeUndefined();
     expect(proxy.inClear).toEqual([]);
     const passed = proxy.passed();
-    // A handshake of TLS, and nothing readable in it.
+    // The first byte of a TLS handshake.
     expect(passed[0]).toBe(0x16);
     for (const word of [TOKEN, "HTTP/1.1", "tag-value", "authorization"]) {
       expect(passed.includes(word), word).toBe(false);
@@ -197,12 +197,12 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     ],
     ["to hang up", { answer: () => "" }, true, "retryable", /^The proxy PROXY could not be reached: it broke/],
     ["to talk no HTTP", { answer: () => "SSH-2.0-x\r\n\r\n" }, true, "malformed", /^What .*PROXY answered is/],
-  ])("a proxy that wants %s is told in one sentence that names it", async (...[, options, known, kind, says]) => {
+  ])("reports one sentence that names the proxy when the proxy wants %s", async (...[, options, known, kind, says]) => {
     const { far, proxy } = await proxied(options);
     const error = await attempt(far.url, { url: proxy.url, ...(known ? login() : {}) });
     const text = sentence(error);
     expect(text.replaceAll(proxy.url, "PROXY").replaceAll(`127.0.0.1:${far.port}`, "FAR")).toMatch(says);
-    // Any other reason would be the far end's word about its token.
+    // Another reason would mean that the server rejected its token.
     expect(error).toMatchObject(kind === "config" ? { kind, reason: "settings" } : { kind });
     expect(far.connections).toBe(0);
     const shown = inspect(error, { depth: 9 });
@@ -249,7 +249,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
 describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:// through a proxy", ({ attempt }) => {
   const plainly = { allow_plain_http: true };
 
-  test("goes through a tunnel too, once that is allowed", async () => {
+  test("uses a tunnel when plain HTTP is allowed", async () => {
     const far = await startStub();
     onTestFinished(() => far.stop());
     const proxy = await startConnectProxy();
@@ -282,7 +282,7 @@ test("reuses connections through a proxy", async () => {
   expect(proxy.asked.length).toBeLessThanOrEqual(2);
 });
 
-describe("webhook: what is inside, through a proxy", () => {
+describe("webhook to internal addresses through a proxy", () => {
   const lookups: string[] = [];
   const sinkFor = (url: string, proxy: string) =>
     createWebhookSink(
@@ -303,7 +303,7 @@ describe("webhook: what is inside, through a proxy", () => {
     "localhost",
     "LOCALHOST.",
     "a.localhost",
-  ])("https://%s is refused before the proxy is asked", async (host) => {
+  ])("refuses https://%s before it connects to the proxy", async (host) => {
     const proxy = await startConnectProxy();
     const sink = sinkFor(`https://${host}/hook`, proxy.url);
     onTestFinished(() => sink.close());
@@ -344,7 +344,7 @@ describe("the settings of a proxy", () => {
     expect(JSON.stringify(error?.issues)).not.toContain("geheim");
   });
 
-  test("a password over http:// is taken where it stays here, or where somebody said so", () => {
+  test("accepts a password over http:// on loopback or with allow_plain_http", () => {
     const known = { username: "plenum", password };
     for (const settings of [
       { url: "http://127.0.0.1:3128", ...known },

@@ -26,15 +26,15 @@ export interface RealServer {
   readonly port: number;
   readonly url: string;
   readonly folder: string;
-  /** Ends the process by SIGKILL and keeps its folder, as a crash does. */
+  /** Sends SIGKILL and keeps the folder. */
   kill(): Promise<void>;
-  /** Ends it by SIGTERM and keeps its folder, as a service manager does. */
+  /** Sends SIGTERM and keeps the folder. */
   end(): Promise<void>;
-  /** Starts it again after its end, on the same port and with what is in its folder. */
+  /** Starts the server again on the same port and folder. */
   again(): Promise<void>;
-  /** Sends the process a signal that does not end it. */
+  /** Sends a signal that does not end the process. */
   signal(name: NodeJS.Signals): void;
-  /** Sets its wall clock so many seconds ahead of true time, where it was started with one of its own. */
+  /** Sets the wall clock of a server with its own clock, in seconds ahead of true time. */
   setClock(aheadS: number): void;
   stop(): Promise<void>;
 }
@@ -59,7 +59,7 @@ export type Program =
 /** Where a program is, or null; in CI a missing one is a failure, because then nothing would be tested. */
 export function programPath(program: Program): string | null {
   try {
-    // Debian keeps daemons in folders that a PATH may leave out, and one for each major version of PostgreSQL.
+    // Debian installs daemons outside of PATH, and PostgreSQL in a folder for each major version.
     const PATH = `${process.env.PATH ?? ""}:/usr/sbin:/usr/local/sbin:/usr/lib/postgresql/15/bin`;
     return execFileSync("sh", ["-c", `command -v ${program}`], { env: { ...process.env, PATH } })
       .toString()
@@ -97,7 +97,7 @@ export function temporaryFolder(name = "plenum-test"): string {
 }
 
 export interface MosquittoOptions {
-  /** Lines for the configuration file, in place of the anonymous loopback listener. */
+  /** Lines of the configuration file; by default an anonymous loopback listener. */
   readonly lines?: (port: number, folder: string) => readonly string[];
   readonly port?: number;
 }
@@ -152,7 +152,7 @@ log-enabled = false
   return started("influxd", ["-config", join(folder, "influxd.conf")], port, folder, `http://127.0.0.1:${port}`);
 }
 
-/** Alertmanager, as Debian packages it, which tells a webhook at once of all that changes. */
+/** Starts Debian's Alertmanager, which sends every change to a webhook at once. */
 export async function startAlertmanager(webhookUrl: string): Promise<RealServer> {
   const port = await freePort();
   const folder = temporaryFolder("alertmanager");
@@ -227,7 +227,7 @@ plain:
  * its server.properties, `format` to the tool that prepares its folder.
  */
 export async function startKafka(options: {
-  /** Where the jars are: `folder/*`. */
+  /** Java class path, e.g. `folder/*`. */
   readonly classPath: string;
   readonly port: number;
   readonly lines: readonly string[];
@@ -254,7 +254,7 @@ export async function startKafka(options: {
   return started("java", run, port, folder, `127.0.0.1:${port}`, { withinMs: 120_000 });
 }
 
-/** Whether every thread of a process stands still, as Linux tells; true where nobody tells. */
+/** Returns whether all threads of a process are stopped; true where Linux's /proc is missing. */
 function isStopped(pid: number): boolean {
   const tasks = `/proc/${pid}/task`;
   if (!existsSync(tasks)) return true;
@@ -280,11 +280,11 @@ export interface MockRecord {
 }
 
 export interface MockKafka {
-  /** `host:port` of each. */
+  /** `host:port` of each broker. */
   readonly brokers: readonly string[];
-  /** What its consumer has read so far. */
+  /** Records that the consumer has read so far. */
   records(): readonly MockRecord[];
-  /** SIGSTOP has taken hold when it resolves. */
+  /** Resolves after SIGSTOP has taken effect. */
   signal(name: NodeJS.Signals): Promise<void>;
   stop(): Promise<void>;
 }
@@ -305,21 +305,21 @@ export async function startMockKafka(topic: string, brokers: number): Promise<Mo
     child.stderr.on("data", (text: Buffer) => {
       said += text.toString();
       const [, found] = /replaced with (\S+)/.exec(said) ?? [];
-      // Once its consumer has met the end of a partition, the topic is there.
+      // The topic exists when the consumer has reached the end of a partition.
       if (found !== undefined && said.includes("Reached end")) resolve(found);
     });
     child.once("exit", () => reject(new Error(`kcat did not start: ${said}`)));
   });
   return {
     brokers: addresses.split(","),
-    // What stands behind the last line feed is not whole yet.
+    // The last line is incomplete.
     records: () => {
       const lines = Buffer.concat(chunks).toString().split("\n").slice(0, -1);
       return lines.map((line) => JSON.parse(line) as MockRecord);
     },
     async signal(name) {
       child.kill(name);
-      // A process with many threads goes on for a moment after it was told to stop.
+      // A process with many threads continues for a moment after SIGSTOP.
       while (name === "SIGSTOP" && !isStopped(child.pid ?? 0)) await new Promise((go) => setImmediate(go));
     },
     async stop() {
@@ -337,7 +337,7 @@ export async function startPostgres(
   options: {
     readonly lines?: readonly string[];
     readonly files?: Readonly<Record<string, string>>;
-    /** Its wall clock can be set; needs `faketime`. */
+    /** Allows `setClock`; needs `faketime`. */
     readonly hasOwnClock?: boolean;
   } = {},
 ): Promise<RealServer> {
@@ -359,7 +359,7 @@ export async function startPostgres(
   });
 }
 
-/** A standby of such a server, which follows it under the name `standby` and takes its place by `select pg_promote()`. */
+/** Starts a standby named `standby` of such a server; `select pg_promote()` promotes it. */
 export async function startStandby({ port }: RealServer): Promise<RealServer> {
   const primary = `host=127.0.0.1 port=${port} user=postgres application_name=standby`;
   return runPostgres([], false, ({ data, run }) =>
@@ -369,13 +369,13 @@ export async function startStandby({ port }: RealServer): Promise<RealServer> {
 
 interface PostgresFolder {
   readonly data: string;
-  /** User and group of the server. */
+  /** User and group of the server process. */
   readonly owner: readonly [uid: number, gid: number];
-  /** Runs one of its programs as that user. */
+  /** Runs a program of PostgreSQL as that user. */
   run(program: string, ...options: readonly string[]): void;
 }
 
-/** Runs a server on what `prepare` leaves in the folder. */
+/** Starts a server on the folder that `prepare` fills. */
 async function runPostgres(
   wanted: readonly string[],
   hasOwnClock: boolean,
@@ -384,7 +384,7 @@ async function runPostgres(
   const programs = dirname(realpathSync(programPath("postgres") ?? ""));
   const port = await freePort();
   const folder = temporaryFolder("postgres");
-  // It refuses to run as root, so root runs it as the user that the package has made.
+  // PostgreSQL refuses to run as root, so root runs it as the user of the package.
   const isRoot = process.getuid?.() === 0;
   const idOf = (which: string) => Number(execFileSync("id", [which, "postgres"]).toString());
   const [uid, gid] = isRoot ? [idOf("-u"), idOf("-g")] : [userInfo().uid, userInfo().gid];
@@ -404,13 +404,13 @@ async function runPostgres(
     `port = ${port}`,
     "listen_addresses = '127.0.0.1'",
     `unix_socket_directories = '${folder}'`,
-    // What a killed server shared with its processes goes with its folder, instead of staying in the machine's memory.
+    // Shared memory is in the folder, so that its removal frees the memory of a killed server.
     "dynamic_shared_memory_type = mmap",
     ...wanted,
   ];
   appendFileSync(join(data, "postgresql.conf"), `${lines.join("\n")}\n`);
   const url = `postgresql://postgres@127.0.0.1:${port}/postgres`;
-  // Its port opens before it lets anybody in.
+  // The port opens before the server accepts connections.
   const isReady = () => exitsWell(join(programs, "pg_isready"), ["-q", "-h", "127.0.0.1", "-p", String(port)]);
   const server = await started("postgres", ["-D", data], port, folder, url, {
     ...{ as, isReady },
@@ -419,7 +419,7 @@ async function runPostgres(
   return {
     ...server,
     async again() {
-      // Those who served a connection outlive a killed server for a moment, and it does not start before they are gone.
+      // Backends outlive a killed server for a moment and prevent its start.
       const until = performance.now() + 15_000;
       for (;;) {
         try {
@@ -434,8 +434,7 @@ async function runPostgres(
 }
 
 /**
- * A database on such a server as an administrator makes it for the worker, and who may do nothing but own it. Answers its
- * address.
+ * Creates a database whose owner has no other rights, and returns its URL.
  */
 export async function ownDatabase({ port, url }: RealServer): Promise<string> {
   const client = new Client({ connectionString: url });
@@ -446,7 +445,7 @@ export async function ownDatabase({ port, url }: RealServer): Promise<string> {
   return `postgresql://plenum@127.0.0.1:${port}/plenum`;
 }
 
-/** Another user may go through the folder to one of its own in it. */
+/** Lets other users enter the folder. */
 function letThrough(folder: string): void {
   const { mode } = statSync(folder);
   if ((mode & 0o001) === 0) chmodSync(folder, mode | 0o001);
@@ -462,11 +461,11 @@ function exitsWell(program: string, options: readonly string[]): boolean {
 }
 
 interface Start {
-  /** What stands before the program, such as another user. */
+  /** Command before the program, e.g. to change the user. */
   readonly as?: readonly string[];
-  /** Where an open port is not enough. */
+  /** Readiness check after the port is open. */
   readonly isReady?: () => boolean;
-  /** A minute where nothing else is said, in milliseconds. */
+  /** Time limit in milliseconds; a minute by default. */
   readonly withinMs?: number;
   readonly clock?: WallClock;
 }
@@ -481,7 +480,7 @@ async function started(
 ): Promise<RealServer> {
   const path = programPath(program);
   if (path === null) throw new Error(`${program} is not installed.`);
-  // Behind the change of the user: what is shared with the program's processes belongs to their user.
+  // After the change of the user, because libfaketime creates files of that user.
   const fake = Object.entries(clock?.environment ?? {}).map(([name, value]) => `${name}=${value}`);
   const [command = path, ...before] = [...as, ...(fake.length === 0 ? [] : ["env", ...fake]), path];
   const begin = async () => {
@@ -528,7 +527,7 @@ async function started(
   };
 }
 
-/** Waits until the port accepts a connection, the process ends, or the time is up. */
+/** Waits until the port accepts a connection. Throws when the process ends or the time is up. */
 export async function portOpen(
   port: number,
   child: ChildProcess | null,

@@ -25,14 +25,14 @@ const { version, dependencies, engines } = JSON.parse(readFileSync(join(ROOT, "p
 const COMMIT = "0123456789abcdef0123456789abcdef01234567";
 const SECONDS = 1_700_000_000;
 
-/** What a user unpacks, made once for all tests here. */
+/** The unpacked release, built once for all tests. */
 let dist: string;
 let program: string;
 let made: Release;
 
 beforeAll(async () => {
   const folder = temporaryFolder("release");
-  // The program is started as a user who owns nothing of it.
+  // Another user must be able to start the program.
   chmodSync(tmpdir(), 0o711);
   chmodSync(folder, 0o711);
   dist = join(folder, "dist");
@@ -49,17 +49,17 @@ const archive = () => `plenum-${version}-${process.platform}-${process.arch}.tar
 const paths = (folder: string) =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).map((path) => path.replaceAll("\\", "/"));
 
-/** A user of the system that is not root; root may write everywhere. */
+/** Runs a command as a user other than root, which may write everywhere. */
 const asNobody = process.getuid?.() === 0 ? ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] : [];
 
 describe("a release", () => {
-  test("is, byte for byte, the same from another folder", async () => {
+  test("is byte-identical when built from another folder", async () => {
     const other = temporaryFolder("another place");
     onTestFinished(() => rmSync(other, { recursive: true, force: true }));
     for (const name of readdirSync(ROOT).filter((one) => !/^(\.|node_modules$|test$|dist$)/.test(one)))
       cpSync(join(ROOT, name), join(other, name), { recursive: true });
     symlinkSync(join(ROOT, "node_modules"), join(other, "node_modules"));
-    // What people keep there goes nowhere.
+    // Files of users, which must not be released.
     mkdirSync(join(other, "packages/compose/secrets"), { recursive: true });
     for (const path of ["packages/compose/secrets/token", "config/plenum.yaml"])
       writeFileSync(join(other, path), "secret");
@@ -68,7 +68,7 @@ describe("a release", () => {
     expect(readFileSync(join(target, "SHA256SUMS"), "utf8")).toBe(readFileSync(join(dist, "SHA256SUMS"), "utf8"));
   });
 
-  test("has the checksums of all that belongs to it", () => {
+  test("has checksums of all its files", () => {
     expect(execFileSync("sha256sum", ["-c", "SHA256SUMS"], { cwd: dist, encoding: "utf8" }).split("\n")).toEqual([
       `plenum-${version}-changes.md: OK`,
       `${archive()}: OK`,
@@ -85,7 +85,7 @@ describe("a release", () => {
     expect(made.files.find(([name]) => name === archive())?.[1]).toBeLessThan(10e6);
   });
 
-  test("has all licences, no source and nothing of a developer's", () => {
+  test("contains all licences, and no sources or development files", () => {
     const all = paths(program);
     expect(all.filter((path) => path.endsWith(".ts"))).toEqual([]);
     expect(all.filter((path) => /^(test|tools\/release|src\/README)/.test(path))).toEqual([]);
@@ -101,7 +101,7 @@ describe("a release", () => {
     expect([...modes].filter((mode) => mode !== 0o755 && mode !== 0o644)).toEqual([]);
   });
 
-  test("finds every file that any of its files asks for", () => {
+  test("contains every file that its modules import", () => {
     const files = paths(program).filter((path) => /^program\/.*\.js$/.test(path) && path !== "program/main.js");
     expect(files.length).toBeGreaterThan(100);
     const code = `for (const file of ${JSON.stringify(files)}) await import("./" + file);`;
@@ -112,14 +112,14 @@ describe("a release", () => {
     expect({ stderr, status }).toEqual({ stderr: "", status: 0 });
   });
 
-  test("runs the demo as a user who may write nothing of it, and keeps nothing there", async () => {
+  test("runs the demo as a user without write permission and writes nothing into its folder", async () => {
     const folder = temporaryFolder("nobody");
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     chmodSync(folder, 0o777);
     const before = paths(program).length;
     spawnSync("chmod", ["-R", "a-w", program]);
     const [command = "", ...args] = [...asNobody, join(program, "plenum"), "demo", "--folder", join(folder, "demo")];
-    // It is the program that says where its compiled code is kept, and not these tests.
+    // The program must choose the cache folder itself.
     vi.stubEnv("NODE_COMPILE_CACHE", undefined);
     onTestFinished(() => void vi.unstubAllEnvs());
     const environment = { HOME: "/nonexistent", XDG_CACHE_HOME: join(folder, "cache") };
@@ -133,12 +133,12 @@ describe("a release", () => {
     expect(readdirSync(join(folder, "cache/plenum"))).toHaveLength(1);
   });
 
-  test("says its version and commit", () => {
+  test("prints its version and commit", () => {
     const { stdout } = spawnSync(join(program, "plenum"), ["--version"], { encoding: "utf8" });
     expect(stdout).toBe(`${version}+0123456789ab\n`);
   });
 
-  test("says in one sentence what an older Node.js lacks", () => {
+  test("names the required version with an older Node.js", () => {
     const floor = engines.node.slice(2);
     const claim = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } })`;
     const { status, stdout, stderr } = spawnSync(
@@ -153,7 +153,7 @@ describe("a release", () => {
     });
   });
 
-  test("as an npm package has a command, and asks for the packages of the lock file alone", () => {
+  test("contains an npm package with a command and the locked dependencies only", () => {
     const list = execFileSync("tar", ["-tzf", join(dist, `plenum-${version}.tgz`)], { encoding: "utf8" });
     expect(list).toContain("package/tools/start.cjs\n");
     expect(list).toContain("package/npm-shrinkwrap.json\n");
@@ -168,7 +168,7 @@ describe("a release", () => {
 });
 
 describe("the version", () => {
-  test("has the commit of a clone, and is what every request says", () => {
+  test("contains the commit of a clone and is sent as user agent", () => {
     const { status, stdout } = spawnSync("git", ["rev-parse", "HEAD"], { cwd: ROOT, encoding: "utf8" });
     const isClone = status === 0 && statSync(join(ROOT, ".git"), { throwIfNoEntry: false })?.isDirectory();
     expect(VERSION).toBe(isClone ? `${version}+${stdout.slice(0, 12)}` : version);
@@ -187,7 +187,7 @@ describe("the version", () => {
       "1.2.3+0123456789ab",
     ],
     ["of a clone without a commit", '{"version":"1.2.3"}', { HEAD: "ref: refs/heads/main\n" }, "1.2.3"],
-  ])("%s is as it should be", (_, manifest, git, wanted) => {
+  ])("%s consists of the version and the known commit", (_, manifest, git, wanted) => {
     const folder = temporaryFolder("version");
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     for (const name of ["src", ".git"]) mkdirSync(join(folder, name));
@@ -206,7 +206,7 @@ describe("the version", () => {
   });
 });
 
-test("a release without a word about what is new is refused", () => {
+test("rejects a release without a section in CHANGELOG.md", () => {
   expect(changesOf("# C\n\n## 2.0.0 – x\n\nnew\n\n## 1.0.0\n\nold\n", "2.0.0")).toBe("## 2.0.0 – x\n\nnew\n");
   expect(() => changesOf("# C\n\n## 1.0.0\n", "2.0.0")).toThrow("CHANGELOG.md has no part “## 2.0.0”");
 });

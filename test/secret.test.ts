@@ -21,7 +21,7 @@ function file(name: string, text: string, mode: number): string {
   return path;
 }
 
-test("the stamp of a secret's file changes with its text, with who may read it, and when it is away", () => {
+test("secretStamp changes with the text, mode and absence of the file", () => {
   const path = file("stamped", "one", 0o644);
   const stamps = [secretStamp(path), secretStamp(path)];
   expect(stamps[1]).toBe(stamps[0]);
@@ -50,7 +50,7 @@ describe("a secret", () => {
     },
   );
 
-  test.skipIf(process.getuid?.() !== 0)("of another owner may be read by its group, and by nobody else", () => {
+  test.skipIf(process.getuid?.() !== 0)("of another owner may be readable by its group only", () => {
     const path = file("handed-out", "s3cret", 0o640);
     chownSync(path, 65_534, 0);
     expect(readSecret({ file: path }).reveal()).toBe("s3cret");
@@ -60,7 +60,7 @@ describe("a secret", () => {
     }
   });
 
-  test.skipIf(process.platform === "win32")("is refused when it is a pipe, and nobody waits for it", () => {
+  test.skipIf(process.platform === "win32")("is refused when its file is a pipe, without waiting", () => {
     const path = join(folder, "pipe");
     spawnSync("mkfifo", ["-m", "600", path]);
     expect(thrown(() => readSecret({ file: path }))).toMatchObject({
@@ -77,7 +77,7 @@ describe("a secret", () => {
     expect(thrown(() => readSecret({ file: join(folder, "folder") })).message).toContain("EISDIR");
   });
 
-  test("is found in the folder of credentials of systemd", () => {
+  test("is read from the credentials folder of systemd", () => {
     file("token", "s3cret", 0o440);
     const text = `file: "\${CREDENTIALS_DIRECTORY}/token"`;
     const environment = { CREDENTIALS_DIRECTORY: folder };
@@ -88,12 +88,12 @@ describe("a secret", () => {
     );
   });
 
-  test("is read from the environment, and missed there by name", () => {
+  test("is read from the environment, or reported missing by name", () => {
     expect(readSecret({ env: "PW" }, { PW: "s3cret" }).reveal()).toBe("s3cret");
     expect(thrown(() => readSecret({ env: "PW" }, {})).message).toContain("PW is not set");
   });
 
-  test("does not print", () => {
+  test("is not printed by string conversion, JSON or inspect", () => {
     const secret = readSecret({ env: "PW" }, { PW: "s3cret" });
     expect(`${secret} ${JSON.stringify({ secret })} ${inspect(secret)}`).not.toContain("s3cret");
   });
@@ -105,19 +105,19 @@ describe("a secret", () => {
     "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV",
     "3f2b8c1e-7d4a-4e0b-9c55-12ab34cd56ef",
-  ])("is not repeated where it stands in place of its file: %s", (text) => {
+  ])("is not printed when it is given as a path: %s", (text) => {
     expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
     expect(thrown(() => readSecret({ file: text })).message).toBe(
       "A secret itself seems to stand where the path of its file belongs.",
     );
   });
 
-  test("is not repeated when it is longer than a file name may be", () => {
+  test("is not printed when it is given as a path that is too long", () => {
     const text = "x1".repeat(200);
     expect(toldOf(() => readSecret({ file: text }))).not.toContain(text);
   });
 
-  test("is not repeated when it is written instead of a variable's name", () => {
+  test("is not printed when it is given as a variable name", () => {
     const text = "Zk3mPq8sT1vX4yB6nD9f";
     expect(toldOf(() => readSecret({ env: text }, {}))).not.toContain(text);
     expect(thrown(() => readSecret({ env: text }, {})).message).toBe(
@@ -135,7 +135,7 @@ describe("a secret", () => {
     { env: "PLENUM_TOKEN_OF_HOUSE_12" },
     { env: "PLENUM_S3_SECRET_ACCESS_KEY" },
     { env: "TOKEN2" },
-  ])("is missed by the path or name where that is one: %j", (ref) => {
+  ])("is reported missing by its path or variable name: %j", (ref) => {
     const [name = ""] = Object.values(ref);
     expect(thrown(() => readSecret(ref, {})).message).toContain(name);
   });
@@ -152,7 +152,7 @@ describe("a secret", () => {
     }
   });
 
-  test("is referred to, never written into the configuration", () => {
+  test("must be a reference in the configuration", () => {
     expect(SecretRef.safeParse("s3cret").error?.issues[0]?.message).toContain("{file: path}");
     expect(SecretRef.safeParse({ env: "not a name" }).success).toBe(false);
     expect(SecretRef.safeParse({ file: "a", env: "B" }).success).toBe(false);
@@ -160,7 +160,7 @@ describe("a secret", () => {
   });
 });
 
-/** All that a log or a terminal could show of what is thrown. */
+/** All text that a log or a terminal can show of an error. */
 function toldOf(action: () => unknown): string {
   const error = thrown(action);
   return `${sentence(error)} ${error.stack} ${inspect(error, { depth: 5 })}`;

@@ -32,13 +32,14 @@ import { freePort, temporaryFolder } from "./real-servers.ts";
 import { serverOptions, shownBuilding } from "./status/shown-building.ts";
 import { describeService } from "./suites/service-suite.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
-import { createVirtualClock } from "./virtual-clock.ts";
+import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
+const NO_DOUBT = { anywhere: () => null, stepped: () => null };
 const CONFIG = Config.parse({
   sources: { main: { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" } },
 });
 
-/** What the worker starts and stops, and the test that runs it through the suite. A new service comes in here. */
+/** All services of the worker and the test that runs the suite on each. Add new services here. */
 const SERVICES: Readonly<Record<string, string>> = {
   "src/app/build-sensors.ts": "services.test.ts",
   "src/app/build-sinks.ts": "services.test.ts",
@@ -61,7 +62,7 @@ const SERVICES: Readonly<Record<string, string>> = {
   "src/engine/sync/sync.ts": "services.test.ts",
 };
 
-test("every service is known here, and its test runs the suite", () => {
+test("SERVICES lists every service with a test that runs the suite", () => {
   const root = join(import.meta.dirname, "..");
   const files = readdirSync(join(root, "src"), { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts") && !file.endsWith("lifecycle.ts"))
@@ -76,7 +77,7 @@ test("every service is known here, and its test runs the suite", () => {
   }
 });
 
-/** A listener that takes a turn to open, as one over a network does, and remembers how it was called. */
+/** A listener that opens asynchronously and counts its calls. */
 function scriptedListener(): CommandSource & { isOpen(): boolean; readonly opened: () => number } {
   let open = false;
   let opened = 0;
@@ -114,7 +115,7 @@ describeService("the status server", async () => {
   return { service, quiet: async () => expect(await answers(port)).toBe(false) };
 });
 
-describeService("the operator's door", async () => {
+describeService("the control socket", async () => {
   const stateFolder = temporaryFolder("door");
   const service = createControlSocket({ stateFolder, routes: new Hono() });
   return {
@@ -141,84 +142,48 @@ describeService("commands", async () => {
   return { service: rig.commands, quiet: () => expect(rig.clock.sleepers()).toBe(0), dispose: rig.close };
 });
 
-describeService("the heartbeat", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const store = createMemoryStore();
-  const log = pino({ level: "silent" });
-  return {
-    service: createHeartbeat({ source: "main", everyMs: 60_000, store, clock, log }),
-    quiet: () => expect(clock.sleepers()).toBe(0),
-  };
-});
+const virtualClock = () => createVirtualClock(Date.UTC(2026, 0, 1));
+const log = pino({ level: "silent" });
 
-describeService("the watch of sensors", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const service = createSensorWatch({
-    source: "main",
-    store: createMemoryStore(),
-    clock,
-    clockDoubt: { anywhere: () => null, stepped: () => null },
-    log: pino({ level: "silent" }),
-    config: SilentSensorsConfig.parse({}) as SilentSensorsConfig,
-    classOf: () => undefined,
+/** Runs the suite on services that only wait by a virtual clock. */
+const ON_A_CLOCK: Readonly<Record<string, (clock: VirtualClock) => Service>> = {
+  createHeartbeat: (clock) =>
+    createHeartbeat({ source: "main", everyMs: 60_000, store: createMemoryStore(), clock, log }),
+  createSensorWatch: (clock) =>
+    createSensorWatch({
+      ...{ source: "main", store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log },
+      config: SilentSensorsConfig.parse({}) as SilentSensorsConfig,
+      classOf: () => undefined,
+    }),
+  buildSensors(clock) {
+    const source = CONFIG.sources.main as (typeof CONFIG.sources)[string];
+    return buildSensors("main", source, { store: createMemoryStore(), clock, clockDoubt: NO_DOUBT, log }) as Service;
+  },
+  watchFile: (clock) => watchFile({ file: import.meta.filename, clock, log, onQuiet: async () => true }),
+  createReloader: (clock) =>
+    createReloader({
+      ...{ file: import.meta.filename, load: () => CONFIG, config: CONFIG, parts: [], isWatched: true },
+      ...{ store: createMemoryStore(), clock, log, metrics: createMetrics() },
+    }),
+};
+
+for (const [name, make] of Object.entries(ON_A_CLOCK)) {
+  describeService(name, async () => {
+    const clock = virtualClock();
+    return { service: make(clock), quiet: () => expect(clock.sleepers()).toBe(0) };
   });
-  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
-});
+}
 
-describeService("the sensors of a source", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const [entry] = Object.values(CONFIG.sources);
-  if (entry === undefined) throw new Error("It has one.");
-  const service = buildSensors("main", entry, {
-    store: createMemoryStore(),
-    clock,
-    clockDoubt: { anywhere: () => null, stepped: () => null },
-    log: pino({ level: "silent" }),
-  });
-  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
-});
-
-describeService("the watch of a file", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const log = pino({ level: "silent" });
-  const service = watchFile({ file: import.meta.filename, clock, log, onQuiet: async () => true });
-  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
-});
-
-describeService("the reloader", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const service = createReloader({
-    file: import.meta.filename,
-    load: () => CONFIG,
-    config: CONFIG,
-    parts: [],
-    store: createMemoryStore(),
-    clock,
-    log: pino({ level: "silent" }),
-    metrics: createMetrics(),
-    isWatched: true,
-  });
-  return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
-});
-
-describeService("the scheduler of a source", async () => {
-  const clock = createVirtualClock(Date.UTC(2026, 0, 1));
-  const log = pino({ level: "silent" });
+describeService("createScheduler", async () => {
+  const clock = virtualClock();
   const holding = await createSyncState(createMemoryStore(), ["availability/main", "poll/main"]);
   const availability = createAvailability({ source: "main", syncState: holding, clock });
   const source = { name: "main", me: async () => ({ sites: [], abilities: [] }) } as unknown as Source;
   const scope = createScope(source, clock);
   const random = () => 0.5;
   const outage = createOutage({
-    source,
-    clock,
-    log,
-    random,
-    availability,
-    scope,
-    noteHealth: async () => undefined,
-    reconcile: () => null,
-    tokenStamp: null,
+    ...{ source, clock, log, random, availability, scope },
+    ...{ noteHealth: async () => undefined, reconcile: () => null, tokenStamp: null },
   });
   let running = 0;
   const job = (name: string, firstRun: boolean): Job => ({
@@ -247,18 +212,10 @@ describeService("the scheduler of a source", async () => {
       },
     ],
     ticker: clockTicker(clock, createClockCheck({ clock, log })),
-    clock,
-    log,
-    metrics: createMetrics(),
-    random,
-    spreadMs: 0,
-    outage,
-    availability,
-    scope,
-    storedState: () => undefined,
-    storeState: () => undefined,
+    ...{ clock, log, metrics: createMetrics(), random, spreadMs: 0, outage, availability, scope },
+    ...{ storedState: () => undefined, storeState: () => undefined },
   });
-  // The run under way has until the deadline; time has to move for it.
+  // Advances the time, because a running job may use it until the deadline.
   const moving: Service = {
     ...scheduler,
     async stop(deadlineMs) {
@@ -278,7 +235,7 @@ describeService("the scheduler of a source", async () => {
 });
 
 describe("a service that is started once", () => {
-  test("is not stopped when it never started, and a start that fails says so to every caller", async () => {
+  test("skips the stop without a start, and rejects every caller of a failed start", async () => {
     const calls: string[] = [];
     const make = (fails: boolean) =>
       startedOnce({
@@ -301,7 +258,7 @@ describe("a service that is started once", () => {
     expect(calls).toEqual(["start", "stop"]);
   });
 
-  test("a stop in the middle of a start aborts it", async () => {
+  test("aborts a start that is under way when it is stopped", async () => {
     const service = startedOnce({
       name: "slow",
       start: (signal) =>

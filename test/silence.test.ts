@@ -95,7 +95,7 @@ test("whom describes a silence by ids or names", () => {
   expect(whom(silence({ alarm: "7", site: 3 }), { alarm: "Low", site: "School" })).toBe("alarm Low of site School");
 });
 
-describe("the keeper of silences", () => {
+describe("createSilenceKeeper", () => {
   async function keeping(...all: Silence[]) {
     const clock = createVirtualClock(START);
     const store = createMemoryStore(() => clock.now());

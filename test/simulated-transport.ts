@@ -5,14 +5,14 @@ import type { Simulator } from "#src/simulator/simulator.ts";
 
 /** Milliseconds of the given clock. */
 export interface Way {
-  /** From the client to the service; asked anew for each request. */
+  /** Time from the client to the service, called for each request. */
   readonly thereMs: () => number;
   readonly backMs?: number;
-  /** After which the client gives up waiting for an answer; never unless given. */
+  /** Timeout of the client; none by default. */
   readonly deadlineMs?: number;
   /** What the service was asked for, when it has answered. */
   readonly onRequest?: (path: string, query: URLSearchParams) => void;
-  /** What becomes of the text of an answer on its way. */
+  /** Changes the text of a response. */
   readonly rewrite?: (body: string, path: string, query: URLSearchParams) => string;
 }
 

@@ -3,7 +3,7 @@ import { rmSync } from "node:fs";
 import { onTestFinished } from "vitest";
 import { temporaryFolder } from "./real-servers.ts";
 
-/** A disk of a few megabytes, until the test is finished; null, said once, where mounting is not allowed. */
+/** Mounts a disk of a few megabytes until the end of the test. Returns null where mounting is not allowed. */
 export function smallDisk(megabytes: number): string | null {
   const folder = temporaryFolder("disk");
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));

@@ -10,7 +10,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 
 const SOURCES = 8;
 
-test("eight sources with a request under way are stopped within 3 s of 8", async () => {
+test("stops eight sources with pending requests within 3 of 8 seconds", async () => {
   const folder = temporaryFolder("stop");
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
@@ -31,7 +31,7 @@ test("eight sources with a request under way are stopped within 3 s of 8", async
     environment: Object.fromEntries(names.map((name) => [`TOKEN_${name}`, "simulator-token"])),
     clock,
     log: createLog({ level: "silent" }),
-    // A service that never answers: every source has something under way that only an abort ends.
+    // The service never responds, so every source has a pending request.
     transport: (request, signal) => {
       asked.add(request.path.split("/")[1] ?? "");
       return clock.sleep(1e9, signal).then(() => Promise.reject(new Error("never")));
@@ -44,12 +44,12 @@ test("eight sources with a request under way are stopped within 3 s of 8", async
   const before = clock.monotonic();
   const stopped = worker.stop(8_000);
   await clock.advance(3_000);
-  // Time stands still from here on: whoever waits for more of it never ends.
+  // The time no longer advances, so a stop that waits never ends.
   await stopped;
   expect(clock.monotonic() - before).toBe(3_000);
 });
 
-test("services side by side stop at once, and one that fails keeps none of the others", async () => {
+test("stops parallel services at the same time, also when one fails", async () => {
   const clock = createVirtualClock(0);
   const told: string[] = [];
   const log = pino({ base: null }, { write: (line: string) => void told.push(JSON.parse(line).service) });

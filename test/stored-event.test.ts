@@ -14,7 +14,7 @@ const text = fc.oneof(
 );
 const value = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.constantFrom(true, false, 0, -0, 21.5));
 
-/** Good values, and such that are otherwise in one thing. */
+/** Events of good values; `others` changes one detail of them. */
 const almostGood = fc
   .record({
     source: text.map((name) => `/sources/${name}`),
@@ -78,13 +78,13 @@ function expectSame(event: Event): void {
   expect(JSON.stringify(eventIn(stored)), replay).toBe(json);
   expect(JSON.stringify(eventIn(json)), replay).toBe(json);
   expect(eventText(eventIn(stored)), replay).toBe(stored);
-  // What is looked for in the texts of the log: by whom it is, and what it is about.
+  // The log is searched for these texts.
   for (const field of ["id", "source", "type", "subject"] as const)
     expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
 }
 
 describe("an event as it is stored", () => {
-  test("of a good value says everything once", () => {
+  test("stores each fact of a good value once", () => {
     const event = valueEvent(3, "7", 21.5);
     const head = `{"id":"${event.id}","source":"${event.source}","type":"tag-value","subject":"site/1/tag/7"`;
     const { displayName, description, unit } = TAG;
@@ -94,7 +94,7 @@ describe("an event as it is stored", () => {
     expect(eventIn(eventText(event))).toEqual(event);
   });
 
-  test("of any good value is to the letter what it was", () => {
+  test("restores any good value exactly", () => {
     fc.assert(
       fc.property(almostGood, (event) => {
         expect(eventText(event), replay).toContain(`,"good":[`);
@@ -104,7 +104,7 @@ describe("an event as it is stored", () => {
     );
   });
 
-  test.each(Object.entries(others))("of a value %s too, and is the JSON of the event", (_, other) => {
+  test.each(Object.entries(others))("stores a value %s as the JSON of the event", (_, other) => {
     fc.assert(
       fc.property(almostGood, (event) => {
         const changed = other(event) as Event;
@@ -115,7 +115,7 @@ describe("an event as it is stored", () => {
     );
   });
 
-  test("of any other kind is its JSON", () => {
+  test("stores any other kind as JSON", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
       expect({ ...eventIn(json) }).toEqual(JSON.parse(json));

@@ -11,7 +11,7 @@ const ROOM = 2e9;
  */
 export function swiftPlace(): string {
   const usual = tmpdir();
-  // The folder of a whole test run, which goes with it.
+  // The folder of the test run, removed at its end.
   if (usual.startsWith(`${MEMORY}/`)) return usual;
   return isRoomy(MEMORY) ? MEMORY : usual;
 }

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 
 describe.runIf(process.platform === "linux")("measured time of the machine", () => {
-  test("says which start of the machine, and how long ago that was", () => {
+  test("returns the boot id of the machine and its uptime", () => {
     const before = uptime() * 1_000;
     const since = systemClock.sinceBoot?.() ?? null;
     expect(since?.boot).toBe(readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim());

@@ -18,7 +18,7 @@ import { trialConfig } from "./source/trial-source.ts";
 const SELF_SIGNED = certificateFor("localhost");
 const signal = () => new AbortController().signal;
 
-describe("an unknown server with its own certificate while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
+describe("a self-signed server while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
   let before: string | undefined;
   beforeEach(() => {
     before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
@@ -71,7 +71,7 @@ describe("an unknown server with its own certificate while NODE_TLS_REJECT_UNAUT
   });
 });
 
-describe("what is refused at a start", () => {
+describe("refuseUnverifiedTls", () => {
   test.each([
     [{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, []],
     [{ NODE_OPTIONS: "--max-old-space-size=200 --tls-keylog=/tmp/keys" }, []],

@@ -33,7 +33,7 @@ test("an aborted sleep rejects at once with the signal's reason", async () => {
   expect(clock.sleepers()).toBe(0);
 });
 
-test("who was due while the process stood still wakes late, in the old order", async () => {
+test("wakes sleepers that became due during a suspension late and in order", async () => {
   const clock = createVirtualClock(1_000);
   const seen: string[] = [];
   const sleeper = (name: string, ms: number) =>

@@ -1,34 +1,34 @@
 import type { Clock } from "#src/core/runtime/clock.ts";
 
 /**
- * Time that moves only when told to, so that a day can be driven through real code in a second.
+ * Virtual time, which only `run` and `advance` move, so that a test runs a day in a second.
  *
  * Sleepers wake in the order of their times, and of their calls where the times are equal. After each one the
  * event loop turns, so that everything that hangs on promises has run before time moves on. Code under test
  * must wait by this clock only; what waits for real input or output (sockets, files) needs `turns` above 1.
  */
 export interface VirtualClock extends Clock {
-  /** Moves on until `monotonic()` is `untilMs`; it begins at 0 whatever the wall time is. */
+  /** Advances until `monotonic()`, which begins at 0, is `untilMs`. */
   run(untilMs: number): Promise<void>;
-  /** Moves on by so many milliseconds. */
+  /** Advances by so many milliseconds. */
   advance(ms: number): Promise<void>;
   /**
-   * The process stands still for so long, as one that was stopped does: both clocks go on, nobody wakes meanwhile.
-   * What was due is late, and wakes with the next `run` or `advance`.
+   * Suspends the process, as SIGSTOP does: both clocks advance, and sleepers that became due wake late, with the next
+   * `run` or `advance`.
    */
   suspend(ms: number): void;
-  /** Sets the wall clock forward or back, as a person or a time server does; measured time does not notice. */
+  /** Steps the wall clock; `monotonic()` does not change. */
   stepWall(ms: number): void;
-  /** How often a sleeper was woken, to notice what spins. */
+  /** Number of wake-ups; shows loops that spin. */
   woken(): number;
-  /** How many sleepers there are, to notice what was left behind. */
+  /** Number of sleepers; shows leaked timers. */
   sleepers(): number;
 }
 
 interface Sleeper {
   readonly atMs: number;
   readonly order: number;
-  /** Undefined once the sleeper has been woken or aborted. */
+  /** Undefined after the sleeper woke or aborted. */
   wake: (() => void) | undefined;
 }
 
@@ -38,7 +38,7 @@ export function createVirtualClock(
   startMs: number,
   options: {
     readonly turns?: number;
-    /** Whether somebody in real time, such as a server, has not answered yet; time rests for as long. */
+    /** Time does not advance while this returns true, e.g. while a real server has not responded. */
     readonly isWaiting?: () => boolean;
   } = {},
 ): VirtualClock {
@@ -59,7 +59,7 @@ export function createVirtualClock(
   const clock: VirtualClock = {
     now: () => wallOffsetMs + monotonicMs,
     monotonic: () => monotonicMs,
-    // Who goes on with the same clock is another process on the same machine.
+    // Workers with the same clock are processes of one machine.
     sinceBoot: () => ({ boot, ms: monotonicMs }),
     sleep(ms, signal) {
       return new Promise((resolve, reject) => {

@@ -14,49 +14,49 @@ import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { simulatedTransport, type Way } from "./simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 
-/** The whole worker, as `plenum run` builds it, beside the simulated service, on one clock that we move. */
+/** The complete worker with the simulated service on one virtual clock. */
 export interface VirtualWorker {
-  /** The one that runs now; `restart` puts another in its place. */
+  /** The running worker; `restart` replaces it. */
   readonly worker: Worker;
   readonly config: Config;
   readonly simulator: Simulator;
   readonly clock: VirtualClock;
-  /** Every event that was committed, the oldest first. */
+  /** All committed events, oldest first. */
   events(): Promise<readonly AnyEvent[]>;
   /**
-   * Ends the worker and starts another on the same state. `crash`: as it lies on disk at this moment, and nothing of
-   * the first reaches the service any more.
+   * Ends the worker and starts another on the same state. `crash`: on a copy of the state as it is on disk now, without
+   * further requests of the first worker.
    */
   restart(how: "stop" | "crash"): Promise<void>;
-  /** Edits what the file says and has the running worker read it again; the next start reads it anyway. */
+  /** Edits the configuration and reloads it; the next start reads it as well. */
   reload(edit: (written: Written) => void): Promise<ReloadReport>;
   clear(): Promise<void>;
 }
 
-/** The configuration as it is written, for a test to edit any part of. */
+/** The configuration as written in the file, which tests may edit. */
 // biome-ignore lint/suspicious/noExplicitAny: as deep as the file
 export type Written = Record<string, any>;
 
 export interface VirtualWorkerOptions {
   readonly simulator: SimulatorOptionsInput;
-  /** A source's part of the configuration. */
+  /** Configuration of the source. */
   readonly source: object;
   readonly state?: object;
   readonly commands?: object;
   readonly status?: object;
-  /** Where the file sink writes; among the rest unless given. Null: there is no sink, and no real input or output. */
+  /** Folder of the file sink. Null: no file sink and no real input or output. */
   readonly eventsFolder?: string | null;
-  /** Sinks of the test's own, by name: what the engine needs of the configuration, and who stands in for a connector. */
+  /** Sinks of the test by name: delivery options and a sink in place of a connector. */
   readonly sinks?: Readonly<
     Record<string, { readonly delivery: object; readonly sink: (context: ConnectorContext) => Sink }>
   >;
-  /** Called when a worker that was killed is about to start again, with the folder of its state. */
+  /** Called with the state folder before a killed worker starts again. */
   readonly onCrash?: (stateFolder: string) => void;
   readonly log?: Log;
   readonly way?: Way;
-  /** The service's clock; the worker's own wall clock unless given, so that a step of it would move both. */
+  /** Clock of the service; by default the worker's wall clock. */
   readonly serviceNow?: (clock: VirtualClock) => number;
-  /** Looks on as requests leave and replies arrive. */
+  /** Wraps the transport. */
   readonly around?: (transport: Transport, clock: VirtualClock) => Transport;
 }
 
@@ -66,9 +66,9 @@ const LATENCY_MS = 50;
 export async function startVirtualWorker(options: VirtualWorkerOptions): Promise<VirtualWorker> {
   const folder = mkdtempSync(join(tmpdir(), "virtual-worker-"));
   const { eventsFolder = join(folder, "events") } = options;
-  // Where nothing waits for real files, one turn of the event loop settles everything.
+  // Without real files one turn of the event loop settles all promises.
   const virtual = createVirtualClock(START_MS, { turns: eventsFolder === null ? 1 : 3 });
-  // The machine's wall clock has whole milliseconds, and the store keeps no others.
+  // The real wall clock has whole milliseconds.
   const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const serviceNow = () => options.serviceNow?.(clock) ?? clock.now();
   const simulator = createSimulator({ epoch: START_MS, ...options.simulator }, { now: serviceNow });
@@ -142,14 +142,14 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
         before.cut();
         lives += 1;
         const state = join(folder, `state ${lives}`);
-        // The door of a killed worker is a socket, which holds nothing.
+        // The control socket of a killed worker cannot be copied.
         cpSync(config.state.folder, state, { recursive: true, filter: (path) => !path.endsWith(".sock") });
         written.state.folder = state;
         options.onCrash?.(state);
       }
       await stop(before);
       config = parsed(written);
-      // What is left behind would be an original, and this one its copy.
+      // Remove the copied state, which would otherwise count as the original.
       if (how === "crash") rmSync(join(folder, `state ${lives - 1}`), { recursive: true });
       current = await start();
     },
@@ -169,14 +169,14 @@ export async function startVirtualWorker(options: VirtualWorkerOptions): Promise
   };
 }
 
-/** As a file that says this would be read. */
+/** Parses a configuration as `plenum run` does. */
 function parsed(written: Written): Config {
   const read = Config.safeParse(structuredClone(written));
   if (read.success) return read.data;
   throw new ConfigError(read.error.issues.map(({ message }) => message).join(" "));
 }
 
-/** The same sink, as long as the process that writes to it is there. */
+/** Wraps a sink so that it rejects writes after the process has ended. */
 function severed(sink: Sink | null, end: AbortSignal): Sink | null {
   if (sink === null) return null;
   return {

@@ -40,7 +40,7 @@ describe("waiting", () => {
     expect(steps).toBe(249);
     await clock.advance(0);
     expect(await walked).toBe("done");
-    // The fourth turn comes after the last step, before the work says that it is done.
+    // The fourth wake-up comes after the last step.
     expect(clock.woken()).toBe(4);
     steps = 0;
     const stop = new AbortController();

@@ -1,13 +1,13 @@
 import { globSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** A wall clock of its own for a process, by libfaketime; its monotonic clock stays the machine's. */
+/** A wall clock for one process by libfaketime; the monotonic clock stays real. */
 export interface WallClock {
-  /** What the process has to be started with. */
+  /** Environment of the process. */
   readonly environment: Readonly<Record<string, string>>;
-  /** The wall clock is so many seconds ahead of true time from now on. */
+  /** Sets the wall clock to so many seconds ahead of true time. */
   set(aheadS: number): void;
-  /** Removes what a killed process has left behind of what libfaketime shares with its children. */
+  /** Removes the shared memory of libfaketime after a process was killed. */
   cleanUp(pid: number): void;
 }
 
@@ -20,7 +20,7 @@ const [FAKETIME] = globSync("/usr/lib/*/faketime/libfaketimeMT.so.1");
 export function createWallClock(folder: string, cacheS: number): WallClock {
   const file = join(folder, "wall-clock");
   function set(aheadS: number): void {
-    // In one step, so that a process never reads half a line.
+    // Rename the file, so that a process never reads an incomplete line.
     writeFileSync(`${file}.new`, `${aheadS < 0 ? "" : "+"}${aheadS}\n`);
     renameSync(`${file}.new`, file);
   }

@@ -10,8 +10,8 @@ const MEBIBYTE = 1024 ** 2;
 let virtual: VirtualWorker;
 afterEach(() => virtual.clear());
 
-describe("a gateway explains the values behind it", () => {
-  test("values of a site whose only gateway is offline say so, and recover", async () => {
+describe("values behind an offline gateway", () => {
+  test("name the gateway while it is offline and omit it afterwards", async () => {
     virtual = await startVirtualWorker({
       simulator: { sites: [3, 4], alarms: { recorded: false } },
       source: { schedules: { gateways: "0 * * * * *" }, read: [{ name: "all", every: "1m" }] },
@@ -42,8 +42,8 @@ describe("a gateway explains the values behind it", () => {
   });
 });
 
-describe("a sink that takes nothing while the past is fetched", () => {
-  test("the past waits at the service, what happens now is followed, and nothing is lost", async () => {
+describe("a sink that fails during a backfill", () => {
+  test("pauses the backfill, follows new history and loses nothing", async () => {
     const folder = temporaryFolder("dead-sink");
     const eventsFolder = join(folder, "events");
     // A file where the folder should be.
@@ -68,7 +68,7 @@ describe("a sink that takes nothing while the past is fetched", () => {
 
     rmSync(eventsFolder);
     await clock.advance(6 * 60 * MINUTE);
-    // The last event may just be on its way into a real file.
+    // The last event may still be written to the file.
     await expect
       .poll(async () => {
         await clock.advance(1_000);
@@ -86,14 +86,14 @@ describe("a sink that takes nothing while the past is fetched", () => {
     for (const each of times.values()) {
       const [first = 0, ...others] = each.map((time) => Date.parse(time)).toSorted((a, b) => a - b);
       expect(others.length).toBeGreaterThan(150 * 24);
-      // The recording has a reading every hour: each is there, once.
+      // The recording has one reading per hour.
       expect(others.at(-1)).toBe(first + others.length * 60 * MINUTE);
     }
     rmSync(folder, { recursive: true });
   }, 300_000);
 });
 
-/** Points of history in the log, which holds all of them while a sink has settled none. */
+/** Counts the points of history in the log, which keeps all of them until the sink settles some. */
 async function toldPoints({ events }: VirtualWorker, origin: "live" | "backfill"): Promise<number> {
   return (await events())
     .filter((event) => event.type === "tag-history")

@@ -3,13 +3,13 @@ export type Campaign = (seed: number) => Promise<CampaignResult>;
 
 /** What one seed came to. */
 export interface CampaignResult {
-  /** What went wrong, as sentences, by the name of the rule. */
+  /** Violations of the rules. */
   readonly problems: readonly Problem[];
-  /** What was done to the world, as sentences, for whoever replays it. */
+  /** Everything that happened, as text for a replay. */
   readonly story: readonly string[];
-  /** Over every event and every request: two runs of one seed have the same. */
+  /** Hash of all events and requests; equal for two runs of one seed. */
   readonly digest: string;
-  /** How often each fault occurred, by its name; a campaign in which one never occurred has judged nothing of it. */
+  /** Occurrences of each fault by name; a campaign must contain each fault. */
   readonly counts?: Readonly<Record<string, number>>;
   readonly requests: number;
   readonly simulatedMs: number;

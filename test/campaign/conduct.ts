@@ -1,15 +1,15 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { playAll, type Report } from "./players.ts";
 
-/** A campaign of many seeds on every core, without a test runner. */
+/** A campaign with many seeds on every core, without a test runner. */
 export interface Conduct {
-  /** The module that exports the campaign. */
+  /** Module that exports the campaign. */
   readonly campaign: URL;
-  /** The npm script that this is, for whoever replays a seed. */
+  /** npm script that replays a seed. */
   readonly script: string;
-  /** JSON: seeds that failed once, which every test run walks. */
+  /** JSON file of seeds that failed once; every test run plays them. */
   readonly kept: URL;
-  /** The first count may be at most so many times the second, over all seeds. */
+  /** Maximum ratio of two counts over all seeds. */
   readonly ratio?: { readonly of: string; readonly to: string; readonly most: number };
 }
 
@@ -17,9 +17,8 @@ export interface Conduct {
  *     node test/<campaign>/long.ts [seeds] [first seed]
  *     PLENUM_SEED=17 node test/<campaign>/long.ts
  *
- * Each hundredth is run twice and has to come out the same. What fails is printed with the command that replays it,
- * and its seed is kept; the second form plays one seed, tells its story and keeps nothing. Ends with exit code 1 when a
- * seed fails.
+ * Plays every hundredth seed twice and compares the digests. Prints a replay command for each failed seed and stores the
+ * seed. The second form plays one seed, prints its story and stores nothing. Exits with 1 when a seed fails.
  */
 export async function conduct(options: Conduct): Promise<void> {
   const one = process.env.PLENUM_SEED;

@@ -3,8 +3,7 @@ import type { Campaign } from "./campaign.ts";
 import type { Report, Wanted } from "./players.ts";
 
 /**
- * The process that plays seeds of one campaign for `playAll`, one after the other: `player.ts <module>`. A rejection
- * ends it, and with it the run.
+ * Child process that plays seeds of one campaign for `playAll`: `player.ts <module>`. A rejection ends it and the run.
  */
 const { campaign } = (await import(process.argv[2] ?? "")) as { readonly campaign: Campaign };
 

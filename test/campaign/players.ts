@@ -9,9 +9,9 @@ import type { CampaignResult } from "./campaign.ts";
 /** Seeds on every core: one process each, because a worker's work is that of one thread. */
 export interface Report extends CampaignResult {
   readonly seed: number;
-  /** Whether a second run came out the same; true where there was none. */
+  /** True if a second run gave the same digest or there was none. */
   readonly same: boolean;
-  /** Processor time, milliseconds. */
+  /** Processor time in milliseconds. */
   readonly tookMs: number;
 }
 

@@ -3,16 +3,16 @@ import { sized } from "../sizes.ts";
 import { playAll, type Report } from "./players.ts";
 
 export interface CampaignSuite {
-  /** The module that exports the campaign. */
+  /** Module that exports the campaign. */
   readonly campaign: URL;
-  /** The npm script that runs many of its seeds. */
+  /** npm script that runs many seeds. */
   readonly script: string;
-  /** Seeds that failed once: CI plays all of them, another machine the last few. */
+  /** Seeds that failed once: CI plays all, other machines the last three. */
   readonly kept: readonly number[];
-  /** Seeds of a run here, and in CI. */
+  /** Number of seeds locally and in CI. */
   readonly seeds: number;
   readonly seedsInCi: number;
-  /** A first seed with fewer requests than this did not do anything. */
+  /** Minimum requests of the first seed. */
   readonly leastRequests: number;
 }
 
@@ -30,7 +30,7 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
   const reports = new Map<number, Report>();
   let played: Promise<void> | undefined;
 
-  /** All of them on every core, begun with the first test and asked for one by one. */
+  /** Plays all seeds on every core with the first call, then returns the report of one. */
   async function reportOf(seed: number): Promise<Report> {
     played ??= playAll(
       campaign,
@@ -44,7 +44,7 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
   }
 
   describe(name, () => {
-    test("a seed comes out the same twice, bit by bit", { timeout: 900_000 }, async () => {
+    test("gives the same digest when a seed runs twice", { timeout: 900_000 }, async () => {
       const first = await reportOf(wanted[0] ?? 1);
       expect(first.same).toBe(true);
       expect(first.requests).toBeGreaterThan(leastRequests);

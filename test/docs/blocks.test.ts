@@ -9,7 +9,7 @@ import { wholeProgram } from "../cli/whole-program.ts";
 import { commandComplaint } from "./commands-said.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
 
-/** Whatever the documents tell somebody to type or to write exists. */
+/** Checks that commands and YAML in the documents are valid. */
 
 const ROOT = join(import.meta.dirname, "../..");
 const program = await wholeProgram();
@@ -18,7 +18,7 @@ const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"))
 };
 const SHELLS = new Set(["sh", "bash", "console", "shell"]);
 
-/** Lines that are typed, with what belongs to one after a backslash. */
+/** Command lines of a page, with their continuation lines joined. */
 function typedIn(page: Page): readonly string[] {
   const blocks = blocksIn(page).filter(({ language }) => SHELLS.has(language));
   const lines = blocks.flatMap(({ text }) => text.replaceAll(/\\\n\s*/g, " ").split("\n"));
@@ -39,8 +39,8 @@ function complaintAbout(line: string): string | null {
   return null;
 }
 
-describe("what is typed", () => {
-  test("exists: commands with their options, scripts, tests", () => {
+describe("commands in the documents", () => {
+  test("exist, with their options, scripts and tests", () => {
     const typed = pages.flatMap((page) => typedIn(page).map((line) => ({ file: page.file, line })));
     expect(typed.length).toBeGreaterThan(300);
     const wrong = typed.flatMap(({ file, line }) => {
@@ -50,7 +50,7 @@ describe("what is typed", () => {
     expect(wrong).toEqual([]);
   });
 
-  test("would be noticed where it does not", () => {
+  test("are reported when they do not exist", () => {
     expect(complaintAbout("plenum outbox dead tickets")).toBeNull();
     expect(complaintAbout("plenum outbox burn tickets")).toBe("outbox has no command burn");
     expect(complaintAbout("./plenum plan --faster")).toBe("plan has no option --faster");
@@ -59,19 +59,18 @@ describe("what is typed", () => {
 });
 
 const known = new Set(optionPaths(Config));
-/** Where a part of a configuration may begin: nowhere, in a source, in a sink, in a connector … */
+/** Paths at which a YAML block may begin: the root, a source, a sink, a connector … */
 const BEGINNINGS = ["", ...[...known].flatMap((path) => [path, `${path}[]`, `${path}.*`])].filter(
   (path) => !isFree(path.replace(/(\.\*|\[\])$/, "")),
 );
 
-/** The paths that a part of a file uses, below a beginning. */
+/** Returns unknown paths of a value below a path. */
 function unknownBelow(value: unknown, at: string): readonly string[] {
   if (Array.isArray(value)) return value.flatMap((each) => unknownBelow(each, `${at}[]`));
   if (typeof value !== "object" || value === null) return [];
   return Object.entries(value).flatMap(([key, inner]) => {
     const path = at === "" ? key : `${at}.${key}`;
     if (known.has(path)) return unknownBelow(inner, path);
-    // A name of one's own.
     const own = `${at}.*`;
     const hasNames = [...known].some((each) => each.startsWith(`${own}.`));
     if (hasNames) return unknownBelow(inner, own);
@@ -79,7 +78,7 @@ function unknownBelow(value: unknown, at: string): readonly string[] {
   });
 }
 
-/** What takes any keys: headers, labels, words, bodies. */
+/** Sections that accept any keys, such as headers and labels. */
 function isFree(path: string): boolean {
   return /(headers|labels|tags|words|fields|body|priority|approvers)$/.test(path);
 }
@@ -89,20 +88,20 @@ function isPartOfConfiguration(value: unknown): boolean {
 }
 
 describe("YAML", () => {
-  /** Files of other programs. */
+  /** Beginnings of files of other programs. */
   const foreign =
     /^(mqtt:\n {2}sensor:|scrape_configs:|route:|receivers:|apiVersion:|global:|services:|availability:)/m;
   const blocks = pages.flatMap(blocksIn).filter(({ language }) => language === "yaml");
   const ofSimulator = (file: string) => file.startsWith("src/simulator/");
 
-  test("has keys that the schema knows, together at one place", () => {
+  test("has only keys of one section of the schema", () => {
     const ours = blocks.filter(({ file, text }) => !foreign.test(text) && !ofSimulator(file));
     expect(ours.length).toBeGreaterThan(40);
     const wrong = ours.filter(({ text }) => !isPartOfConfiguration(parse(text)));
     expect(wrong.map(({ file, text }) => `${file}: ${text}`)).toEqual([]);
   });
 
-  test("is valid where it is sections of a file", () => {
+  test("is valid as complete sections of a configuration file", () => {
     const source = {
       base_url: "https://monitoring.example.com",
       token: { file: "token" },
@@ -120,12 +119,12 @@ describe("YAML", () => {
     }
   });
 
-  test("of the simulator is what the simulator takes", () => {
+  test("of the simulator is valid for the simulator", () => {
     for (const { text } of blocks.filter(({ file }) => ofSimulator(file)))
       expect(() => createSimulator(parse(text), { now: () => 0 })).not.toThrow();
   });
 
-  test("would be noticed where it does not", () => {
+  test("reports unknown keys", () => {
     expect(isPartOfConfiguration({ proxy: { url: "http://x", username: "y" } })).toBe(true);
     expect(isPartOfConfiguration({ proxy: { adress: "http://x" } })).toBe(false);
     expect(isPartOfConfiguration({ sinks: { lake: { influx: {} } } })).toBe(false);

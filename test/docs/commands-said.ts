@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 
-/** What is wrong with a command line behind `plenum`, as the documents write it; null where there is such a command. */
+/** Returns the error in the arguments of a documented `plenum` command, or null. */
 export function commandComplaint(program: Command, words: readonly string[]): string | null {
   let command = program;
   for (const word of words) {
@@ -20,12 +20,11 @@ export function commandComplaint(program: Command, words: readonly string[]): st
   return null;
 }
 
-/** Whether a word behind the command can only be the name of one below it. */
+/** Returns whether the next word must be a subcommand. */
 function mustNameOne(command: Command): boolean {
   return command.commands.length > 0 && command.registeredArguments.length === 0;
 }
 
-/** Not a placeholder, a path or a sign of the shell. */
 function isWord(word: string): boolean {
   return /^[a-z][a-z-]+$/.test(word);
 }

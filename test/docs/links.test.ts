@@ -6,7 +6,7 @@ import { anchorsIn, linksIn, type Page, pages } from "./markdown.ts";
 const ROOT = join(import.meta.dirname, "../..");
 const byFile = new Map(pages.map((page) => [page.file, page]));
 
-/** What is wrong with the links of a page. */
+/** Returns the errors of the links of a page. */
 function brokenLinks(page: Page): readonly string[] {
   return linksIn(page).flatMap((target) => {
     if (/^(https?|mailto):/.test(target)) return [];
@@ -19,13 +19,13 @@ function brokenLinks(page: Page): readonly string[] {
   });
 }
 
-test("every link between documents leads to a file, and to a heading that is there", () => {
+test("links lead to existing files and headings", () => {
   expect(pages.length).toBeGreaterThan(40);
   expect(pages.flatMap(linksIn).length).toBeGreaterThan(400);
   expect(pages.flatMap(brokenLinks)).toEqual([]);
 });
 
-test("a broken link would be noticed", () => {
+test("reports a broken link", () => {
   const text = "[a](docs/nowhere.md) [b](README.md#no-such-heading) [c](README.md#try-it) `[d](x.md)`";
   expect(brokenLinks({ file: "README.md", text })).toEqual([
     "README.md: no file docs/nowhere.md",

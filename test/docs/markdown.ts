@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { anchor } from "../../tools/reference/markdown.ts";
 import { files } from "./files.ts";
 
-/** The documents of the project, and what of them can be checked. */
+/** Parts of the documents that tests check. */
 
 const ROOT = join(import.meta.dirname, "../..");
 
@@ -21,7 +21,7 @@ export interface Block {
   readonly file: string;
   readonly language: string;
   readonly text: string;
-  /** The comment before it, `<!-- … -->`; empty where there is none. */
+  /** The HTML comment before the block, or an empty text. */
   readonly mark: string;
 }
 
@@ -39,13 +39,13 @@ export function codeSpansIn({ text }: Page): readonly string[] {
   return [...withoutBlocks(text).matchAll(/(?<!`)`([^`\n]+)`(?!`)/g)].map(([, code = ""]) => code);
 }
 
-/** Where the links of a page lead to. */
+/** Returns the link targets of a page. */
 export function linksIn({ text }: Page): readonly string[] {
   const plain = withoutBlocks(text).replaceAll(/(?<!`)`[^`\n]+`(?!`)/g, "code");
   return [...plain.matchAll(/\]\(([^()\s]+(?:\([^()]*\))?[^()\s]*)\)/g)].map(([, target = ""]) => target);
 }
 
-/** What a link to a place in the page may name. */
+/** Returns the anchors of a page that links may use. */
 export function anchorsIn({ text }: Page): ReadonlySet<string> {
   const plain = withoutBlocks(text);
   const seen = new Map<string, number>();

@@ -9,7 +9,7 @@ import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 import { blocksIn, pages } from "./markdown.ts";
 
-/** Backup and restore, as docs/operations.md tells them, beside a state that is in use. */
+/** Backup and restore of a state in use, with the commands of docs/operations.md. */
 
 const operations = pages.filter(({ file }) => file === "docs/operations.md");
 const [backup] = operations.flatMap(blocksIn).filter(({ text }) => text.includes(".backup"));
@@ -21,7 +21,7 @@ async function openedIn(folder: string) {
   return store;
 }
 
-test.skipIf(!hasSqlite)("the backup beside a running worker is whole, and begins where it was made", async () => {
+test.skipIf(!hasSqlite)("a backup of a running worker is intact and restores the state at its time", async () => {
   const folder = temporaryFolder("backup");
   const store = await openedIn(folder);
   await store.commit({ events: [valueEvent(1), valueEvent(2)] });
@@ -38,7 +38,7 @@ test.skipIf(!hasSqlite)("the backup beside a running worker is whole, and begins
   );
 });
 
-test("the files of a state in use are those that are named", async () => {
+test("docs/operations.md names all files of a state in use", async () => {
   const folder = temporaryFolder("state");
   const store = await openedIn(folder);
   await store.commit({ events: [valueEvent(1)] });

@@ -28,7 +28,7 @@ import { SITE, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
 import { blocksIn, type Page, pages } from "./markdown.ts";
 
-/** What the recipes say, done: configurations checked, queries asked of real servers. */
+/** Checks the configurations of the recipes and runs their queries on real servers. */
 
 const recipes = pages.filter(({ file }) => file.startsWith("docs/recipes/"));
 const recipe = (name: string): Page => {
@@ -43,11 +43,11 @@ const SOURCE = {
   time_zone: "Europe/Oslo",
 };
 
-/** Samples, and a boolean of another tag. */
+/** Samples and a boolean value of another tag. */
 const EVENTS = [...sampleOfEveryKind(), valueEvent(1, "10043", true)];
 const SAMPLES_AT = Date.parse("2026-11-02T06:20:00Z") / 1_000;
 
-/** Code spans behind a mark, as in a cell of a table. */
+/** Code spans after a mark, e.g. in a table cell. */
 function marked({ text }: Page, mark: string): readonly string[] {
   return [...text.matchAll(new RegExp(`<!-- ${mark} --> \`([^\`]+)\``, "g"))].map(([, code = ""]) => code);
 }
@@ -87,7 +87,7 @@ async function filled(name: string, url: string): Promise<void> {
     .map((block) => block.text);
   const { sinks } = parse(text) as { readonly sinks: Record<string, { readonly influxdb: object }> };
   const config = InfluxConfig.parse({ ...Object.values(sinks)[0]?.influxdb, url });
-  // The lists were read: points of a new worker wait for them.
+  // A new worker reads the lists before it fetches points.
   const store = createMemoryStore();
   const [held, seen] = [{ value: SITE, siteId: SITE.id, since: "", missingSince: null }, { systems: "now" }];
   for (const [set, value] of [["site/main", held] as const, ["tag-seen/main", seen] as const]) {
@@ -139,7 +139,7 @@ test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and 
   onTestFinished(() => server.stop());
   const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
   const [roles, rights, ...queries] = all;
-  // A database is made by a statement alone.
+  // PostgreSQL creates a database outside of transactions only.
   for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
   vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
   onTestFinished(() => void vi.unstubAllEnvs());
@@ -155,7 +155,7 @@ test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and 
   await client.query("set role reader");
   expect(queries.length).toBe(3);
   for (const { text } of queries) {
-    // The samples have a day of their own.
+    // The samples are of another day.
     const asOf = text.replaceAll("now()", "timestamptz '2026-11-03'");
     expect((await client.query(asOf)).rows.length, text).toBeGreaterThan(0);
   }

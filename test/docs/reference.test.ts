@@ -52,7 +52,7 @@ describe("what the schemas say of options", () => {
   test("has words for every option that can be written, and an address of its own", () => {
     const known = optionPaths(Config);
     const paths = options.map(({ path }) => path);
-    // Of a secret the two keys are in its type, and not options of their own.
+    // The keys `file` and `env` of a secret are part of its type, not options.
     const other: Readonly<Record<string, string>> = { file: "env", env: "file" };
     const isOfSecret = (path: string) =>
       /\.(file|env)$/.test(path) && known.includes(path.replace(/\w+$/, (key) => other[key] ?? key));
@@ -87,10 +87,10 @@ test("docs/connections.md names every sink that can go through a proxy", () => {
   expect(byProxy.filter((name) => cannot.includes(`\`${name}\``))).toEqual([]);
 });
 
-describe("what the worker says of its metrics", () => {
+describe("metrics of the reference", () => {
   const words = metricWords();
 
-  test("is what it shows: none is missing, each has a help text", async () => {
+  test("include every exported metric with a help text", async () => {
     const rig = await startVirtualWorker({ simulator: {}, source: {}, eventsFolder: null });
     onTestFinished(() => rig.clear());
     const text = await (await fetch(`${rig.worker.statusUrl()}/metrics`)).text();
@@ -102,7 +102,7 @@ describe("what the worker says of its metrics", () => {
   });
 });
 
-describe("what the command line says of its commands", () => {
+describe("the reference of the command line", () => {
   test("has a section for each", async () => {
     const program = await wholeProgram();
     const text = readFileSync(join(ROOT, COMMANDS_FILE), "utf8");
@@ -131,7 +131,7 @@ interface Definition extends Omit<z.core.$ZodTypeDef, "type"> {
   readonly shape?: Readonly<Record<string, z.core.$ZodType>>;
 }
 
-/** Paths of the options that have a value where nothing is written. */
+/** Returns the paths of all options with a default. */
 function filledIn(schema: z.core.$ZodType, path = ""): readonly string[] {
   const definition = schema._zod.def as unknown as Definition;
   const { type, innerType, in: input, element, valueType, options = [], shape = {} } = definition;

@@ -2,11 +2,11 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { files } from "./files.ts";
 
-/** What the program says, to hold documents against: its sources with `…` where a text has something put in. */
+/** Texts of the program: its sources with `…` for placeholders. */
 
 const ROOT = join(import.meta.dirname, "../..");
 
-/** At most so many characters stand where a document has `…`. */
+/** Maximum characters for `…` in a quote. */
 const LONGEST_GAP = 120;
 
 const PLACEHOLDER = /\$\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}/g;
@@ -15,7 +15,7 @@ const sources = files("{src,connectors}/**/*.ts")
   .filter((file) => !file.startsWith("src/simulator/"))
   .map((file) => readFileSync(join(ROOT, file), "utf8").replaceAll(PLACEHOLDER, "…"));
 
-/** Whether some source has this text, `…` for anything. */
+/** Returns whether a source contains this text, where `…` matches anything. */
 export function isSaid(quote: string): boolean {
   const parts = quote.split("…").map((part) => RegExp.escape(part.trim()));
   const pattern = new RegExp(parts.filter((part) => part !== "").join(`[^\\n]{0,${LONGEST_GAP}}?`));

@@ -10,7 +10,7 @@ import { startVirtualWorker } from "../virtual-worker.ts";
 
 const MINUTE_MS = 60_000;
 
-/** Names of attributes, and of the fields of the data. */
+/** Source, subject pattern and attribute names of an event. */
 function shape(event: Event): string {
   const subject = event.subject.replaceAll(/\d{2,}|(?<=\/)\d+(?=\/|$)/g, "#");
   return [event.source, subject.replace(/(history|total)\/\w+$/, "series"), ...Object.keys(event).toSorted()].join(" ");
@@ -20,7 +20,7 @@ function fields({ data }: Event): readonly string[] {
   return Object.keys(data).toSorted();
 }
 
-test("a worker tells events as the examples show them", async () => {
+test("a worker emits events with the shape of the examples", async () => {
   const worker = await startVirtualWorker({
     eventsFolder: null,
     simulator: { sites: [1, 6] },

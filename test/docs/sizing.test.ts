@@ -3,12 +3,12 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { largeBuilding } from "../sync/large-building.ts";
 import { startVirtualWorker } from "../virtual-worker.ts";
 
-/** The table of docs/sizing.md that says how long a first start takes, compared with a worker in virtual time. */
+/** Compares the table of first starts in docs/sizing.md with a worker in virtual time. */
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const UNITS: Readonly<Record<string, number>> = { s: SECOND, min: MINUTE, h: 60 * MINUTE };
-/** Beyond that a simulation takes too long: 50,000 tags are read once by arithmetic. */
+/** Larger simulations take too long; reading 50,000 tags once is calculated. */
 const SIMULATED_TAGS_MAX = 6_000;
 const TAGS_PER_REQUEST = 20;
 const READS_PER_MINUTE = 20;
@@ -42,8 +42,8 @@ function msOf(text: string): number {
   return Number(count) * (UNITS[unit] ?? Number.NaN);
 }
 
-describe("how long a first start takes", () => {
-  test("is said for small and large buildings", () => {
+describe("duration of a first start", () => {
+  test("is documented for small and large buildings", () => {
     expect(rows.map(({ tags }) => tags)).toEqual([1_000, 3_000, 6_000, 6_000, 50_000]);
     for (const { firstValueMs } of rows) expect(firstValueMs).toBeLessThanOrEqual(5 * SECOND);
   });
@@ -82,7 +82,7 @@ describe("how long a first start takes", () => {
   });
 });
 
-/** At most a tenth more than the page says, and at least 85 % of it or a second less. */
+/** Expects 85 to 110 % of the documented time, or up to a second less. */
 function expectAbout(ms: number, saidMs: number): void {
   expect(ms).toBeLessThanOrEqual(saidMs * 1.1);
   expect(ms).toBeGreaterThanOrEqual(Math.min(saidMs * 0.85, saidMs - SECOND));

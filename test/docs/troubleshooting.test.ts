@@ -6,7 +6,7 @@ import { isSaid } from "./said.ts";
 const ROOT = join(import.meta.dirname, "../..");
 const page = readFileSync(join(ROOT, "docs/troubleshooting.md"), "utf8");
 
-/** First cells of the tables whose first heading is `It says`, where they quote. */
+/** Returns the quoted first cells of all tables. */
 function quotes(text: string): readonly string[] {
   return text.split(/^## /m).flatMap((section) => {
     const rows = section.split("\n").filter((line) => line.startsWith("|"));
@@ -15,13 +15,13 @@ function quotes(text: string): readonly string[] {
 }
 
 describe("docs/troubleshooting.md", () => {
-  test("quotes what the program says", () => {
+  test("quotes existing messages of the program", () => {
     const found = quotes(page);
     expect(found.length).toBeGreaterThan(45);
     expect(found.filter((quote) => !isSaid(quote))).toEqual([]);
   });
 
-  test("would notice a sentence that is not said", () => {
+  test("reports a quote that the program does not contain", () => {
     expect(isSaid("The configuration file … cannot be swallowed")).toBe(false);
     expect(isSaid("Another worker uses the state folder")).toBe(true);
   });

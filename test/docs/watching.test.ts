@@ -3,23 +3,23 @@ import { metricWords } from "../../tools/reference/metrics.ts";
 import { absent, startVictoriaMetrics } from "../real-servers.ts";
 import { codeSpansIn, pages } from "./markdown.ts";
 
-/** Metrics that the documents name, and the expressions that they tell somebody to watch. */
+/** Metrics and expressions in the documents. */
 
 const known = metricWords().flatMap(({ name, type }) =>
   type === "histogram" ? [name, `${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
 );
 
-test("every metric that a document names is one", () => {
+test("documents name existing metrics only", () => {
   const named = pages.flatMap(({ file, text }) =>
     [...text.matchAll(/\bplenum_[a-z_]+(?=\b(?![*…/]))/g)].map(([name]) => ({ file, name })),
   );
-  // What Slack's metadata of a message are called.
+  // Names of Slack's message metadata.
   const other = new Set(["plenum_incident", "plenum_state"]);
   expect(named.length).toBeGreaterThan(70);
   expect(named.filter(({ name }) => !known.includes(name) && !other.has(name))).toEqual([]);
 });
 
-test.skipIf(absent("victoria-metrics"))("what is to be watched can be asked", async () => {
+test.skipIf(absent("victoria-metrics"))("expressions of docs/operations.md can be queried", async () => {
   const server = await startVictoriaMetrics();
   onTestFinished(() => server.stop());
   const expressions = pages

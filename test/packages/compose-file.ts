@@ -4,7 +4,7 @@ import { expect, onTestFinished } from "vitest";
 import { parse } from "yaml";
 import { temporaryFolder } from "../real-servers.ts";
 
-/** What Docker would find if it read the file: nothing here can run it. */
+/** Checks of compose files without Docker. */
 
 export const ROOT = join(import.meta.dirname, "../..");
 
@@ -28,7 +28,7 @@ export function readCompose(folder: string): Compose {
   return parse(readFileSync(join(ROOT, folder, "compose.yaml"), "utf8"), { merge: true }) as Compose;
 }
 
-/** A copy of what the mounts of that folder name, without what `prepare` makes; gone after the test. */
+/** Returns a temporary copy of the mounted files without those that `prepare` creates. */
 export function copied(folder: string): string {
   const root = temporaryFolder("compose");
   onTestFinished(() => rmSync(root, { recursive: true, force: true }));
@@ -49,7 +49,7 @@ export function expectCareful({ services }: Compose, service: Service): void {
   }
 }
 
-/** Every mount is there, and every secret is a file of its owner with something in it. */
+/** Expects that every mount exists and every secret is a non-empty file with mode 600. */
 export function expectPrepared({ services, secrets }: Compose, folder: string): void {
   for (const [name, { volumes, secrets: used }] of Object.entries(services)) {
     for (const volume of volumes)

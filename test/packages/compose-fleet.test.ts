@@ -35,11 +35,11 @@ describe("compose.yaml of a fleet", () => {
     expect(Object.keys(config().sources)).toEqual(["north", "south", "west"]);
   });
 
-  test.each(each)("%s: a pinned image, no rights, a health check, ports for this machine alone", (_, service) =>
+  test.each(each)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) =>
     expectCareful(compose, service),
   );
 
-  test("members differ by their name and their port alone, and have the image of this version", () => {
+  test("members differ only in name and port and use the image of this version", () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
     const members = each.filter(([name]) => name.startsWith("member-"));
     const bare = members.map(([name, { command, ports, ...rest }]) => {
@@ -52,7 +52,7 @@ describe("compose.yaml of a fleet", () => {
       expect(image).toBe(`plenum:${version}`);
   });
 
-  test("mounts only what is there after `prepare`, and every secret is a file of its owner", () => {
+  test("mounts existing files only after `prepare`, and secrets have mode 600", () => {
     const folder = prepared();
     expectPrepared(compose, folder);
     for (const name of ["north", "south", "west"])
@@ -66,7 +66,7 @@ describe("compose.yaml of a fleet", () => {
     });
   });
 
-  test("the members' configuration is right, and leads to what is there", () => {
+  test("the members' configuration is valid and names existing services and secrets", () => {
     const text = read("plenum/plenum.yaml");
     expect(config().state.postgres).toMatchObject({ schema: "plenum_state" });
     const named = [...text.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
@@ -76,7 +76,7 @@ describe("compose.yaml of a fleet", () => {
     for (const host of hosts) expect(Object.keys(services)).toContain(host);
   });
 
-  test("each simulator has a building of its own, and answers the question after its health", async () => {
+  test("each simulator has its own building and passes its health check", async () => {
     const sites = new Set<number>();
     for (const [name, { command, healthcheck }] of each) {
       if (!name.startsWith("simulator-")) continue;

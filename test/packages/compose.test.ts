@@ -26,7 +26,7 @@ describe("compose.yaml", () => {
     expect(Object.keys(services).toSorted()).toEqual(["grafana", "mosquitto", "plenum", "victoria-metrics"]);
   });
 
-  test.each(each)("%s: a pinned image, no rights, a health check, ports for this machine alone", (_, service) => {
+  test.each(each)("%s has a pinned image, no privileges, a health check and loopback ports", (_, service) => {
     expect(service.image).toMatch(/:v?\d+\.\d+\.\d+$/);
     expectCareful(compose, service);
   });
@@ -36,11 +36,11 @@ describe("compose.yaml", () => {
     expect(services.plenum?.image).toBe(`plenum:${version}`);
   });
 
-  test("mounts only what is there after `prepare`, and every secret is a file of its owner", () => {
+  test("mounts existing files only after `prepare`, and secrets have mode 600", () => {
     expectPrepared(compose, join(prepared(), FOLDER));
   });
 
-  test("`prepare` changes no password that is there, and says when the token is missing", () => {
+  test("`prepare` keeps existing passwords and reports a missing token", () => {
     const folder = join(prepared(), "packages/compose");
     const before = readFileSync(join(folder, "secrets/mqtt_password"), "utf8");
     execFileSync(join(folder, "prepare"));
@@ -53,7 +53,7 @@ describe("compose.yaml", () => {
     });
   });
 
-  test("the worker's configuration is right, and its secrets are among those that it gets", () => {
+  test("the worker's configuration is valid and names the mounted secrets", () => {
     const text = read("plenum/plenum.yaml");
     const config = Config.parse(parse(text));
     expect(Object.keys(config.sinks)).toEqual(["broker", "values"]);
@@ -62,7 +62,7 @@ describe("compose.yaml", () => {
     for (const [, host] of text.matchAll(/url: \w+:\/\/([\w-]+):\d+/g)) expect(Object.keys(services)).toContain(host);
   });
 
-  test("Grafana is told of the database and of the dashboards", () => {
+  test("Grafana is configured with the database and the dashboards", () => {
     const { datasources } = parse(read("grafana/datasources.yaml"));
     expect(datasources).toMatchObject([{ type: "prometheus", url: "http://victoria-metrics:8428", isDefault: true }]);
     const { providers } = parse(read("grafana/dashboards.yaml"));
@@ -70,7 +70,7 @@ describe("compose.yaml", () => {
   });
 });
 
-test.skipIf(absent("victoria-metrics"))("the database understands what it scrapes", () => {
+test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the scrape configuration", () => {
   const scrape = join(ROOT, "packages/compose/victoria-metrics/scrape.yaml");
   const args = [`-promscrape.config=${scrape}`, "-promscrape.config.dryRun", "-promscrape.config.strictParse"];
   const { status, stderr } = spawnSync(programPath("victoria-metrics") ?? "", args, { encoding: "utf8" });
@@ -78,12 +78,12 @@ test.skipIf(absent("victoria-metrics"))("the database understands what it scrape
 });
 
 describe.skipIf(absent("mosquitto") || absent("mosquitto_passwd"))("the broker", () => {
-  test("lets the worker and the viewer in by the passwords of `prepare`, and nobody else", async () => {
+  test("accepts only the passwords of `prepare` for the worker and the viewer", async () => {
     const root = prepared();
     const folder = join(root, "packages/compose");
     const run = join(root, "run");
     mkdirSync(run);
-    // The start script as it is, but for where the container has its files, up to the start of the broker itself.
+    // The start script with the paths of this test and without the start of the broker.
     const script = read("mosquitto/start")
       .replaceAll("/tmp/", `${run}/`)
       .replaceAll("/run/secrets", join(folder, "secrets"))

@@ -54,7 +54,7 @@ function evaluate(expression: string, scope: Values): unknown {
   return result;
 }
 
-/** For Helm an empty list is false. */
+/** Helm treats an empty list as false. */
 const isTrue = (value: unknown) => (Array.isArray(value) ? value.length > 0 : Boolean(value));
 
 function rendered(template: string, values: Values) {
@@ -181,7 +181,7 @@ describe("the chart", () => {
   });
 });
 
-/** Debian's packages have none under this name, so that CI is not asked for it. */
+/** Not a Debian package, so CI does not require it. */
 const hasKubectl = spawnSync("kubectl", ["version", "--client"]).status === 0;
 if (!hasKubectl) process.stderr.write("kubectl is not installed here: its word on the chart is left out.\n");
 
@@ -203,7 +203,7 @@ describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
   }
 
   test("every field of the set is one that there is", () => {
-    // What is the same already is not printed, and what is empty neither.
+    // Equal and empty parts are not printed.
     const other = ["image", `${container.name}=plenum:other`];
     const changed = structuredClone(set);
     changed.spec.template.spec.containers[0].image = "plenum:other";

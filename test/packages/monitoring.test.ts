@@ -7,7 +7,7 @@ import { addProcessMetrics, createMetrics } from "#src/core/runtime/metrics.ts";
 import { simulatedServer, workplace } from "../cli/plenum.ts";
 import { absent, programPath, startVictoriaMetrics } from "../real-servers.ts";
 
-/** Alert rules and dashboards, against the metrics that there are, Prometheus's own tool and a server that has them. */
+/** Checks alert rules and dashboards with the exported metrics, promtool and VictoriaMetrics. */
 
 const PACKAGES = join(import.meta.dirname, "../../packages");
 const read = (path: string) => readFileSync(join(PACKAGES, path), "utf8");
@@ -33,7 +33,7 @@ const { groups } = parse(read("prometheus/plenum.rules.yaml")) as {
 };
 const rules = groups.flatMap((group) => group.rules);
 
-/** An expression as Grafana sends it when nothing was chosen. */
+/** Replaces variables as Grafana does without a selection. */
 const chosen = (expr: string) =>
   expr.replaceAll(/"\$(source|site|unit|name)"/g, '".*"').replaceAll("$__rate_interval", "5m");
 
@@ -48,7 +48,7 @@ function promtool(args: readonly string[], input?: string) {
 
 const FINE = { status: 0, complaints: "" };
 
-describe("what rules and dashboards ask for", () => {
+describe("expressions of rules and dashboards", () => {
   const metrics = createMetrics();
   addProcessMetrics(metrics);
   const names = metrics.registry.getMetricsAsArray().map(({ name }) => name);
@@ -58,12 +58,12 @@ describe("what rules and dashboards ask for", () => {
     ...dashboard("plenum-worker").templating.list.map(({ query }) => ["a variable", JSON.stringify(query)] as const),
   ];
 
-  test.each(texts)("%s: is a metric of the worker", (_, expr) => {
+  test.each(texts)("uses metrics of the worker: %s", (_, expr) => {
     for (const [found] of expr.matchAll(/\bplenum_[a-z_]+/g))
       expect(names).toContain(found.replace(/_(bucket|sum|count)$/, ""));
   });
 
-  test("has names of its own", () => {
+  test("has unique names", () => {
     expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
     expect(dashboard("plenum-worker").uid).not.toBe(dashboard("plenum-building").uid);
   });
@@ -74,7 +74,7 @@ describe.skipIf(absent("promtool"))("promtool", () => {
     expect(promtool(["check", "rules", "plenum.rules.yaml"])).toEqual(FINE);
   });
 
-  test("sees each rule told of its trouble, and silent without it", () => {
+  test("fires each rule in its test and stays silent otherwise", () => {
     expect(promtool(["test", "rules", "plenum.rules.test.yaml"])).toEqual(FINE);
     const tested = read("prometheus/plenum.rules.test.yaml");
     for (const { alert } of rules) expect(tested).toContain(`alertname="${alert}"`);
@@ -82,7 +82,7 @@ describe.skipIf(absent("promtool"))("promtool", () => {
 });
 
 describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker", () => {
-  test("has metrics without a complaint, and each panel shows something or nothing, not an error", async () => {
+  test("exports valid metrics, and all panels and rules can be queried", async () => {
     const [service, victoria] = await Promise.all([simulatedServer(), startVictoriaMetrics()]);
     onTestFinished(() => victoria.stop());
     const place = workplace(service.url);
@@ -129,7 +129,7 @@ describe.skipIf(absent("promtool") || absent("victoria-metrics"))("a real worker
       expect(text).toMatch(new RegExp(`^plenum_${name}(\\{.*\\})? [1-9]`, "m"));
     expect(text).toMatch(/^plenum_writes_stopped 0$/m);
 
-    // As a scrape does: the worker's own label `job` makes way for the scraper's.
+    // Renames the worker's label `job` as a scraper does.
     const scraped = text.replaceAll(/([{,])job="/g, '$1exported_job="');
     const labels = new URLSearchParams([["extra_label", "job=plenum"]]);
     await fetch(`${victoria.url}/api/v1/import/prometheus?${labels}`, { method: "POST", body: scraped });

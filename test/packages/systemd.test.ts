@@ -21,7 +21,7 @@ const UNIT = join(SYSTEMD, "plenum.service");
 const unit = readFileSync(UNIT, "utf8");
 
 describe("the unit", () => {
-  test.skipIf(absent("systemd-analyze"))("is exposed to at most 2.0, by the word of systemd", () => {
+  test.skipIf(absent("systemd-analyze"))("has an exposure level of at most 2.0 in systemd-analyze", () => {
     const { status, stdout } = spawnSync(
       programPath("systemd-analyze") ?? "",
       ["security", "--offline=true", "--threshold=20", UNIT],
@@ -31,7 +31,7 @@ describe("the unit", () => {
     expect(status).toBe(0);
   });
 
-  test.skipIf(absent("systemd-analyze"))("says nothing that systemd does not know", () => {
+  test.skipIf(absent("systemd-analyze"))("contains no setting that systemd does not know", () => {
     const folder = temporaryFolder("unit");
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const here = join(folder, "plenum.service");
@@ -40,14 +40,14 @@ describe("the unit", () => {
     expect(stderr.split("\n").filter((line) => line.includes("plenum"))).toEqual([]);
   });
 
-  test("reloads by the signal, and does not try again what only a person can put right", () => {
+  test("reloads by SIGHUP and does not restart after a configuration error", () => {
     expect(unit).toContain("ExecReload=/bin/kill -HUP $MAINPID");
     expect(unit).toContain("RestartPreventExitStatus=78");
     expect(unit).toMatch(/^MemoryMax=/m);
     expect(unit).not.toMatch(/^WatchdogSec=/m);
   });
 
-  test("hands the token over that the configuration beside it reads", () => {
+  test("passes the token that the example configuration reads", () => {
     const config = Config.parse(parse(readFileSync(join(SYSTEMD, "plenum.yaml"), "utf8")));
     expect(config.sources.campus?.token).toEqual({ file: "/run/credentials/plenum.service/token" });
     expect(unit).toContain("LoadCredential=token:/etc/plenum/token");
@@ -56,7 +56,7 @@ describe("the unit", () => {
   });
 });
 
-test.skipIf(absent("logrotate"))("logrotate understands the file for logs in files", () => {
+test.skipIf(absent("logrotate"))("logrotate accepts the configuration for log files", () => {
   const { stderr, status } = spawnSync(
     programPath("logrotate") ?? "",
     ["--debug", "--state", "/dev/null", join(SYSTEMD, "plenum.logrotate")],
@@ -67,7 +67,7 @@ test.skipIf(absent("logrotate"))("logrotate understands the file for logs in fil
 });
 
 describe("the installation", () => {
-  /** What an unpacked archive looks like to the script; `--version` is all that it runs. */
+  /** A minimal unpacked archive; the script only runs its `--version`. */
   function unpacked(version: string): string {
     const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
     onTestFinished(() => rmSync(join(folder, ".."), { recursive: true, force: true }));
@@ -93,7 +93,7 @@ describe("the installation", () => {
     return root;
   }
 
-  test("puts everything in its place, twice the same, and leaves what people wrote", () => {
+  test("installs all files, also over an older version, and keeps edited configuration", () => {
     const root = target();
     const folder = unpacked("1.2.3");
     expect(install(folder, "--root", root)).toMatch(
@@ -111,12 +111,12 @@ describe("the installation", () => {
     const run = (program: string) => execFileSync(join(root, program), { encoding: "utf8" }).trim();
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.4", "1.2.3"]);
     expect(existsSync(join(root, "opt/plenum.new"))).toBe(false);
-    // And back again, from where the program of before lies.
+    // Installs the previous version again.
     install(join(root, "opt/plenum.before"), "--root", root);
     expect([run("opt/plenum/plenum"), run("opt/plenum.before/plenum")]).toEqual(["1.2.3", "1.2.4"]);
   });
 
-  test("takes another place, and writes it into the unit", () => {
+  test("installs into another prefix and writes it into the unit", () => {
     const root = target();
     install(unpacked("1.2.3"), "--root", root, "--prefix", "/srv/plenum/");
     expect(existsSync(join(root, "srv/plenum/plenum"))).toBe(true);
@@ -125,7 +125,7 @@ describe("the installation", () => {
     expect(written).not.toContain("/opt/");
   });
 
-  test("is taken away without configuration and state, and with them where that is asked for", () => {
+  test("uninstalls without configuration and state, and removes both with --purge", () => {
     const root = target();
     const folder = unpacked("1.2.3");
     install(folder, "--root", root);
@@ -143,7 +143,7 @@ describe("the installation", () => {
     [["--purge"], "--purge goes with --uninstall."],
     [["--root"], "--root needs a folder."],
     [["--force"], "Usage: "],
-  ])("says what is wrong with %j, and changes nothing", (args, sentence) => {
+  ])("rejects the arguments %j and changes nothing", (args, sentence) => {
     const root = target();
     const { status, stderr } = spawnSync(
       join(unpacked("1.2.3"), "packages/systemd/install"),
@@ -155,7 +155,7 @@ describe("the installation", () => {
     expect(files(root)).toEqual([]);
   });
 
-  test("refuses sources, which are no release", () => {
+  test("refuses to install from the sources", () => {
     const root = target();
     const { stderr } = spawnSync(join(SYSTEMD, "install"), ["--root", root], { encoding: "utf8" });
     expect(stderr).toMatch(/^Run this from the unpacked archive of a release/);

@@ -8,14 +8,14 @@ import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { freePort } from "../../real-servers.ts";
+import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
 /**
  * `npm run container:real [-- FOLDER]`: builds the image of the Dockerfile (packages/container/build) and runs it as uid
- * 10001 with a read-only root, a state volume and no capability, against the simulator. With a folder the base is kept
- * there for the next time. Takes some five minutes, root, and Debian's buildah and debootstrap; without them it says so.
+ * 10001 with a read-only root, a state volume and no capability, against the simulator. A folder keeps the base image for
+ * the next run. Takes five minutes and needs root, buildah and debootstrap.
  */
 
-const ROOT = join(import.meta.dirname, "../../..");
 const UID = 10001;
 
 interface ImageConfig {
@@ -27,27 +27,7 @@ interface ImageConfig {
   readonly Healthcheck: { readonly Test: readonly string[] };
 }
 
-const say = (line: string) => process.stdout.write(`${line}\n`);
-
-function check(what: string, isSo: boolean, otherwise = ""): void {
-  if (!isSo) throw new Error(`Not so: ${what}. ${otherwise}`);
-  say(`  ${what}`);
-}
-
-function missing(): readonly string[] {
-  const programs = ["buildah", "debootstrap", "unshare", "setpriv", "chroot"].filter(
-    (program) => spawnSync("sh", ["-c", `command -v ${program}`]).status !== 0,
-  );
-  return process.getuid?.() === 0 ? programs : ["root", ...programs];
-}
-
 async function main(): Promise<void> {
-  const lacks = missing();
-  if (lacks.length > 0) {
-    say(`The container was not built: it needs ${lacks.join(", ")} (apt-get install -y buildah debootstrap).`);
-    process.exitCode = 1;
-    return;
-  }
   const kept = process.argv[2];
   const work = kept ?? mkdtempSync(join(tmpdir(), "plenum-container-"));
   const image = "localhost/plenum";
@@ -67,18 +47,17 @@ async function main(): Promise<void> {
     };
     container = buildah("from", "--pull-never", image);
     await tryImage(buildah("mount", container), Docker.config, work);
-    say("All is as it should be.");
   } finally {
     if (container !== null) buildah("rm", container);
     if (kept === undefined) rmSync(work, { recursive: true, force: true });
   }
 }
 
-/** Runs what the image says, in its unpacked files `root`. */
+/** Runs the command of the image in its unpacked files `root`. */
 async function tryImage(root: string, config: ImageConfig, work: string): Promise<void> {
-  check("it runs as 10001", config.User === `${UID}:${UID}`, config.User);
+  check("the image runs as 10001", config.User === `${UID}:${UID}`, config.User);
   const head = execFileSync("git", ["rev-parse", "HEAD"], { cwd: ROOT, encoding: "utf8" }).trim();
-  check("its label names the commit", config.Labels["org.opencontainers.image.revision"] === head);
+  check("the label contains the commit", config.Labels["org.opencontainers.image.revision"] === head);
   const place = mkdtempSync(join(work, "trial-"));
   const simulator = createSimulator({ sites: [1, 6] }, { now: Date.now });
   const service = await startSimulatorServer(simulator, { port: 0 });
@@ -87,36 +66,28 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
   const worker = inside.start(config.Cmd);
   try {
     await answers(`http://127.0.0.1:${port}/healthz`, worker);
-    check("/healthz answers", true);
+    check("/healthz responds", true);
     const status = readFileSync(`/proc/${inside.pidOf(worker)}/status`, "utf8");
-    const line = (name: string) => new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1]?.split(/\s+/) ?? [];
-    check(
-      "all its user ids are 10001",
-      line("Uid").every((id) => id === String(UID)),
-      line("Uid").join(" "),
-    );
-    for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
-      check(`it has no capability (${set})`, /^0+$/.test(line(set).join("")), line(set).join(" "));
-    check("it can get no new rights", line("NoNewPrivs").join("") === "1");
+    checkPrivileges(status, String(UID));
     const health = inside.run(config.Healthcheck.Test.slice(1));
-    check("its health check says well", health.status === 0, health.stderr);
+    check("the health check succeeds", health.status === 0, health.stderr);
     const version = inside.run(["node", "program/main.js", "--version"]);
-    check("its version names the commit", version.stdout.trim().endsWith(`+${head.slice(0, 12)}`), version.stdout);
+    check("the version contains the commit", version.stdout.trim().endsWith(`+${head.slice(0, 12)}`), version.stdout);
     const written = inside.run(["sh", "-c", "touch /app/x || touch /x || touch /etc/plenum/x"]);
-    check("nothing can be written beside the state", written.status !== 0 && /Read-only/.test(written.stderr));
+    check("only the state is writable", written.status !== 0 && /Read-only/.test(written.stderr));
     const compiled = readdirSync(join(root, "app/.cache/plenum"));
-    check("compiled code is there for its user", compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true);
+    check("compiled code exists for its user", compiled.length === 1 && compiled[0]?.endsWith(`-${UID}`) === true);
     const begin = performance.now();
     inside.signal(worker, "SIGTERM");
     const code = await new Promise<number | null>((resolve) => worker.once("exit", resolve));
     check(
-      `it stops by SIGTERM, in ${Math.round(performance.now() - begin)} ms, and well`,
+      `it stops cleanly ${Math.round(performance.now() - begin)} ms after SIGTERM`,
       code === 0,
       `exit code ${code}`,
     );
     const state = readdirSync(join(place, "state/state"));
     check(
-      "its state is on the volume",
+      "the state is on the volume",
       state.some((name) => name.endsWith(".db")),
       state.join(" "),
     );
@@ -124,7 +95,7 @@ async function tryImage(root: string, config: ImageConfig, work: string): Promis
     process.stderr.write(inside.said(worker));
     throw error;
   } finally {
-    // What is in there goes with it (--kill-child).
+    // --kill-child also ends the processes in the container.
     if (worker.exitCode === null) worker.kill("SIGKILL");
     await service.close();
     rmSync(place, { recursive: true, force: true });
@@ -172,11 +143,11 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
     },
     run: (command: readonly string[]) => spawnSync("unshare", args(command), { encoding: "utf8" }),
     said: (child: ChildProcess) => heard.get(child) ?? "",
-    /** The first process in there, as it is called out here. */
+    /** Process id of the first process of the container, outside of it. */
     pidOf(child: ChildProcess): number {
       const pid = Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, "utf8"));
-      // To signal the process 0 would be to signal everybody here.
-      if (!(pid > 1)) throw new Error("It is not running any more.");
+      // Process 0 would be this process group.
+      if (!(pid > 1)) throw new Error("The container has ended.");
       return pid;
     },
     signal(child: ChildProcess, name: NodeJS.Signals): void {
@@ -187,7 +158,7 @@ function containerIn(root: string, place: string, config: ImageConfig, serviceUr
 
 async function answers(url: string, worker: ChildProcess): Promise<void> {
   for (let turn = 0; turn < 300; turn += 1) {
-    if (worker.exitCode !== null) throw new Error("It ended before it answered.");
+    if (worker.exitCode !== null) throw new Error("The worker ended before it responded.");
     const reply = await fetch(url).catch(() => null);
     if (reply?.ok) return;
     await wait(200);
@@ -195,9 +166,5 @@ async function answers(url: string, worker: ChildProcess): Promise<void> {
   throw new Error(`${url} did not answer within a minute.`);
 }
 
-try {
-  await main();
-} catch (error) {
-  process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
-  process.exitCode = 1;
-}
+const missing = missingPrograms("buildah", "debootstrap", "unshare", "setpriv", "chroot");
+await runIfInstalled("The container", missing, main);

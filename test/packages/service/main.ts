@@ -8,25 +8,17 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { release } from "../../../tools/release/release.ts";
 import { freePort } from "../../real-servers.ts";
+import { check, checkPrivileges, missingPrograms, ROOT, runIfInstalled, say } from "../real-run.ts";
 
 /**
- * `npm run service:real`: makes a release, installs it by packages/systemd/install in a systemd that is booted for it in
- * namespaces of its own, and runs the unit as it stands, against the simulator. Takes two minutes, root, a writable cgroup2
- * and Debian's systemd; without them it says so.
+ * `npm run service:real`: builds a release, installs it with packages/systemd/install in a systemd booted in its own
+ * namespaces, and runs the unit against the simulator. Takes two minutes and needs root, a writable cgroup2 and systemd.
  */
 
-const ROOT = join(import.meta.dirname, "../../..");
 const SYSTEMD = "/usr/lib/systemd/systemd";
 const PATIENCE_MS = 60_000;
 
-const say = (line: string) => process.stdout.write(`${line}\n`);
-
-function check(what: string, isSo: boolean, otherwise = ""): void {
-  if (!isSo) throw new Error(`Not so: ${what}. ${otherwise}`);
-  say(`  ${what}`);
-}
-
-/** Where the second version of cgroups is mounted, which hybrid systems have beside the first. */
+/** Returns where cgroup2 is mounted writable; hybrid systems also have cgroup1. */
 function unifiedCgroup(): string | null {
   const line = readFileSync("/proc/mounts", "utf8")
     .split("\n")
@@ -34,25 +26,7 @@ function unifiedCgroup(): string | null {
   return line?.split(" ")[1] ?? null;
 }
 
-function missing(): readonly string[] {
-  const programs = ["unshare", "nsenter", "pivot_root", "systemctl", "systemd-id128", "useradd"].filter(
-    (program) => spawnSync("sh", ["-c", `command -v ${program}`]).status !== 0,
-  );
-  return [
-    ...(process.getuid?.() === 0 ? [] : ["root"]),
-    ...(existsSync(SYSTEMD) ? [] : ["systemd"]),
-    ...(unifiedCgroup() === null ? ["a cgroup2 that may be written"] : []),
-    ...programs,
-  ];
-}
-
 async function main(): Promise<void> {
-  const lacks = missing();
-  if (lacks.length > 0) {
-    say(`The service was not run: that needs ${lacks.join(", ")}.`);
-    process.exitCode = 1;
-    return;
-  }
   const work = mkdtempSync(join(tmpdir(), "plenum-service-"));
   const service = await startSimulatorServer(createSimulator({ sites: [1, 6] }, { now: Date.now }), { port: 0 });
   let booted: Booted | null = null;
@@ -61,7 +35,6 @@ async function main(): Promise<void> {
     const archive = await unpackedRelease(work);
     booted = await boot(work, archive);
     await tryService(booted, service.url);
-    say("All is as it should be.");
   } catch (error) {
     if (booted !== null) process.stderr.write(booted.run("journalctl -u plenum --no-pager | tail -30").stdout);
     throw error;
@@ -94,7 +67,7 @@ async function boot(work: string, archive: string): Promise<Booted> {
   const cgroup = join(unifiedCgroup() ?? "", `plenum-service-${process.pid}`);
   mkdirSync(cgroup);
   const namespaces = ["--mount", "--pid", "--cgroup", "--uts", "--ipc", "--fork", "--kill-child"];
-  // A cgroup namespace begins where its first process is, so that systemd has this one for the whole.
+  // A cgroup namespace begins at the cgroup of its first process, which systemd then takes for the root.
   const script = `echo $$ > "$1/cgroup.procs"; shift; exec unshare ${namespaces.join(" ")} "$@"`;
   const command = [join(import.meta.dirname, "boot"), root, archive, process.execPath];
   const child = spawn("sh", ["-c", script, "sh", cgroup, ...command], { stdio: ["ignore", "ignore", "inherit"] });
@@ -119,7 +92,7 @@ async function boot(work: string, archive: string): Promise<Booted> {
   return booted;
 }
 
-/** The first process in there, as it is called out here; 1 before there is one would be this machine's own. */
+/** Process id of the first process in the namespaces, outside of them. Process 1 would be this machine's own. */
 function firstIn({ pid }: ChildProcess): number {
   const first = Number(readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ")[0]);
   if (!Number.isInteger(first) || first < 2) throw new Error("nothing was booted");
@@ -145,12 +118,12 @@ async function until(what: string, isSo: () => boolean): Promise<void> {
     } catch (error) {
       if (performance.now() - begin > PATIENCE_MS) throw error;
     }
-    if (performance.now() - begin > PATIENCE_MS) throw new Error(`Not so within a minute: ${what}.`);
+    if (performance.now() - begin > PATIENCE_MS) throw new Error(`Failed within a minute: ${what}.`);
     await wait(500);
   }
 }
 
-/** The unit as it was installed, from the first start to the day when it is taken away. */
+/** Runs the installed unit from its first start to its removal. */
 async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   const must = (command: string) => {
     const { status, stdout, stderr } = run(command);
@@ -168,51 +141,48 @@ async function tryService({ run }: Booted, serviceUrl: string): Promise<void> {
   must("systemctl enable --now plenum");
   const isRead = () => JSON.parse(plenum("status --json").stdout).sources[0].token !== null;
   await until("it reads from the service", isRead);
-  check("it runs, and reads with the token that systemd hands over", true);
+  check("it reads with the token from systemd", true);
   const pid = of("MainPID");
   const status = must(`cat /proc/${pid}/status`);
-  const line = (name: string) => new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1]?.split(/\s+/) ?? [];
-  const uid = must("id -u plenum").trim();
-  check(
-    "all its user ids are those of plenum",
-    line("Uid").every((id) => id === uid),
-    line("Uid").join(" "),
-  );
-  for (const set of ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
-    check(`it has no capability (${set})`, /^0+$/.test(line(set).join("")), line(set).join(" "));
-  check(
-    "it can get no new rights, and its system calls are filtered",
-    line("NoNewPrivs")[0] === "1" && line("Seccomp")[0] === "2",
-  );
+  const field = checkPrivileges(status, must("id -u plenum").trim());
+  check("its system calls are filtered", field("Seccomp")[0] === "2");
   const inside = `nsenter -t ${pid} -m setpriv --reuid=plenum --regid=plenum --clear-groups sh -c`;
   for (const place of ["/opt/plenum/x", "/etc/plenum/x", "/var/lib/x", "/usr/local/x"])
     check(`it cannot write ${place}`, run(`${inside} 'touch ${place}'`).status !== 0);
   check("it can write its state", run(`${inside} 'touch /var/lib/plenum/x && rm /var/lib/plenum/x'`).status === 0);
-  check("others cannot look at its state", must("stat -c '%a %U' /var/lib/plenum").trim() === "700 plenum");
+  check("the state is private", must("stat -c '%a %U' /var/lib/plenum").trim() === "700 plenum");
 
   must("sed -i 's/every: 15m/every: 5m/' /etc/plenum/plenum.yaml && systemctl reload plenum");
   const log = (text: string) => must("journalctl -u plenum --no-pager").includes(text);
-  await until("a reload takes the changed file over", () => log("15m → 5m"));
-  check("a reload takes the changed file over", true);
+  await until("a reload applies the changed file", () => log("15m → 5m"));
+  check("a reload applies the changed file", true);
 
   must(`kill -KILL ${pid}`);
-  await until("it is started again", () => of("NRestarts") === "1" && of("SubState") === "running");
-  check("it is started again after a kill", true);
-  await until("it answers again", () => plenum("status --probe").status === 0);
+  await until("it restarts", () => of("NRestarts") === "1" && of("SubState") === "running");
+  check("it restarts after a kill", true);
+  await until("it responds again", () => plenum("status --probe").status === 0);
   const begin = performance.now();
   must("systemctl stop plenum");
-  check(`it stops in ${Math.round(performance.now() - begin)} ms, and well`, of("Result") === "success");
+  check(`it stops cleanly in ${Math.round(performance.now() - begin)} ms`, of("Result") === "success");
 
   must("printf 'sources: {}\\n' > /etc/plenum/plenum.yaml");
   run("systemctl start plenum");
-  await until("a wrong file ends it", () => of("SubState") === "failed");
-  check("a wrong file ends it with 78", of("ExecMainStatus") === "78", of("ExecMainStatus"));
+  await until("an invalid file stops it", () => of("SubState") === "failed");
+  check("an invalid file stops it with 78", of("ExecMainStatus") === "78", of("ExecMainStatus"));
   await wait(8_000);
-  check("and it is not tried again", of("NRestarts") === "0" && of("SubState") === "failed");
+  check("it does not restart", of("NRestarts") === "0" && of("SubState") === "failed");
 
   must("/opt/plenum/packages/systemd/install --uninstall --purge");
   const left = run("ls -d /opt/plenum* /etc/plenum /var/lib/plenum /etc/systemd/system/plenum.service; id plenum");
-  check("nothing of it is left when it is taken away", left.stdout === "", left.stdout);
+  check("the removal leaves no files", left.stdout === "", left.stdout);
 }
 
-await main();
+await runIfInstalled(
+  "The service",
+  [
+    ...missingPrograms("unshare", "nsenter", "pivot_root", "systemctl", "systemd-id128", "useradd"),
+    ...(existsSync(SYSTEMD) ? [] : ["systemd"]),
+    ...(unifiedCgroup() === null ? ["a writable cgroup2"] : []),
+  ],
+  main,
+);
