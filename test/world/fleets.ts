@@ -122,10 +122,12 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         away.clear();
         await pass(POLL_MS + SECOND);
         allowedMs -= lastsMs + POLL_MS;
-        // Two trials at most, each of which another source may follow once to keep the numbers of sources even.
+        // Two trials at most, each of which another source may follow once to keep the numbers of sources even. Where all
+        // sources are away, a source may have its own trials and follow one of another.
+        const most = gone.length > 1 ? 3 : 2;
         const moved = Map.groupBy(fleet.tables.takeovers.slice(before), ([source]) => source);
         for (const [source, moves] of moved) {
-          if (moves.length <= (gone.includes(source) ? 2 : 1)) continue;
+          if (moves.length <= (gone.includes(source) ? most : 1)) continue;
           problems.push({
             rule: "no source moves back and forth",
             text: `${moves.length} takeovers of ${source} while ${gone.join(", ")} did not answer`,
