@@ -263,10 +263,10 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["commits += «1 → (1 * 2)»;", "The counter is only compared with its earlier value."],
     ["= { firstMs: «100 → (100 * 2)», maxMs: 2_000", "A wait between two tries; its exact value does not matter."],
   ],
-  "src/ui/setup/page-setup.ts": [
-    ["changes[0]?.text« ?? null → »),", "Only for the type checker: a plan that does not fit has a change."],
+  "src/ui/setup/choices.ts": [["=== undefined «|| → &&» entry ===", "Only for the type checker: a name has an entry."]],
+  "src/ui/setup/server.ts": [
+    ["changes[0]?.text« ?? null → »);", "Only for the type checker: a plan that does not fit has a change."],
   ],
-  "src/ui/setup/plan.ts": [["=== undefined «|| → &&» entry ===", "Only for the type checker: a name has an entry."]],
   "src/ui/status/silences.ts": [
     ['issues[0]?.message« ?? "" → » }, 400);', "Only for the type checker: a failure has an issue."],
   ],

@@ -184,19 +184,7 @@ export const TARGETS: readonly Target[] = [
   {
     name: "setup",
     files: ["src/ui/setup/*.ts"],
-    tests: testsIn(
-      "test/setup",
-      "address",
-      "entry-code",
-      "seen",
-      "seen-lines",
-      "plan",
-      "write",
-      "look",
-      "plenum-yaml",
-      "page-setup",
-      "server",
-    ),
+    tests: testsIn("test/setup", "address", "building", "messages", "choices", "new-files", "plenum-yaml", "server"),
   },
 ];
 

@@ -1,37 +1,57 @@
+import { frameFor } from "#src/cli/running/setup.ts";
+import { sentence } from "#src/core/errors/errors.ts";
 import type { Alarm, Tag, TokenInfo } from "#src/core/model/building.ts";
-import { type SeenBuilding, seenBuilding } from "#src/ui/setup/seen.ts";
+import { type BuildingSummary, summarizeBuilding } from "#src/ui/setup/building.ts";
 
-export const ABILITIES = ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"];
+export const NOW = Date.parse("2026-11-02T12:00:00Z");
 
 export const TOKEN: TokenInfo = {
   user: { id: 1, name: "Kari Nordmann", email: "kari@example.com" },
   name: "Plenum",
-  abilities: ABILITIES,
+  abilities: ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"],
   expiresAt: "2027-11-02T12:00:00Z",
   sites: [{ id: 1, displayName: "Kvarnholmen 4" }],
 };
 
+export const FRAME = frameFor("plenum.yaml", 9850, {
+  ...{ name: "campus", baseUrl: "https://monitoring.example.com", allowPlainHttp: false, caFile: null },
+  ...{ tokenFile: "secrets/token", timeZone: "Europe/Oslo", mqttUrl: null },
+});
+
+export const HISTORY = { resolution: "1h", backfillDays: 7 } as const;
+
+/** The given number of tags of each unit. */
 export const tagsOf = (units: Readonly<Record<string, number>>): readonly Tag[] =>
   Object.entries(units).flatMap(([unit, count]) =>
     Array.from({ length: count }, (_, n) => ({
-      id: `${unit}${n}`,
-      displayName: "t",
-      description: null,
-      unit: unit === "" ? null : unit,
+      ...{ id: `${unit}${n}`, displayName: "t", description: null, unit: unit === "" ? null : unit },
     })),
   );
 
-/** A building with one site, and so many tags of each unit. */
-export function seenWith(
+export const sitesNamed = (...names: readonly string[]) =>
+  names.map((displayName, index) => ({ id: index + 1, displayName }));
+
+/** A building whose first site has the given number of tags of each unit. */
+export function buildingWith(
   units: Readonly<Record<string, number>>,
   token: Partial<TokenInfo> = {},
   alarms: readonly Alarm[] = [],
-): SeenBuilding {
+): BuildingSummary {
   const listed = tagsOf(units);
-  return seenBuilding({
+  return summarizeBuilding({
     token: { ...TOKEN, ...token },
-    tagsOf: new Map([[1, { total: listed.length, listed }]]),
+    tagsBySite: new Map([[1, { total: listed.length, listed }]]),
     systems: [],
     alarms: { total: alarms.length, listed: alarms },
   });
+}
+
+/** Text of the error that the work throws; empty if it throws none. */
+export function thrownText(work: () => void): string {
+  try {
+    work();
+  } catch (error) {
+    return sentence(error);
+  }
+  return "";
 }

@@ -7,18 +7,18 @@ test.each([
   ["plenum.yaml", "./plenum", "./plenum check"],
   ["/etc/plenum/plenum.yaml", "plenum", "plenum check --config /etc/plenum/plenum.yaml"],
   ["my building's.yaml", "/opt/my tools/plenum", "'/opt/my tools/plenum' check --config 'my building'\\''s.yaml'"],
-])("of %s made by %s the next command is one that can be typed", (file, by, command) => {
+])("quotes the next command of %s started as %s for the shell", (file, by, command) => {
   expect(nextCommands(file, programName({ PLENUM_CALLED: by }))[0]?.[0]).toBe(command);
 });
 
-test("who found the program by its name alone is told that name", () => {
+test("programName is `plenum` when PATH finds the program", () => {
   const PATH = "/usr/bin:/usr/local/bin";
   expect(programName({ PLENUM_CALLED: "/usr/local/bin/plenum", PATH })).toBe("plenum");
   expect(programName({ PLENUM_CALLED: "/opt/plenum/plenum", PATH })).toBe("/opt/plenum/plenum");
   expect(programName({ PATH })).toBe("plenum");
 });
 
-test("the commands in a sentence are those that can be typed", () => {
+test("withProgramName replaces the program name in a hint", () => {
   const hint = "Make one with `plenum init`, or see plenum.yaml.";
   expect(withProgramName(hint, "./plenum")).toBe("Make one with `./plenum init`, or see plenum.yaml.");
   expect(withProgramName(hint, "plenum")).toBe(hint);

@@ -1,65 +1,83 @@
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { ConfigurationError } from "#src/app/config/problems.ts";
+import { draft } from "#src/cli/running/setup.ts";
 import { ConfigError, Retryable } from "#src/core/errors/errors.ts";
-import { createEntryCode, type EntryCode } from "#src/ui/setup/entry-code.ts";
-import { type SetupServer, startSetupServer } from "#src/ui/setup/server.ts";
-import type { createVirtualClock } from "../virtual-clock.ts";
-import { ADDRESS, WISHES, world } from "./page-world.ts";
+import type { BuildingSummary } from "#src/ui/setup/building.ts";
+import { type SetupServer, type SetupSteps, startSetupServer } from "#src/ui/setup/server.ts";
+import { createVirtualClock } from "../virtual-clock.ts";
+import { buildingWith, FRAME, HISTORY, NOW } from "./buildings.ts";
 
-describe("the setup page's server", () => {
+const ADDRESS = { address: "https://bms.example.com/api/v1", token: " secret ", allowPlainHttp: false };
+const SERVICE = { baseUrl: "https://bms.example.com", token: "secret", allowPlainHttp: false };
+const WISHES = { every: { readings: 60_000, meters: null, rest: null }, history: null, polite: 1 };
+const WRITE = { wishes: WISHES, timeZone: "Europe/Oslo", mqttUrl: "" };
+const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
+const UNKNOWN = "The page asked for something that there is not; load it again.";
+
+describe("the server of the setup page", () => {
   let server: SetupServer;
-  let entry: EntryCode;
   let clock: ReturnType<typeof createVirtualClock>;
-  let given: unknown[];
-  let answers: ReturnType<typeof world>["answers"];
+  let calls: unknown[];
+  let building: BuildingSummary | Promise<BuildingSummary>;
+  let fault: Error | null;
   let starts: number;
 
-  beforeEach(async () => {
-    const made = world();
-    ({ clock, given, answers } = made);
-    entry = createEntryCode(clock);
-    starts = 0;
+  const steps: SetupSteps = {
+    async look(service) {
+      calls.push(service);
+      if (fault !== null) throw fault;
+      return building;
+    },
+    plan: (summary, choices) => draft(FRAME, choices, summary).plan,
+    write(_, request) {
+      calls.push(request);
+      return WRITTEN;
+    },
+  };
+  const start = (port: number) => {
     const onStart = () => {
       starts += 1;
     };
-    server = await startSetupServer({ setup: made.setup, entry, onStart }, 0);
+    return startSetupServer({ steps, clock, machineZone: "Europe/Oslo", onStart }, port);
+  };
+
+  beforeEach(async () => {
+    clock = createVirtualClock(NOW);
+    calls = [];
+    building = buildingWith({ "°C": 30, kWh: 5 });
+    fault = null;
+    starts = 0;
+    server = await start(0);
   });
   afterEach(() => server.close());
 
-  async function ask(path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) {
+  async function request(path: string, body?: unknown, headers: Readonly<Record<string, string>> = {}) {
     const options = {
       method: "POST",
       headers: { "x-plenum": "status-page", "content-type": "application/json", ...headers },
       body: typeof body === "string" ? body : JSON.stringify(body),
     };
-    const answer = await fetch(server.url + path, body === undefined ? { headers } : options);
-    const text = await answer.text();
-    const isJson = answer.headers.get("content-type")?.includes("json") === true;
-    return {
-      status: answer.status,
-      headers: answer.headers,
-      body: (isJson ? JSON.parse(text) : text) as {
-        readonly message?: string;
-        readonly [key: string]: unknown;
-      },
-    };
+    const response = await fetch(server.url + path, body === undefined ? { headers } : options);
+    const text = await response.text();
+    const isJson = response.headers.get("content-type")?.includes("json") === true;
+    // biome-ignore lint/suspicious/noExplicitAny: bodies of six different requests.
+    return { status: response.status, headers: response.headers, body: (isJson ? JSON.parse(text) : text) as any };
   }
 
-  /** The key, as a header. */
-  async function entered() {
-    const { headers, status } = await ask("/api/code", { code: entry.code });
+  /** Enters the code and returns the key as a header. */
+  async function enter(code = server.code) {
+    const { headers, status } = await request("/api/code", { code });
     expect(status).toBe(204);
     const cookie = headers.get("set-cookie") ?? "";
-    expect(cookie).toMatch(/; HttpOnly; SameSite=Strict$/);
+    expect(cookie).toMatch(/=[\w-]{43}; Path=\/; HttpOnly; SameSite=Strict$/);
     return { cookie: cookie.split(";")[0] ?? "" };
   }
 
-  test("serves the page and its parts to everybody, and nothing else", async () => {
+  test("serves the page and its files without the key, and no other file", async () => {
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
     for (const [path, type] of [
       ["/", "text/html"],
       ["/setup.mjs", "text/javascript"],
-      ["/wishes.mjs", "text/javascript"],
       ["/language.mjs", "text/javascript"],
       ["/norwegian.mjs", "text/javascript"],
       ["/htm.mjs", "text/javascript"],
@@ -67,160 +85,188 @@ describe("the setup page's server", () => {
       ["/setup.css", "text/css"],
       ["/favicon.svg", "image/svg+xml"],
     ] as const) {
-      const { status, headers } = await ask(path);
+      const { status, headers } = await request(path);
       expect([status, headers.get("content-type")?.split(";")[0]], path).toEqual([200, type]);
       expect(headers.get("content-security-policy"), path).toContain("default-src");
     }
-    expect((await ask("/plenum.yaml")).status).toBe(404);
+    expect((await request("/plenum.yaml")).status).toBe(404);
   });
 
-  test("gives the key for the code alone, once, and asks who guesses to wait", async () => {
-    const wrong = await ask("/api/code", { code: "AAAA-AAAA" });
-    expect([wrong.status, wrong.body.message]).toEqual([
-      403,
+  test("accepts the code once, in any spelling, and limits wrong codes to 5, then 2 a minute", async () => {
+    expect(server.code).toMatch(/^[A-HJ-NP-Z2-9]{4}-[A-HJ-NP-Z2-9]{4}$/);
+    const wrong = await request("/api/code", { code: "" });
+    expect([wrong.status, wrong.headers.get("set-cookie"), wrong.body.message]).toEqual([
+      ...[403, null],
       "This is not the code. It stands in the terminal, and is good for one browser.",
     ]);
-    expect(wrong.headers.get("set-cookie")).toBeNull();
-    await entered();
-    expect((await ask("/api/code", { code: entry.code })).status).toBe(403);
-    for (let n = 0; n < 3; n += 1) await ask("/api/code", { code: "AAAA-AAAA" });
-    const late = await ask("/api/code", { code: "AAAA-AAAA" });
+    await enter(` ${server.code.toLowerCase().replace("-", " ")} `);
+    expect((await request("/api/code", { code: server.code })).status).toBe(403);
+    for (let n = 0; n < 3; n += 1) await request("/api/code", { code: "AAAA-AAAA" });
+    const late = await request("/api/code", { code: "AAAA-AAAA" });
     expect([late.status, late.body.message, late.headers.get("retry-after")]).toEqual([
-      429,
-      "Too many wrong codes; wait 30 s.",
-      "30",
+      ...[429, "Too many wrong codes; wait 30 s.", "30"],
     ]);
     await clock.advance(29_500);
-    expect((await ask("/api/code", { code: "x" })).body.message).toBe("Too many wrong codes; wait 1 s.");
-    expect((await ask("/api/code", { code: "x".repeat(101) })).status).toBe(400);
+    expect((await request("/api/code", { code: "x" })).body.message).toBe("Too many wrong codes; wait 1 s.");
+    expect((await request("/api/code", { code: "x".repeat(101) })).status).toBe(400);
     await clock.advance(500);
-    expect((await ask("/api/code", { code: "x".repeat(100) })).status).toBe(403);
+    expect((await request("/api/code", { code: "x".repeat(100) })).status).toBe(403);
   });
 
-  test("does nothing without the key, and nothing that another page asks for", async () => {
-    const key = await entered();
-    const posts = ["/api/look", "/api/plan", "/api/write", "/api/start"];
-    for (const path of posts) {
-      const without = await ask(path, ADDRESS);
+  test("rejects the right code during the delay after wrong codes, and accepts it afterwards", async () => {
+    for (let n = 0; n < 5; n += 1) await request("/api/code", { code: `WRONG${n}` });
+    expect((await request("/api/code", { code: server.code })).status).toBe(429);
+    await clock.advance(30_000);
+    await enter();
+  });
+
+  test("rejects requests without the key, and requests of another page", async () => {
+    const key = await enter();
+    for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
+      const without = await request(path, ADDRESS);
       expect([without.status, without.body.message], path).toEqual([
-        401,
-        "Enter the code that stands in the terminal.",
+        ...[401, "Enter the code that stands in the terminal."],
       ]);
-      expect((await ask(path, ADDRESS, { cookie: `${key.cookie}x` })).status, path).toBe(401);
-      expect((await ask(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
-      expect((await ask(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);
+      expect((await request(path, ADDRESS, { cookie: `${key.cookie}x` })).status, path).toBe(401);
+      expect((await request(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
+      expect((await request(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);
     }
-    expect((await ask("/api/setup")).status).toBe(401);
-    expect((await ask("/api/setup", undefined, key)).status).toBe(200);
-    expect([given, starts]).toEqual([[], 0]);
+    expect((await request("/api/setup")).status).toBe(401);
+    expect((await request("/api/setup", undefined, key)).status).toBe(200);
+    expect([calls, starts]).toEqual([[], 0]);
   });
 
-  test("leads from the address to the start", async () => {
-    const key = await entered();
-    expect((await ask("/api/setup", undefined, key)).body).toEqual({ looked: null, written: null });
-    const early = await ask("/api/start", {}, key);
+  test("leads from the address to the start of the worker, and writes once", async () => {
+    const key = await enter();
+    expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: null, written: null });
+    const early = await request("/api/start", {}, key);
     expect([early.status, early.body.message, starts]).toEqual([409, "There is no configuration yet.", 0]);
-    const looked = await ask("/api/look", ADDRESS, key);
-    expect([looked.status, looked.body.baseUrl]).toEqual([200, "https://bms.example.com"]);
+    const looked = await request("/api/look", ADDRESS, key);
+    expect(looked.status).toBe(200);
     expect(JSON.stringify(looked.body)).not.toContain("secret");
-    const plan = await ask("/api/plan", WISHES, key);
+    const plan = await request("/api/plan", WISHES, key);
     expect([plan.status, plan.body.fits]).toEqual([200, true]);
-    const written = await ask("/api/write", { wishes: WISHES, timeZone: "Europe/Oslo", mqttUrl: "" }, key);
-    expect(written.body).toEqual({
-      file: "plenum.yaml",
-      tokenFile: "token",
-      next: [["plenum run", "runs it"]],
+    const written = await request("/api/write", WRITE, key);
+    expect(written.body).toEqual(WRITTEN);
+    expect(calls).toEqual([SERVICE, { ...WRITE, ...SERVICE }]);
+    expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: looked.body, written: written.body });
+    expect((await request("/api/write", WRITE, key)).body.message).toBe("plenum.yaml is written already.");
+    expect([(await request("/api/start", {}, key)).status, starts]).toEqual([202, 1]);
+  });
+
+  test("rejects a plan and a configuration before it knows the building, and an empty token", async () => {
+    const key = await enter();
+    for (const [path, body] of Object.entries({ "/api/plan": WISHES, "/api/write": WRITE }))
+      expect((await request(path, body, key)).body.message).toBe("Nothing was looked at yet; begin with the address.");
+    expect((await request("/api/look", { ...ADDRESS, token: " " }, key)).body.message).toBe(
+      "The access token is missing.",
+    );
+    expect(calls).toEqual([]);
+  });
+
+  test("describes the building, proposes choices that fit, and plans other choices", async () => {
+    const key = await enter();
+    const { body: looked } = await request("/api/look", ADDRESS, key);
+    expect(looked).toMatchObject({
+      ...{ baseUrl: "https://bms.example.com", alarms: 0, doubts: [] },
+      notes: [{ values: { end: "/api/v1" } }],
+      tags: { values: { tags: 35 } },
+      zone: { proposed: "Europe/Oslo", note: null },
+      groups: [
+        { group: "readings", tags: 30, units: ["°C"] },
+        { group: "meters", tags: 5, units: ["kWh"] },
+      ],
+      wishes: { every: { readings: 30_000, meters: 900_000, rest: null }, polite: 1, history: HISTORY },
+      plan: { fits: true, change: null },
     });
-    expect((await ask("/api/setup", undefined, key)).body).toEqual({
-      looked: looked.body,
-      written: written.body,
+    expect((await request("/api/plan", looked.wishes, key)).body).toEqual(looked.plan);
+    const every = { readings: 15_000, meters: 15_000, rest: null };
+    const { body: more } = await request("/api/plan", { ...looked.wishes, every }, key);
+    expect(more.load).toBeGreaterThan(looked.plan.load);
+    expect([more.fits, more.lines]).toMatchObject([true, { length: 3 }]);
+    building = buildingWith({ "°C": 3_000 });
+    await request("/api/look", ADDRESS, key);
+    const tooMuch = { ...WISHES, every: { ...WISHES.every, readings: 3_000 } };
+    expect((await request("/api/plan", tooMuch, key)).body).toMatchObject({
+      ...{ fits: false, change: expect.any(String) },
     });
-    expect([(await ask("/api/start", {}, key)).status, starts]).toEqual([202, 1]);
+  });
+
+  test("writes the configuration of the last inspected address", async () => {
+    const key = await enter();
+    await request("/api/look", { ...ADDRESS, address: "https://old.example.com" }, key);
+    await request("/api/look", { ...ADDRESS, allowPlainHttp: true }, key);
+    await request("/api/write", WRITE, key);
+    expect(calls.at(-1)).toEqual({ ...WRITE, ...SERVICE, allowPlainHttp: true });
   });
 
   test.each<[string, Error, number, string]>([
     [
-      "a mistake of the person",
-      new ConfigError("No such zone.", { hint: "Write Europe/Oslo." }),
-      400,
-      "No such zone. Write Europe/Oslo.",
+      ...(["a user error", new ConfigError("No such zone.", { hint: "Write Europe/Oslo." })] as const),
+      ...([400, "No such zone. Write Europe/Oslo."] as const),
     ],
     [
-      "a configuration that would be wrong",
+      "a wrong configuration",
       new ConfigurationError([{ file: "f", line: 3, column: 1, path: "sinks", message: "No such broker." }]),
-      400,
-      "No such broker.",
+      ...([400, "No such broker."] as const),
     ],
-    ["a service that is away", new Retryable("It does not answer."), 502, "It does not answer."],
+    ["an unreachable service", new Retryable("It does not answer."), 502, "It does not answer."],
     [
-      "a secret in an address",
-      new ConfigError("See https://u:hidden@x.example."),
-      400,
-      "See https://[redacted]@x.example.",
+      ...(["a password in an address", new ConfigError("See https://u:hidden@x.example.")] as const),
+      ...([400, "See https://[redacted]@x.example."] as const),
     ],
-  ])("says %s in one sentence", async (_, fault, status, message) => {
-    const key = await entered();
-    answers.fault = fault;
-    const answer = await ask("/api/look", ADDRESS, key);
-    expect([answer.status, answer.body.message]).toEqual([status, message]);
+  ])("explains %s in one message without credentials", async (_, error, status, message) => {
+    const key = await enter();
+    fault = error;
+    const response = await request("/api/look", ADDRESS, key);
+    expect([response.status, response.body.message]).toEqual([status, message]);
   });
 
   test.each<[string, unknown, number, string]>([
-    ["no JSON", "{", 400, "The page asked for something that there is not; load it again."],
-    ["another field", { ...ADDRESS, more: 1 }, 400, "The page asked for something that there is not; load it again."],
-    [
-      "a token that is too long",
-      { ...ADDRESS, token: "x".repeat(10_001) },
-      400,
-      "The page asked for something that there is not; load it again.",
-    ],
-    [
-      "an address that is too long",
-      { ...ADDRESS, address: "x".repeat(2_001) },
-      400,
-      "The page asked for something that there is not; load it again.",
-    ],
-    ["a body that is too long", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "That is too long."],
-  ])("refuses %s", async (_, body, status, message) => {
-    const answer = await ask("/api/look", body, await entered());
-    expect([answer.status, answer.body.message]).toEqual([status, message]);
-    expect(given).toEqual([]);
+    ["a body that is not JSON", "{", 400, UNKNOWN],
+    ["an unknown field", { ...ADDRESS, more: 1 }, 400, UNKNOWN],
+    ["a token of 10,001 characters", { ...ADDRESS, token: "x".repeat(10_001) }, 400, UNKNOWN],
+    ["an address of 2,001 characters", { ...ADDRESS, address: "x".repeat(2_001) }, 400, UNKNOWN],
+    ["a body of 33 KiB", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "That is too long."],
+  ])("rejects %s", async (_, body, status, message) => {
+    const response = await request("/api/look", body, await enter());
+    expect([response.status, response.body.message]).toEqual([status, message]);
+    expect(calls).toEqual([]);
   });
 
-  test.each<[string, object, boolean]>([
-    ["the shortest and the longest age", { every: { readings: 3_000, meters: 86_400_000, rest: null } }, true],
-    ["an age that the quota cannot keep", { every: { readings: 2_999, meters: null, rest: null } }, false],
-    ["an age above a day", { every: { readings: 86_400_001, meters: null, rest: null } }, false],
-    ["ten years of history", { history: { resolution: "1h", backfillDays: 3_650 } }, true],
-    ["none of it", { history: { resolution: "1h", backfillDays: 0 } }, true],
-    ["more of it", { history: { resolution: "1h", backfillDays: 3_651 } }, false],
-    ["less than none", { history: { resolution: "1h", backfillDays: -1 } }, false],
-    ["a twentieth of the quota", { polite: 0.05 }, true],
-    ["less of it", { polite: 0.04 }, false],
-    ["more than all", { polite: 1.1 }, false],
-  ])("takes wishes within their bounds only: %s", async (_, wishes, isTaken) => {
-    const key = await entered();
-    await ask("/api/look", ADDRESS, key);
-    expect((await ask("/api/plan", { ...WISHES, ...wishes }, key)).status).toBe(isTaken ? 200 : 400);
+  test.each<[string, object, number]>([
+    ["intervals of 3 s and of one day", { every: { readings: 3_000, meters: 86_400_000, rest: null } }, 200],
+    ["an interval below 3 s", { every: { readings: 2_999, meters: null, rest: null } }, 400],
+    ["an interval above one day", { every: { readings: 86_400_001, meters: null, rest: null } }, 400],
+    ["3,650 days of history", { history: { ...HISTORY, backfillDays: 3_650 } }, 200],
+    ["0 days of history", { history: { ...HISTORY, backfillDays: 0 } }, 200],
+    ["3,651 days of history", { history: { ...HISTORY, backfillDays: 3_651 } }, 400],
+    ["-1 days of history", { history: { ...HISTORY, backfillDays: -1 } }, 400],
+    ["5 % of the quota", { polite: 0.05 }, 200],
+    ["4 % of the quota", { polite: 0.04 }, 400],
+    ["110 % of the quota", { polite: 1.1 }, 400],
+  ])("checks the bounds of choices: %s", async (_, choices, status) => {
+    const key = await enter();
+    await request("/api/look", ADDRESS, key);
+    expect((await request("/api/plan", { ...WISHES, ...choices }, key)).status).toBe(status);
   });
 
-  test("says so where its port is taken", async () => {
+  test("rejects with the port when the port is taken", async () => {
     const { port } = new URL(server.url);
-    const second = startSetupServer({ setup: world().setup, entry, onStart: () => {} }, Number(port));
-    await expect(second).rejects.toThrow(`The port ${port} of 127.0.0.1 cannot be used (EADDRINUSE).`);
+    await expect(start(Number(port))).rejects.toThrow(`The port ${port} of 127.0.0.1 cannot be used (EADDRINUSE).`);
   });
 
-  test("sends what is under way when it closes, and takes nothing new", async () => {
-    const key = await entered();
-    const slow = Promise.withResolvers<void>();
-    const seen = answers.seen;
-    Object.defineProperty(answers, "seen", { get: () => slow.promise.then(() => seen) });
-    const looking = ask("/api/look", ADDRESS, key);
-    await expect.poll(() => given.length).toBe(1);
+  test("finishes a running request when it closes, and accepts no new one", async () => {
+    const key = await enter();
+    const slow = Promise.withResolvers<BuildingSummary>();
+    const result = await building;
+    building = slow.promise;
+    const looking = request("/api/look", ADDRESS, key);
+    await expect.poll(() => calls.length).toBe(1);
     const closed = server.close();
-    slow.resolve();
+    slow.resolve(result);
     expect((await looking).status).toBe(200);
     await closed;
-    await expect(ask("/")).rejects.toThrow();
+    await expect(request("/")).rejects.toThrow();
   });
 });

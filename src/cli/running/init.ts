@@ -9,15 +9,10 @@ import { parseDuration } from "../../core/values/duration.ts";
 import { printable } from "../../core/values/printable.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { readAddress, type ServiceAddress } from "../../ui/setup/address.ts";
-import { type Choices, proposedChoices } from "../../ui/setup/choices.ts";
-import { english } from "../../ui/setup/messages.ts";
-import { promises, shareText } from "../../ui/setup/plan.ts";
-import { tagsText } from "../../ui/setup/plenum-yaml.ts";
-import type { SeenBuilding } from "../../ui/setup/seen.ts";
-import { seenLines } from "../../ui/setup/seen-lines.ts";
-import { sourceName } from "../../ui/setup/source-name.ts";
-import { guessZone } from "../../ui/setup/time-zone.ts";
-import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
+import { type BuildingSummary, sourceName } from "../../ui/setup/building.ts";
+import { type Choices, planMessages, proposedChoices, quotaText } from "../../ui/setup/choices.ts";
+import { buildingLines, english, guessZone, tagsText } from "../../ui/setup/messages.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import type { CliContext } from "../shell/context.ts";
 import { presentLines, type Terminal } from "../shell/terminal.ts";
 import { type Drafted, draft, frameFor, freeStatusPort, lookAtBuilding, nextCommands, type Reach } from "./setup.ts";
@@ -81,7 +76,7 @@ interface Setting {
 async function init(setting: Setting, written: string | undefined): Promise<void> {
   const { terminal, file, options } = setting;
   const { address, seen, token } = await reached(setting, written);
-  terminal.say(...seenLines(seen, systemClock.now()));
+  terminal.say(...buildingLines(seen, systemClock.now()));
   const timeZone = await zoneFrom(setting, seen);
   const mqttUrl = options.mqtt ?? (await brokerFrom(setting));
   const source = options.name ?? sourceName(seen);
@@ -132,7 +127,7 @@ async function answered<T>(
 interface Reached {
   readonly address: ServiceAddress;
   readonly token: Reach["token"];
-  readonly seen: SeenBuilding;
+  readonly seen: BuildingSummary;
 }
 
 const isRefused = (error: unknown) => error instanceof ConfigError && error.reason === "unauthenticated";
@@ -177,7 +172,7 @@ function lookAtService({ context, options, terminal }: Setting, { baseUrl }: Ser
   );
 }
 
-async function zoneFrom(setting: Setting, seen: SeenBuilding): Promise<string> {
+async function zoneFrom(setting: Setting, seen: BuildingSummary): Promise<string> {
   const { asker, options, terminal } = setting;
   const { proposed, note } = guessZone(seen, Intl.DateTimeFormat().resolvedOptions().timeZone);
   return answered(setting, async (attempt) => {
@@ -206,7 +201,12 @@ function newTokenFile(setting: Setting, source: string): Promise<string> {
   });
 }
 
-function printResult({ terminal, file }: Setting, seen: SeenBuilding, { plan, text }: Drafted, token: string | null) {
+function printResult(
+  { terminal, file }: Setting,
+  seen: BuildingSummary,
+  { plan, text }: Drafted,
+  token: string | null,
+) {
   const next = nextCommands(file);
   const width = Math.max(...next.map(([command]) => command.length));
   const { load, fits } = plan;
@@ -214,8 +214,8 @@ function printResult({ terminal, file }: Setting, seen: SeenBuilding, { plan, te
     "",
     ...(token === null ? [] : [`${token} holds the token, readable by you only.`]),
     `${file} is written (${text.trimEnd().split("\n").length} lines): ${tagsText(seen)}.`,
-    shareText(plan),
-    ...promises(plan).map((promise) => `  ${english(promise)}`),
+    quotaText(plan),
+    ...planMessages(plan).map((each) => `  ${english(each)}`),
     "",
     "What comes next:",
     ...next.map(([command, what]) => `  ${command.padEnd(width)}  ${what}`),

@@ -6,16 +6,11 @@ import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import type { Choices } from "../../ui/setup/choices.ts";
-import { createEntryCode } from "../../ui/setup/entry-code.ts";
-import { look, lookTrouble } from "../../ui/setup/look.ts";
-import { createPageSetup, type SetupSteps } from "../../ui/setup/page-setup.ts";
-import { planOf, shareText } from "../../ui/setup/plan.ts";
+import { type BuildingSummary, explainInspectionError, inspectBuilding, sourceName } from "../../ui/setup/building.ts";
+import { type Choices, planOf, quotaText } from "../../ui/setup/choices.ts";
+import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/new-files.ts";
 import { type Frame, plenumYaml, STATUS_PORT } from "../../ui/setup/plenum-yaml.ts";
-import type { SeenBuilding } from "../../ui/setup/seen.ts";
-import { startSetupServer } from "../../ui/setup/server.ts";
-import { sourceName } from "../../ui/setup/source-name.ts";
-import { besideConfig, refuseExisting, writeSetup } from "../../ui/setup/write.ts";
+import { type SetupSteps, startSetupServer } from "../../ui/setup/server.ts";
 import type { CliContext } from "../shell/context.ts";
 import { programName, shellWord } from "../shell/exit.ts";
 import { freePort } from "../shell/free-port.ts";
@@ -37,7 +32,7 @@ export async function lookAtBuilding(
   { baseUrl, allowPlainHttp, caFile, token }: Reach,
   signal: AbortSignal,
   told?: (text: string) => void,
-): Promise<SeenBuilding> {
+): Promise<BuildingSummary> {
   const config = Config.parse({
     sources: {
       setup: {
@@ -53,18 +48,18 @@ export async function lookAtBuilding(
   if (entry === undefined) throw new Error("the source of the setup is missing");
   const environment = "text" in token ? { [TOKEN_VARIABLE]: token.text } : {};
   try {
-    return await withStandaloneSource("setup", entry, environment, (source) => look(source, signal, told));
+    return await withStandaloneSource("setup", entry, environment, (source) => inspectBuilding(source, signal, told));
   } catch (error) {
     signal.throwIfAborted();
     throw error instanceof ConfigError && error.reason === "settings"
       ? withoutVariable(error, baseUrl)
-      : lookTrouble(error, baseUrl);
+      : explainInspectionError(error, baseUrl);
   }
 }
 
 /** Replaces an error that names the internal variable by one about the pasted token. */
 function withoutVariable(error: ConfigError, baseUrl: string): Error {
-  if (!error.message.includes(TOKEN_VARIABLE)) return lookTrouble(error, baseUrl);
+  if (!error.message.includes(TOKEN_VARIABLE)) return explainInspectionError(error, baseUrl);
   return new ConfigError("What was given is not an access token.", {
     reason: "unauthenticated",
     hint: "Copy the token and nothing else: one line, no spaces, no quotes.",
@@ -101,11 +96,11 @@ export interface Drafted {
 }
 
 /** Writes the text of the configuration and its plan. Throws ConfigurationError for a wrong frame. */
-export function draft(frame: Frame, wishes: Choices, seen: SeenBuilding): Drafted {
+export function draft(frame: Frame, wishes: Choices, seen: BuildingSummary): Drafted {
   const parse = (text: string) => parseYaml({ schema: Config, file: "plenum.yaml", text, environment: {} });
   const bare = parse(plenumYaml(frame, wishes, seen, null));
   const plan = planOf(bare, seen, systemClock.now(), planSettings);
-  const text = plenumYaml(frame, wishes, seen, shareText(plan));
+  const text = plenumYaml(frame, wishes, seen, quotaText(plan));
   parse(text);
   return { text, plan };
 }
@@ -128,20 +123,19 @@ export async function runSetup(context: CliContext): Promise<boolean> {
   const file = context.configFile();
   refuseExisting(file, "--config");
   const terminal = context.terminal();
-  const entry = createEntryCode(systemClock);
   const machineZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   // The status page of the worker gets the same address.
   const port = await freeStatusPort();
-  const setup = createPageSetup({ steps: stepsFor(file, port), clock: systemClock, machineZone });
   const started = Promise.withResolvers<boolean>();
   const stop = () => started.resolve(false);
   context.signal.addEventListener("abort", stop, { once: true });
   const onStart = () => started.resolve(true);
-  const server = await startSetupServer({ setup, entry, onStart }, port);
+  const options = { steps: stepsFor(file, port), clock: systemClock, machineZone, onStart };
+  const server = await startSetupServer(options, port);
   terminal.say(
     "",
     `  setup page   ${server.url}`,
-    `  code         ${entry.code}  (asked for there, good for one browser)`,
+    `  code         ${server.code}  (asked for there, good for one browser)`,
     "",
     "  Ctrl-C ends it; nothing is written before the page says so.",
     "",

@@ -2,22 +2,22 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { type Message, message } from "./messages.ts";
 
-/** The address of a service as it belongs under `base_url`, and what was changed about what was written, as sentences. */
+/** Address of a service for `base_url`, and a note for each correction of the input. */
 export interface ServiceAddress {
   readonly baseUrl: string;
   readonly notes: readonly Message[];
 }
 
 /**
- * Reads an address as people write it: copied out of a browser or the manual, with or without https://. Throws
- * ConfigError for what is none, for one with a password in it, and for http:// to another machine unless it is allowed.
+ * Parses an address copied from a browser or the manual, with or without https://. Throws ConfigError for text that is no
+ * address, for a password in it, and for http:// to another machine unless the user allows it.
  */
 export function readAddress(written: string, allowPlainHttp: boolean): ServiceAddress {
   const notes: Message[] = [];
   const text = written.trim();
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(text);
   const scheme = isLoopback(text.replace(/[:/].*$/, "")) ? "http" : "https";
-  if (!hasScheme && text !== "") notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
+  if (!hasScheme) notes.push(message("The address says no {scheme}://; that is assumed.", { scheme }));
   const url = URL.parse(hasScheme ? text : `${scheme}://${text}`);
   if (text === "" || url === null || !/^https?:$/.test(url.protocol) || !/^[\w.[\]:-]+$/.test(url.host))
     throw new ConfigError(`This is not the address of a service: ${text === "" ? "nothing" : text}.`, {
@@ -29,16 +29,11 @@ export function readAddress(written: string, allowPlainHttp: boolean): ServiceAd
     });
   if (url.search !== "" || url.hash !== "") notes.push(message("What follows ? or # in the address is left out."));
   const path = url.pathname.replace(/\/+$/, "");
-  const base = path.replace(/\/api(\/v\d+(\/.*)?)?$/, "");
-  if (base !== path)
-    notes.push(
-      message("{end} at the end of the address is left out; it is added by itself.", {
-        end: path.slice(base.length),
-      }),
-    );
+  const [end = ""] = /\/api(\/v\d+(\/.*)?)?$/.exec(path) ?? [];
+  if (end !== "") notes.push(message("{end} at the end of the address is left out; it is added by itself.", { end }));
   if (url.protocol === "http:" && !allowPlainHttp && !isLoopback(url.hostname))
     throw new ConfigError(`With http:// everybody on the way to ${url.host} could read the token.`, {
       hint: "Use https://, or add --allow-plain-http in a test network.",
     });
-  return { baseUrl: `${url.origin}${base}`, notes };
+  return { baseUrl: `${url.origin}${path.slice(0, path.length - end.length)}`, notes };
 }

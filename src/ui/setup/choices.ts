@@ -1,38 +1,31 @@
 import { z } from "zod";
+import type { Config } from "../../app/config/config.ts";
 import { RESOLUTIONS } from "../../core/model/building.ts";
-import type { PlanReport } from "../../engine/sync/plan/report.ts";
-import type { SeenBuilding, UnitCount } from "./seen.ts";
+import { durationText } from "../../core/values/duration.ts";
+import { factsFromTags, type PlanSettings } from "../../engine/sync/facts-for-plan.ts";
+import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
+import { type BuildingSummary, tagsForPlan, type UnitCount } from "./building.ts";
+import { english, type Message, message } from "./messages.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 
-const Every = z.int().min(3_000).max(DAY_MS);
+const Every = z.int().min(3_000).max(DAY_MS).nullable();
 
 /** Choices of a person for a building, as set on the setup page. Times in milliseconds. */
 export const Choices = z.strictObject({
-  /** How old values of each group may become; null where they are not read. */
-  every: z.strictObject({
-    readings: Every.nullable(),
-    meters: Every.nullable(),
-    rest: Every.nullable(),
-  }),
-  /** Null for none. */
+  /** Greatest age of the values of each group; null for groups that are not read. */
+  every: z.strictObject({ readings: Every, meters: Every, rest: Every }),
   history: z.strictObject({ resolution: z.enum(RESOLUTIONS), backfillDays: z.int().min(0).max(3_650) }).nullable(),
-  /** Share of the quota that is used at most. */
+  /** Greatest share of the quota that Plenum uses. */
   polite: z.number().min(0.05).max(1),
 });
 export type Choices = z.infer<typeof Choices>;
 export type Group = keyof Choices["every"];
 
-/** Units of counters: they only grow, and between two readings nothing is missed. */
+/** Units of counters: these only grow, so slow reads miss nothing. */
 const METERS = /^(([kMG]?(Wh|VArh|varh|cal|J))|m3|m³|Sm3|Sm³|Nm3|Nm³|l|L|liter|pulses?|imp|pulser)$/;
-
-/** The tags by what one usually wants of them: measured values, counters, and what has no unit (states, modes). */
-function groupOf(unit: string): Group {
-  if (unit === "") return "rest";
-  return METERS.test(unit) ? "meters" : "readings";
-}
 
 export interface UnitGroup {
   readonly group: Group;
@@ -40,30 +33,24 @@ export interface UnitGroup {
   readonly tags: number;
 }
 
-/** Units beyond these are written no more: a class that names fifty is none that a person reads. */
+/** Most units that a class lists by name: nobody reads a list of fifty. */
 const MOST_UNITS = 24;
 
-/** The groups that the building has; a group's rare units beyond `MOST_UNITS` go to the rest. */
-export function groupsOf({ units }: Pick<SeenBuilding, "units">): readonly UnitGroup[] {
+/** Groups of the building's tags: measured values, counters, and the rest: tags without a unit and rare units. */
+export function groupsOf({ units }: Pick<BuildingSummary, "units">): readonly UnitGroup[] {
   const groups: Record<Group, UnitCount[]> = { readings: [], meters: [], rest: [] };
   for (const each of units) {
-    const own = groups[groupOf(each.unit)];
-    (own.length < MOST_UNITS ? own : groups.rest).push(each);
+    const group = each.unit === "" ? groups.rest : groups[METERS.test(each.unit) ? "meters" : "readings"];
+    (group.length < MOST_UNITS ? group : groups.rest).push(each);
   }
   return (["readings", "meters", "rest"] as const)
-    .map((group) => ({ group, units: groups[group], tags: sum(groups[group]) }))
+    .map((group) => ({ group, units: groups[group], tags: groups[group].reduce((sum, { tags }) => sum + tags, 0) }))
     .filter(({ tags }) => tags > 0);
 }
 
-function sum(units: readonly UnitCount[]): number {
-  return units.reduce((all, { tags }) => all + tags, 0);
-}
-
-/** How old values may become, from the most lively on; each is a step of a slider. */
+/** Ages that a slider offers, shortest first. */
 export const STEPS_MS: readonly number[] = [
-  10_000,
-  15_000,
-  30_000,
+  ...[10_000, 15_000, 30_000],
   ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_MS),
   ...[1, 2, 3, 6, 12, 24].map((hours) => hours * HOUR_MS),
 ];
@@ -71,47 +58,97 @@ export const STEPS_MS: readonly number[] = [
 const FIRST_STEP = STEPS_MS.indexOf(30_000);
 const METERS_AT_LEAST_MS = 15 * MINUTE_MS;
 /** Target share of the quota; the rest is for backfill, manual requests and growth. */
-const SHARE_WISHED = 0.8;
+const TARGET_SHARE = 0.8;
 
 /**
- * The shortest intervals that use at most four fifths of the quota. Values without a unit are read a fourth as often as measured
- * values, counters every quarter of an hour. `planOf` computes the cost.
+ * Returns the shortest intervals that use at most 80 % of the quota. Tags without a unit get a four times longer interval than
+ * measured values, counters at least 15 minutes. `planOf` computes the cost.
  */
 export function proposedChoices(
-  seen: Pick<SeenBuilding, "units" | "token">,
+  building: Pick<BuildingSummary, "units" | "token">,
   history: Choices["history"],
-  planOf: (wishes: Choices) => PlanReport,
+  planOf: (choices: Choices) => PlanReport,
 ): Choices {
-  const groups = new Set(groupsOf(seen).map(({ group }) => group));
-  const stepMs = (step: number) => STEPS_MS[Math.min(STEPS_MS.length - 1, step)] ?? DAY_MS;
-  const wishesAt = (step: number): Choices => {
-    const lively = stepMs(step);
-    const slow = stepMs(step + 2);
-    return {
-      every: {
-        readings: groups.has("readings") ? lively : null,
-        meters: groups.has("meters") ? Math.max(METERS_AT_LEAST_MS, slow) : null,
-        // The only group gets the shortest interval.
-        rest: groups.has("rest") ? (groups.size === 1 ? lively : slow) : null,
-      },
-      history: groups.size === 0 ? null : history,
-      polite: 1,
-    };
-  };
-  if (groups.size === 0) return wishesAt(FIRST_STEP);
-  // Each step costs less than the one before it; a plan of 30,000 tags takes half a second.
+  const groups = new Set(groupsOf(building).map(({ group }) => group));
+  const stepMs = (step: number) => STEPS_MS[step] ?? DAY_MS;
+  const choicesAt = (step: number): Choices => ({
+    every: {
+      readings: groups.has("readings") ? stepMs(step) : null,
+      meters: groups.has("meters") ? Math.max(METERS_AT_LEAST_MS, stepMs(step + 2)) : null,
+      // A single group gets the shortest interval.
+      rest: groups.has("rest") ? stepMs(groups.size === 1 ? step : step + 2) : null,
+    },
+    history: groups.size === 0 ? null : history,
+    polite: 1,
+  });
+  if (groups.size === 0) return choicesAt(FIRST_STEP);
+  // Binary search: a plan of 30,000 tags takes half a second.
   let least = FIRST_STEP;
   let most = STEPS_MS.length - 1;
   while (least < most) {
     const middle = Math.floor((least + most) / 2);
-    if (planOf(wishesAt(middle)).load <= SHARE_WISHED) most = middle;
+    if (planOf(choicesAt(middle)).load <= TARGET_SHARE) most = middle;
     else least = middle + 1;
   }
-  return wishesAt(least);
+  return choicesAt(least);
 }
 
-/** How often finished intervals are fetched: of many tags seldom, which costs fewer requests and not one point. */
+/** Interval between requests for finished history. A longer one costs fewer requests and loses no point. */
 export function historyEveryMs(tags: number): number {
   if (tags > 4_000) return DAY_MS;
   return tags > 1_000 ? 6 * HOUR_MS : HOUR_MS;
+}
+
+/** Plan of a configuration's only source for a building. */
+export function planOf(
+  config: Config,
+  building: BuildingSummary,
+  nowMs: number,
+  settingsOf: (name: string, entry: Config["sources"][string], state: Config["state"]) => PlanSettings,
+): PlanReport {
+  const [[name, entry] = []] = Object.entries(config.sources);
+  if (name === undefined || entry === undefined) throw new Error("a configuration without a source");
+  const settings = settingsOf(name, entry, config.state);
+  return planReport(factsFromTags(settings, { sites: building.sites.length, tags: tagsForPlan(building) }, nowMs));
+}
+
+/** States the share of the quota that a plan uses, e.g. 62 % of 20 requests a minute. */
+export function quotaMessage({ load, quota, lanes, fits, classes }: PlanReport): Message {
+  if (classes.length === 0) return message("No tag is read; alarms are followed.");
+  const count = Number(quota.perMinute.toFixed(1));
+  const used = lanes.filter(({ lane }) => lane === "live" || lane === "history");
+  const share = percent(fits ? used.reduce((sum, each) => sum + each.share, 0) : load);
+  return fits
+    ? message("These wishes take {share} of the quota ({count} requests a minute).", { share, count })
+    : message(
+        "These wishes need {share} of the quota ({count} requests a minute), so values become older than wished.",
+        { share, count },
+      );
+}
+
+export function quotaText(plan: PlanReport): string {
+  return english(quotaMessage(plan));
+}
+
+/** Expected result of each choice. */
+export function planMessages({ classes, history, backfill }: PlanReport): readonly Message[] {
+  return [
+    ...classes.map(({ name, tags, promisedSeconds, stretch }) => {
+      const values = { name, tags, age: durationText(promisedSeconds) };
+      return stretch > 1
+        ? message("{name}: {tags} tags, at most {age} old, more than wished", values)
+        : message("{name}: {tags} tags, at most {age} old", values);
+    }),
+    ...history.map(({ name, tags, resolution }) => {
+      const values = { name, tags, resolution };
+      if (backfill === null) return message("history {name}: {tags} tags at {resolution}", values);
+      const minutes = Math.ceil(backfill.requestsLeft / backfill.requestsPerMinute);
+      const time = durationText(minutes * 60);
+      return message("history {name}: {tags} tags at {resolution}, its past fetched in {time}", { ...values, time });
+    }),
+  ];
+}
+
+function percent(share: number): string {
+  return `${Math.max(share > 0 ? 1 : 0, Math.round(share * 100))} %`;
 }

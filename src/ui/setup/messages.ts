@@ -1,6 +1,10 @@
+import { DateTime } from "luxon";
+import { counted } from "../../core/values/plural.ts";
+import type { BuildingSummary } from "./building.ts";
+
 /**
- * A sentence of the setup as its English text and what is put into it: `{tags}` stands for `values.tags`. The terminal
- * prints it in English; for the page the text is the key of its translation, as it is for the page's own sentences.
+ * English text with placeholders: `{tags}` stands for `values.tags`. The terminal prints it in English; the page uses the
+ * text as the key of its translation.
  */
 export interface Message {
   readonly text: string;
@@ -12,5 +16,116 @@ export function message(text: string, values: Message["values"] = {}): Message {
 }
 
 export function english({ text, values }: Message): string {
-  return text.replaceAll(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
+  return text.replaceAll(/\{(\w+)\}/g, (placeholder, name: string) => String(values[name] ?? placeholder));
+}
+
+const DAY_MS = 86_400_000;
+const SOON_DAYS = 30;
+const SITES_SHOWN = 8;
+const SYSTEMS_SHOWN = 5;
+
+/** Description of a building for the terminal. */
+export function buildingLines(building: BuildingSummary, nowMs: number): readonly string[] {
+  const { alarms, sites, token } = building;
+  const systems = building.systems.filter(({ tags }) => tags > 0).slice(0, SYSTEMS_SHOWN);
+  return [
+    "",
+    `${english(tokenMessage(building, nowMs))}; abilities: ${token.abilities.join(", ")}.`,
+    `${counted(sites.length, "site")}:`,
+    ...sites
+      .slice(0, SITES_SHOWN)
+      .map(({ id, displayName, tags }) => `  ${id}  ${displayName}${tags === null ? "" : `, ${counted(tags, "tag")}`}`),
+    ...(SITES_SHOWN < sites.length ? [`  and ${sites.length - SITES_SHOWN} more`] : []),
+    `${tagsText(building)}${alarms === null ? "" : `, ${counted(alarms, "active alarm")}`}.`,
+    ...(systems.length === 0
+      ? []
+      : [
+          `Largest systems: ${systems.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.`,
+        ]),
+    ...buildingWarnings(building).map(english),
+    "",
+  ];
+}
+
+export function buildingWarnings({ isEstimate, listed, tags, token, sites }: BuildingSummary): readonly Message[] {
+  const may = (ability: string) => token.abilities.includes(ability);
+  const count = sites.length;
+  const warnings: readonly (readonly [applies: boolean, Message])[] = [
+    [
+      isEstimate,
+      message("{listed} tags were looked at; units and numbers of the others are assumed to be alike.", { listed }),
+    ],
+    [!may("read:tags"), message("The token may not read tags (read:tags): alarms are followed, and no value is read.")],
+    [
+      !may("read:alarms"),
+      message("The token may not read alarms (read:alarms): values are read, and no alarm is followed."),
+    ],
+    [
+      may("read:tags") && tags === 0,
+      count === 1
+        ? message(
+            "There is no tag in this site: a user who has permission for components only sees tags through the views.",
+          )
+        : message(
+            "There is no tag in these {count} sites: a user who has permission for components only sees tags through the views.",
+            { count },
+          ),
+    ],
+    [may("write:tags"), message("The token may write tags. Writing stays off; a token without write:tags is safer.")],
+  ];
+  return warnings.filter(([applies]) => applies).map(([, warning]) => warning);
+}
+
+/** `Token "Plenum" of Kari Nordmann, valid until 2027-11-02` */
+export function tokenMessage({ token }: Pick<BuildingSummary, "token">, nowMs: number): Message {
+  const values = { token: token.name, user: token.user.name };
+  if (token.expiresAt === null) return message('Token "{token}" of {user}, which never expires', values);
+  const days = Math.floor((Date.parse(token.expiresAt) - nowMs) / DAY_MS);
+  const date = token.expiresAt.slice(0, 10);
+  if (days >= SOON_DAYS) return message('Token "{token}" of {user}, valid until {date}', { ...values, date });
+  return days === 1
+    ? message('Token "{token}" of {user}, which expires in 1 day ({date})', { ...values, date })
+    : message('Token "{token}" of {user}, which expires in {days} days ({date})', { ...values, days, date });
+}
+
+/** `about 312 tags (°C 73, % 51, no unit 17)` */
+export function tagsText(building: BuildingSummary): string {
+  const units = building.units.map(({ unit, tags }) => `${unit === "" ? "no unit" : unit} ${tags}`);
+  const count = english(tagCountMessage(building));
+  if (units.length === 0) return count;
+  return `${count} (${units.slice(0, 5).join(", ")}${units.length > 5 ? " …" : ""})`;
+}
+
+export function tagCountMessage({ tags, isEstimate }: Pick<BuildingSummary, "tags" | "isEstimate">): Message {
+  if (tags === 1) return isEstimate ? message("about 1 tag") : message("1 tag");
+  return isEstimate ? message("about {tags} tags", { tags }) : message("{tags} tags", { tags });
+}
+
+export interface ZoneGuess {
+  /** Null if no zone fits. */
+  readonly proposed: string | null;
+  /** Null if no alarm reveals an offset. */
+  readonly note: Message | null;
+}
+
+/**
+ * Guesses the buildings' time zone, which the service does not state. Proposes this machine's zone unless the offsets of alarm
+ * times contradict it; a person has to confirm.
+ */
+export function guessZone({ offsets }: Pick<BuildingSummary, "offsets">, zone: string): ZoneGuess {
+  const isRegion = zone.includes("/") && !zone.startsWith("Etc/");
+  if (offsets.length === 0) return { proposed: isRegion ? zone : null, note: null };
+  const wrong = offsets.find(({ time, minutes }) => DateTime.fromISO(time, { zone }).offset !== minutes);
+  if (wrong === undefined)
+    return { proposed: zone, note: message("The times of the alarms fit {zone}, as this machine.", { zone }) };
+  const twoDigits = (number: number) => String(number).padStart(2, "0");
+  const size = Math.abs(wrong.minutes);
+  const offset = `${wrong.minutes < 0 ? "-" : "+"}${twoDigits(Math.floor(size / 60))}:${twoDigits(size % 60)}`;
+  const day = wrong.time.slice(0, 10);
+  const note = isRegion
+    ? message("An alarm of {day} has a time at {offset}, which {zone}, this machine's zone, does not have then.", {
+        ...{ day, offset, zone },
+      })
+    : message("An alarm of {day} has a time at {offset}.", { day, offset });
+  return { proposed: null, note };
 }

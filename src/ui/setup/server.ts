@@ -1,3 +1,4 @@
+import { createHash, randomBytes, randomInt, timingSafeEqual } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -9,16 +10,19 @@ import { getCookie, setCookie } from "hono/cookie";
 import { z } from "zod";
 import { ConfigurationError } from "../../app/config/problems.ts";
 import { ConfigError, meaningOf, sentence } from "../../core/errors/errors.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
-import { knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
+import { createGuesses, knownHosts, sameOriginOnly, securityHeaders } from "../status/access.ts";
 import { limitConnections, REQUEST_TIMES } from "../status/connections.ts";
-import { Choices } from "./choices.ts";
-import type { EntryCode } from "./entry-code.ts";
-import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
+import { readAddress } from "./address.ts";
+import type { BuildingSummary } from "./building.ts";
+import { Choices, groupsOf, planMessages, proposedChoices, quotaMessage, STEPS_MS } from "./choices.ts";
+import { buildingWarnings, guessZone, tagCountMessage, tokenMessage } from "./messages.ts";
 
 /**
  * Serves the setup page on loopback to a person with the code from the terminal. Requests are POSTs of the page itself; failures are
- * `{message}`, one sentence.
+ * `{message}`.
  *
  * | Request | Response |
  * |---|---|
@@ -30,10 +34,43 @@ import { LookAsked, type PageSetup, WriteAsked } from "./page-setup.ts";
  * | `POST /api/start` | 202: this server ends and the worker begins |
  */
 export interface SetupServerOptions {
-  readonly setup: PageSetup;
-  readonly entry: EntryCode;
-  /** The page asks for the worker, once the configuration is written. */
+  readonly steps: SetupSteps;
+  readonly clock: Pick<Clock, "now" | "monotonic">;
+  readonly machineZone: string;
+  /** The user starts the worker; the configuration is written. */
   readonly onStart: () => void;
+}
+
+/** Actions of the setup outside the page. */
+export interface SetupSteps {
+  look(service: ServiceAccess, signal: AbortSignal): Promise<BuildingSummary>;
+  plan(building: BuildingSummary, choices: Choices): PlanReport;
+  write(building: BuildingSummary, request: WriteRequest & ServiceAccess): WrittenFiles;
+}
+
+interface ServiceAccess {
+  readonly baseUrl: string;
+  readonly allowPlainHttp: boolean;
+  readonly token: string;
+}
+
+const LookRequest = z.strictObject({
+  address: z.string().max(2_000),
+  token: z.string().max(10_000),
+  allowPlainHttp: z.boolean(),
+});
+
+const WriteRequest = z.strictObject({
+  wishes: Choices,
+  timeZone: z.string().max(100),
+  mqttUrl: z.string().max(2_000),
+});
+type WriteRequest = z.infer<typeof WriteRequest>;
+
+export interface WrittenFiles {
+  readonly file: string;
+  readonly tokenFile: string;
+  readonly next: readonly (readonly [command: string, what: string])[];
 }
 
 const COOKIE = "plenum_setup";
@@ -41,35 +78,38 @@ const COOKIE = "plenum_setup";
 const LARGEST_BODY = 32 * 1024;
 const HOST = "127.0.0.1";
 
-const ASSETS: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
-  "/": asset("./page/setup.html", "text/html; charset=utf-8"),
-  "/setup.mjs": asset("./page/setup.mjs", "text/javascript; charset=utf-8"),
-  "/wishes.mjs": asset("./page/wishes.mjs", "text/javascript; charset=utf-8"),
-  // The page's words are the status page's own way of having them, with a table of their own.
-  "/language.mjs": asset("../status/page/language.mjs", "text/javascript; charset=utf-8"),
-  "/norwegian.mjs": asset("./page/norwegian.mjs", "text/javascript; charset=utf-8"),
-  "/colours.css": asset("../status/page/colours.css", "text/css; charset=utf-8"),
-  "/setup.css": asset("./page/setup.css", "text/css; charset=utf-8"),
-  "/favicon.svg": asset("../status/page/favicon.svg", "image/svg+xml"),
-  "/htm.mjs": {
-    file: fileURLToPath(import.meta.resolve("htm/preact/standalone")),
-    type: "text/javascript; charset=utf-8",
-  },
-};
+const JAVASCRIPT = "text/javascript; charset=utf-8";
+const CSS = "text/css; charset=utf-8";
+const ASSETS: readonly (readonly [path: string, file: string, type: string])[] = [
+  ["/", "./page/setup.html", "text/html; charset=utf-8"],
+  ["/setup.mjs", "./page/setup.mjs", JAVASCRIPT],
+  ["/language.mjs", "../status/page/language.mjs", JAVASCRIPT],
+  ["/norwegian.mjs", "./page/norwegian.mjs", JAVASCRIPT],
+  ["/htm.mjs", import.meta.resolve("htm/preact/standalone"), JAVASCRIPT],
+  ["/colours.css", "../status/page/colours.css", CSS],
+  ["/setup.css", "./page/setup.css", CSS],
+  ["/favicon.svg", "../status/page/favicon.svg", "image/svg+xml"],
+];
 
-function asset(file: string, type: string) {
-  return { file: fileURLToPath(new URL(file, import.meta.url)), type };
-}
+class InvalidRequest extends Error {}
 
-function setupRoutes({ setup, entry, onStart }: SetupServerOptions): Hono {
+function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions, entry: EntryCode): Hono {
+  let inspected: { readonly building: BuildingSummary; readonly service: ServiceAccess } | null = null;
+  let looked: object | null = null;
+  let written: WrittenFiles | null = null;
+  const lastInspection = () => {
+    if (inspected === null) throw new ConfigError("Nothing was looked at yet; begin with the address.");
+    return inspected;
+  };
+
   const app = new Hono();
   app.use(securityHeaders);
   app.use(knownHosts(HOST));
   app.onError((error, context) => {
-    const { kind } = meaningOf(error);
     const [problem] = error instanceof ConfigurationError ? error.problems : [];
-    const message = withoutCredentials(problem === undefined ? sentence(error) : problem.message);
-    return context.json({ message }, kind === "config" || error instanceof NotUnderstood ? 400 : 502);
+    const message = withoutCredentials(problem?.message ?? sentence(error));
+    const isUserError = error instanceof InvalidRequest || meaningOf(error).kind === "config";
+    return context.json({ message }, isUserError ? 400 : 502);
   });
   app.use(
     bodyLimit({
@@ -94,44 +134,121 @@ function setupRoutes({ setup, entry, onStart }: SetupServerOptions): Hono {
     setCookie(context, COOKIE, entered, { httpOnly: true, sameSite: "Strict", path: "/" });
     return context.body(null, 204);
   });
-  app.use("/api/*", (context, next) =>
+  app.use("/api/*", async (context, next) =>
     entry.isKey(getCookie(context, COOKIE))
       ? next()
-      : Promise.resolve(context.json({ message: "Enter the code that stands in the terminal." }, 401)),
+      : context.json({ message: "Enter the code that stands in the terminal." }, 401),
   );
-  app.get("/api/setup", ({ json }) => json({ looked: setup.looked, written: setup.written }));
-  app.post("/api/look", async (context) =>
-    context.json(await setup.look(await bodyOf(context, LookAsked), context.req.raw.signal)),
-  );
-  app.post("/api/plan", async (context) => context.json(setup.plan(await bodyOf(context, Choices))));
-  app.post("/api/write", async (context) => context.json(setup.write(await bodyOf(context, WriteAsked))));
+  app.get("/api/setup", ({ json }) => json({ looked, written }));
+  app.post("/api/look", async (context) => {
+    const request = await bodyOf(context, LookRequest);
+    const { baseUrl, notes } = readAddress(request.address, request.allowPlainHttp);
+    const service = { baseUrl, allowPlainHttp: request.allowPlainHttp, token: request.token.trim() };
+    if (service.token === "") throw new ConfigError("The access token is missing.");
+    const building = await steps.look(service, context.req.raw.signal);
+    const wishes = proposedChoices(building, { resolution: "1h", backfillDays: 7 }, (choices) =>
+      steps.plan(building, choices),
+    );
+    const { units, sites, systems, alarms } = building;
+    inspected = { building, service };
+    looked = {
+      ...{ baseUrl, notes, units, sites, systems, alarms, wishes },
+      token: tokenMessage(building, clock.now()),
+      tags: tagCountMessage(building),
+      doubts: buildingWarnings(building),
+      zone: guessZone(building, machineZone),
+      steps: STEPS_MS,
+      groups: groupsOf(building).map((each) => ({ ...each, units: each.units.map(({ unit }) => unit) })),
+      plan: planView(steps.plan(building, wishes)),
+    };
+    return context.json(looked);
+  });
+  app.post("/api/plan", async (context) => {
+    const choices = await bodyOf(context, Choices);
+    return context.json(planView(steps.plan(lastInspection().building, choices)));
+  });
+  app.post("/api/write", async (context) => {
+    const request = await bodyOf(context, WriteRequest);
+    if (written !== null) throw new ConfigError(`${written.file} is written already.`);
+    const { building, service } = lastInspection();
+    written = steps.write(building, { ...request, ...service });
+    return context.json(written);
+  });
   app.post("/api/start", (context) => {
-    if (setup.written === null) return context.json({ message: "There is no configuration yet." }, 409);
+    if (written === null) return context.json({ message: "There is no configuration yet." }, 409);
     onStart();
     return context.json({}, 202);
   });
-  for (const [path, { file, type }] of Object.entries(ASSETS))
-    app.get(path, (context) => context.body(readFileSync(file), 200, { "content-type": type }));
+  for (const [path, file, type] of ASSETS)
+    app.get(path, (context) =>
+      context.body(readFileSync(fileURLToPath(new URL(file, import.meta.url))), 200, { "content-type": type }),
+    );
   return app;
 }
 
-class NotUnderstood extends Error {}
+/** `change` is the cheapest one that makes the plan fit; null if the plan fits. */
+function planView(plan: PlanReport) {
+  const { load, fits, changes } = plan;
+  const change = fits ? null : (changes[0]?.text ?? null);
+  return { load, fits, change, lines: planMessages(plan), share: quotaMessage(plan) };
+}
 
 async function bodyOf<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
-  const body: unknown = await context.req.json().catch(() => null);
-  const parsed = schema.safeParse(body);
+  const parsed = schema.safeParse(await context.req.json().catch(() => null));
   if (parsed.success) return parsed.data;
-  throw new NotUnderstood("The page asked for something that there is not; load it again.");
+  throw new InvalidRequest("The page asked for something that there is not; load it again.");
+}
+
+/** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */
+interface EntryCode {
+  /** `K7QM-4XRA` */
+  readonly code: string;
+  /** Returns the key; the delay after too many wrong codes; null for a wrong or used code. */
+  enter(code: string): string | { readonly waitMs: number } | null;
+  isKey(key: string | undefined): boolean;
+}
+
+/** Without letters and digits that look alike. */
+const LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+
+function createEntryCode(clock: Pick<Clock, "monotonic">): EntryCode {
+  const letters = Array.from({ length: 8 }, () => LETTERS[randomInt(LETTERS.length)]).join("");
+  const key = randomBytes(32).toString("base64url");
+  const guesses = createGuesses(clock);
+  let isUsed = false;
+  return {
+    code: `${letters.slice(0, 4)}-${letters.slice(4)}`,
+    enter(code) {
+      const waitMs = guesses.waitMs(HOST);
+      if (waitMs > 0) return { waitMs };
+      if (!isUsed && isEqual(code.toUpperCase().replaceAll(/[^A-Z0-9]/g, ""), letters)) {
+        isUsed = true;
+        return key;
+      }
+      guesses.wrong(HOST);
+      return null;
+    },
+    isKey: (given) => isUsed && given !== undefined && isEqual(given, key),
+  };
+}
+
+function isEqual(given: string, expected: string): boolean {
+  const digest = (text: string) => createHash("sha256").update(text).digest();
+  return timingSafeEqual(digest(given), digest(expected));
 }
 
 export interface SetupServer {
   readonly url: string;
+  /** Code that opens the page. */
+  readonly code: string;
+  /** Sends responses in flight, at most for 500 ms. */
   close(): Promise<void>;
 }
 
-/** Listens on loopback; rejects with ConfigError where the port is taken. */
+/** Listens on loopback; rejects with ConfigError if the port is taken. */
 export async function startSetupServer(options: SetupServerOptions, port: number): Promise<SetupServer> {
-  const { fetch } = setupRoutes(options);
+  const entry = createEntryCode(options.clock);
+  const { fetch } = setupRoutes(options, entry);
   const server = createAdaptorServer({ fetch, serverOptions: REQUEST_TIMES }) as Server;
   limitConnections(server);
   await new Promise<void>((resolve, reject) => {
@@ -140,14 +257,13 @@ export async function startSetupServer(options: SetupServerOptions, port: number
     );
     server.listen(port, HOST, resolve);
   });
-  const { port: taken } = server.address() as AddressInfo;
   return {
-    url: `http://${HOST}:${taken}`,
+    url: `http://${HOST}:${(server.address() as AddressInfo).port}`,
+    code: entry.code,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeIdleConnections();
-        // Responses in flight are sent; idle connections are closed.
         setTimeout(() => server.closeAllConnections(), 500).unref();
       }),
   };

@@ -1,4 +1,4 @@
-/** The setup in Norwegian (bokmål), by the English sentence. What the service or this machine says stays in English. */
+/** Norwegian (bokmål) texts of the setup, by the English text. Messages of the service or this machine stay in English. */
 
 /** Texts around every step. */
 const FRAME = {

@@ -1,6 +1,5 @@
 import { html, render, useEffect, useRef, useState } from "/htm.mjs";
-import { LANGUAGES, preferred, remember, speak, spoken, t } from "/language.mjs";
-import { Wishes } from "/wishes.mjs";
+import { LANGUAGES, preferred, regionOf, remember, speak, spoken, t } from "/language.mjs";
 
 /**
  * The setup, step by step: code, address and token, choices, done. Texts of the service are only used in text nodes.
@@ -8,8 +7,8 @@ import { Wishes } from "/wishes.mjs";
 
 const OTHER = { en: "nb", nb: "en" };
 
-/** Rejects with one sentence; `status` is the answer's, 0 where none came. */
-async function ask(path, body) {
+/** Rejects with a message for the user and the `status` of the response, 0 without a response. */
+async function request(path, body) {
   let response;
   try {
     response = await fetch(path, {
@@ -18,17 +17,16 @@ async function ask(path, body) {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
   } catch {
-    const gone = t("Plenum does not answer any more; look at the terminal.");
-    throw Object.assign(new Error(gone), { status: 0 });
+    throw Object.assign(new Error(t("Plenum does not answer any more; look at the terminal.")), { status: 0 });
   }
   if (response.status === 204) return null;
-  const answer = await response.json().catch(() => ({}));
-  if (response.ok) return answer;
-  throw Object.assign(new Error(answer.message ?? t("This did not work.")), { status: response.status });
+  const result = await response.json().catch(() => ({}));
+  if (response.ok) return result;
+  throw Object.assign(new Error(result.message ?? t("This did not work.")), { status: response.status });
 }
 
 /** The running request and the last error; one request at a time. */
-function useAsking() {
+function useRequest() {
   const [state, set] = useState({ busy: false, problem: null });
   const run = async (work) => {
     set({ busy: true, problem: null });
@@ -48,11 +46,11 @@ function Problem({ text }) {
 }
 
 function inLanguage(text) {
-  const translated = t(text);
-  return translated === text && spoken() !== "en" ? html`<span lang="en">${text}</span>` : translated;
+  const own = t(text);
+  return own === text && spoken() !== "en" ? html`<span lang="en">${text}</span>` : own;
 }
 
-/** The heading of a step gets the focus, so that keyboard and screen reader are where the page is. */
+/** Heading that takes the focus, so that keyboard and screen reader start at the new step. */
 function Heading({ children }) {
   const self = useRef(null);
   useEffect(() => self.current?.focus(), []);
@@ -60,12 +58,12 @@ function Heading({ children }) {
 }
 
 function Code({ done }) {
-  const { busy, problem, run } = useAsking();
+  const { busy, problem, run } = useRequest();
   const enter = (event) => {
     event.preventDefault();
     const code = new FormData(event.target).get("code");
     void run(async () => {
-      await ask("/api/code", { code });
+      await request("/api/code", { code });
       await done();
     });
   };
@@ -80,16 +78,14 @@ function Code({ done }) {
 }
 
 function Address({ done }) {
-  const { busy, problem, run } = useAsking();
+  const { busy, problem, run } = useRequest();
   const look = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
-    const asked = {
-      address: form.get("address"),
-      token: form.get("token"),
-      allowPlainHttp: form.get("plain") === "on",
-    };
-    void run(async () => done(await ask("/api/look", asked)));
+    const [address, token] = [form.get("address"), form.get("token")];
+    void run(async () =>
+      done(await request("/api/look", { address, token, allowPlainHttp: form.get("plain") === "on" })),
+    );
   };
   return html`<form class="panel" onSubmit=${look}>
     <${Heading}>${t("Where is the building?")}<//>
@@ -105,14 +101,173 @@ function Address({ done }) {
   </form>`;
 }
 
+/** Label and explanation of each group. Functions, because the language may change. */
+const GROUPS = {
+  readings: () => [t("Measured values"), t("temperatures, flows, powers …")],
+  meters: () => [t("Meters"), t("counters that only grow")],
+  rest: () => [t("The rest"), t("states, modes, what has no unit")],
+};
+const BACKFILL_DAYS = [0, 1, 7, 30, 90, 365, 1095];
+const SHARES = [0.2, 0.4, 0.6, 0.8, 1];
+/** Pause after the last movement of a slider before the page requests a plan. */
+const DEBOUNCE_MS = 200;
+
+function ageText(ms) {
+  const seconds = ms / 1000;
+  if (seconds < 120) return `${seconds} s`;
+  return seconds < 7200 ? `${seconds / 60} min` : `${seconds / 3600} ${t("h")}`;
+}
+
+/** Translates a message of the server: a text and the values of its placeholders. */
+const translated = ({ text, values }) => t(text, values);
+
+/** A slider over the steps of a list; `none` adds "not at all" at its end. */
+function Slider({ id, label, help, steps, value, none, text, change }) {
+  const all = none === undefined ? steps : [...steps, null];
+  const at = Math.max(0, all.indexOf(value));
+  const said = value === null ? none : text(value);
+  return html`<div class="slider">
+    <label for=${id}>${label} ${help && html`<span class="of">${help}</span>`}</label>
+    <output for=${id}>${said}</output>
+    <input id=${id} type="range" min="0" max=${all.length - 1} step="1" value=${at} aria-valuetext=${said}
+      onInput=${(event) => change(all[Number(event.target.value)])} />
+  </div>`;
+}
+
+/** Cost of the latest choices; responses to earlier choices are dropped. */
+function usePlan(wishes, first) {
+  const [plan, setPlan] = useState({ ...first, problem: null });
+  const asked = useRef(wishes);
+  useEffect(() => {
+    if (asked.current === wishes) return undefined;
+    let over = false;
+    const refresh = async () => {
+      try {
+        const answer = await request("/api/plan", wishes);
+        if (!over) setPlan({ ...answer, problem: null });
+      } catch (error) {
+        if (!over) setPlan((last) => ({ ...last, problem: error.message }));
+      }
+    };
+    const timer = setTimeout(() => void refresh(), DEBOUNCE_MS);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [wishes]);
+  return plan;
+}
+
+function Choices({ looked, done, back }) {
+  const [wishes, setWishes] = useState(looked.wishes);
+  const [zone, setZone] = useState(looked.zone.proposed ?? "");
+  const [broker, setBroker] = useState("");
+  const { busy, problem, run } = useRequest();
+  const plan = usePlan(wishes, looked.plan);
+  const every = (group) => (ms) => setWishes((all) => ({ ...all, every: { ...all.every, [group]: ms } }));
+  const write = (event) => {
+    event.preventDefault();
+    void run(async () => done(await request("/api/write", { wishes, timeZone: zone.trim(), mqttUrl: broker })));
+  };
+  return html`<${Building} looked=${looked} back=${back} />
+    <form class="panel" onSubmit=${write}>
+      ${
+        looked.groups.length > 0 &&
+        html`<h3>${t("How old may values become?")}</h3>
+        ${looked.groups.map(
+          ({ group, tags, units }) => html`<${Slider} key=${group} id=${group} label=${`${GROUPS[group]()[0]}, ${tags}`}
+            help=${
+              units
+                .filter((unit) => unit !== "")
+                .slice(0, 6)
+                .join(", ") || GROUPS[group]()[1]
+            }
+            steps=${looked.steps} value=${wishes.every[group]} none=${t("not read")} text=${ageText} change=${every(group)} />`,
+        )}
+        <${History} wishes=${wishes} setWishes=${setWishes} />
+        <${Slider} id="share" label=${t("Share of the quota")} help=${t("less leaves room for other programs with a token of yours")}
+          steps=${SHARES} value=${wishes.polite} text=${(share) => `${new Intl.NumberFormat(regionOf()).format(share * 100)} %`}
+          change=${(polite) => setWishes((all) => ({ ...all, polite }))} />`
+      }
+      <${Plan} plan=${plan} />
+      <h3>${t("What cannot be seen from here")}</h3>
+      <label for="zone">${t("Time zone of the buildings")}</label>
+      <input id="zone" name="zone" list="zones" required autocomplete="off" spellcheck=${false} value=${zone} onInput=${(event) => setZone(event.target.value)} aria-describedby="zone-help" placeholder="Europe/Oslo" />
+      <datalist id="zones">${Intl.supportedValuesOf("timeZone").map((zone) => html`<option value=${zone}></option>`)}</datalist>
+      <p id="zone-help" class="of">${looked.zone.note === null ? t("The service does not state it; days and weeks of history begin by it.") : translated(looked.zone.note)}</p>
+      <label for="broker">${t("MQTT broker that gets the events")}</label>
+      <input id="broker" name="broker" value=${broker} onInput=${(event) => setBroker(event.target.value)} autocomplete="off" spellcheck=${false} placeholder=${t("none: they go to files")} aria-describedby="broker-help" />
+      <p id="broker-help" class="of">${t("Such as mqtt://localhost. Passwords, InfluxDB, webhooks and more are added in the file.")}</p>
+      <${Problem} text=${problem} />
+      <button disabled=${busy}>${t("Write the configuration")}</button>
+    </form>`;
+}
+
+/** Days of backfill; the resolution can only be changed in the file. */
+function History({ wishes, setWishes }) {
+  const { history } = wishes;
+  const change = (days) =>
+    setWishes((all) => ({
+      ...all,
+      history: days === null ? null : { resolution: "1h", backfillDays: days },
+    }));
+  const text = (days) => {
+    if (days === 0) return t("from now on");
+    return days === 1 ? t("1 day back") : t("{days} days back", { days });
+  };
+  return html`<${Slider} id="history" label=${t("Logged history, by the hour")} steps=${BACKFILL_DAYS}
+    value=${history === null ? null : history.backfillDays} none=${t("not fetched")} text=${text} change=${change} />`;
+}
+
+function Building({ looked, back }) {
+  const { sites, systems } = looked;
+  const largest = systems.filter(({ tags }) => tags > 0).slice(0, 5);
+  return html`<section class="panel">
+    <${Heading}>${t("What was seen")}<//>
+    ${looked.notes.map((note) => html`<p class="of">${translated(note)}</p>`)}
+    <p>${looked.baseUrl}. ${translated(looked.token)}.</p>
+    <p><b>${translated(looked.tags)}${unitsOf(looked.units)}</b>${activeAlarms(looked.alarms)}.</p>
+    <ul class="sites" tabindex="0" aria-label=${t("Sites")}>${sites.map(
+      ({ id, displayName, tags }) =>
+        html`<li><span class="of">${id}</span> ${displayName} <span class="of">${tags === null ? "" : t("{tags} tags", { tags })}</span></li>`,
+    )}</ul>
+    ${largest.length > 0 && html`<p class="of">${t("Largest systems:")} ${largest.map(({ code, displayName, tags }) => `${code} ${displayName} (${tags})`).join(", ")}.</p>`}
+    ${looked.doubts.map((doubt) => html`<p class="warn">${translated(doubt)}</p>`)}
+    <button type="button" class="quiet" onClick=${back}>${t("Another address or token")}</button>
+  </section>`;
+}
+
+const UNITS_SHOWN = 5;
+
+function unitsOf(units) {
+  const most = units.slice(0, UNITS_SHOWN).map(({ unit, tags }) => `${unit === "" ? t("no unit") : unit} ${tags}`);
+  return most.length === 0 ? "" : ` (${most.join(", ")}${units.length > most.length ? " …" : ""})`;
+}
+
+function activeAlarms(count) {
+  if (count === null) return "";
+  return `, ${count === 1 ? t("1 active alarm") : t("{count} active alarms", { count })}`;
+}
+
+function Plan({ plan }) {
+  const { share, load, fits, lines, change, problem } = plan;
+  return html`<section class="plan" role="status">
+    <p class=${fits ? "good" : "warn"}><b>${translated(share)}</b></p>
+    <div class="bar" aria-hidden="true"><i class=${fits ? "" : "over"} style=${{ width: `${Math.min(100, load * 100)}%` }}></i></div>
+    <ul>${lines.map((line) => html`<li>${translated(line)}</li>`)}</ul>
+    ${change !== null && html`<p>${t("The cheapest change:")} <span lang="en">${change}</span></p>`}
+    ${problem !== null && html`<p class="problem" lang=${spoken() === "en" ? undefined : "en"}>${problem}</p>`}
+  </section>`;
+}
+
 function Done({ written }) {
-  const { busy, problem, run } = useAsking();
+  const { busy, problem, run } = useRequest();
   const [isStarting, setStarting] = useState(false);
   const start = () =>
     run(async () => {
-      await ask("/api/start", {});
+      await request("/api/start", {});
       setStarting(true);
-      await workerIsThere();
+      await openWorkerPage();
     });
   return html`<section class="panel">
     <${Heading}>${t("The configuration is written")}<//>
@@ -132,8 +287,8 @@ function Done({ written }) {
 
 const TRY_EVERY_MS = 500;
 
-/** Loads the worker's page as soon as it answers where this one was. */
-async function workerIsThere() {
+/** Loads the worker's page when the worker responds at this address. */
+async function openWorkerPage() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, TRY_EVERY_MS));
     const health = await fetch("/healthz", { cache: "no-store" }).catch(() => null);
@@ -142,15 +297,15 @@ async function workerIsThere() {
 }
 
 function Page() {
-  // Undefined until it is known whether this browser has the key.
-  const [known, setKnown] = useState(undefined);
+  // Undefined until the server responds; null if this browser has no key.
+  const [setup, setSetup] = useState(undefined);
   const [problem, setProblem] = useState(null);
   const [language, setLanguage] = useState(spoken());
   const refresh = async () => {
     try {
-      setKnown(await ask("/api/setup"));
+      setSetup(await request("/api/setup"));
     } catch (error) {
-      if (error.status === 401) setKnown(null);
+      if (error.status === 401) setSetup(null);
       else setProblem(error.message);
     }
   };
@@ -165,25 +320,25 @@ function Page() {
     setLanguage(wanted);
   };
   const other = OTHER[language];
-  const step = known === null ? 0 : known?.written ? 3 : known?.looked ? 2 : 1;
+  const step = setup === null ? 0 : setup?.written ? 3 : setup?.looked ? 2 : 1;
   return html`
     <header><h1><img src="/favicon.svg" alt="" /> Plenum <span class="of">${t("setup")}</span></h1>
       <ol aria-label=${t("Steps")}>${[t("code"), t("building"), t("wishes"), t("done")].map(
-        (name, i) => html`<li aria-current=${known !== undefined && i === step ? "step" : undefined}>${name}</li>`,
+        (name, i) => html`<li aria-current=${setup !== undefined && i === step ? "step" : undefined}>${name}</li>`,
       )}</ol>
       <button type="button" class="quiet" lang=${other} onClick=${choose}>${LANGUAGES[other]}</button></header>
     <main>
-      ${known === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
+      ${setup === undefined && problem === null && html`<p class="loading">${t("Loading …")}</p>`}
       ${problem !== null && html`<${Problem} text=${problem} />`}
-      ${known === null && html`<${Code} done=${refresh} />`}
-      ${known && step === 1 && html`<${Address} done=${(looked) => setKnown({ ...known, looked })} />`}
+      ${setup === null && html`<${Code} done=${refresh} />`}
+      ${setup && step === 1 && html`<${Address} done=${(looked) => setSetup({ ...setup, looked })} />`}
       ${
-        known &&
+        setup &&
         step === 2 &&
-        html`<${Wishes} looked=${known.looked} ask=${ask} written=${(written) => setKnown({ ...known, written })}
-          back=${() => setKnown({ ...known, looked: null })} Heading=${Heading} Problem=${Problem} />`
+        html`<${Choices} looked=${setup.looked} done=${(written) => setSetup({ ...setup, written })}
+          back=${() => setSetup({ ...setup, looked: null })} />`
       }
-      ${known && step === 3 && html`<${Done} written=${known.written} />`}
+      ${setup && step === 3 && html`<${Done} written=${setup.written} />`}
     </main>`;
 }
 

@@ -1,29 +1,29 @@
 import { describe, expect, test } from "vitest";
-import { draft, frameFor } from "#src/cli/running/setup.ts";
+import { draft } from "#src/cli/running/setup.ts";
 import type { PlanReport } from "#src/engine/sync/plan/report.ts";
 import {
   type Choices,
   groupsOf,
   historyEveryMs,
+  planMessages,
   proposedChoices,
+  quotaText,
   STEPS_MS,
   type UnitGroup,
 } from "#src/ui/setup/choices.ts";
 import { english } from "#src/ui/setup/messages.ts";
-import { promises, shareText } from "#src/ui/setup/plan.ts";
-import { seenWith } from "./buildings.ts";
+import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
-const HISTORY: Choices["history"] = { resolution: "1h", backfillDays: 7 };
 
-describe("the groups of a building's tags", () => {
+describe("groupsOf", () => {
   const groups = (units: Readonly<Record<string, number>>) =>
-    groupsOf(seenWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
+    groupsOf(buildingWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
       ...[group, tags],
       of.map(({ unit }) => unit).join(" "),
     ]);
 
-  test("are readings, meters and those without a unit, as far as there are any", () => {
+  test("returns the non-empty groups: readings, meters and tags without a unit", () => {
     expect(groups({ "°C": 5, kWh: 3, "m³": 2, "": 1, "%": 4 })).toEqual([
       ["readings", 9, "°C %"],
       ["meters", 5, "kWh m³"],
@@ -33,20 +33,16 @@ describe("the groups of a building's tags", () => {
     expect(groups({})).toEqual([]);
   });
 
-  test.each(["Wh", "MWh", "kVArh", "Gcal", "MJ", "m3", "Sm³", "Nm3", "l", "L", "liter", "pulse", "pulses", "imp"])(
-    "%s is what a meter counts in",
-    (unit) => {
-      expect(groups({ [unit]: 1 })).toEqual([["meters", 1, unit]]);
-    },
-  );
-
-  test.each(["W", "kW", "m3/h", "l/s", "kWh/m²", "x m3"])("%s is what is measured", (unit) => {
-    expect(groups({ [unit]: 1 })).toEqual([["readings", 1, unit]]);
+  test.each([
+    ["meters", "Wh MWh kVArh Gcal MJ m3 Sm³ Nm3 l L liter pulse pulses imp"],
+    ["readings", "W kW m3/h l/s kWh/m²"],
+  ])("returns %s for the units %s", (group, units) => {
+    for (const unit of units.split(" ")) expect(groups({ [unit]: 1 })).toEqual([[group, 1, unit]]);
   });
 
-  test("name 24 units at most; rarer ones are read with the rest", () => {
+  test("moves units beyond the 24 most frequent ones to the rest", () => {
     const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
-    const [readings, rest] = groupsOf(seenWith(units));
+    const [readings, rest] = groupsOf(buildingWith(units));
     expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));
     expect(rest).toEqual({
       ...{ group: "rest", tags: 76 + 75 },
@@ -58,8 +54,8 @@ describe("the groups of a building's tags", () => {
   });
 });
 
-describe("the wishes that are proposed", () => {
-  /** A plan whose load is one at `fitsMs` for the liveliest group, and falls with the age. */
+describe("proposedChoices", () => {
+  /** A plan with load 1 when the shortest interval is `fitsMs`; a longer interval has a lower load. */
   const costing = (fitsMs: number) => {
     const tried: number[] = [];
     const planOf = ({ every }: Choices) => {
@@ -71,9 +67,9 @@ describe("the wishes that are proposed", () => {
   };
   const units = { "°C": 5, kWh: 3, "": 1 };
   const proposed = (fitsMs: number, of: Readonly<Record<string, number>> = units) =>
-    proposedChoices(seenWith(of), HISTORY, costing(fitsMs).planOf);
+    proposedChoices(buildingWith(of), HISTORY, costing(fitsMs).planOf);
 
-  test("are the liveliest that take four fifths at most, never below 30 s", () => {
+  test("returns the shortest intervals that use 80 % of the quota, never below 30 s", () => {
     expect(proposed(0).every).toEqual({ readings: 30_000, meters: 900_000, rest: 120_000 });
     // 60 s × 0.8: the next step is just enough.
     expect(proposed(48_000).every.readings).toBe(60_000);
@@ -91,9 +87,9 @@ describe("the wishes that are proposed", () => {
     });
   });
 
-  test("find the step in few tries, because a plan of many tags takes its time", () => {
+  test("computes at most 4 plans", () => {
     const { planOf, tried } = costing(1_440_000);
-    proposedChoices(seenWith(units), HISTORY, planOf);
+    proposedChoices(buildingWith(units), HISTORY, planOf);
     expect(tried.length).toBeLessThanOrEqual(4);
     expect(STEPS_MS.map((ms) => ms / 60_000)).toEqual([
       ...[1 / 6, 1 / 4, 1 / 2, 1, 2, 5, 10, 15, 30],
@@ -101,54 +97,50 @@ describe("the wishes that are proposed", () => {
     ]);
   });
 
-  test("give what has no unit the place of readings only where it is all there is", () => {
+  test("gives tags without a unit the shortest interval only when there are no other tags", () => {
     expect(proposed(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
     expect(proposed(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
     expect(proposed(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
   });
 
-  test("follow history where there are tags, and use all of the quota", () => {
+  test("fetches history when there are tags, and allows the complete quota", () => {
     expect(proposed(0)).toMatchObject({ history: HISTORY, polite: 1 });
     expect(proposed(0, {})).toEqual({
       ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },
     });
   });
 
-  test("fetch finished intervals of many tags seldom", () => {
+  test("fetches history hourly up to 1,000 tags, then every 6 h, then daily", () => {
     expect([1, 1_000, 1_001, 4_000, 4_001].map((tags) => historyEveryMs(tags) / HOUR_MS)).toEqual([
       ...[1, 1, 6, 6, 24],
     ]);
   });
 });
 
-describe("what a plan says", () => {
-  const FRAME = frameFor("plenum.yaml", 9850, {
-    ...{ name: "campus", baseUrl: "https://bms.example.com", allowPlainHttp: false, caFile: null },
-    ...{ tokenFile: "token", timeZone: "Europe/Oslo", mqttUrl: null },
-  });
-  const planned = (wishes: Partial<Choices>, tags = 200) => {
-    const seen = seenWith({ "°C": tags });
+describe("texts of a plan", () => {
+  const planned = (choices: Partial<Choices>, tags = 200) => {
+    const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };
-    return draft(FRAME, { every, history: null, polite: 1, ...wishes }, seen).plan;
+    return draft(FRAME, { every, history: null, polite: 1, ...choices }, building).plan;
   };
-  const lines = (plan: PlanReport) => promises(plan).map(english);
+  const lines = (plan: PlanReport) => planMessages(plan).map(english);
 
-  test("is the share of the quota, live reads and history together", () => {
+  test("state the share of the quota for live reads and history together", () => {
     const plan = planned({ history: HISTORY });
     const shares: Readonly<Record<string, number>> = { write: 0.05, live: 0.2, history: 0.3, spare: 0.4 };
     const lanes = plan.lanes.map((each) => ({ ...each, share: shares[each.lane] ?? 0 }));
-    expect(shareText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
-    expect(shareText({ ...plan, lanes: [] })).toContain("take 0 %");
+    expect(quotaText({ ...plan, lanes })).toBe("These wishes take 50 % of the quota (20 requests a minute).");
+    expect(quotaText({ ...plan, lanes: [] })).toContain("take 0 %");
     const small = plan.lanes.map((each) => ({ ...each, share: each.lane === "live" ? 0.001 : 0 }));
-    expect(shareText({ ...plan, lanes: small })).toContain("take 1 %");
-    expect(shareText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
-    expect(shareText({ ...plan, fits: false, load: 1.204 })).toBe(
+    expect(quotaText({ ...plan, lanes: small })).toContain("take 1 %");
+    expect(quotaText({ ...plan, quota: { ...plan.quota, perMinute: 9.26 } })).toContain("(9.3 requests");
+    expect(quotaText({ ...plan, fits: false, load: 1.204 })).toBe(
       "These wishes need 120 % of the quota (20 requests a minute), so values become older than wished.",
     );
-    expect(shareText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
+    expect(quotaText({ ...plan, classes: [] })).toBe("No tag is read; alarms are followed.");
   });
 
-  test("is what becomes of each wish", () => {
+  test("state the result of each choice", () => {
     expect(lines(planned({}))).toEqual(["everything: 200 tags, at most 60 s old"]);
     const slow = planned({ every: { readings: 10_000, meters: null, rest: null } }, 1_000);
     expect(lines(slow)[0]).toMatch(/^everything: 1000 tags, at most .+ old, more than wished$/);

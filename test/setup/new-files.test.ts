@@ -1,9 +1,9 @@
 import { existsSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
-import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/ui/setup/write.ts";
+import { besideConfig, pathFor, refuseExisting, writeSetup } from "#src/ui/setup/new-files.ts";
 import { temporaryFolder } from "../real-servers.ts";
+import { thrownText } from "./buildings.ts";
 
 let folder: string;
 beforeEach(() => {
@@ -18,17 +18,8 @@ const config = (name = "plenum.yaml", option: string | null = "--config") => ({
 });
 const token = { file: "", text: "secret\n", option: "--token-file" };
 
-function refusal(work: () => void): string {
-  try {
-    work();
-  } catch (error) {
-    return sentence(error);
-  }
-  return "";
-}
-
-describe.skipIf(process.platform === "win32")("the files of a setup", () => {
-  test("are the configuration for all and the token for its owner, also in folders that are new", () => {
+describe.skipIf(process.platform === "win32")("writeSetup", () => {
+  test("writes the configuration readable by all and the token by its owner, and creates private folders", () => {
     writeSetup(config("conf/plenum.yaml"), { ...token, file: at("secrets/deep/token") });
     expect([readFileSync(at("conf/plenum.yaml"), "utf8"), modeOf("conf/plenum.yaml") & 0o044]).toEqual([
       "sources:\n",
@@ -40,31 +31,31 @@ describe.skipIf(process.platform === "win32")("the files of a setup", () => {
     expect(existsSync(at("second.yaml"))).toBe(true);
   });
 
-  test("are both written or neither", () => {
+  test("removes the token when the configuration cannot be written", () => {
     writeFileSync(at("file"), "");
-    // A configuration below a file cannot be made; the token that was is taken back.
+    // `file` is a file, so no configuration can be written below it.
     const work = () => writeSetup(config("file/plenum.yaml"), { ...token, file: at("token") });
-    expect(refusal(work)).toBe(
+    expect(thrownText(work)).toBe(
       `${at("file/plenum.yaml")} cannot be written (EEXIST). Name another file with --config.`,
     );
     expect(existsSync(at("token"))).toBe(false);
     const without = () => writeSetup(config("file/plenum.yaml", null), null);
-    expect(refusal(without)).toMatch(/\(EEXIST\)\. Start Plenum where it may write\.$/);
+    expect(thrownText(without)).toMatch(/\(EEXIST\)\. Start Plenum where it may write\.$/);
   });
 
-  test("never take the place of others, a link to nothing included", () => {
+  test("rejects an existing file or broken link at either path", () => {
     writeFileSync(at("plenum.yaml"), "mine");
     const exists = `${at("plenum.yaml")} exists already, and nothing is overwritten.`;
-    expect(refusal(() => writeSetup(config(), { ...token, file: at("token") }))).toBe(
+    expect(thrownText(() => writeSetup(config(), { ...token, file: at("token") }))).toBe(
       `${exists} Name another file with --config, or move that one away.`,
     );
     expect(existsSync(at("token"))).toBe(false);
-    expect(refusal(() => writeSetup(config("plenum.yaml", null), null))).toBe(`${exists} Move it away.`);
+    expect(thrownText(() => writeSetup(config("plenum.yaml", null), null))).toBe(`${exists} Move it away.`);
     symlinkSync(at("nothing"), at("link"));
-    expect(refusal(() => refuseExisting(at("link"), null))).toContain("exists already");
-    expect(refusal(() => writeSetup(config("link"), null))).toContain("exists already");
+    expect(thrownText(() => refuseExisting(at("link"), null))).toContain("exists already");
+    expect(thrownText(() => writeSetup(config("link"), null))).toContain("exists already");
     writeFileSync(at("token"), "mine");
-    expect(refusal(() => writeSetup(config("new.yaml"), { ...token, file: at("token") }))).toBe(
+    expect(thrownText(() => writeSetup(config("new.yaml"), { ...token, file: at("token") }))).toBe(
       `${at("token")} exists already, and nothing is overwritten. Name another file with --token-file, or move that one away.`,
     );
     expect([readFileSync(at("token"), "utf8"), existsSync(at("new.yaml"))]).toEqual(["mine", false]);
@@ -78,7 +69,7 @@ test.each<[string, string, string]>([
   ["conf/plenum.yaml", "token", "/base/token"],
   ["/base/plenum.yaml", "token", "token"],
   ["conf/plenum.yaml", "/run/token", "/run/token"],
-])("a configuration in %s writes the path %s as %s", (file, path, written) => {
+])("pathFor: the configuration %s writes the path %s as %s", (file, path, written) => {
   expect(pathFor(file, path, "/base")).toBe(written);
 });
 
@@ -86,6 +77,6 @@ test.each<[string, string]>([
   ["plenum.yaml", "state"],
   ["conf/plenum.yaml", "/base/conf/state"],
   ["/etc/plenum/plenum.yaml", "/etc/plenum/state"],
-])("what is made beside %s is %s", (file, made) => {
+])("besideConfig: the state folder of %s is %s", (file, made) => {
   expect(besideConfig(file, "state", "/base")).toBe(made);
 });

@@ -1,0 +1,202 @@
+import { ConfigError, meaningOf, Retryable } from "../../core/errors/errors.ts";
+import type { Alarm, System, Tag, TokenInfo } from "../../core/model/building.ts";
+import type { Page, Source } from "../../engine/source/source.ts";
+import type { LocatedTag } from "../../engine/sync/inventory/located-tags.ts";
+
+/** Most lists of tags and systems that an inspection requests: the list rate limit passes these without a delay. */
+const MAX_LISTS = 18;
+/** Sites whose systems are listed, so that a person recognises the building. */
+const SYSTEM_LISTS = 3;
+
+/** Facts about a building that Plenum does not follow yet: enough to propose and plan choices. */
+export interface BuildingSummary {
+  readonly token: TokenInfo;
+  /** `tags` is null for a site that was not inspected. */
+  readonly sites: readonly { readonly id: number; readonly displayName: string; readonly tags: number | null }[];
+  /** Units of all sites, most frequent first; extrapolated from the listed tags if `isEstimate`. */
+  readonly units: readonly UnitCount[];
+  readonly tags: number;
+  readonly listed: number;
+  /** The service has more tags than were listed. */
+  readonly isEstimate: boolean;
+  /** Systems of the first sites, those with the most data points first. */
+  readonly systems: readonly Pick<System & { readonly tags: number }, "id" | "code" | "displayName" | "tags">[];
+  /** Active alarms; null if the token may not read them. */
+  readonly alarms: number | null;
+  /** UTC offsets that alarm times were written with, and the UTC time of each. */
+  readonly offsets: readonly { readonly time: string; readonly minutes: number }[];
+}
+
+export interface UnitCount {
+  /** "" for tags without a unit. */
+  readonly unit: string;
+  readonly tags: number;
+}
+
+interface Listed<T> {
+  /** Number that the service states; at least the number of listed objects. */
+  readonly total: number;
+  readonly listed: readonly T[];
+}
+
+export interface Inspection {
+  readonly token: TokenInfo;
+  readonly tagsBySite: ReadonlyMap<number, Listed<Tag>>;
+  readonly systems: readonly System[];
+  readonly alarms: Listed<Alarm> | null;
+}
+
+/**
+ * Reads a building through its lists, which use no quota: the token, active alarms, the first tags of each site, further tags
+ * up to `MAX_LISTS`. Throws ConfigError for a token that can follow nothing.
+ */
+export async function inspectBuilding(
+  source: Source,
+  signal: AbortSignal,
+  onProgress: (text: string) => void = () => undefined,
+): Promise<BuildingSummary> {
+  const token = await source.me(signal);
+  const may = (ability: string) => token.abilities.includes(ability);
+  if (token.sites.length === 0)
+    throw new ConfigError(`The token "${token.name}" sees no site, so there is nothing to follow.`, {
+      hint: "Make one in your user profile at the service that is scoped to the sites you want.",
+    });
+  if (!may("read:alarms") && !may("read:tags"))
+    throw new ConfigError(
+      `The token "${token.name}" may read neither alarms nor tags; it may: ${token.abilities.join(", ") || "nothing"}.`,
+      { hint: "Make one in your user profile at the service with read:alarms and read:tags." },
+    );
+  onProgress("Looking at alarms");
+  const alarms = may("read:alarms") ? await firstPage(source.alarms({ status: "active" }, signal)) : null;
+  const siteIds = token.sites.map(({ id }) => id);
+  const tagsBySite = may("read:tags") ? await listTags(source, siteIds, signal, onProgress) : new Map();
+  const systems: System[] = [];
+  for (const siteId of may("read:systems") ? siteIds.slice(0, Math.min(SYSTEM_LISTS, MAX_LISTS - tagsBySite.size)) : [])
+    try {
+      systems.push(...(await firstPage(source.systems({ siteId }, signal))).listed);
+    } catch (error) {
+      // Systems need a permission of the user in addition to the ability of the token.
+      if (!isForbidden(error)) throw error;
+    }
+  return summarizeBuilding({ token, tagsBySite, systems, alarms });
+}
+
+async function listTags(
+  source: Source,
+  siteIds: readonly number[],
+  signal: AbortSignal,
+  onProgress: (text: string) => void,
+): Promise<Inspection["tagsBySite"]> {
+  let requests = 0;
+  const sites = siteIds.slice(0, MAX_LISTS).map((id) => {
+    const pages = source.tags({ siteId: id }, signal)[Symbol.asyncIterator]();
+    return { id, pages, total: 0, listed: [] as Tag[], hasMore: false };
+  });
+  const readPage = async (site: (typeof sites)[number]) => {
+    requests += 1;
+    const { done, value } = await site.pages.next();
+    site.hasMore = done !== true && value.more;
+    if (done === true) return;
+    site.listed.push(...value.items);
+    site.total = Math.max(value.total ?? 0, site.listed.length);
+    onProgress(`Looking at tags: ${Math.min(requests, sites.length)} of ${siteIds.length} sites`);
+  };
+  for (const site of sites)
+    await readPage(site).catch((error: unknown) => {
+      // The user may lack a permission at one site; the other sites still count.
+      if (!isForbidden(error) || siteIds.length === 1) throw error;
+    });
+  for (const site of sites) {
+    while (site.hasMore && requests < MAX_LISTS - SYSTEM_LISTS) await readPage(site);
+    await site.pages.return?.();
+  }
+  return new Map(sites.map(({ id, total, listed }) => [id, { total, listed }]));
+}
+
+function isForbidden(error: unknown): boolean {
+  const failure = meaningOf(error);
+  return failure.kind === "config" && failure.reason === "forbidden";
+}
+
+async function firstPage<T>(pages: AsyncIterable<Page<T>>): Promise<Listed<T>> {
+  for await (const { items, total } of pages) return { total: Math.max(total ?? 0, items.length), listed: items };
+  return { total: 0, listed: [] };
+}
+
+/** Replaces an error of `inspectBuilding` by one for a person who has no configuration yet. */
+export function explainInspectionError(error: unknown, baseUrl: string): Error {
+  const failure = meaningOf(error);
+  if (failure.kind === "config" && failure.reason === "unauthenticated")
+    return new ConfigError(`The service at ${baseUrl} does not accept this token.`, {
+      reason: "unauthenticated",
+      hint: "Make a new one in your user profile there (API token), and copy all of it.",
+      cause: error,
+    });
+  if (failure.kind === "malformed" || (failure.kind === "config" && /^me: 404/.test(failure.message)))
+    return new ConfigError(`Something answers at ${baseUrl}, but it is not the monitoring service.`, {
+      hint: "The address is that of the service alone, such as https://monitoring.example.com.",
+      cause: error,
+    });
+  // The user has no configuration yet in which to find this option.
+  const withoutOption = (text: string) => text.replaceAll(/`?base_url`?/g, "the address");
+  const options = { cause: error, ...(failure.hint === undefined ? {} : { hint: withoutOption(failure.hint) }) };
+  if (failure.kind === "config") return new ConfigError(withoutOption(failure.message), options);
+  return failure.kind === "retryable" ? new Retryable(withoutOption(failure.message), options) : failure;
+}
+
+/** Extrapolates: unlisted tags of a site have the units of the listed ones, uninspected sites the average of the others. */
+export function summarizeBuilding({ token, tagsBySite, systems, alarms }: Inspection): BuildingSummary {
+  const inspected = [...tagsBySite.values()];
+  const counts = new Map<string, number>();
+  for (const { total, listed } of inspected) {
+    const weight = (total / listed.length) * (token.sites.length / inspected.length);
+    for (const { unit } of listed) counts.set(unit ?? "", (counts.get(unit ?? "") ?? 0) + weight);
+  }
+  const units = [...counts]
+    .map(([unit, count]) => ({ unit, tags: Math.max(1, Math.round(count)) }))
+    .toSorted((a, b) => b.tags - a.tags);
+  const tags = units.reduce((sum, each) => sum + each.tags, 0);
+  const listed = inspected.reduce((sum, site) => sum + site.listed.length, 0);
+  return {
+    token,
+    sites: token.sites.map((site) => ({ ...site, tags: tagsBySite.get(site.id)?.total ?? null })),
+    ...{ units, tags, listed, isEstimate: listed < tags },
+    systems: systems
+      .map(({ id, code, displayName, datapointsCount }) => ({ id, code, displayName, tags: datapointsCount ?? 0 }))
+      .toSorted((a, b) => b.tags - a.tags),
+    alarms: alarms?.total ?? null,
+    offsets: (alarms?.listed ?? []).flatMap(({ triggeredAt, triggeredAtRaw }) => {
+      const [, sign, hours, minutes] = /([+-])(\d\d):?(\d\d)$/.exec(triggeredAtRaw) ?? [];
+      const offset = Number(`${sign}1`) * (Number(hours) * 60 + Number(minutes));
+      // A service that writes all times in UTC does not reveal the zone of its buildings.
+      return Number.isNaN(offset) || offset === 0 ? [] : [{ time: triggeredAt, minutes: offset }];
+    }),
+  };
+}
+
+/** One tag for each counted tag, in the first site: a plan needs only the unit and the id. */
+export function tagsForPlan({ units, sites }: BuildingSummary): readonly LocatedTag[] {
+  const siteId = sites[0]?.id ?? 0;
+  return units
+    .flatMap(({ unit, tags }) => new Array<string | null>(tags).fill(unit === "" ? null : unit))
+    .map((unit, index) => ({
+      ...{ siteId, systemIds: [] },
+      tag: { id: String(index + 1), displayName: "", description: null, unit },
+    }));
+}
+
+/** Name of the source in topics and metrics: that of the only site, otherwise `buildings`. */
+export function sourceName({ sites }: Pick<BuildingSummary, "sites">): string {
+  const [only, ...others] = sites;
+  if (only === undefined || others.length > 0) return "buildings";
+  const name = only.displayName
+    .replaceAll(/[øØ]/g, "o")
+    .replaceAll(/[æÆ]/g, "ae")
+    .normalize("NFKD")
+    .replaceAll(/\p{M}/gu, "")
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "_")
+    .slice(0, 32)
+    .replaceAll(/^_+|_+$/g, "");
+  return name === "" ? "building" : name;
+}
