@@ -6,15 +6,11 @@ import { pino } from "pino";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
-import { ByteReader, ByteWriter, LARGEST } from "#src/ui/plots/bytes.ts";
-import { readChunk, readPart, writeChunk } from "#src/ui/plots/chunk.ts";
-import { createMinutes, DAY_MINUTES } from "#src/ui/plots/minutes.ts";
-import { createPlaces } from "#src/ui/plots/places.ts";
+import { ByteReader, ByteWriter, LARGEST } from "#src/ui/plots/encoding.ts";
 import { createPlots, minuteNames, type OwnFacts } from "#src/ui/plots/plots.ts";
-import { createRaisedAlarms } from "#src/ui/plots/raised.ts";
-import { createRefusals } from "#src/ui/plots/refused.ts";
-import { HOUR, SAMPLES, type Samples } from "#src/ui/plots/samples.ts";
-import { createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
+import { HOUR, readChunk, SAMPLES, type Samples, writeChunk } from "#src/ui/plots/samples.ts";
+import { createTagIndexes, createTagPlots, plotSet } from "#src/ui/plots/tag-plots.ts";
+import { createMinutes, createRaisedAlarms, createRefusals, DAY_MINUTES } from "#src/ui/plots/worker-series.ts";
 import { sampleEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createMemoryStore } from "../sync/memory-store.ts";
@@ -35,8 +31,8 @@ const samples: fc.Arbitrary<Samples> = fc
     values: readings.map(([, value]) => value),
   }));
 
-describe("numbers as bytes", () => {
-  test("come back as they were", () => {
+describe("ByteWriter and ByteReader", () => {
+  test("return the written numbers", () => {
     const whole = fc.integer({ min: -LARGEST, max: LARGEST });
     fc.assert(
       fc.property(fc.array(fc.tuple(whole, fc.double())), (all) => {
@@ -55,22 +51,23 @@ describe("numbers as bytes", () => {
   });
 });
 
-describe("a leaf", () => {
-  const leaf = fc.dictionary(fc.integer({ min: 0, max: 49 }).map(String), samples);
+describe("a chunk", () => {
+  const chunk = fc.dictionary(fc.integer({ min: 0, max: 49 }).map(String), samples);
 
-  test("gives back what each tag had, whole or one by one", () => {
+  test("returns the samples of all tags or of one", () => {
     fc.assert(
-      fc.property(leaf, (byPlace) => {
-        const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
+      fc.property(chunk, (byIndex) => {
+        const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
         const text = writeChunk(SAMPLES, BEGIN, parts);
         expect(readChunk(SAMPLES, BEGIN, text)).toEqual(parts);
-        for (const [place, value] of parts) expect(readPart(SAMPLES, BEGIN, text, place)).toEqual(value);
+        for (const [index, value] of parts)
+          expect(readChunk(SAMPLES, BEGIN, text, index)).toEqual(new Map([[index, value]]));
         expect(readChunk(SAMPLES, BEGIN + 600, text).size).toBe(0);
       }),
     );
   });
 
-  test("of hours as well", () => {
+  test("returns hours with eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
         const found = readChunk(HOUR, BEGIN, writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
@@ -81,10 +78,10 @@ describe("a leaf", () => {
     );
   });
 
-  test("that is damaged gives less, and throws nothing", () => {
+  test("returns less data when it is damaged, without an error", () => {
     fc.assert(
-      fc.property(leaf, fc.nat(), fc.nat(255), (byPlace, at, byte) => {
-        const parts = new Map(Object.entries(byPlace).map(([place, value]) => [Number(place), value]));
+      fc.property(chunk, fc.nat(), fc.nat(255), (byIndex, at, byte) => {
+        const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
         const bytes = Buffer.from(writeChunk(SAMPLES, BEGIN, parts), "base64");
         bytes[at % bytes.length] = byte;
         const cut = bytes.subarray(0, at % bytes.length).toString("base64");
@@ -95,28 +92,28 @@ describe("a leaf", () => {
   });
 });
 
-describe("places", () => {
-  test("stay over a restart, and go to another tag after a month", () => {
-    const places = createPlaces();
-    for (let n = 0; n < 150; n++) expect(places.take(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
-    const again = createPlaces();
-    for (const group of [0, 1, 2]) again.load(group, places.pack(group), 140);
+describe("createTagIndexes", () => {
+  test("keeps indexes over a restart and reuses them after 33 days without a reading", () => {
+    const indexes = createTagIndexes();
+    for (let n = 0; n < 150; n++) expect(indexes.use(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
+    const again = createTagIndexes();
+    for (const group of [0, 1, 2]) again.load(group, indexes.pack(group), 140);
     expect([again.find("t149"), again.find("t3"), again.groups()]).toEqual([149, 3, 3]);
-    const place = again.take("new", 140);
-    expect(place).toBeLessThan(10);
-    expect(again.find(`t${place}`)).toBeUndefined();
-    expect(again.changed()).toEqual([0]);
+    const index = again.use("new", 140);
+    expect(index).toBeLessThan(10);
+    expect(again.find(`t${index}`)).toBeUndefined();
+    expect(again.takeChanged()).toEqual([0]);
   });
 
-  test("of a damaged group are nobody's", () => {
-    const places = createPlaces();
-    places.load(0, undefined, 100);
-    expect(places.take("t", 100)).toBe(50);
+  test("does not use the indexes of a missing group", () => {
+    const indexes = createTagIndexes();
+    indexes.load(0, undefined, 100);
+    expect(indexes.use("t", 100)).toBe(50);
   });
 });
 
-describe("minutes", () => {
-  test("of a day come back, and older ones are gone", () => {
+describe("createMinutes", () => {
+  test("packs the values of a day and drops older ones", () => {
     const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
     fc.assert(
       fc.property(column, (values) => {
@@ -133,7 +130,7 @@ describe("minutes", () => {
   });
 });
 
-describe("the plots of tags", () => {
+describe("createTagPlots", () => {
   async function opened() {
     const clock = createVirtualClock(NOW_MS);
     const folder = mkdtempSync(join(tmpdir(), "plenum-plots-"));
@@ -151,7 +148,7 @@ describe("the plots of tags", () => {
   };
   const span = (fromMs: number, toMs: number) => [fromMs, toMs] as const;
 
-  test("are the same from memory, from the store, and from both after a restart", async () => {
+  test("reads the same values from memory, from the store, and from both after a restart", async () => {
     const store = await opened();
     const first = await plotsOver(store);
     for (let n = 0; n < 40; n++) first.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
@@ -172,7 +169,7 @@ describe("the plots of tags", () => {
     expect(await second.samples("other", ...half)).toEqual({ times: [], values: [] });
   });
 
-  test("only what is over is written in between", async () => {
+  test("writes only finished chunks between restarts", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("t", 1, NOW_MS);
@@ -183,7 +180,7 @@ describe("the plots of tags", () => {
     expect(restarted.writtenMs()).toBe(NOW_MS + 600_000);
   });
 
-  test("a day and a month are kept, and the store does not grow beyond", async () => {
+  test("retains a day of readings and a month of hours, and at most one document per chunk of the rings", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     for (let hour = 0; hour < 34 * 24; hour++) {
@@ -199,7 +196,7 @@ describe("the plots of tags", () => {
     expect(await plots.hours("t", NOW_MS, NOW_MS + 86_400_000)).toEqual([]);
   });
 
-  test("without the list of groups nothing is taken for another tag's", async () => {
+  test("ignores chunks without the number of groups, and damaged chunks", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("a", 1, NOW_MS);
@@ -209,11 +206,10 @@ describe("the plots of tags", () => {
     again.add("b", 2, NOW_MS + 1_000);
     expect((await again.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([2]);
     expect((await again.samples("a", NOW_MS, NOW_MS + 2_000)).values).toEqual([]);
-    // A leaf that is damaged is no values, and the next ones are kept.
     await again.write({ nowMs: NOW_MS, all: true });
-    const leaves = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) => key.includes(" "));
+    const chunks = [...(await store.documents<unknown>(plotSet("north")))].filter(([key]) => key.includes(" "));
     await store.commit({
-      documents: [{ set: plotSet("north"), put: leaves.map(([key]) => [key, "AAAA"] as const) }],
+      documents: [{ set: plotSet("north"), put: chunks.map(([key]) => [key, "AAAA"] as const) }],
     });
     const damaged = await plotsOver(store);
     damaged.add("b", 3, NOW_MS + 1_500);
@@ -221,7 +217,7 @@ describe("the plots of tags", () => {
     expect((await damaged.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
   });
 
-  test("what could not be written is written the next time", async () => {
+  test("repeats a failed write", async () => {
     const store = await opened();
     let fails = 0;
     const failing: Store = {
@@ -255,8 +251,8 @@ describeService("plots", async () => {
   return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
-describe("series about the worker itself", () => {
-  test("are a number a minute: levels as they are, of counts the minute's share", async () => {
+describe("series about the worker", () => {
+  test("stores levels and the increase of counts per minute", async () => {
     const clock = createVirtualClock(NOW_MS + 10_000);
     const store = createMemoryStore();
     let accepted = 5;
@@ -288,7 +284,7 @@ describe("series about the worker itself", () => {
     await again.stop(1_000);
   });
 
-  test("alarms are counted once, though the log forgets them", async () => {
+  test("counts each raised alarm once", async () => {
     const store = createMemoryStore();
     const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
     const counted = async () => {
@@ -305,7 +301,7 @@ describe("series about the worker itself", () => {
     expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
   });
 
-  test("of refusals the last fifty are kept, and the same once an hour", async () => {
+  test("stores the last 50 refusals, and equal ones once an hour", async () => {
     const store = createMemoryStore();
     const refused = createRefusals("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();

@@ -5,21 +5,24 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 import type { Store } from "../../engine/store/store.ts";
-import { createMinutes, type Minutes, type PackedMinutes } from "./minutes.ts";
-import { createRaisedAlarms, type RaisedAlarms } from "./raised.ts";
-import { createRefusals, type Refusals } from "./refused.ts";
-import { createTagPlots, PIECE_S, plotSet, type TagPlots } from "./tag-plots.ts";
+import { CHUNK_S, createTagPlots, plotSet, type TagPlots } from "./tag-plots.ts";
+import {
+  createMinutes,
+  createRaisedAlarms,
+  createRefusals,
+  type Minutes,
+  type PackedMinutes,
+  type RaisedAlarms,
+  type Refusals,
+} from "./worker-series.ts";
 
-/**
- * Time series for the page's plots, small and bounded: values of tags, and numbers about the worker. They are no record: the events
- * hold the data, and a crash may lose some minutes.
- */
+/** Time series for the page's plots, of bounded size. The events are the record of the data; a crash may lose minutes of plots. */
 export interface Plots extends Service {
-  /** A tag was read. */
+  /** Notes a reading of a tag. */
   read(source: string, id: string, value: TagValue, atMs: number): void;
   /** Null for a source that is not configured. */
   tags(source: string): TagPlots | null;
-  /** One number a minute, see `minuteNames`. */
+  /** One number a minute by name; `minuteNames` has the names. */
   readonly minutes: Pick<Minutes, "of">;
   readonly raised: Pick<RaisedAlarms, "all">;
   readonly refused: Pick<Refusals, "of">;
@@ -35,11 +38,11 @@ export interface PlotsOptions {
 
 /** Numbers about the worker, read every minute. */
 export interface OwnFacts {
-  /** By name: numbers of this moment, and null where one is not known. */
+  /** Current numbers by name; null for unknown ones. */
   levels(): Promise<ReadonlyMap<string, number | null>>;
-  /** By name: counts since the start, of which the minute's share is kept. */
+  /** Counts since the start by name; the plots store the increase of each minute. */
   counts(): Promise<ReadonlyMap<string, number>>;
-  /** Notes what was refused since it was asked last. */
+  /** Notes the requests that failed since the last call. */
   refused(note: Refusals["note"]): Promise<void>;
 }
 
@@ -52,7 +55,7 @@ export const minuteNames = {
 const OWN = "plot-own";
 const MINUTES = "minutes";
 const MINUTE_MS = 60_000;
-/** After a crash so many values at most are taken out of the log again: what ten minutes of one quota bring. */
+/** Most values that are restored from the event log after a crash: those of ten minutes of one quota. */
 const RECOVERED = 5_000;
 
 export function createPlots({ store, clock, log, sources, facts }: PlotsOptions): Plots {
@@ -64,35 +67,35 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
   let running: Promise<void> = Promise.resolve();
   let before: ReadonlyMap<string, number> = new Map();
   let notedMinute = Number.NEGATIVE_INFINITY;
-  let writtenPiece = pieceOf(clock.now());
+  let writtenChunk = chunkOf(clock.now());
 
   async function load(): Promise<void> {
     const nowMs = clock.now();
     for (const plots of bySource.values()) await plots.load(nowMs);
-    const held = await store.document<PackedMinutes>(OWN, MINUTES);
-    if (held !== undefined) minutes.load(held);
+    const packed = await store.document<PackedMinutes>(OWN, MINUTES);
+    if (packed !== undefined) minutes.load(packed);
     await raised.load();
     await refused.load();
     await recover();
   }
 
-  /** Restores readings after the last write, before a crash, from the log. */
+  /** Restores readings between the last write and a crash from the event log. */
   async function recover(): Promise<void> {
+    const plotsOf = (event: Event) => bySource.get(sourceName(event) ?? "");
     const isMissing = (event: Event) =>
-      Date.parse(event.time) > (bySource.get(sourceName(event) ?? "")?.writtenMs() ?? Number.POSITIVE_INFINITY);
+      Date.parse(event.time) > (plotsOf(event)?.writtenMs() ?? Number.POSITIVE_INFINITY);
     const [last] = await store.outbox.latest(1, ["tag-value"]);
     if (last === undefined || !isMissing(last.event)) return;
     for (const { event } of (await store.outbox.latest(RECOVERED, ["tag-value"])).toReversed()) {
       if (!isMissing(event)) continue;
       const { tag, value, time } = (event as Event<"tag-value">).data;
-      bySource.get(sourceName(event) ?? "")?.add(tag.id, value, Date.parse(time));
+      plotsOf(event)?.add(tag.id, value, Date.parse(time));
     }
   }
 
-  /** Notes the minute that is just over. */
-  async function note(): Promise<void> {
+  /** Notes the numbers of the past minute, once. */
+  async function noteMinute(): Promise<void> {
     const minute = Math.round(clock.now() / MINUTE_MS) - 1;
-    // After a fault it is still the same one.
     if (minute === notedMinute) return;
     const counts = await facts.counts();
     for (const [name, level] of await facts.levels()) minutes.set(name, minute, level);
@@ -111,11 +114,11 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
     await refused.write();
   }
 
-  async function turn(): Promise<number> {
-    await note();
-    const piece = pieceOf(clock.now());
-    if (piece !== writtenPiece) await write(false);
-    writtenPiece = piece;
+  async function runMinute(): Promise<number> {
+    await noteMinute();
+    const chunk = chunkOf(clock.now());
+    if (chunk !== writtenChunk) await write(false);
+    writtenChunk = chunk;
     return untilNextMinute(clock);
   }
 
@@ -125,11 +128,16 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
       await load();
       before = await facts.counts();
       const ending = AbortSignal.any([signal, stopping.signal]);
-      const first = untilNextMinute(clock);
+      const firstMs = untilNextMinute(clock);
+      let isFirst = true;
       running = loop({
         clock,
         signal: ending,
-        turn: afterRest(first, turn),
+        async turn() {
+          if (!isFirst) return runMinute();
+          isFirst = false;
+          return firstMs;
+        },
         fault: (error) => log.warn({ err: error }, "the series for plots could not be written"),
       });
     },
@@ -150,25 +158,15 @@ export function createPlots({ store, clock, log, sources, facts }: PlotsOptions)
   };
 }
 
-/** The first turn only waits. */
-function afterRest(firstMs: number, turn: () => Promise<number>): () => Promise<number> {
-  let isFirst = true;
-  return async () => {
-    if (!isFirst) return turn();
-    isFirst = false;
-    return firstMs;
-  };
-}
-
 function untilNextMinute(clock: Pick<Clock, "now">): number {
   return MINUTE_MS - (clock.now() % MINUTE_MS);
 }
 
-function pieceOf(ms: number): number {
-  return Math.floor(ms / 1_000 / PIECE_S);
+function chunkOf(ms: number): number {
+  return Math.floor(ms / 1_000 / CHUNK_S);
 }
 
-/** With `state.plots: false`: nothing is noted, and what was kept before is cleared away. */
+/** Deletes all stored plots, for `state.plots: false`. */
 export async function clearPlots(store: Pick<Store, "commit" | "documents">, sources: readonly string[]) {
   for (const set of [OWN, ...sources.map(plotSet)]) {
     const keys = [...(await store.documents(set)).keys()];

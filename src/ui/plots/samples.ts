@@ -1,115 +1,124 @@
-import type { ByteReader, ByteWriter } from "./bytes.ts";
-import { digitsOf, readNumber, writeNumber } from "./digits.ts";
+import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
 
-/** Readings of one tag, in two columns, in the order in which they came: seconds since 1970, and null for what could not be read. */
+/** Readings of one tag in order of arrival: seconds since 1970, and null for a value that could not be read. */
 export interface Samples {
   readonly times: readonly number[];
   readonly values: readonly (number | null)[];
 }
 
-/** How a tag went within an hour: the lowest, the highest and the last value that was read. */
+/** Values of a tag that were read within an hour. */
 export interface Hour {
   readonly low: number;
   readonly high: number;
   readonly last: number;
 }
 
-/** Samples that grow. */
-interface Gathered extends Samples {
+interface GrowingSamples extends Samples {
   readonly times: number[];
   readonly values: (number | null)[];
 }
 
-/** How something of one tag and one stretch of time is kept. */
-export interface Form<T> {
-  /** `begin`: of the stretch, seconds since 1970. */
-  write(writer: ByteWriter, value: T, begin: number): void;
-  /** Throws `RangeError` where the bytes are not what was written. */
-  read(reader: ByteReader, begin: number): T;
-  /** Two of the same stretch, the earlier first. */
-  join(before: T, after: T): T;
-}
-
-/** How it is made, from one reading after the other. */
-export interface GrowingForm<T, Reading> extends Form<T> {
+/** Builds and encodes data of one tag and time range. */
+export interface Form<T, Reading> {
   first(atS: number, reading: Reading): T;
   /** Adds a reading; may change and return the given object. */
-  more(held: T, atS: number, reading: Reading): T;
+  more(data: T, atS: number, reading: Reading): T;
+  /** Joins data of one time range, earlier data first. */
+  join(before: T, after: T): T;
+  /** `begin`: start of the time range, seconds since 1970. */
+  write(writer: ByteWriter, value: T, begin: number): void;
+  /** Throws `RangeError` for damaged bytes. */
+  read(reader: ByteReader, begin: number): T;
 }
 
-export const SAMPLES: GrowingForm<Gathered, number | null> = {
+export const SAMPLES: Form<GrowingSamples, number | null> = {
   first: (atS, value) => ({ times: [atS], values: [value] }),
-  more(held, atS, value) {
-    held.times.push(atS);
-    held.values.push(value);
-    return held;
-  },
-  write(writer, { times, values }, begin) {
-    const digits = digitsOf(values);
-    writer.whole(digits);
-    writer.whole(times.length);
-    let time = begin;
-    let whole = 0;
-    for (const [n, value] of values.entries()) {
-      const next = times[n] ?? time;
-      writer.signed(next - time);
-      time = next;
-      whole = writeNumber(writer, digits, value, whole);
-    }
-  },
-  read(reader, begin) {
-    const digits = reader.whole();
-    const count = reader.whole();
-    const times: number[] = [];
-    const values: (number | null)[] = [];
-    let time = begin;
-    let whole = 0;
-    for (let n = 0; n < count; n++) {
-      time += reader.signed();
-      const next = readNumber(reader, digits, whole);
-      whole = next.whole;
-      times.push(time);
-      values.push(next.value);
-    }
-    return { times, values };
+  more(data, atS, value) {
+    data.times.push(atS);
+    data.values.push(value);
+    return data;
   },
   join: (before, after) => ({
     times: [...before.times, ...after.times],
     values: [...before.values, ...after.values],
   }),
+  write(writer, { times, values }, begin) {
+    const writeValue = writeColumn(writer, values);
+    writer.whole(times.length);
+    for (const [n, time] of times.entries()) {
+      writer.signed(time - (times[n - 1] ?? begin));
+      writeValue(values[n] ?? null);
+    }
+  },
+  read(reader, begin) {
+    const readValue = readColumn(reader);
+    const count = reader.whole();
+    const samples: GrowingSamples = { times: [], values: [] };
+    for (let n = 0; n < count; n++) this.more(samples, (samples.times.at(-1) ?? begin) + reader.signed(), readValue());
+    return samples;
+  },
 };
 
-export const HOUR: GrowingForm<Hour, number> = {
+export const HOUR: Form<Hour, number> = {
   first: (_atS, value) => ({ low: value, high: value, last: value }),
-  more: ({ high, low }, _atS, value) => ({
-    low: Math.min(low, value),
-    high: Math.max(high, value),
-    last: value,
-  }),
-  write(writer, { high, last, low }) {
-    const values = [last, low, high].map(rounded);
-    const digits = digitsOf(values);
-    writer.whole(digits);
-    let whole = 0;
-    for (const value of values) whole = writeNumber(writer, digits, value, whole);
-  },
-  read(reader) {
-    const digits = reader.whole();
-    const last = readNumber(reader, digits, 0);
-    const low = readNumber(reader, digits, last.whole);
-    const high = readNumber(reader, digits, low.whole);
-    if (last.value === null || low.value === null || high.value === null)
-      throw new RangeError("An hour has three values.");
-    return { last: last.value, low: low.value, high: high.value };
-  },
+  more: ({ high, low }, _atS, value) => ({ low: Math.min(low, value), high: Math.max(high, value), last: value }),
   join: (before, after) => ({
     low: Math.min(before.low, after.low),
     high: Math.max(before.high, after.high),
     last: after.last,
   }),
+  write(writer, { high, last, low }) {
+    // Eight digits: more are invisible in a plot of a month and take twice the space.
+    const values = [last, low, high].map((value) => Number(value.toPrecision(8)));
+    const writeValue = writeColumn(writer, values);
+    for (const value of values) writeValue(value);
+  },
+  read(reader) {
+    const readValue = readColumn(reader);
+    const [last, low, high] = [readValue(), readValue(), readValue()];
+    if (last === null || low === null || high === null) throw new RangeError("An hour has three values.");
+    return { last, low, high };
+  },
 };
 
-/** Rounds to eight digits: more is invisible in a month and takes half of the space. */
-function rounded(value: number): number {
-  return Number(value.toPrecision(8));
+/**
+ * Encodes data of up to 50 tags of one time range as one text: the start of the range, then the index and data of each tag. One row
+ * per chunk costs a hundredth of one row per value.
+ */
+export function writeChunk<T>(
+  form: Pick<Form<T, never>, "write">,
+  begin: number,
+  parts: ReadonlyMap<number, T>,
+): string {
+  const writer = new ByteWriter();
+  writer.whole(begin);
+  for (const [index, value] of parts) {
+    const part = new ByteWriter();
+    form.write(part, value, begin);
+    writer.whole(index);
+    writer.part(part);
+  }
+  return writer.text();
+}
+
+/** Data of all tags, or only of one, by index. A damaged text or one of another time range yields less data. */
+export function readChunk<T>(
+  form: Pick<Form<T, never>, "read" | "more">,
+  begin: number,
+  text: unknown,
+  only?: number,
+): Map<number, T> {
+  const found = new Map<number, T>();
+  if (typeof text !== "string") return found;
+  try {
+    const reader = new ByteReader(text);
+    if (reader.whole() !== begin) return found;
+    while (!reader.isDone) {
+      const [index, part] = [reader.whole(), reader.part()];
+      if (only === undefined || index === only) found.set(index, form.read(part, begin));
+    }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+  }
+  return found;
 }

@@ -1,126 +1,265 @@
 import type { TagValue } from "../../core/model/building.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
-import type { DocumentChange, Store } from "../../engine/store/store.ts";
-import { createPlaces, type PackedPlaces } from "./places.ts";
-import { HOUR, type Hour, SAMPLES, type Samples } from "./samples.ts";
-import { createTrack, type Track } from "./track.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { type Form, HOUR, type Hour, readChunk, SAMPLES, type Samples, writeChunk } from "./samples.ts";
 
 /**
  * Values of one source's tags: readings of a day, and for a month the lowest, highest and last value of each hour. Values since the last
  * write are in memory.
  */
 export interface TagPlots {
-  /** Reads which tags there are; before this nothing is answered. */
+  /** Loads the indexes of the tags; call it first. */
   load(nowMs: number): Promise<void>;
   add(id: string, value: TagValue, atMs: number): void;
-  write(how: { readonly nowMs: number; readonly all: boolean }): Promise<void>;
-  /** Up to when everything is written, milliseconds since 1970; 0 when nothing is. */
+  write(options: { readonly nowMs: number; readonly all: boolean }): Promise<void>;
+  /** Time until which all values are written, milliseconds since 1970; 0 for none. */
   writtenMs(): number;
   samples(id: string, fromMs: number, toMs: number): Promise<Samples>;
   hours(id: string, fromMs: number, toMs: number): Promise<readonly (readonly [begin: number, hour: Hour])[]>;
 }
 
-/** Seconds: what is read is written in pieces of ten minutes, and a day of them is kept besides the one under way. */
-export const PIECE_S = 600;
-const PIECES = 150;
+/** Seconds of readings in a chunk. The ring has those of one day and the current one. */
+export const CHUNK_S = 600;
+const CHUNKS = 150;
 const HOUR_S = 3_600;
-/** 31 days and the hours that are under way. */
+/** 31 days and the current hours. */
 const HOURS = 768;
 const DAY_MS = 86_400_000;
-/** Texts in one transaction: 100 of a kilobyte. */
+/** Chunks in one transaction, of about a kilobyte each. */
 const MOST_AT_ONCE = 100;
 const GROUPS = "groups";
-
-interface HeldGroups {
-  readonly count: number;
-  readonly writtenMs: number;
-}
 
 export function plotSet(source: string): string {
   return `plot/${source}`;
 }
 
-export function createTagPlots({
-  store,
-  source,
-}: {
-  readonly store: Pick<Store, "commit" | "document" | "documents">;
-  readonly source: string;
-}): TagPlots {
+export function createTagPlots({ store, source }: { readonly store: RingStore; readonly source: string }): TagPlots {
   const set = plotSet(source);
-  const places = createPlaces();
-  const pieces = createTrack({
-    ...{ store, set, letter: "s", form: SAMPLES },
-    ...{ stepS: PIECE_S, length: PIECES },
-  });
-  const hours = createTrack({ ...{ store, set, letter: "h", form: HOUR }, stepS: HOUR_S, length: HOURS });
+  const indexes = createTagIndexes();
+  const recent = createRing(SAMPLES, { store, set, letter: "s", stepS: CHUNK_S, length: CHUNKS });
+  const hours = createRing(HOUR, { store, set, letter: "h", stepS: HOUR_S, length: HOURS });
   let writtenMs = 0;
 
-  /** Deletes all texts: without the list of groups their tags are unknown. */
-  async function beginAnew(): Promise<void> {
-    const left = [...(await store.documents(set)).keys()];
-    if (left.length > 0) await store.commit({ documents: [{ set, remove: left }] });
-  }
-
-  async function writePlaces(): Promise<void> {
-    const groups = places.changed();
-    const put = groups.map((group): readonly [string, unknown] => [String(group), places.pack(group)]);
-    const held: HeldGroups = { count: places.groups(), writtenMs };
-    await store.commit({ documents: [{ set, put: [[GROUPS, held], ...put] }] });
+  async function writeIndexes(): Promise<void> {
+    const groups = indexes.takeChanged().map((group) => [String(group), indexes.pack(group)] as const);
+    const header = { count: indexes.groups(), writtenMs };
+    await store.commit({ documents: [{ set, put: [[GROUPS, header], ...groups] }] });
   }
 
   return {
     async load(nowMs) {
-      const held = await store.document<HeldGroups>(set, GROUPS);
-      if (held === undefined) return beginAnew();
-      writtenMs = held.writtenMs;
-      for (let group = 0; group < held.count; group++)
-        places.load(group, await store.document<PackedPlaces>(set, String(group)), dayOf(nowMs));
+      const header = await store.document<{ readonly count: number; readonly writtenMs: number }>(set, GROUPS);
+      if (header === undefined) {
+        // Without the number of groups, no chunk can be assigned to its tags.
+        const remove = [...(await store.documents(set)).keys()];
+        if (remove.length > 0) await store.commit({ documents: [{ set, remove }] });
+        return;
+      }
+      writtenMs = header.writtenMs;
+      for (let group = 0; group < header.count; group++)
+        indexes.load(group, await store.document<PackedIndexes>(set, String(group)), dayOf(nowMs));
     },
 
     add(id, value, atMs) {
-      const at = Math.round(atMs / 1_000);
+      const atS = Math.round(atMs / 1_000);
       const number = value === null ? null : Number(value);
-      const place = places.take(id, dayOf(atMs));
-      pieces.add(place, at - (at % PIECE_S), at, number);
-      if (number !== null) hours.add(place, at - (at % HOUR_S), at, number);
+      const index = indexes.use(id, dayOf(atMs));
+      recent.add(index, atS, number);
+      if (number !== null) hours.add(index, atS, number);
     },
 
     async write({ all, nowMs }) {
       const nowS = Math.floor(nowMs / 1_000);
-      const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % PIECE_S);
-      // Write the list of tags before the texts that depend on it.
-      if (places.changed().length > 0) await writePlaces();
-      await commitAll(store, pieces.changes(untilS, MOST_AT_ONCE));
-      await commitAll(store, hours.changes(Number.POSITIVE_INFINITY, MOST_AT_ONCE));
+      const untilS = all ? Number.POSITIVE_INFINITY : nowS - (nowS % CHUNK_S);
+      // Write new indexes before the chunks that use them.
+      if (indexes.hasChanged()) await writeIndexes();
+      await recent.write(untilS);
+      await hours.write(Number.POSITIVE_INFINITY);
       writtenMs = Math.min(nowMs, untilS * 1_000);
-      await writePlaces();
-      pieces.settled(nowS);
-      hours.settled(nowS);
+      await writeIndexes();
+      recent.dropFinished(nowS);
+      hours.dropFinished(nowS);
     },
 
     writtenMs: () => writtenMs,
 
     async samples(id, fromMs, toMs) {
-      const parts = await ofTag(pieces, id, fromMs, toMs);
+      const parts = await recent.read(indexes.find(id), fromMs, toMs);
       return parts.map(([, samples]) => samples).reduce(SAMPLES.join, { times: [], values: [] });
     },
-    hours: (id, fromMs, toMs) => ofTag(hours, id, fromMs, toMs),
+    hours: (id, fromMs, toMs) => hours.read(indexes.find(id), fromMs, toMs),
   };
-
-  async function ofTag<T>(track: Pick<Track<T, never>, "of">, id: string, fromMs: number, toMs: number) {
-    const place = places.find(id);
-    return place === undefined ? [] : track.of(place, fromMs / 1_000, toMs / 1_000);
-  }
-}
-
-async function commitAll(store: Pick<Store, "commit">, changes: AsyncGenerator<DocumentChange>): Promise<void> {
-  for await (const change of changes) {
-    await store.commit({ documents: [change] });
-    await yieldToEventLoop();
-  }
 }
 
 function dayOf(ms: number): number {
   return Math.floor(ms / DAY_MS);
+}
+
+/** Tags of a chunk. A chunk stays below 1,000 bytes, so SQLite stores it in the row and needs no overflow page. */
+const GROUP = 50;
+/** Days without a reading after which a tag's index may be reused: the rings then have no data of the tag. */
+const REUSE_AFTER_DAYS = 33;
+
+/** Up to 50 tags by index, and the last day of a reading of each, in days since 1970. */
+interface PackedIndexes {
+  readonly ids: readonly string[];
+  readonly days: readonly number[];
+}
+
+/** Numbers the tags, so that chunks need not contain tag ids. */
+export function createTagIndexes() {
+  const indexes = new Map<string, number>();
+  const ids: string[] = [];
+  const days: number[] = [];
+  const free: number[] = [];
+  const changed = new Set<number>();
+
+  return {
+    /** Returns the index of a tag that was read on a day; assigns one to a new tag. */
+    use(id: string, day: number): number {
+      let index = indexes.get(id);
+      if (index === undefined) {
+        index = free.pop() ?? ids.length;
+        const previous = ids[index];
+        if (previous !== undefined) indexes.delete(previous);
+        ids[index] = id;
+        indexes.set(id, index);
+      }
+      if (days[index] !== day) {
+        days[index] = day;
+        changed.add(Math.floor(index / GROUP));
+      }
+      return index;
+    },
+    find: (id: string) => indexes.get(id),
+    groups: () => Math.ceil(ids.length / GROUP),
+    hasChanged: () => changed.size > 0,
+    /** Returns the groups that changed since the last call. */
+    takeChanged(): readonly number[] {
+      const groups = [...changed];
+      changed.clear();
+      return groups;
+    },
+    pack(group: number): PackedIndexes {
+      const [from, to] = [group * GROUP, (group + 1) * GROUP];
+      return { ids: ids.slice(from, to), days: days.slice(from, to) };
+    },
+    /** Loads a group. The indexes of a missing group stay unused, because their tags are unknown. */
+    load(group: number, packed: PackedIndexes | undefined, today: number): void {
+      if (packed === undefined) ids.length = Math.max(ids.length, (group + 1) * GROUP);
+      for (const [n, id] of packed?.ids.entries() ?? []) {
+        const index = group * GROUP + n;
+        const day = packed?.days[n] ?? 0;
+        ids[index] = id;
+        days[index] = day;
+        indexes.set(id, index);
+        if (today - day > REUSE_AFTER_DAYS) free.push(index);
+      }
+    },
+  };
+}
+
+type RingStore = Pick<Store, "commit" | "document" | "documents">;
+
+interface RingOptions {
+  readonly store: RingStore;
+  readonly set: string;
+  readonly letter: string;
+  /** Seconds of a chunk. */
+  readonly stepS: number;
+  /** Chunks of a group in the ring. */
+  readonly length: number;
+}
+
+/** Time ranges that wait in memory while writes fail; beyond this, the oldest is dropped. */
+const MOST_WAITING = 12;
+
+interface Chunk<T> {
+  readonly parts: Map<number, T>;
+  /** The stored data of the chunk is in memory. */
+  isLoaded: boolean;
+  isChanged: boolean;
+}
+
+/**
+ * Data of tags by time range in a ring of documents. A new chunk overwrites the one from a ring's length ago, so the store
+ * never grows beyond the ring and needs no cleanup.
+ *
+ *   time range  … 06:00  06:10  06:20 …         one chunk of 50 tags each
+ *   key           "0 s12" "0 s13" "0 s14"       group, letter, number of the range modulo the ring's length
+ */
+function createRing<T, Reading>(form: Form<T, Reading>, { store, set, letter, stepS, length }: RingOptions) {
+  /** By begin, then by group. */
+  const ranges = new Map<number, Map<number, Chunk<T>>>();
+  const keyOf = (group: number, begin: number) => `${group} ${letter}${(begin / stepS) % length}`;
+
+  async function load(chunk: Chunk<T>, group: number, begin: number): Promise<void> {
+    if (chunk.isLoaded) return;
+    const stored = readChunk(form, begin, await store.document(set, keyOf(group, begin)));
+    for (const [index, before] of stored) {
+      const after = chunk.parts.get(index);
+      chunk.parts.set(index, after === undefined ? before : form.join(before, after));
+    }
+    chunk.isLoaded = true;
+  }
+
+  return {
+    add(tag: number, atS: number, reading: Reading): void {
+      const [group, index, begin] = [Math.floor(tag / GROUP), tag % GROUP, atS - (atS % stepS)];
+      const chunks = ranges.get(begin) ?? new Map<number, Chunk<T>>();
+      const chunk = chunks.get(group) ?? { parts: new Map<number, T>(), isLoaded: false, isChanged: true };
+      ranges.set(begin, chunks);
+      chunks.set(group, chunk);
+      const data = chunk.parts.get(index);
+      chunk.parts.set(index, data === undefined ? form.first(atS, reading) : form.more(data, atS, reading));
+      chunk.isChanged = true;
+      if (ranges.size > MOST_WAITING) ranges.delete(Math.min(...ranges.keys()));
+    },
+
+    /** Data of a tag by time range, from memory and the store. */
+    async read(tag: number | undefined, fromMs: number, toMs: number) {
+      const found: (readonly [begin: number, value: T])[] = [];
+      if (tag === undefined) return found;
+      const [group, index] = [Math.floor(tag / GROUP), tag % GROUP];
+      for (let begin = Math.floor(fromMs / 1_000 / stepS) * stepS; begin <= toMs / 1_000; begin += stepS) {
+        const chunk = ranges.get(begin)?.get(group);
+        const after = chunk?.parts.get(index);
+        const stored = chunk?.isLoaded === true ? null : await store.document(set, keyOf(group, begin));
+        const before = readChunk(form, begin, stored, index).get(index);
+        const value = before !== undefined && after !== undefined ? form.join(before, after) : (after ?? before);
+        if (value !== undefined) found.push([begin, value]);
+      }
+      return found;
+    },
+
+    /** Writes changed chunks of time ranges that began before a time. After a failed write they stay changed. */
+    async write(beforeS: number): Promise<void> {
+      const changed = [...ranges]
+        .filter(([begin]) => begin < beforeS)
+        .flatMap(([begin, chunks]) => [...chunks].map(([group, chunk]) => ({ begin, group, chunk })))
+        .filter(({ chunk }) => chunk.isChanged);
+      for (let from = 0; from < changed.length; from += MOST_AT_ONCE) {
+        const batch = changed.slice(from, from + MOST_AT_ONCE);
+        const put: (readonly [string, string])[] = [];
+        for (const { begin, group, chunk } of batch) {
+          await load(chunk, group, begin);
+          chunk.isChanged = false;
+          put.push([keyOf(group, begin), writeChunk(form, begin, chunk.parts)]);
+        }
+        try {
+          await store.commit({ documents: [{ set, put }] });
+        } catch (error) {
+          for (const { chunk } of batch) chunk.isChanged = true;
+          throw error;
+        }
+        await yieldToEventLoop();
+      }
+    },
+
+    /** Removes written data of past time ranges from memory. */
+    dropFinished(nowS: number): void {
+      for (const [begin, chunks] of ranges)
+        if (begin + stepS <= nowS && !chunks.values().some(({ isChanged }) => isChanged)) ranges.delete(begin);
+    },
+  };
 }

@@ -4,7 +4,7 @@ import { BUCKET_MS, type Resolution, type TagLog } from "../../core/model/buildi
 import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { besides, type Line, lineOf, lineOfHours } from "../plots/fold.ts";
+import { type Line, lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
 import { HOUR, type Hour, type Samples } from "../plots/samples.ts";
 import type { FetchHistory, PageContext } from "./page-context.ts";
 import type { PlotQuery } from "./queries.ts";
@@ -231,10 +231,10 @@ async function draw(
   const [fine = NO_SAMPLES, coarse = NO_SAMPLES] = emitted;
   const bucketS = BUCKET_MS[SPANS[span].log] / 1_000;
   const read = (await plots?.samples(tag.id, fromMs, toMs)) ?? NO_SAMPLES;
-  const finer = besides(read, merged(fine, fetched), bucketS);
+  const finer = loggedInGaps(read, merged(fine, fetched), bucketS);
   const logged = [
     { samples: finer, bucketS },
-    { samples: besides(merged(read, finer), coarse, HOUR_S), bucketS: HOUR_S },
+    { samples: loggedInGaps(merged(read, finer), coarse, HOUR_S), bucketS: HOUR_S },
   ].filter(({ samples }) => samples.times.length > 0);
   const everyS = (context.live.reading(source, tag.id)?.promisedMs ?? 0) / 1_000;
   const line = lineOf({ read, logged, everyS, fromS: fromMs / 1_000, toS: toMs / 1_000 });

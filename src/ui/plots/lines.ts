@@ -1,17 +1,16 @@
 import type { Hour, Samples } from "./samples.ts";
 
 /**
- * Builds the columns of a plot from readings, logged values and hours. Pure. Unknown times become a null in the line: one between two
- * points that are further apart than either of them covers.
+ * Columns of a plot. A null marks a gap: two points are further apart than either of them covers.
  */
 export interface Line {
   /** Seconds since 1970, rising. */
   readonly t: readonly number[];
   readonly value: readonly (number | null)[];
-  /** Left out where each step holds one value. */
+  /** Absent when each step has one value. */
   readonly low?: readonly (number | null)[];
   readonly high?: readonly (number | null)[];
-  /** Seconds that each point stands for; without low and high the usual distance of two points. */
+  /** Seconds that a point covers; without low and high the median distance of two points. */
   readonly stepS: number;
 }
 
@@ -20,59 +19,58 @@ interface Point {
   readonly value: number | null;
   readonly low: number | null;
   readonly high: number | null;
-  /** Seconds in which the next one is expected. */
+  /** Seconds that the point covers: until then the next point is expected. */
   readonly reachS: number;
 }
 
-/** More are not drawn on any screen. */
 const MOST_POINTS = 1_500;
 const HOUR_S = 3_600;
-/** A reading covers this many usual distances; a bucket covers the time to the next one. */
+/** A reading covers this many median distances, a logged value this many buckets. */
 const REACH = 3;
 const BUCKET_REACH = 1.5;
 
 export interface LineParts {
   readonly read: Samples;
-  /** Logged values for times without readings, and the seconds that each of them stands for. */
+  /** Logged values for times without readings, and the seconds that each value covers. */
   readonly logged: readonly { readonly samples: Samples; readonly bucketS: number }[];
-  /** How often it is read by its class, seconds; 0 where it is not. */
+  /** Read interval of the class in seconds; 0 for a tag that is not read. */
   readonly everyS: number;
   readonly fromS: number;
   readonly toS: number;
 }
 
-/** Readings as they are, or in steps where there are more of them than a plot shows. */
+/** Line of all readings, or of steps when the plot has too many points. */
 export function lineOf({ everyS, fromS, logged, read, toS }: LineParts): Line {
-  const distanceS = usualDistance(read.times);
+  const distanceS = medianDistance(read.times);
   const all = [
     ...logged.flatMap(({ bucketS, samples }) => pointsOf(samples, BUCKET_REACH * bucketS)),
     ...pointsOf(read, Math.max(REACH * distanceS, 2 * everyS)),
   ];
   const points = inOrder(all.filter(({ t }) => t >= fromS && t <= toS));
   if (points.length <= MOST_POINTS) {
-    const whole = withGaps(points);
-    const stepS = points.length > 1 ? usualDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
-    return { t: whole.map(({ t }) => t), value: whole.map(({ value }) => value), stepS };
+    const stepS = points.length > 1 ? medianDistance(points.map(({ t }) => t)) : (logged[0]?.bucketS ?? distanceS);
+    const { t, value } = withRange(withGaps(points), stepS);
+    return { t, value, stepS };
   }
   const stepS = Math.ceil((toS - fromS) / MOST_POINTS);
   return withRange(withGaps(inSteps(points, fromS, stepS)), stepS);
 }
 
-/** Hours, by the begin of each, ascending. */
+/** Line of hours, ascending. */
 export function lineOfHours(hours: readonly (readonly [begin: number, hour: Hour])[]): Line {
   const points = hours.map(([t, { high, last, low }]): Point => ({ t, value: last, low, high, reachS: HOUR_S }));
   return withRange(withGaps(points), HOUR_S);
 }
 
-/** Logged values at times without readings. Both ascending; `bucketS`: seconds that a logged value stands for. */
-export function besides(read: Samples, logged: Samples, bucketS: number): Samples {
+/** Logged values at times without readings. `bucketS`: seconds that a logged value covers. */
+export function loggedInGaps(read: Samples, logged: Samples, bucketS: number): Samples {
   const times: number[] = [];
   const values: (number | null)[] = [];
-  const known = read.times.toSorted((a, b) => a - b);
+  const readAt = read.times.toSorted((a, b) => a - b);
   let at = 0;
   for (const [n, time] of logged.times.entries()) {
-    while (at < known.length && (known[at] ?? 0) < time) at += 1;
-    const next = known[at];
+    while (at < readAt.length && (readAt[at] ?? 0) < time) at += 1;
+    const next = readAt[at];
     if (next !== undefined && next < time + bucketS) continue;
     times.push(time);
     values.push(logged.values[n] ?? null);
@@ -87,7 +85,7 @@ function pointsOf({ times, values }: Samples, reachS: number): readonly Point[] 
   });
 }
 
-/** The clock was set back, or two say the same time: of one time the later word counts. */
+/** Sorts by time, because the clock may have been set back; of equal times the last point counts. */
 function inOrder(points: readonly Point[]): readonly Point[] {
   return points.toSorted((a, b) => a.t - b.t).filter(({ t }, n, all) => all[n + 1]?.t !== t);
 }
@@ -102,8 +100,8 @@ function inSteps(points: readonly Point[], fromS: number, stepS: number): readon
   });
 }
 
-/** The median, at least a second. */
-function usualDistance(times: readonly number[]): number {
+/** Median of the distances in seconds, at least 1. */
+function medianDistance(times: readonly number[]): number {
   const distances = times.slice(1).map((t, n) => t - (times[n] ?? t));
   const sorted = distances.toSorted((a, b) => a - b);
   return Math.max(1, sorted[Math.floor(sorted.length / 2)] ?? 1);

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { besides, lineOf, lineOfHours } from "#src/ui/plots/fold.ts";
+import { lineOf, lineOfHours, loggedInGaps } from "#src/ui/plots/lines.ts";
 import type { Samples } from "#src/ui/plots/samples.ts";
 
 const NOTHING: Samples = { times: [], values: [] };
@@ -16,8 +16,8 @@ const samples: fc.Arbitrary<Samples> = fc
   .array(fc.tuple(fc.integer({ min: 0, max: 21_600 }), fc.option(fc.integer())), { maxLength: 4_000 })
   .map((readings) => ({ times: readings.map(([t]) => t), values: readings.map(([, value]) => value) }));
 
-describe("the line of a plot", () => {
-  test("rises in time, has columns of one length, invents nothing and is no longer than a screen is wide", () => {
+describe("lineOf", () => {
+  test("returns ascending times, equal columns, only known values and at most 3,002 points", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
         const { high, low, t, value } = lineOf({
@@ -28,15 +28,15 @@ describe("the line of a plot", () => {
         expect(t.length).toBeLessThanOrEqual(2 * 1_501);
         expect([value.length, low?.length ?? t.length, high?.length ?? t.length]).toEqual(Array(3).fill(t.length));
         for (const [n, time] of t.entries()) if (n > 0) expect(time).toBeGreaterThan(t[n - 1] ?? 0);
-        const said = new Set([...read.values, ...logged.values]);
+        const known = new Set([...read.values, ...logged.values]);
         for (const each of [...value, ...(low ?? []), ...(high ?? [])])
-          expect(each === null || said.has(each)).toBe(true);
+          expect(each === null || known.has(each)).toBe(true);
       }),
       { numRuns: 50 },
     );
   });
 
-  test("is what was read, with a gap where the worker was away", () => {
+  test("contains the readings, with a gap while the worker was stopped", () => {
     const { times, values } = every(60, 0, 10);
     const later = every(60, 3_600, 10);
     const read = { times: [...times, ...later.times], values: [...values, ...later.values] };
@@ -45,34 +45,34 @@ describe("the line of a plot", () => {
     expect(line.value[10]).toBeNull();
   });
 
-  test("has no gap where a tag is read seldom now and then, as its class promises", () => {
+  test("has no gap when readings are within the interval of the class", () => {
     const read = { times: [0, 3, 6, 9, 120, 123], values: [1, 1, 1, 1, 1, 1] };
     expect(nulls(lineOf({ ...PARTS, read }))).toBe(0);
     expect(nulls(lineOf({ ...PARTS, read, everyS: 30 }))).toBe(1);
   });
 
-  test("what was logged fills what was not read, and stands for its bucket", () => {
+  test("fills times without readings with logged values", () => {
     const logged = every(300, 0, 20);
     const read = every(10, 3_000, 100);
-    const filling = besides(read, logged, 300);
+    const filling = loggedInGaps(read, logged, 300);
     expect(filling.times).toEqual([
       0, 300, 600, 900, 1_200, 1_500, 1_800, 2_100, 2_400, 2_700, 4_200, 4_500, 4_800, 5_100, 5_400, 5_700,
     ]);
     expect(nulls(lineOf({ ...PARTS, read, logged: [{ samples: filling, bucketS: 300 }] }))).toBe(0);
-    // What is usual is so of all points, and not of those that were read alone.
+    // The median distance is that of readings and logged values together.
     const few = every(10, 5_990, 3);
     const line = lineOf({ ...PARTS, read: few, logged: [{ samples: every(300, 0, 20), bucketS: 300 }] });
     expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 
-  test("in steps keeps the lowest and the highest", () => {
+  test("has the lowest and highest value of each step when there are too many points", () => {
     const read = every(3, 0, 7_200);
     const line = lineOf({ ...PARTS, read });
     expect(line.stepS).toBe(15);
     expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
   });
 
-  test("of hours has a gap where an hour is missing", () => {
+  test("has a gap for a missing hour", () => {
     const hour = { low: 1, high: 3, last: 2 };
     const line = lineOfHours([
       [0, hour],

@@ -1,0 +1,139 @@
+/**
+ * Encodes numbers as base64 text of few bytes. A whole number takes seven bits a byte, lowest first; the highest bit of a byte
+ * marks that more bytes follow. Signed numbers are folded first: 0, -1, 1, -2 become 0, 1, 2, 3.
+ */
+
+/** Largest signed number. */
+export const LARGEST = 2 ** 51;
+
+export class ByteWriter {
+  readonly #bytes: number[] = [];
+
+  /** 0 to 2^53 - 1. */
+  whole(value: number): void {
+    let left = value;
+    for (; left >= 128; left = Math.floor(left / 128)) this.#bytes.push((left % 128) + 128);
+    this.#bytes.push(left);
+  }
+
+  signed(value: number): void {
+    this.whole(folded(value));
+  }
+
+  float(value: number): void {
+    const bytes = Buffer.allocUnsafe(8);
+    bytes.writeDoubleLE(value);
+    this.#bytes.push(...bytes);
+  }
+
+  /** Appends the length and the bytes of another writer. */
+  part(other: ByteWriter): void {
+    this.whole(other.#bytes.length);
+    for (const byte of other.#bytes) this.#bytes.push(byte);
+  }
+
+  text(): string {
+    return Buffer.from(this.#bytes).toString("base64");
+  }
+}
+
+/** Throws `RangeError` when the bytes end within a number. */
+export class ByteReader {
+  readonly #bytes: Buffer;
+  #at = 0;
+
+  constructor(text: string | Buffer) {
+    this.#bytes = typeof text === "string" ? Buffer.from(text, "base64") : text;
+  }
+
+  get isDone(): boolean {
+    return this.#at >= this.#bytes.length;
+  }
+
+  whole(): number {
+    let value = 0;
+    let weight = 1;
+    for (let count = 0; count < 8; count++) {
+      const byte = this.#bytes.readUInt8(this.#at++);
+      value += (byte % 128) * weight;
+      if (byte < 128) return value;
+      weight *= 128;
+    }
+    throw new RangeError("The number is too long.");
+  }
+
+  signed(): number {
+    return unfolded(this.whole());
+  }
+
+  float(): number {
+    this.#at += 8;
+    return this.#bytes.readDoubleLE(this.#at - 8);
+  }
+
+  /** Reader of the bytes that `part` wrote. */
+  part(): ByteReader {
+    const length = this.whole();
+    this.#at += length;
+    if (this.#at > this.#bytes.length) throw new RangeError("The part is incomplete.");
+    return new ByteReader(this.#bytes.subarray(this.#at - length, this.#at));
+  }
+}
+
+function folded(value: number): number {
+  return value < 0 ? -2 * value - 1 : 2 * value;
+}
+
+function unfolded(value: number): number {
+  return value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+}
+
+/**
+ * Measured values have few decimals, so a column of numbers stores how many, and each value as a whole number: 21.3 is 213 with one
+ * decimal. If no number of decimals fits all values, they are stored as floats.
+ */
+const MOST_DECIMALS = 6;
+const FLOATS = MOST_DECIMALS + 1;
+/** Largest scaled value: differences of two must fit as well. */
+const MOST = LARGEST / 4;
+
+/** Writes the number of decimals and returns a function that writes the next value, as the difference from its predecessor. */
+export function writeColumn(writer: ByteWriter, values: readonly (number | null)[]): (value: number | null) => void {
+  const decimals = fewestDecimals(values);
+  let previous = 0;
+  writer.whole(decimals);
+  return (value) => {
+    if (value === null) return writer.whole(0);
+    if (decimals === FLOATS) {
+      writer.whole(1);
+      return writer.float(value);
+    }
+    const scaled = Math.round(value * 10 ** decimals);
+    writer.whole(1 + folded(scaled - previous));
+    previous = scaled;
+  };
+}
+
+/** Returns a function that reads the next value of a column. */
+export function readColumn(reader: ByteReader): () => number | null {
+  const decimals = reader.whole();
+  let previous = 0;
+  return () => {
+    const encoded = reader.whole();
+    if (encoded === 0) return null;
+    if (decimals === FLOATS) return reader.float();
+    previous += unfolded(encoded - 1);
+    return previous / 10 ** decimals;
+  };
+}
+
+function fewestDecimals(values: readonly (number | null)[]): number {
+  const fits = (value: number | null, decimals: number) => {
+    if (value === null) return true;
+    const scaled = Math.round(value * 10 ** decimals);
+    return Math.abs(scaled) <= MOST && scaled / 10 ** decimals === value;
+  };
+  let decimals = 0;
+  while (decimals < FLOATS && !values.every((value) => fits(value, decimals))) decimals += 1;
+  return decimals;
+}

@@ -1,0 +1,204 @@
+import { type Event, sourceName } from "../../core/model/event.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import type { Store } from "../../engine/store/store.ts";
+import { ByteReader, ByteWriter, readColumn, writeColumn } from "./encoding.ts";
+
+/** Series about the worker: numbers per minute, raised alarms per day, and refused requests. */
+
+/** One number per minute for a day, by name; null when unknown. */
+export interface Minutes {
+  /** Sets the value of a minute, in minutes since 1970. */
+  set(name: string, minute: number, value: number | null): void;
+  /** Values of the day that ends with a minute, oldest first. */
+  of(name: string, last: number): readonly (number | null)[];
+  pack(last: number): PackedMinutes;
+  load(packed: PackedMinutes): void;
+}
+
+export interface PackedMinutes {
+  readonly last: number;
+  readonly columns: Readonly<Record<string, string>>;
+}
+
+export const DAY_MINUTES = 1_440;
+
+export function createMinutes(): Minutes {
+  const columns = new Map<string, Map<number, number | null>>();
+
+  function set(name: string, minute: number, value: number | null): void {
+    const column = columns.get(name) ?? new Map<number, number | null>();
+    columns.set(name, column);
+    column.set(minute, value);
+    // Limits the column to one day even when the clock jumps.
+    const [oldest] = column.keys();
+    if (column.size > DAY_MINUTES && oldest !== undefined) column.delete(oldest);
+  }
+
+  function of(name: string, last: number): readonly (number | null)[] {
+    const column = columns.get(name);
+    return Array.from({ length: DAY_MINUTES }, (_, n) => column?.get(last - DAY_MINUTES + 1 + n) ?? null);
+  }
+
+  return {
+    set,
+    of,
+    pack: (last) => ({
+      last,
+      columns: Object.fromEntries([...columns.keys()].map((name) => [name, packColumn(of(name, last))])),
+    }),
+    load({ columns: packed, last }) {
+      for (const [name, text] of Object.entries(packed))
+        for (const [n, value] of unpackColumn(text).entries())
+          if (value !== null) set(name, last - DAY_MINUTES + 1 + n, value);
+    },
+  };
+}
+
+function packColumn(values: readonly (number | null)[]): string {
+  const writer = new ByteWriter();
+  const writeValue = writeColumn(writer, values);
+  for (const value of values) writeValue(value);
+  return writer.text();
+}
+
+/** Returns no values for a damaged text. */
+function unpackColumn(text: string): readonly (number | null)[] {
+  try {
+    const readValue = readColumn(new ByteReader(text));
+    return Array.from({ length: DAY_MINUTES }, readValue);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return [];
+  }
+}
+
+/** Counts raised alarms by UTC day. The log deletes its events earlier than the month that is plotted. */
+export interface RaisedAlarms {
+  load(): Promise<void>;
+  all(): Promise<readonly RaisedAlarm[]>;
+  write(nowMs: number): Promise<void>;
+}
+
+export interface RaisedAlarm {
+  readonly source: string;
+  readonly site: number;
+  /** YYYY-MM-DD */
+  readonly day: string;
+  readonly priority: string;
+  readonly count: number;
+}
+
+interface StoredAlarms {
+  /** Position in the log of the last counted event. */
+  readonly through: number;
+  readonly alarms: readonly RaisedAlarm[];
+}
+
+const RAISED = "raised";
+const RETENTION_MS = 31 * 86_400_000;
+/** Numbers of latest events that are read until one of them is already counted. */
+const READ_SIZES = [50, 1_000, 50_000];
+
+export function createRaisedAlarms(
+  set: string,
+  store: Pick<Store, "commit" | "document"> & { readonly outbox: Pick<Store["outbox"], "latest"> },
+): RaisedAlarms {
+  let stored: StoredAlarms = { through: 0, alarms: [] };
+
+  /** Returns `stored` itself if there is no new event. */
+  async function current(): Promise<StoredAlarms> {
+    const { alarms, through } = stored;
+    for (const limit of READ_SIZES) {
+      const latest = await store.outbox.latest(limit, ["alarm-raised"]);
+      const isComplete = latest.length < limit || (latest.at(-1)?.position ?? 0) <= through;
+      if (!isComplete && limit !== READ_SIZES.at(-1)) continue;
+      const events = latest.filter(({ position }) => position > through);
+      if (events.length === 0) return stored;
+      const added = events.map(({ event }) => alarmOf(event as Event<"alarm-raised">));
+      return { through: events[0]?.position ?? through, alarms: sumByDay([...alarms, ...added]) };
+    }
+    return stored;
+  }
+
+  return {
+    async load() {
+      stored = (await store.document<StoredAlarms>(set, RAISED)) ?? stored;
+    },
+    all: async () => (await current()).alarms,
+    async write(nowMs) {
+      const next = await current();
+      if (next === stored) return;
+      const firstDay = isoUtc(nowMs - RETENTION_MS).slice(0, 10);
+      const retained = { ...next, alarms: next.alarms.filter(({ day }) => day >= firstDay) };
+      await store.commit({ documents: [{ set, put: [[RAISED, retained]] }] });
+      stored = retained;
+    },
+  };
+}
+
+function alarmOf(event: Event<"alarm-raised">): RaisedAlarm {
+  const { site, trigger } = event.data.alarm;
+  return {
+    ...{ source: sourceName(event) ?? "", site: site.id, day: event.time.slice(0, 10) },
+    ...{ priority: trigger.priority, count: 1 },
+  };
+}
+
+function sumByDay(alarms: readonly RaisedAlarm[]): readonly RaisedAlarm[] {
+  const sums = new Map<string, RaisedAlarm>();
+  for (const alarm of alarms) {
+    const key = JSON.stringify([alarm.source, alarm.site, alarm.day, alarm.priority]);
+    sums.set(key, { ...alarm, count: (sums.get(key)?.count ?? 0) + alarm.count });
+  }
+  return [...sums.values()];
+}
+
+/** Recent rejections and failures of the service, by source. */
+export interface Refusals {
+  load(): Promise<void>;
+  note(source: string, refused: Refused): void;
+  /** Newest first, at most 50. */
+  of(source: string): readonly Refused[];
+  write(): Promise<void>;
+}
+
+export interface Refused {
+  /** UTC. */
+  readonly at: string;
+  readonly what: string;
+  readonly words: string;
+}
+
+const REFUSED = "refused";
+const MOST_REFUSALS = 50;
+/** An equal refusal is noted once in this time, so that an outage does not displace all others; milliseconds. */
+const REPEAT_AFTER_MS = 3_600_000;
+
+export function createRefusals(set: string, store: Pick<Store, "commit" | "document">): Refusals {
+  let bySource: Readonly<Record<string, readonly Refused[]>> = {};
+  let isChanged = false;
+
+  return {
+    async load() {
+      bySource = (await store.document<typeof bySource>(set, REFUSED)) ?? {};
+    },
+    note(source, refused) {
+      const before = bySource[source] ?? [];
+      const isRepeated = before.some(
+        ({ at, what, words }) =>
+          what === refused.what &&
+          words === refused.words &&
+          Math.abs(Date.parse(refused.at) - Date.parse(at)) < REPEAT_AFTER_MS,
+      );
+      if (isRepeated) return;
+      bySource = { ...bySource, [source]: [refused, ...before].slice(0, MOST_REFUSALS) };
+      isChanged = true;
+    },
+    of: (source) => bySource[source] ?? [],
+    async write() {
+      if (!isChanged) return;
+      await store.commit({ documents: [{ set, put: [[REFUSED, bySource]] }] });
+      isChanged = false;
+    },
+  };
+}
