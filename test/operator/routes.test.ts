@@ -4,8 +4,8 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import type { TracedRequest } from "#src/engine/source/request-trace.ts";
 import type { Source } from "#src/engine/source/source.ts";
 import { type PlanReport, planReport } from "#src/engine/sync/plan/report.ts";
-import { decodeFailure, encodeFailure } from "#src/ui/operator/failure.ts";
-import { operatorRoutes } from "#src/ui/operator/routes.ts";
+import { decodeFailure } from "#src/ui/operator/remote.ts";
+import { encodeFailure, operatorRoutes } from "#src/ui/operator/routes.ts";
 import type { SourceWork } from "#src/ui/operator/work.ts";
 import { PLAN_FACTS } from "../status/shown-building.ts";
 
@@ -15,35 +15,35 @@ interface Parts {
   readonly works?: ReadonlyMap<string, SourceWork>;
 }
 
-const notAsked = () => Promise.reject(new Error("not asked"));
+const unexpected = () => Promise.reject(new Error("unexpected request"));
 
-function routes({ read = notAsked, notReady = null, works = new Map() }: Parts = {}) {
+function routes({ read = unexpected, notReady = null, works = new Map() }: Parts = {}) {
   const accepted: unknown[] = [];
   const app = operatorRoutes({
     sources: new Map([["main", { read } as unknown as Source]]),
     expectedWaitMs: () => 0,
     accept: async (arrival) => void accepted.push(arrival),
     clock: systemClock,
-    report: notAsked,
+    report: unexpected,
     notReady: () => notReady,
     configuration: () => ({ file: "/etc/plenum/plenum.yaml", config: { state: { folder: "/state" } } }),
     work: { sources: works },
     log: () => ['{"level":30,"msg":"started"}'],
   });
-  const answer = async (response: Response) => ({
+  const parsed = async (response: Response) => ({
     status: response.status,
     ...((await response.json()) as object),
   });
   return {
     accepted,
     app,
-    get: async (path: string) => answer(await app.request(path)),
-    post: async (path: string, body: string) => answer(await app.request(path, { method: "POST", body })),
+    get: async (path: string) => parsed(await app.request(path)),
+    post: async (path: string, body: string) => parsed(await app.request(path, { method: "POST", body })),
   };
 }
 
-describe("the operator's door", () => {
-  test("what is no question and no command is refused before anybody acts on it", async () => {
+describe("operatorRoutes", () => {
+  test("reject malformed requests and commands", async () => {
     const { post, accepted } = routes();
     for (const body of ["", "{", "null", "[]", '{"method":"close"}', '{"method":"read","tagIds":[]}']) {
       expect(await post("/sources/main", body), body).toMatchObject({
@@ -63,14 +63,14 @@ describe("the operator's door", () => {
     expect(accepted).toEqual([]);
   });
 
-  test("a request that is too long is not read", async () => {
+  test("reject a request above 64 KiB", async () => {
     const { app, accepted } = routes();
     const body = JSON.stringify({ id: "a", source: null, tagId: "1", value: 1, user: "x".repeat(70_000) });
     expect((await app.request("/commands", { method: "POST", body })).status).toBe(413);
     expect(accepted).toEqual([]);
   });
 
-  test("while the worker starts or stops it can be asked how it is, and for nothing else", async () => {
+  test("respond only to ping and ready while the worker starts or stops", async () => {
     const { get, post, accepted } = routes({ notReady: "The worker is starting or stopping." });
     expect(await get("/ping")).toEqual({ status: 200, result: "here" });
     expect(await get("/ready")).toEqual({ status: 200, result: "The worker is starting or stopping." });
@@ -85,7 +85,7 @@ describe("the operator's door", () => {
   });
 });
 
-describe("what a worker knows of its work", () => {
+describe("workRoutes", () => {
   const request = (number: number, tagIds: readonly string[]): TracedRequest => ({
     number,
     at: `2026-11-21T10:00:0${number}.000Z`,
@@ -119,10 +119,10 @@ describe("what a worker knows of its work", () => {
         ],
       ]),
     });
-  const made = async () => planReport(PLAN_FACTS);
+  const planned = async () => planReport(PLAN_FACTS);
 
-  test("the plan, and what became of a tag", async () => {
-    const { get } = work(made);
+  test("return the plan, the polls and the requests of a tag", async () => {
+    const { get } = work(planned);
     expect(await get("/work/main/plan")).toMatchObject({
       status: 200,
       result: { source: "north", fits: true },
@@ -145,7 +145,7 @@ describe("what a worker knows of its work", () => {
     }
   });
 
-  test("a plan that cannot be made says why, without credentials", async () => {
+  test("report the error of a plan without credentials", async () => {
     const { get } = work(() => Promise.reject(new Retryable("https://user:pw@host is busy")));
     expect(await get("/work/main/plan")).toEqual({
       status: 502,
@@ -155,7 +155,7 @@ describe("what a worker knows of its work", () => {
   });
 });
 
-describe("failures on the way", () => {
+describe("encodeFailure and decodeFailure", () => {
   test.each([
     new ConfigError("a", { hint: "b" }),
     new Retryable("a"),
@@ -163,20 +163,20 @@ describe("failures on the way", () => {
     new Rejected("a"),
     new NoLog("a"),
     new Malformed("a", "<html>"),
-  ])("$kind stays what it is, with its sentence", (failure) => {
-    const told = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
-    expect(told.kind).toBe(failure.kind);
-    expect(told.message).toBe(failure.hint === undefined ? "a" : "a b");
+  ])("keep the kind $kind and the message", (failure) => {
+    const decoded = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
+    expect(decoded.kind).toBe(failure.kind);
+    expect(decoded.message).toBe(failure.hint === undefined ? "a" : "a b");
   });
 
-  test("why a configuration is wrong, and which field is meant, comes along", () => {
+  test("keep the reason and the field of a configuration error", () => {
     const failure = new ConfigError("tags: 422", { reason: "validation", field: "system_id" });
-    const told = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
-    expect(told).toMatchObject({ reason: "validation", field: "system_id" });
+    const decoded = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
+    expect(decoded).toMatchObject({ reason: "validation", field: "system_id" });
     expect(decodeFailure({ failure: "config", message: "a" })).toMatchObject({ reason: "settings" });
   });
 
-  test("credentials stay behind", async () => {
+  test("remove credentials", async () => {
     const { post } = routes({
       read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")),
     });

@@ -7,12 +7,16 @@ import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
 import { readFleet } from "../../scale/fleet/report.ts";
 import { whereabouts } from "../../scale/fleet/whereabouts.ts";
-import type { ControlSocket } from "../../ui/operator/call.ts";
-import { type FoundWorker, findWorker, requestConfiguration, requestReport } from "../../ui/operator/remote.ts";
+import {
+  type ControlSocket,
+  type FoundWorker,
+  findWorker,
+  requestConfiguration,
+  requestReport,
+} from "../../ui/operator/remote.ts";
 import { errorLines } from "./exit.ts";
 import { pointersOf } from "./pointer.ts";
-import type { WhichState } from "./state-access.ts";
-import { withStateDatabase } from "./state-access.ts";
+import { type WhichState, withStateDatabase } from "./state-access.ts";
 
 /**
  * Finds the worker of a configuration on this machine. Members of a fleet have a control socket each, in the state folder

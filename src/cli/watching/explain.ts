@@ -23,8 +23,7 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { type Ticket, ticketKey, ticketsOf } from "../../engine/views/tickets.ts";
-import type { FoundWorker } from "../../ui/operator/remote.ts";
-import { requestPolls, requestTag } from "../../ui/operator/work.ts";
+import { type FoundWorker, requestPolls, requestTag } from "../../ui/operator/remote.ts";
 import { reasonOf } from "../past/gaps.ts";
 import { type CliContext, readSource, type SourceState } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";

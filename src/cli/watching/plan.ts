@@ -8,7 +8,7 @@ import type { StateConfig } from "../../engine/store/config.ts";
 import { factsFromLists, factsFromState } from "../../engine/sync/facts-for-plan.ts";
 import { type PlanReport, planReport } from "../../engine/sync/plan/report.ts";
 import { type ListProgress, listingText } from "../../engine/sync/seen-building.ts";
-import { requestPlan } from "../../ui/operator/work.ts";
+import { requestPlan } from "../../ui/operator/remote.ts";
 import { type CliContext, chooseSource } from "../shell/context.ts";
 import { findWorkerFor } from "../shell/find-worker.ts";
 import { withStandaloneSource } from "../shell/standalone.ts";

@@ -6,7 +6,7 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { type Service, startedOnce } from "../../core/runtime/lifecycle.ts";
 import { connectTo, lookAtSocket, socketIn, withShortPath } from "./socket.ts";
 
-/** Command lines at once; a person has one, a script a few. */
+/** Most simultaneous command lines: a person has one, a script a few. */
 const MOST_CONNECTIONS = 64;
 
 /** Time limits in milliseconds. Only the command line connects, and it sends each request at once. */
@@ -25,13 +25,8 @@ const TIMES = {
  * Only the worker that holds the folder's lock creates the socket. A leftover socket of a killed worker is replaced; one with a
  * listener is never removed.
  */
-export function createControlSocket({
-  stateFolder,
-  routes,
-}: {
-  readonly stateFolder: string;
-  readonly routes: Hono;
-}): Service {
+export function createControlSocket(options: { readonly stateFolder: string; readonly routes: Hono }): Service {
+  const { stateFolder, routes } = options;
   let server: ServerType | undefined;
 
   async function close(): Promise<void> {
@@ -42,13 +37,13 @@ export function createControlSocket({
       running.close(() => resolve());
       if ("closeAllConnections" in running) running.closeAllConnections();
     });
-    takeAway(stateFolder);
+    removeSocket(stateFolder);
   }
 
   return startedOnce({
     name: "operator",
     async start(signal) {
-      await makeRoom(stateFolder);
+      await removeLeftover(stateFolder);
       const created = createAdaptorServer({ fetch: routes.fetch, createServer, serverOptions: TIMES });
       (created as ReturnType<typeof createServer>).maxConnections = MOST_CONNECTIONS;
       await withShortPath(stateFolder, (path) => listen(created, path));
@@ -61,40 +56,35 @@ export function createControlSocket({
   });
 }
 
-async function makeRoom(stateFolder: string): Promise<void> {
+/** Removes the socket of a killed worker. Throws ConfigError if a worker listens on it. */
+async function removeLeftover(stateFolder: string): Promise<void> {
   if (process.platform === "win32" || lookAtSocket(stateFolder) === "nothing") return;
-  if (await isAnswered(stateFolder)) {
+  const code = await connectTo(stateFolder).then(
+    (socket) => void socket.destroy(),
+    (error: NodeJS.ErrnoException) => error.code,
+  );
+  if (code !== "ECONNREFUSED" && code !== "ENOENT") {
     throw new ConfigError(`Somebody answers at ${socketIn(stateFolder)} already.`, {
       hint: "Another worker uses this state folder; stop it, or set state.folder to another folder for this one.",
     });
   }
-  takeAway(stateFolder);
+  removeSocket(stateFolder);
 }
 
-async function isAnswered(stateFolder: string): Promise<boolean> {
-  try {
-    (await connectTo(stateFolder)).destroy();
-    return true;
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    return code !== "ECONNREFUSED" && code !== "ENOENT";
-  }
-}
-
-function takeAway(stateFolder: string): void {
+function removeSocket(stateFolder: string): void {
   if (process.platform !== "win32") rmSync(socketIn(stateFolder), { force: true });
 }
 
 function listen(server: ServerType, path: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once("error", (error: NodeJS.ErrnoException) => {
+    server.once("error", (error: NodeJS.ErrnoException) =>
       reject(
-        new ConfigError(`The door for the command line cannot be opened in the state folder (${error.code}).`, {
+        new ConfigError(`The control socket cannot be created in the state folder (${error.code}).`, {
           hint: "Set state.folder to a folder on a local disk, which can hold a socket.",
           cause: error,
         }),
-      );
-    });
+      ),
+    );
     server.listen(path, () => resolve());
   });
 }

@@ -1,4 +1,15 @@
-import { Retryable } from "../../core/errors/errors.ts";
+import { request } from "node:http";
+import type { Socket } from "node:net";
+import { text } from "node:stream/consumers";
+import {
+  ConfigError,
+  type Failure,
+  Malformed,
+  NoLog,
+  Rejected,
+  Retryable,
+  Throttled,
+} from "../../core/errors/errors.ts";
 import type {
   Alarm,
   Gateway,
@@ -11,94 +22,150 @@ import type {
   TagTotal,
 } from "../../core/model/building.ts";
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
-import type {
-  AlarmFilter,
-  GatewayFilter,
-  HistoryQuery,
-  HostFilter,
-  Page,
-  ReadReply,
-  SiteFilter,
-  SystemFilter,
-  TagFilter,
-} from "../../engine/source/source.ts";
+import { systemClock } from "../../core/runtime/clock.ts";
+import { sleepFor } from "../../core/runtime/waiting.ts";
+import type { HistoryQuery, Page, ReadReply, Source } from "../../engine/source/source.ts";
 import { refuseWritableByOthers } from "../../engine/store/folder.ts";
+import type { PlanReport } from "../../engine/sync/plan/report.ts";
 import type { StatusReport } from "../status/report.ts";
-import { type ControlSocket, call, NobodyThere, ping, Silent } from "./call.ts";
-import type { AcceptedConfiguration, Call } from "./routes.ts";
-import { lookAtSocket } from "./socket.ts";
+import type { AcceptedConfiguration, Call, EncodedFailure } from "./routes.ts";
+import { connectTo, lookAtSocket } from "./socket.ts";
+import type { TagWork } from "./work.ts";
 
-/** The part of a source that the command line uses; a running worker lends its own through this. */
-export interface Reader {
-  sites(filter: SiteFilter, signal: AbortSignal): AsyncIterable<Page<Site>>;
-  alarms(filter: AlarmFilter, signal: AbortSignal): AsyncIterable<Page<Alarm>>;
-  tags(filter: TagFilter, signal: AbortSignal): AsyncIterable<Page<Tag>>;
-  gateways(filter: GatewayFilter, signal: AbortSignal): AsyncIterable<Page<Gateway>>;
-  hosts(filter: HostFilter, signal: AbortSignal): AsyncIterable<Page<Host>>;
-  systems(filter: SystemFilter, signal: AbortSignal): AsyncIterable<Page<System>>;
-  read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<ReadReply>;
-  history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
-  totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
+/** Time limits in milliseconds. A busy small machine needs seconds even for a ping. */
+const PING_LIMIT_MS = 5_000;
+const DEFAULT_LIMIT_MS = 15_000;
+/** Interval between pings during a request without a time limit. */
+const PING_EVERY_MS = 5_000;
+
+/** Requests to a running worker through the control socket in its state folder. */
+export interface ControlSocket {
+  readonly stateFolder: string;
 }
 
-export function remoteReader(door: ControlSocket, source: string): Reader {
-  // Requests to the service wait for the quota, which may take minutes.
-  const send = <T>(body: Call, signal: AbortSignal) =>
-    call<T>(door, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
-  async function* pages<T>(body: Call, signal: AbortSignal): AsyncIterable<Page<T>> {
-    yield* await send<Page<T>[]>(body, signal);
-  }
-  return {
-    sites: (filter, signal) => pages<Site>({ method: "sites", filter: { ...filter } }, signal),
-    alarms: (filter, signal) => pages<Alarm>({ method: "alarms", filter: { ...filter } }, signal),
-    tags: (filter, signal) => pages<Tag>({ method: "tags", filter: { ...filter } }, signal),
-    gateways: (filter, signal) => pages<Gateway>({ method: "gateways", filter: { ...filter } }, signal),
-    hosts: (filter, signal) => pages<Host>({ method: "hosts", filter: { ...filter } }, signal),
-    systems: (filter, signal) => pages<System>({ method: "systems", filter: { ...filter } }, signal),
-    read: (tagIds, _lane, signal) => send<ReadReply>({ method: "read", tagIds: [...tagIds] }, signal),
-    history: (query, _lane, signal) =>
-      send<TagLog[]>({ method: "history", query: { ...query }, totals: false }, signal),
-    totals: (query, _lane, signal) =>
-      send<TagTotal[]>({ method: "history", query: { ...query }, totals: true }, signal),
-  };
-}
-
-export async function sendCommand(
-  door: ControlSocket,
-  command: {
-    readonly id: string;
-    readonly source: string | null;
-    readonly tagId: string;
-    readonly value: TagScalar;
-    readonly forSeconds: number | null;
-    readonly ttlSeconds: number | null;
-    readonly user: string;
-  },
-  signal: AbortSignal,
-): Promise<{ readonly waitMs: number }> {
-  try {
-    return await call(door, "/commands", { body: command, signal });
-  } catch (error) {
-    if (!(error instanceof Silent)) throw error;
-    throw new Retryable(error.message, {
-      hint: `Whether it has taken the command is not known; \`--id ${command.id}\` asks again, and never writes twice.`,
-      cause: error,
+/** No worker listens on the socket. */
+export class NobodyThere extends Retryable {
+  constructor(cause: unknown) {
+    super("The worker does not answer any more.", {
+      hint: "`plenum status` says whether it is running.",
+      cause,
     });
   }
 }
 
-/** Agrees to a command as the second person. */
-export async function sendSecond(
-  door: ControlSocket,
-  second: {
-    readonly id: string;
-    readonly source: string | null;
-    readonly value: TagScalar;
-    readonly user: string;
-  },
-  signal: AbortSignal,
-): Promise<void> {
-  await call(door, "/seconds", { body: second, signal });
+/** The worker accepted the connection and did not respond in time: it is busy, stopped or blocked. */
+export class Silent extends Retryable {
+  constructor(limitMs: number) {
+    super(`A worker is there and does not answer within ${limitMs / 1_000} s.`, {
+      hint: "It may be busy: try again. If that lasts, its log says what it does.",
+    });
+  }
+}
+
+export interface CallOptions {
+  /** JSON of a POST; a request without it is a GET. */
+  readonly body?: unknown;
+  readonly signal: AbortSignal;
+  /** Time limit; null for none as long as the worker responds to pings. */
+  readonly withinMs?: number | null;
+}
+
+/**
+ * Sends a request to a running worker. Rejects with the failure that the worker reports, with `NobodyThere` without a worker, with
+ * `Silent` without a response in time, and with ConfigError if this user may not connect.
+ */
+export async function call<T>({ stateFolder }: ControlSocket, path: string, options: CallOptions): Promise<T> {
+  const { body, signal, withinMs = DEFAULT_LIMIT_MS } = options;
+  const over = new AbortController();
+  const limit = withinMs === null ? over.signal : AbortSignal.timeout(withinMs);
+  const pings = withinMs === null ? pingUntilOver(stateFolder, over, signal) : null;
+  try {
+    return await exchange<T>(stateFolder, path, body, AbortSignal.any([signal, limit]));
+  } catch (error) {
+    signal.throwIfAborted();
+    if (over.signal.aborted) throw over.signal.reason;
+    throw limit.aborted ? new Silent(withinMs ?? PING_LIMIT_MS) : error;
+  } finally {
+    over.abort();
+    await pings;
+  }
+}
+
+function ping(stateFolder: string, signal: AbortSignal): Promise<unknown> {
+  return call({ stateFolder }, "/ping", { signal, withinMs: PING_LIMIT_MS });
+}
+
+/** Aborts `over` with the error of the first failed ping. */
+async function pingUntilOver(stateFolder: string, over: AbortController, signal: AbortSignal): Promise<void> {
+  while (await sleepFor(systemClock, PING_EVERY_MS, over.signal, signal))
+    await ping(stateFolder, AbortSignal.any([over.signal, signal])).catch((error: unknown) => over.abort(error));
+}
+
+async function exchange<T>(stateFolder: string, path: string, body: unknown, signal: AbortSignal): Promise<T> {
+  const socket = await connect(stateFolder, signal);
+  let status = 0;
+  let response: { readonly result?: T } & Partial<EncodedFailure>;
+  try {
+    const received = await new Promise<string>((resolve, reject) => {
+      // A request without an agent ignores the proxy settings of the environment.
+      const sent = request({
+        createConnection: () => socket,
+        path,
+        method: body === undefined ? "GET" : "POST",
+        headers: { host: "plenum", connection: "close", "content-type": "application/json" },
+        signal,
+      });
+      sent.once("response", (incoming) => {
+        status = incoming.statusCode ?? 0;
+        text(incoming).then(resolve, reject);
+      });
+      sent.on("error", reject);
+      sent.end(body === undefined ? undefined : JSON.stringify(body));
+    });
+    // An incomplete response is no JSON.
+    response = JSON.parse(received);
+  } catch (error) {
+    signal.throwIfAborted();
+    throw new NobodyThere(error);
+  } finally {
+    socket.destroy();
+  }
+  if (status === 200) return response.result as T;
+  throw decodeFailure({ failure: "retryable", message: `The worker answered ${status}.`, ...response });
+}
+
+async function connect(stateFolder: string, signal: AbortSignal): Promise<Socket> {
+  try {
+    return await connectTo(stateFolder, signal);
+  } catch (error) {
+    signal.throwIfAborted();
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "EACCES" || code === "EPERM") {
+      throw new ConfigError("This user may not speak to the worker of this state folder.", {
+        hint: "Run this as the user that runs the worker.",
+        cause: error,
+      });
+    }
+    // The queue of connections that the worker has not accepted is full.
+    throw code === "EAGAIN" ? new Silent(PING_LIMIT_MS) : new NobodyThere(error);
+  }
+}
+
+export function decodeFailure({ failure, message, reason, field }: EncodedFailure): Failure {
+  switch (failure) {
+    case "config":
+      return new ConfigError(message, { ...(reason && { reason }), ...(field !== undefined && { field }) });
+    case "throttled":
+      return new Throttled(message, null);
+    case "rejected":
+      return new Rejected(message);
+    case "no-log":
+      return new NoLog(message);
+    case "malformed":
+      return new Malformed(message, "");
+    default:
+      return new Retryable(message);
+  }
 }
 
 /**
@@ -117,10 +184,9 @@ export type FoundWorker =
 export async function findWorker(stateFolder: string, signal: AbortSignal): Promise<FoundWorker> {
   refuseWritableByOthers(stateFolder);
   if (lookAtSocket(stateFolder) === "nothing") return { kind: "none" };
-  const door = { stateFolder };
   try {
-    await ping(door, signal);
-    return { kind: "open", door };
+    await ping(stateFolder, signal);
+    return { kind: "open", door: { stateFolder } };
   } catch (error) {
     if (error instanceof NobodyThere) return { kind: "none" };
     if (error instanceof Silent) return { kind: "silent", trouble: error };
@@ -128,35 +194,117 @@ export async function findWorker(stateFolder: string, signal: AbortSignal): Prom
   }
 }
 
-/** Has the worker read its configuration file again; with `dryRun` it only says what would change. */
-export function requestReload(door: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
-  return call(door, "/reload", { body: { dryRun }, signal, withinMs: null });
+/** The requests of a source that the command line uses; a running worker offers those of its own source. */
+export interface Reader extends Pick<Source, "sites" | "alarms" | "tags" | "gateways" | "hosts" | "systems"> {
+  read(tagIds: readonly string[], lane: "on-demand", signal: AbortSignal): Promise<ReadReply>;
+  history(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagLog[]>;
+  totals(query: HistoryQuery, lane: "on-demand", signal: AbortSignal): Promise<readonly TagTotal[]>;
+}
+
+export function remoteReader(socket: ControlSocket, source: string): Reader {
+  // A request to the service may wait minutes for the quota.
+  const send = <T>(body: Call, signal: AbortSignal) =>
+    call<T>(socket, `/sources/${encodeURIComponent(source)}`, { body, signal, withinMs: null });
+  async function* pages<T>(method: string, filter: object, signal: AbortSignal): AsyncIterable<Page<T>> {
+    yield* await send<Page<T>[]>({ method, filter } as Call, signal);
+  }
+  return {
+    sites: (filter, signal) => pages<Site>("sites", filter, signal),
+    alarms: (filter, signal) => pages<Alarm>("alarms", filter, signal),
+    tags: (filter, signal) => pages<Tag>("tags", filter, signal),
+    gateways: (filter, signal) => pages<Gateway>("gateways", filter, signal),
+    hosts: (filter, signal) => pages<Host>("hosts", filter, signal),
+    systems: (filter, signal) => pages<System>("systems", filter, signal),
+    read: (tagIds, _lane, signal) => send({ method: "read", tagIds: [...tagIds] }, signal),
+    history: (query, _lane, signal) => send({ method: "history", query: { ...query }, totals: false }, signal),
+    totals: (query, _lane, signal) => send({ method: "history", query: { ...query }, totals: true }, signal),
+  };
+}
+
+export async function sendCommand(
+  socket: ControlSocket,
+  command: {
+    readonly id: string;
+    readonly source: string | null;
+    readonly tagId: string;
+    readonly value: TagScalar;
+    readonly forSeconds: number | null;
+    readonly ttlSeconds: number | null;
+    readonly user: string;
+  },
+  signal: AbortSignal,
+): Promise<{ readonly waitMs: number }> {
+  try {
+    return await call(socket, "/commands", { body: command, signal });
+  } catch (error) {
+    if (!(error instanceof Silent)) throw error;
+    throw new Retryable(error.message, {
+      hint: `Whether it has taken the command is not known; \`--id ${command.id}\` asks again, and never writes twice.`,
+      cause: error,
+    });
+  }
+}
+
+/** Confirms a command as the second person. */
+export async function sendSecond(
+  socket: ControlSocket,
+  second: {
+    readonly id: string;
+    readonly source: string | null;
+    readonly value: TagScalar;
+    readonly user: string;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  await call(socket, "/seconds", { body: second, signal });
+}
+
+/** Makes the worker read its configuration file again; with `dryRun` it only reports the changes. */
+export function requestReload(socket: ControlSocket, dryRun: boolean, signal: AbortSignal): Promise<ReloadReport> {
+  return call(socket, "/reload", { body: { dryRun }, signal, withinMs: null });
 }
 
 /** The configuration that the worker accepted last. */
-export function requestConfiguration(door: ControlSocket, signal: AbortSignal): Promise<AcceptedConfiguration> {
-  return call(door, "/configuration", { signal });
+export function requestConfiguration(socket: ControlSocket, signal: AbortSignal): Promise<AcceptedConfiguration> {
+  return call(socket, "/configuration", { signal });
 }
 
-/** Throws or releases the kill switch of a fleet through one of its members; `OperatorOptions.fleetWrites` says what false means. */
+/** Throws or releases the kill switch of a fleet through a member; `OperatorOptions.fleetWrites` explains the result. */
 export function requestFleetWrites(
-  door: ControlSocket,
+  socket: ControlSocket,
   writes: { readonly stopped: boolean; readonly by: string },
   signal: AbortSignal,
 ): Promise<boolean> {
-  return call(door, "/writes", { body: writes, signal });
+  return call(socket, "/writes", { body: writes, signal });
 }
 
-export function requestReport(door: ControlSocket, signal: AbortSignal): Promise<StatusReport> {
-  return call(door, "/status", { signal });
+export function requestReport(socket: ControlSocket, signal: AbortSignal): Promise<StatusReport> {
+  return call(socket, "/status", { signal });
 }
 
-/** Why a worker is not ready; null when it is. */
-export function requestReady(door: ControlSocket, signal: AbortSignal): Promise<string | null> {
-  return call(door, "/ready", { signal });
+/** Reason why a worker is not ready; null when it is ready. */
+export function requestReady(socket: ControlSocket, signal: AbortSignal): Promise<string | null> {
+  return call(socket, "/ready", { signal });
 }
 
-/** The last lines of its log, the oldest first. */
-export function requestLog(door: ControlSocket, signal: AbortSignal): Promise<readonly string[]> {
-  return call(door, "/log", { signal });
+/** The last log lines, oldest first. */
+export function requestLog(socket: ControlSocket, signal: AbortSignal): Promise<readonly string[]> {
+  return call(socket, "/log", { signal });
+}
+
+export function requestPlan(socket: ControlSocket, source: string, signal: AbortSignal): Promise<PlanReport> {
+  return call(socket, `/work/${encodeURIComponent(source)}/plan`, { signal });
+}
+
+/** UTC time of the last successful run of each job. */
+export function requestPolls(
+  socket: ControlSocket,
+  source: string,
+  signal: AbortSignal,
+): Promise<Readonly<Record<string, string>>> {
+  return call(socket, `/work/${encodeURIComponent(source)}/polls`, { signal });
+}
+
+export function requestTag(socket: ControlSocket, source: string, id: string, signal: AbortSignal): Promise<TagWork> {
+  return call(socket, `/work/${encodeURIComponent(source)}/tags/${encodeURIComponent(id)}`, { signal });
 }

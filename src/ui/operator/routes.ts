@@ -2,12 +2,13 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { z } from "zod";
 import type { Accept } from "../../core/connector.ts";
+import { type ConfigReason, type Failure, meaningOf, sentence } from "../../core/errors/errors.ts";
 import type { ReloadReport } from "../../core/model/reload-facts.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
 import { operatorArrival, operatorSecond } from "../../engine/commands/operator-arrival.ts";
 import type { Source } from "../../engine/source/source.ts";
 import type { StatusReport } from "../status/report.ts";
-import { encodeFailure } from "./failure.ts";
 import { type WorkOptions, workRoutes } from "./work.ts";
 
 /**
@@ -17,22 +18,21 @@ import { type WorkOptions, workRoutes } from "./work.ts";
 export interface OperatorOptions {
   readonly sources: ReadonlyMap<string, Source>;
   readonly accept: Accept;
-  /** Milliseconds that the quota would make a write wait now. */
+  /** Milliseconds that a write would currently wait for the quota. */
   readonly expectedWaitMs: (source: string | null) => number;
   readonly clock: Clock;
   readonly report: () => Promise<StatusReport>;
-  /** Why nothing can be done yet, or any more; null while the worker is ready. */
+  /** Reason why the worker serves no requests, because it starts or stops; null while it is ready. */
   readonly notReady: () => string | null;
   readonly work: WorkOptions;
-  /** Reads the configuration file again, or only looks; absent where the worker was given none. */
+  /** Reads the configuration file again; a dry run only reports the changes. Absent without a file. */
   readonly reload?: (isDryRun: boolean) => Promise<ReloadReport>;
-  /** The configuration that the worker accepted last, and its file. */
   readonly configuration: () => AcceptedConfiguration;
-  /** The kill switch of a fleet; absent in a lone worker, whose kill switch is a file in the state folder. */
+  /** Kill switch of a fleet; absent in a single worker, whose kill switch is a file in the state folder. */
   readonly fleetWrites?: {
-    /** False while the database does not have it yet: until then it counts at this member alone. */
+    /** False until the database has stored the stop: it applies to this member only. */
     stop(by: string): Promise<boolean>;
-    /** False where writing was stopped again meanwhile, and stays so. */
+    /** False if writing was stopped again meanwhile; it stays stopped. */
     resume(): Promise<boolean>;
   };
   /** Message for a source that this worker does not have. */
@@ -41,18 +41,29 @@ export interface OperatorOptions {
   readonly log: () => readonly string[];
 }
 
-/** A configuration as the worker accepted it last. It names secrets by reference only. */
+/** The configuration that the worker accepted last. It contains references to secrets, not the secrets. */
 export interface AcceptedConfiguration {
-  /** Absolute; null where it came from no file. */
+  /** Absolute path; null for a configuration without a file. */
   readonly file: string | null;
   readonly config: unknown;
 }
 
+/** A failure as sent to the command line, which derives its exit code from the kind. */
+export interface EncodedFailure {
+  readonly failure: Failure["kind"];
+  readonly message: string;
+  readonly reason?: ConfigReason | undefined;
+  readonly field?: string | undefined;
+}
+
+export function encodeFailure(error: unknown): EncodedFailure {
+  const failure = meaningOf(error);
+  const { reason, field } = failure.kind === "config" ? failure : {};
+  return { failure: failure.kind, message: withoutCredentials(sentence(error)), reason, field };
+}
+
 /** Largest request in bytes: 20 tags, a time range, a command. */
 const LARGEST_BODY = 64 * 1024;
-
-/** The interface lists these by site; the other filters are the list's own. */
-const InSite = z.looseObject({ siteId: z.int() });
 
 export const Call = z.discriminatedUnion("method", [
   z.strictObject({ method: z.literal("sites"), filter: z.record(z.string(), z.unknown()) }),
@@ -60,32 +71,34 @@ export const Call = z.discriminatedUnion("method", [
     method: z.literal("alarms"),
     filter: z.looseObject({ status: z.enum(["active", "resolved", "all"]) }),
   }),
-  z.strictObject({ method: z.enum(["tags", "gateways", "hosts", "systems"]), filter: InSite }),
+  z.strictObject({
+    method: z.enum(["tags", "gateways", "hosts", "systems"]),
+    filter: z.looseObject({ siteId: z.int() }),
+  }),
   z.strictObject({ method: z.literal("read"), tagIds: z.array(z.string()).min(1).max(20) }),
   z.strictObject({ method: z.literal("history"), query: z.looseObject({}), totals: z.boolean() }),
 ]);
 export type Call = z.output<typeof Call>;
 
-const Asked = {
+const SecondRequest = z.strictObject({
   id: z.string().min(1).max(300),
   source: z.string().nullable(),
   value: z.union([z.number(), z.boolean()]),
   user: z.string().nullable().default(null),
-};
-const CommandRequest = z.strictObject({
-  ...Asked,
+});
+const CommandRequest = SecondRequest.extend({
   tagId: z.string(),
   forSeconds: z.number().positive().nullable(),
   ttlSeconds: z.number().positive().nullable().default(null),
 });
 const WritesRequest = z.strictObject({ stopped: z.boolean(), by: z.string().max(300) });
 const ReloadRequest = z.strictObject({ dryRun: z.boolean() });
-const SecondRequest = z.strictObject(Asked);
 
 export function operatorRoutes(options: OperatorOptions): Hono {
   const app = new Hono();
-  const onError = (context: Context) => context.json({ failure: "config", message: "The request is too long." }, 413);
-  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError }));
+  const refuse = (context: Context, status: 400 | 404 | 409 | 413, message: string) =>
+    context.json({ failure: "config", message }, status);
+  app.use(bodyLimit({ maxSize: LARGEST_BODY, onError: (context) => refuse(context, 413, "The request is too long.") }));
   app.onError((error, context) => context.json(encodeFailure(error), 502));
   app.get("/ping", (context) => context.json({ result: "here" }));
   app.get("/ready", (context) => context.json({ result: options.notReady() }));
@@ -94,80 +107,67 @@ export function operatorRoutes(options: OperatorOptions): Hono {
   app.get("/configuration", (context) => context.json({ result: options.configuration() }));
   app.route("/work", workRoutes(options.work));
   app.post("/writes", async (context) => {
-    const asked = WritesRequest.safeParse(await bodyOf(context));
+    const request = WritesRequest.safeParse(await bodyOf(context));
     const { fleetWrites } = options;
-    if (!asked.success || fleetWrites === undefined)
-      return context.json({ failure: "config", message: "This worker has no kill switch of a fleet." }, 400);
-    const { by, stopped } = asked.data;
+    if (!request.success || fleetWrites === undefined)
+      return refuse(context, 400, "This worker has no kill switch of a fleet.");
+    const { by, stopped } = request.data;
     return context.json({ result: await (stopped ? fleetWrites.stop(by) : fleetWrites.resume()) });
   });
 
-  // Requests to the service, and writes, wait until the worker has started.
-  app.post("*", (context, next) => {
-    const reason = options.notReady();
-    if (reason === null) return next();
-    return Promise.resolve(context.json({ failure: "retryable", message: reason }, 503));
+  // Requests to the service, and commands, wait until the worker has started.
+  app.post("*", async (context, next) => {
+    const message = options.notReady();
+    return message === null ? next() : context.json({ failure: "retryable", message }, 503);
   });
   app.post("/sources/:name", async (context) => {
     const name = context.req.param("name");
     const source = options.sources.get(name);
-    if (source === undefined) {
-      const message = (await options.noSource?.(name)) ?? "No such source.";
-      return context.json({ failure: "config", message }, 404);
-    }
-    const asked = Call.safeParse(await bodyOf(context));
-    if (!asked.success) return context.json({ failure: "config", message: "No such question." }, 400);
-    return context.json({ result: await answer(source, asked.data, context.req.raw.signal) });
+    if (source === undefined) return refuse(context, 404, (await options.noSource?.(name)) ?? "No such source.");
+    const request = Call.safeParse(await bodyOf(context));
+    if (!request.success) return refuse(context, 400, "No such question.");
+    return context.json({ result: await respond(source, request.data, context.req.raw.signal) });
   });
   app.post("/commands", async (context) => {
     const command = CommandRequest.safeParse(await bodyOf(context));
-    if (!command.success) return context.json({ failure: "config", message: "Not a command." }, 400);
+    if (!command.success) return refuse(context, 400, "Not a command.");
     await options.accept(operatorArrival({ ...command.data, receivedAtMs: options.clock.now() }));
     return context.json({ result: { waitMs: options.expectedWaitMs(command.data.source) } });
   });
   app.post("/seconds", async (context) => {
     const second = SecondRequest.safeParse(await bodyOf(context));
-    if (!second.success) return context.json({ failure: "config", message: "Not a second's word." }, 400);
+    if (!second.success) return refuse(context, 400, "Not a second's word.");
     await options.accept(operatorSecond({ ...second.data, receivedAtMs: options.clock.now() }));
     return context.json({ result: {} });
   });
   app.post("/reload", async (context) => {
-    const asked = ReloadRequest.safeParse(await bodyOf(context));
-    if (!asked.success) return context.json({ failure: "config", message: "Not a reload." }, 400);
-    if (options.reload === undefined) {
-      const message = "This worker was started without a configuration file, so there is none to read again.";
-      return context.json({ failure: "config", message }, 409);
-    }
-    return context.json({ result: await options.reload(asked.data.dryRun) });
+    const request = ReloadRequest.safeParse(await bodyOf(context));
+    if (!request.success) return refuse(context, 400, "Not a reload.");
+    if (options.reload !== undefined) return context.json({ result: await options.reload(request.data.dryRun) });
+    const message = "This worker was started without a configuration file, so there is none to read again.";
+    return refuse(context, 409, message);
   });
   return app;
 }
 
-/** Null for what is no JSON; the schema then refuses it. */
-async function bodyOf(context: Context): Promise<unknown> {
-  try {
-    return await context.req.json();
-  } catch {
-    return null;
-  }
+/** Returns null for a body that is not JSON, which every schema rejects. */
+function bodyOf(context: Context): Promise<unknown> {
+  return context.req.json().catch(() => null);
 }
 
-async function answer(source: Source, call: Call, signal: AbortSignal): Promise<unknown> {
-  switch (call.method) {
+async function respond(source: Source, request: Call, signal: AbortSignal): Promise<unknown> {
+  switch (request.method) {
     case "sites":
-      return Array.fromAsync(source.sites(call.filter, signal));
+      return Array.fromAsync(source.sites(request.filter, signal));
     case "alarms":
-      return Array.fromAsync(source.alarms(call.filter, signal));
-    case "tags":
-    case "gateways":
-    case "hosts":
-    case "systems":
-      return Array.fromAsync<unknown>(source[call.method](call.filter, signal));
+      return Array.fromAsync(source.alarms(request.filter, signal));
     case "read":
-      return source.read(call.tagIds, "on-demand", signal);
+      return source.read(request.tagIds, "on-demand", signal);
     case "history": {
-      const query = call.query as unknown as Parameters<Source["history"]>[0];
-      return call.totals ? source.totals(query, "on-demand", signal) : source.history(query, "on-demand", signal);
+      const query = request.query as unknown as Parameters<Source["history"]>[0];
+      return source[request.totals ? "totals" : "history"](query, "on-demand", signal);
     }
+    default:
+      return Array.fromAsync<unknown>(source[request.method](request.filter, signal));
   }
 }

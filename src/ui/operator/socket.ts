@@ -13,7 +13,7 @@ const NAME = "operator.sock";
 /** The longest path that every Unix can bind, in bytes; Linux takes 107, macOS 103. */
 const LONGEST_PATH_BYTES = 100;
 
-/** Not imported: a health check every 30 s is a sixth cheaper without the wrapper that an import makes of the module. */
+/** Loads built-in modules without an import wrapper, which makes the frequent health check a sixth cheaper. */
 const builtIn = process.getBuiltinModule;
 
 const HAS_PIPES = process.platform === "win32";
@@ -26,12 +26,9 @@ export function socketIn(stateFolder: string): string {
   return `\\\\.\\pipe\\plenum-${digest.slice(0, 32)}`;
 }
 
-/**
- * Returns what is at the socket's path. Throws ConfigError for anything but a socket, including a symbolic link to
- * one.
- */
+/** Checks the socket's path. Throws ConfigError for anything but a socket, including a symbolic link to one. */
 export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
-  // A pipe is no file; whether there is one shows when it is opened.
+  // A Windows pipe is no file; connecting shows whether it exists.
   if (HAS_PIPES) return "socket";
   const path = socketIn(stateFolder);
   let found: ReturnType<typeof lstatSync> | undefined;
@@ -53,8 +50,8 @@ export function lookAtSocket(stateFolder: string): "nothing" | "socket" {
 }
 
 /**
- * Lends a path to the socket that is short enough to be bound or connected. A longer one is reached by a symbolic link
- * to the state folder, in a private folder that exists for the moment only: /tmp/plenum-a1B2c3/state/operator.sock.
+ * Passes a path that is short enough to be bound or connected. For a longer one, it creates a temporary private folder with a
+ * symbolic link to the state folder: /tmp/plenum-a1B2c3/state/operator.sock.
  */
 export async function withShortPath<T>(stateFolder: string, use: (path: string) => Promise<T>): Promise<T> {
   const path = socketIn(stateFolder);
@@ -73,9 +70,7 @@ export async function withShortPath<T>(stateFolder: string, use: (path: string) 
   }
 }
 
-/**
- * Connects to the worker in this folder. Rejects with the system's error; ECONNREFUSED means that no worker listens.
- */
+/** Connects to the worker in this folder. Rejects with the system's error; ECONNREFUSED means that no worker listens. */
 export function connectTo(stateFolder: string, signal?: AbortSignal): Promise<Socket> {
   return withShortPath(
     stateFolder,

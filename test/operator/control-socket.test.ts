@@ -21,9 +21,8 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { createKillSwitch, KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { preparePrivateFile } from "#src/engine/store/folder.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { call, NobodyThere, Silent } from "#src/ui/operator/call.ts";
 import { createControlSocket } from "#src/ui/operator/control-socket.ts";
-import { findWorker } from "#src/ui/operator/remote.ts";
+import { call, findWorker, NobodyThere, Silent } from "#src/ui/operator/remote.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
 const { signal } = new AbortController();
@@ -37,27 +36,28 @@ function folder(...more: readonly string[]): string {
   return state;
 }
 
-function here(word = "here"): Hono {
-  return new Hono().get("/ping", (context) => context.json({ result: word }));
+/** Routes of a worker that responds to a ping. */
+function pingRoutes(response = "here"): Hono {
+  return new Hono().get("/ping", (context) => context.json({ result: response }));
 }
 
-async function open(stateFolder: string, routes = here()) {
+async function open(stateFolder: string, routes = pingRoutes()) {
   const door = createControlSocket({ stateFolder, routes });
   onTestFinished(() => door.stop(100));
   await door.start(new AbortController().signal);
   return door;
 }
 
-/** Listens and says nothing, as a worker that is stopped or stuck. */
-async function mute(stateFolder: string): Promise<Server> {
+/** Accepts connections without a response, as a stopped or blocked worker does. */
+async function listenSilently(stateFolder: string): Promise<Server> {
   const server = createServer(() => undefined);
   await new Promise<void>((resolve) => server.listen(join(stateFolder, SOCKET), resolve));
   onTestFinished(() => void server.close());
   return server;
 }
 
-describe("the door", () => {
-  test("is a socket for its owner only, and goes with the worker", async () => {
+describe("createControlSocket", () => {
+  test("creates a socket for the owner only, and removes it when the worker stops", async () => {
     const state = folder();
     const door = await open(state);
     const stats = statSync(join(state, SOCKET));
@@ -68,79 +68,79 @@ describe("the door", () => {
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
   });
 
-  test.each([90, 100, 101, 110, 250])("can be in a folder with a path of %i letters", async (length) => {
+  test.each([90, 100, 101, 110, 250])("works in a folder with a path of %i letters", async (length) => {
     const base = folder();
     const state = join(base, "n".repeat(length - base.length - 1));
     mkdirSync(state, { mode: 0o700 });
-    // Of its own: in the usual one other tests come and go.
+    // A private temporary folder: other tests change the usual one.
     const temporary = folder();
     vi.stubEnv("TMPDIR", temporary);
     onTestFinished(() => void vi.unstubAllEnvs());
-    const door = await open(state, here("far"));
+    const door = await open(state, pingRoutes("far"));
     expect(await call({ stateFolder: state }, "/ping", { signal })).toBe("far");
     expect(statSync(join(state, SOCKET)).mode & 0o777).toBe(0o600);
     await door.stop(100);
     expect([readdirSync(state), readdirSync(temporary)]).toEqual([[], []]);
   });
 
-  test("one that a killed worker left counts as none, and is replaced", async () => {
+  test("replaces the socket of a killed worker, which findWorker ignores", async () => {
     const state = folder();
-    leaveDead(state);
+    leaveSocket(state);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
     await open(state);
     expect((await findWorker(state, signal)).kind).toBe("open");
   });
 
-  test("one behind which somebody listens is not taken away", async () => {
+  test("does not remove a socket on which a program listens", async () => {
     const state = folder();
-    await mute(state);
-    const door = createControlSocket({ stateFolder: state, routes: here() });
+    await listenSilently(state);
+    const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
     await expect(door.start(signal)).rejects.toThrow(/^Somebody answers at .*operator\.sock already\.$/);
     await door.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
   });
 
   test.each(["a file", "a link to a file", "a link to a socket", "a link to nothing", "a folder"])(
-    "%s in its place is neither followed nor changed",
+    "neither follows nor changes %s at the path of the socket",
     async (kind) => {
       const state = folder();
       const elsewhere = folder();
       const victim = join(elsewhere, "victim");
-      const place = join(state, SOCKET);
-      if (kind === "a file") writeFileSync(place, "planted");
-      if (kind === "a folder") mkdirSync(place);
+      const path = join(state, SOCKET);
+      if (kind === "a file") writeFileSync(path, "planted");
+      if (kind === "a folder") mkdirSync(path);
       if (kind === "a link to a file") writeFileSync(victim, "untouched");
-      if (kind === "a link to a socket") await open(elsewhere, here("stranger"));
+      if (kind === "a link to a socket") await open(elsewhere, pingRoutes("stranger"));
       if (kind.startsWith("a link"))
-        symlinkSync(kind === "a link to a socket" ? join(elsewhere, SOCKET) : victim, place);
-      const before = lstatSync(place).ino;
+        symlinkSync(kind === "a link to a socket" ? join(elsewhere, SOCKET) : victim, path);
+      const before = lstatSync(path).ino;
 
       await expect(findWorker(state, signal)).rejects.toThrow(ConfigError);
-      const door = createControlSocket({ stateFolder: state, routes: here() });
+      const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
       await expect(door.start(signal)).rejects.toThrow(/operator\.sock is not a socket/);
       await door.stop(100);
-      expect(lstatSync(place).ino).toBe(before);
+      expect(lstatSync(path).ino).toBe(before);
       if (kind === "a link to a file") expect(readFileSync(victim, "utf8")).toBe("untouched");
       if (kind === "a link to nothing") expect(existsSync(victim)).toBe(false);
     },
   );
 });
 
-/** Leaves a socket to which nobody listens, as a killed worker does. */
-function leaveDead(state: string): void {
+/** Leaves a socket without a listener, as a killed worker does. */
+function leaveSocket(state: string): void {
   const script = `require("node:net").createServer().listen(${JSON.stringify(join(state, SOCKET))}, () => process.kill(process.pid, "SIGKILL"))`;
   spawnSync(process.execPath, ["-e", script]);
 }
 
-describe("a worker that does not answer", () => {
-  test("is said to be there", async () => {
+describe("findWorker and call", () => {
+  test("find a silent worker", async () => {
     const state = folder();
-    await mute(state);
+    await listenSilently(state);
     expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
   });
 
-  test("in the middle of a long answer is noticed, and one that works on it is waited for", async () => {
+  test("wait for a long response while the worker responds to pings, and reject when it stops responding", async () => {
     const state = folder();
     let isStuck = false;
     const routes = new Hono()
@@ -162,7 +162,7 @@ describe("a worker that does not answer", () => {
     );
   });
 
-  test("and one that is gone is another thing", async () => {
+  test("reject with NobodyThere without a worker", async () => {
     const state = folder();
     await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(NobodyThere);
     const server = createServer((socket) => socket.destroy());
@@ -174,8 +174,8 @@ describe("a worker that does not answer", () => {
   });
 });
 
-describe("the state folder", () => {
-  test.each([0o770, 0o777, 0o702, 0o1777])("that others can write is refused (mode %o)", async (mode) => {
+describe("state folder", () => {
+  test.each([0o770, 0o777, 0o702, 0o1777])("is rejected when other users can write to it (mode %o)", async (mode) => {
     const state = folder();
     chmodSync(state, mode);
     onTestFinished(() => chmodSync(state, 0o700));
@@ -185,13 +185,13 @@ describe("the state folder", () => {
     expect(readdirSync(state)).toEqual([]);
   });
 
-  test.each([0o700, 0o750, 0o755])("that others can at most read is fine (mode %o)", async (mode) => {
+  test.each([0o700, 0o750, 0o755])("is accepted when other users can at most read it (mode %o)", async (mode) => {
     const state = folder();
     chmodSync(state, mode);
     await (await openStore({ folder: state, clock: systemClock })).close();
   });
 
-  test.runIf(process.geteuid?.() === 0)("that belongs to another user is refused", async () => {
+  test.runIf(process.geteuid?.() === 0)("is rejected when it belongs to another user", async () => {
     const state = folder();
     chownSync(state, 12_345, 12_345);
     await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
@@ -200,7 +200,7 @@ describe("the state folder", () => {
   });
 
   test.each(["plenum.db", "worker.lock"])(
-    "with a link in place of %s is refused, and what it points to stays",
+    "is rejected with a link in place of %s, without changing the target",
     async (name) => {
       const state = folder();
       const victim = join(folder(), "victim");
@@ -213,7 +213,7 @@ describe("the state folder", () => {
     },
   );
 
-  test("with a folder or a pipe in place of a file is refused without waiting for anybody", async () => {
+  test("is rejected with a named pipe in place of a file, without waiting for a writer", async () => {
     const state = folder();
     const pipe = join(state, "worker.lock");
     spawnSync("mkfifo", [pipe]);
@@ -221,8 +221,8 @@ describe("the state folder", () => {
   });
 });
 
-describe("the kill switch", () => {
-  test.each(["to nothing", "to a file"])("a link %s stops writing, and what it points to stays", (to) => {
+describe("createKillSwitch", () => {
+  test.each(["to nothing", "to a file"])("stops writing for a link %s, without changing the target", (to) => {
     const state = folder();
     const victim = join(folder(), "victim");
     if (to === "to a file") writeFileSync(victim, "untouched");
@@ -236,7 +236,7 @@ describe("the kill switch", () => {
     expect(killSwitch.thrown()).toBe(false);
   });
 
-  test("thrown twice it stays thrown, by the first", () => {
+  test("stores the first user when it is thrown twice", () => {
     const killSwitch = createKillSwitch(folder());
     killSwitch.throwIt("Anna", "2026-11-22T10:00:00Z");
     killSwitch.throwIt("Boris", "2026-11-22T10:01:00Z");
