@@ -5,27 +5,40 @@ import { type Cell, type ColumnType, columnIndexOf, type Row, type Table } from 
 import { HISTORY_TABLE, TABLES } from "#connectors/shared/lake/tables.ts";
 import { eventIn, eventText } from "#src/core/codec/stored-event.ts";
 import type { Event, Kind } from "#src/core/model/event.ts";
-import { eventId } from "#src/core/model/event-ids.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
-/** Rows of events. */
-
 const COMMITTED = "2026-11-21T10:00:00.250Z";
+const NO_OFFSET = "2026-11-01T00:00:00";
+const SEEN_MS = Date.parse(sampleEvent("tag-total").time);
 
-function told(event: Event, position = 7): readonly { readonly table: Table; readonly row: Row }[] {
-  const rows: { table: Table; row: Row }[] = [];
-  emitRows({ event, position, committedAt: COMMITTED }, (table, row) => rows.push({ table, row: [...row] }));
+interface TableRow {
+  readonly table: Table;
+  readonly row: Row;
+}
+
+function rowsOf(event: Event, committedAt = COMMITTED): readonly TableRow[] {
+  const rows: TableRow[] = [];
+  emitRows({ event, position: 7, committedAt }, (table, row) => rows.push({ table, row: [...row] }));
   return rows;
 }
 
-function named({ table, row }: { readonly table: Table; readonly row: Row }): Record<string, Cell> {
-  return Object.fromEntries(table.columns.map(({ name }, place) => [name, row[place] ?? null]));
+function cellsOf({ table, row }: TableRow): Record<string, Cell> {
+  return Object.fromEntries(table.columns.map(({ name }, index) => [name, row[index] ?? null]));
 }
 
-const only = (event: Event, table: string) =>
-  told(event)
+/** Cells by column name of the event's rows in one table. */
+const cellsIn = (table: string, event: Event, committedAt?: string) =>
+  rowsOf(event, committedAt)
     .filter((each) => each.table.name === table)
-    .map(named);
+    .map(cellsOf);
+
+function sampleWith<K extends Kind>(type: K, data: Partial<Event<K>["data"]>): Event {
+  const sample = sampleEvent(type);
+  return { ...sample, data: { ...sample.data, ...data } } as Event;
+}
+
+const alarmWith = (type: Extract<Kind, `alarm-${string}`>, change: Partial<typeof ALARM> = {}) =>
+  sampleWith(type, { alarm: { ...ALARM, ...change } } as never);
 
 const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
   text: (cell) => typeof cell === "string",
@@ -36,177 +49,256 @@ const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
   boolean: (cell) => typeof cell === "boolean",
 };
 
-describe("the tables", () => {
-  test("have keys that are never null, a time, an order and a trace, and no name twice", () => {
-    expect(new Set(TABLES.map(({ name }) => name)).size).toBe(TABLES.length);
-    for (const table of TABLES) {
-      const names = table.columns.map(({ name }) => name);
-      expect(new Set(names).size, table.name).toBe(names.length);
-      expect(names, table.name).toEqual(expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]));
-      for (const name of [...table.key, table.time]) {
-        expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
-      }
-      expect(table.columns[columnIndexOf(table, table.time)]?.type, table.name).toBe("time");
-      expect(names).not.toContain("date");
-      expect(names).not.toContain("site");
+test("every table has unique column names, a key without null, a time column, a sort order and a trace", () => {
+  expect(new Set(TABLES.map(({ name }) => name)).size).toBe(TABLES.length);
+  for (const table of TABLES) {
+    const names = table.columns.map(({ name }) => name);
+    expect(new Set(names).size, table.name).toBe(names.length);
+    expect(names, table.name).toEqual(expect.arrayContaining([...table.key, ...table.sortedBy, "event_id"]));
+    for (const name of [...table.key, table.time]) {
+      expect(table.columns[columnIndexOf(table, name)]?.isNullable, `${table.name}.${name}`).toBe(false);
     }
-    expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
-  });
+    expect(table.columns[columnIndexOf(table, table.time)]?.type, table.name).toBe("time");
+    // These are the partition columns.
+    for (const name of ["date", "site"]) expect(names).not.toContain(name);
+  }
+  expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
 });
 
-describe("an event of any kind", () => {
-  test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))("%s fits its tables", (_, event) => {
-    const rows = told(event);
-    expect(rows.length).toBeGreaterThan(0);
-    for (const { table, row } of rows) {
-      expect(row).toHaveLength(table.columns.length);
-      row.forEach((cell, place) => {
-        const { name, type, isNullable } = table.columns[place] as Table["columns"][number];
-        const isRight = cell === null ? isNullable : FITS[type](cell);
-        expect(isRight, `${table.name}.${name} = ${cell}`).toBe(true);
-      });
-      expect(named({ table, row })).toMatchObject({
-        event_id: event.id,
-        position: 7,
-        observed_at: Date.parse(COMMITTED),
-        source: event.source === "/plenum" ? "" : "main",
-      });
+describe("emitRows", () => {
+  test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))(
+    "maps %s to rows that fit their tables",
+    (_, event) => {
+      const rows = rowsOf(event);
+      expect(rows.length).toBeGreaterThan(0);
+      for (const each of rows) {
+        const { table, row } = each;
+        expect(row).toHaveLength(table.columns.length);
+        for (const [index, { name, type, isNullable }] of table.columns.entries()) {
+          const cell = row[index] ?? null;
+          expect(cell === null ? isNullable : FITS[type](cell), `${table.name}.${name} = ${cell}`).toBe(true);
+        }
+        const source = event.source === "/plenum" ? "" : "main";
+        const trace = { event_id: event.id, position: 7, observed_at: Date.parse(COMMITTED), source };
+        expect(cellsOf(each)).toMatchObject(trace);
+      }
+    },
+  );
+
+  test("maps a snapshot event only to tables whose last state counts", () => {
+    for (const event of sampleOfEveryKind()) {
+      const policies = rowsOf({ ...event, snapshot: true }).map(({ table }) => table.rowPolicy);
+      expect(policies, event.type).not.toContain("append");
+    }
+    const raised = rowsOf({ ...sampleEvent("alarm-raised"), snapshot: true });
+    expect(raised.map(({ table }) => table.name)).toEqual(["alarm_episode"]);
+  });
+
+  test("uses the event's time where the commit time is missing", () => {
+    for (const event of [valueEvent(1), sampleEvent("gateway-online")]) {
+      expect(rowsOf(event, "").map(cellsOf)[0]).toMatchObject({ observed_at: Date.parse(event.time) });
     }
   });
 
-  test("that comes from the stored state makes rows only in tables of last states", () => {
-    for (const event of sampleOfEveryKind()) {
-      const rows = told({ ...event, snapshot: true });
-      expect(
-        rows.filter(({ table }) => table.rowPolicy === "append"),
-        event.type,
-      ).toEqual([]);
-    }
-    const raised = told({ ...sampleEvent("alarm-raised"), snapshot: true });
-    expect(raised.map(({ table }) => table.name)).toEqual(["alarm_episode"]);
+  test("throws where the event's time is invalid", () => {
+    expect(() => rowsOf({ ...valueEvent(1), time: "soon" })).toThrow("is no moment: soon");
   });
 });
 
 describe("a value", () => {
-  test("is a number, a boolean or none, with its quality and its unit", () => {
-    const cells = (value: number | boolean | null) => only(valueEvent(1, "4711", value), "value")[0];
-    expect(cells(21.5)).toMatchObject({
-      value_number: 21.5,
-      value_boolean: null,
-      quality: "good",
-      unit: "°C",
-    });
-    expect(cells(false)).toMatchObject({ value_number: null, value_boolean: false, unit_ucum: "Cel" });
-    expect(cells(null)).toMatchObject({ value_number: null, value_boolean: null, quality: "bad" });
+  test.each([
+    [21.5, { value_number: 21.5, value_boolean: null, quality: "good", unit: "°C" }],
+    [false, { value_number: null, value_boolean: false, unit_ucum: "Cel" }],
+    [null, { value_number: null, value_boolean: null, quality: "bad" }],
+  ])("of %j has a cell of its type, a quality and a unit", (value, cells) => {
+    expect(cellsIn("value", valueEvent(1, "4711", value))[0]).toMatchObject(cells);
+  });
+
+  test("has its own time, which may be earlier than the event's", () => {
+    const time = "2026-11-01T09:00:00+01:00";
+    const event = valueEvent(1);
+    const earlier = { ...event, data: { ...event.data, time } } as Event;
+    expect(cellsIn("value", earlier)[0]).toMatchObject({ time: Date.parse(time) });
+    expect(cellsIn("value", event)[0]).toMatchObject({ time: Date.parse(event.time) });
   });
 });
 
 describe("history", () => {
-  const sample = sampleEvent("tag-history");
   const points = [
     { time: "2026-11-20T23:55:00.000Z", value: 1.5 },
     { time: "2026-11-21T00:00:00.000Z", value: null },
     { time: "2026-11-21T00:05:00.000Z", value: true },
     { time: "2026-11-21T00:10:00.000Z", value: -1e-7 },
   ];
-  const event = { ...sample, data: { ...sample.data, points, revised: false } };
+  const event = sampleWith("tag-history", { points, revised: false });
 
   test.each([
-    ["as it was made", event],
-    ["as it is read from the log", eventIn(eventText(event))],
-  ])("is one row for each point, %s", (_, each) => {
-    const rows = only(each, "history");
-    expect(
-      rows.map(({ time, value_number, value_boolean, quality, revision }) => [
-        new Date(Number(time)).toISOString(),
-        value_number,
-        value_boolean,
-        quality,
-        revision,
-      ]),
-    ).toEqual([
-      ["2026-11-20T23:55:00.000Z", 1.5, null, "good", 0],
-      ["2026-11-21T00:00:00.000Z", null, null, "bad", 0],
-      ["2026-11-21T00:05:00.000Z", null, true, "good", 0],
-      ["2026-11-21T00:10:00.000Z", -1e-7, null, "good", 0],
+    ["an event", event],
+    ["a stored event", eventIn(eventText(event))],
+  ])("has one row for each point of %s", (_, each) => {
+    const rows = cellsIn("history", each);
+    expect(rows.map((row) => [row.time, row.value_number, row.value_boolean, row.quality, row.revision])).toEqual([
+      [Date.parse("2026-11-20T23:55:00.000Z"), 1.5, null, "good", 0],
+      [Date.parse("2026-11-21T00:00:00.000Z"), null, null, "bad", 0],
+      [Date.parse("2026-11-21T00:05:00.000Z"), null, true, "good", 0],
+      [Date.parse("2026-11-21T00:10:00.000Z"), -1e-7, null, "good", 0],
     ]);
-    expect(rows.map(({ time }) => dayOf(Number(time)))[0]).toBe("2026-11-20");
+    expect(dayOf(Number(rows[0]?.time))).toBe("2026-11-20");
   });
 
-  test("that repeats a bucket with other values has a higher revision", () => {
-    const revised = { ...event, data: { ...event.data, revised: true } };
-    expect(new Set(only(revised, "history").map(({ revision }) => revision))).toEqual(new Set([Date.parse(COMMITTED)]));
+  test("that repeats a bucket with another value has the commit time as revision", () => {
+    const revisions = cellsIn("history", sampleWith("tag-history", { points, revised: true })).map(
+      (row) => row.revision,
+    );
+    expect(new Set(revisions)).toEqual(new Set([Date.parse(COMMITTED)]));
   });
 
-  test("with a stamp that is no moment has no row for that point, and the others have theirs", () => {
-    const odd = { time: "2026-11-21T00:02:30", value: 3 };
-    const rows = only({ ...event, data: { ...event.data, points: [odd, ...points] } }, "history");
-    expect(rows).toHaveLength(points.length);
+  test("has no row for a point with an invalid time", () => {
+    const invalid = { time: "2026-11-21T00:02:30", value: 3 };
+    const mixed = sampleWith("tag-history", { points: [invalid, ...points] });
+    expect(cellsIn("history", mixed)).toHaveLength(points.length);
+  });
+});
+
+describe("a time without an offset", () => {
+  const from = "2026-10-31T23:00:00Z";
+  const to = "2026-11-01T23:00:00Z";
+  test.each([
+    [
+      { from: NO_OFFSET, to },
+      { from_time: SEEN_MS, to_time: Date.parse(to) },
+    ],
+    [
+      { from, to: NO_OFFSET },
+      { from_time: Date.parse(from), to_time: SEEN_MS },
+    ],
+  ])("in a total is replaced by the event's time: %j", (data, cells) => {
+    expect(cellsIn("total", sampleWith("tag-total", data))[0]).toMatchObject(cells);
+  });
+
+  test.each([
+    [
+      { firstTime: from, lastTime: to },
+      { first_time: Date.parse(from), last_time: Date.parse(to), time: SEEN_MS },
+    ],
+    [
+      { firstTime: NO_OFFSET, lastTime: to },
+      { first_time: SEEN_MS, last_time: Date.parse(to) },
+    ],
+    [
+      { firstTime: from, lastTime: NO_OFFSET },
+      { first_time: Date.parse(from), last_time: SEEN_MS },
+    ],
+  ])("in a delivery gap is replaced by the event's time: %j", (data, cells) => {
+    expect(cellsIn("delivery_gap", sampleWith("delivery-gap", data))[0]).toMatchObject(cells);
   });
 });
 
 describe("an alarm", () => {
-  const at = (type: Extract<Kind, `alarm-${string}`>, change: Partial<typeof ALARM> = {}) => {
-    const sample = sampleEvent(type);
-    return { ...sample, data: { ...sample.data, alarm: { ...ALARM, ...change } } } as Event;
-  };
+  const resolvedAt = "2026-11-21T09:30:00.000Z";
+  const over = { status: "resolved", resolvedAt, resolvedAtRaw: "2026-11-21T10:30:00+01:00" };
+  const closed = { resolved_at_offset: "+01:00", resolved_at_raw: "2026-11-21T10:30:00+01:00" };
+  const unknownEnd = { state: "resolved", ended_at: SEEN_MS, resolved_at: null };
 
-  test("is a row for each event, and one for its episode that says whether it is over", () => {
-    expect(only(at("alarm-raised"), "alarm")[0]).toMatchObject({ event: "alarm-raised", alarm_id: ALARM.id });
-    expect(only(at("alarm-raised"), "alarm_episode")[0]).toMatchObject({ state: "active", ended_at: null });
-    const resolvedAt = "2026-11-21T09:30:00.000Z";
-    const over = { status: "resolved", resolvedAt, resolvedAtRaw: "2026-11-21T10:30:00+01:00" };
-    expect(only(at("alarm-resolved", over), "alarm_episode")[0]).toMatchObject({
-      state: "resolved",
-      ended_at: Date.parse(resolvedAt),
-      resolved_at_offset: "+01:00",
-      resolved_at_raw: "2026-11-21T10:30:00+01:00",
-    });
-    const vanished = at("alarm-vanished");
-    expect(only(vanished, "alarm_episode")[0]).toMatchObject({
-      state: "vanished",
-      ended_at: Date.parse(vanished.time),
-    });
-    expect(only(at("alarm-out-of-scope"), "alarm_episode")[0]).toMatchObject({
-      state: "out-of-scope",
-      ended_at: null,
-    });
-    expect(only(at("alarm-acknowledged", over), "alarm_episode")[0]).toMatchObject({ state: "resolved" });
+  test.each([
+    ["alarm-raised", {}, { state: "active", ended_at: null }],
+    ["alarm-resolved", over, { state: "resolved", ended_at: Date.parse(resolvedAt), ...closed }],
+    ["alarm-resolved", { status: "resolved", resolvedAt: null }, unknownEnd],
+    ["alarm-resolved", { status: "resolved", resolvedAt: NO_OFFSET }, unknownEnd],
+    ["alarm-acknowledged", over, { state: "resolved" }],
+    ["alarm-vanished", {}, { state: "vanished", ended_at: SEEN_MS }],
+    ["alarm-out-of-scope", {}, { state: "out-of-scope", ended_at: null }],
+  ] as const)("has an episode row after %s with %j", (type, change, cells) => {
+    expect(cellsIn("alarm_episode", alarmWith(type, change))[0]).toMatchObject(cells);
   });
 
-  test("whose trigger time is no moment keeps the text, and no moment is invented", () => {
-    const odd = { triggeredAt: "2026-11-21T10:30:00", triggeredAtRaw: "2026-11-21T10:30:00" };
-    expect(only(at("alarm-raised", odd), "alarm")[0]).toMatchObject({
-      triggered_at: null,
-      triggered_at_raw: "2026-11-21T10:30:00",
-      triggered_at_offset: null,
-    });
-    expect(only(at("alarm-raised", odd), "alarm_episode")[0]).toMatchObject({
-      raised_at: 0,
-      triggered_at: null,
-    });
+  test("keeps the text of an invalid trigger time and has no time", () => {
+    const triggeredAt = "2026-11-21T10:30:00";
+    const event = alarmWith("alarm-raised", { triggeredAt, triggeredAtRaw: triggeredAt });
+    const cells = { triggered_at: null, triggered_at_raw: triggeredAt, triggered_at_offset: null };
+    expect(cellsIn("alarm", event)[0]).toMatchObject(cells);
+    expect(cellsIn("alarm_episode", event)[0]).toMatchObject({ raised_at: 0, triggered_at: null });
+  });
+
+  test.each<[Kind, object, object]>([
+    ["alarm-raised", {}, { event: "alarm-raised", alarm_id: ALARM.id }],
+    ["alarm-raised", { initial: true }, { initial: true, late: false }],
+    ["alarm-raised", { initial: false }, { initial: false }],
+    ["alarm-changed", { before: { description: "x" } }, { initial: false, before: '{"description":"x"}' }],
+    [
+      "alarm-raised",
+      { alarm: { ...ALARM, lastActiveEvent: null } },
+      { event_value: null, event_text: null, before: null },
+    ],
+  ])("has a row for %s with %j", (type, data, cells) => {
+    expect(cellsIn("alarm", sampleWith(type, data as never))[0]).toMatchObject(cells);
   });
 });
 
-test("a tag's systems are a row each, and those that it has left end", () => {
-  const sample = sampleEvent("tag-systems-changed");
+test.each<[Kind, object, object]>([
+  [
+    "command-accepted",
+    { requested: 21.5 },
+    { requested_number: 21.5, requested_boolean: null, before_number: null, read_back_number: null },
+  ],
+  [
+    "command-result",
+    { requested: true, before: false, readBack: null },
+    {
+      ...{ requested_number: null, requested_boolean: true, before_boolean: false },
+      ...{ read_back_number: null, read_back_boolean: null },
+    },
+  ],
+  [
+    "command-not-restored",
+    { wanted: 20, inForce: 22 },
+    { requested_number: 20, read_back_number: 22, reason: "expired", expires_at: null },
+  ],
+])("%s has its values as numbers or booleans", (type, data, cells) => {
+  expect(cellsIn("command", sampleWith(type, data as never))[0]).toMatchObject(cells);
+});
+
+test.each([
+  ["gateway-online", true, true],
+  ["gateway-offline", false, true],
+  ["gateway-added", true, null],
+] as const)("%s has a gateway state with online %s and whole_site %s", (type, online, whole_site) => {
+  expect(cellsIn("gateway_state", sampleEvent(type))[0]).toMatchObject({ online, whole_site });
+});
+
+test.each(["gateway", "site", "system", "tag", "host"] as const)(
+  "an added or changed %s is current, and a removed one ends at the event's time",
+  (table) => {
+    const rowOf = (change: "added" | "changed" | "removed") => cellsIn(table, sampleEvent(`${table}-${change}`))[0];
+    const current = { is_current: true, valid_from: SEEN_MS, valid_to: null };
+    expect(rowOf("added")).toMatchObject(current);
+    expect(rowOf("changed")).toMatchObject(current);
+    expect(rowOf("removed")).toMatchObject({ is_current: false, valid_from: SEEN_MS, valid_to: SEEN_MS });
+  },
+);
+
+test("a host has the id of its gateway, and null without a gateway", () => {
+  const { host } = sampleEvent("host-added").data;
+  const gatewayId = (gateway: typeof host.gateway) =>
+    cellsIn("host", sampleWith("host-added", { host: { ...host, gateway } }))[0]?.gateway_id;
+  expect(gatewayId({ id: 7, displayName: "Basement gateway" })).toBe("7");
+  expect(gatewayId(null)).toBeNull();
+});
+
+test("a tag has a current row for each of its systems, and an ended row for each system that it left", () => {
   const system = (id: string) => ({ id, code: `320.${id}`, displayName: "Heating" });
-  const data = { ...sample.data, systems: [system("1"), system("3")], before: ["1", "2"] };
-  const rows = only({ ...sample, data }, "tag_system");
-  expect(rows.map(({ system_id, is_current }) => [system_id, is_current])).toEqual([
-    ["1", true],
-    ["3", true],
-    ["2", false],
+  const event = sampleWith("tag-systems-changed", { systems: [system("1"), system("3")], before: ["1", "2"] });
+  const rows = cellsIn("tag_system", event);
+  expect(rows.map(({ system_id, is_current, valid_to }) => [system_id, is_current, valid_to])).toEqual([
+    ["1", true, null],
+    ["3", true, null],
+    ["2", false, SEEN_MS],
   ]);
 });
 
-test("a time of the event itself that is no moment is a fault, not a row", () => {
-  const event = { ...valueEvent(1), time: "soon", id: eventId("tag-value", "x") };
-  expect(() => told(event)).toThrow("is no moment: soon");
-});
-
-test("units have a code where it is certain, and no other", () => {
-  expect(ucumOf("kWh")).toBe("kW.h");
-  expect(ucumOf(" °C ")).toBe("Cel");
+test("ucumOf returns the code of an unambiguous unit, otherwise null", () => {
+  expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(ucumOf)).toEqual([
+    ...["kW.h", "Cel", "[ppm]", "m3/h", "m3/h", "Pa"],
+  ]);
   for (const unit of [null, "", "C", "kn?", "KWH", "binary", "toString", "__proto__"]) expect(ucumOf(unit)).toBe(null);
 });

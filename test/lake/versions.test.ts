@@ -1,7 +1,12 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { emitRows } from "#connectors/shared/lake/rows.ts";
 import { applyUpdates, columnIndexOf, type Row, type Table } from "#connectors/shared/lake/table.ts";
 import { ALARM_EPISODE_TABLE, TAG_TABLE, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
+import { openWorkshop } from "../delivery/workshop.ts";
+import { alarm } from "../receiver/trial.ts";
+import { sampleEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
 
 /** Tables whose rows change. Times are small numbers here. */
@@ -11,41 +16,32 @@ function rowIn(table: Table, cells: Readonly<Record<string, string | number | bo
 }
 
 function tag(id: string, name: string, at: number, isCurrent = true, observedAt = at): Row {
-  return rowIn(TAG_TABLE, {
-    tag_id: id,
-    name,
-    valid_from: at,
-    valid_to: isCurrent ? null : at,
-    is_current: isCurrent,
-    observed_at: observedAt,
-    position: at,
-  });
+  const validity = { valid_from: at, valid_to: isCurrent ? null : at, is_current: isCurrent };
+  return rowIn(TAG_TABLE, { tag_id: id, name, ...validity, observed_at: observedAt, position: at });
 }
 
-const shown = (rows: readonly Row[]) =>
-  rows.map((row) =>
-    ["tag_id", "name", "valid_from", "valid_to", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]),
-  );
+const cellsOf = (rows: readonly Row[], columns: readonly string[], table = TAG_TABLE) =>
+  rows.map((row) => columns.map((name) => row[columnIndexOf(table, name)]));
+const statesOf = (rows: readonly Row[]) => cellsOf(rows, ["tag_id", "name", "valid_from", "valid_to", "is_current"]);
 
-describe("states one after the other", () => {
+describe("tables of versions", () => {
   const first = applyUpdates(TAG_TABLE, [], [tag("1", "Supply", 10)]);
 
-  test("begin, end where the next begins, and end when the thing is gone", () => {
+  test("start a state, end it where the next one starts, and end it when the object is removed", () => {
     const second = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20), tag("2", "Other", 21)]);
-    expect(shown(second)).toEqual([
+    expect(statesOf(second)).toEqual([
       ["1", "Supply", 10, 20, false],
       ["1", "Return", 20, null, true],
       ["2", "Other", 21, null, true],
     ]);
     const third = applyUpdates(TAG_TABLE, second, [tag("1", "Return", 30, false)]);
-    expect(shown(third)[1]).toEqual(["1", "Return", 20, 30, false]);
+    expect(statesOf(third)[1]).toEqual(["1", "Return", 20, 30, false]);
     const fourth = applyUpdates(TAG_TABLE, third, [tag("1", "Return", 40)]);
-    expect(shown(fourth).at(-1)).toEqual(["1", "Return", 40, null, true]);
+    expect(statesOf(fourth).at(-1)).toEqual(["1", "Return", 40, null, true]);
   });
 
-  test("keep the trace of their own event where another state follows, and get that of their end where none does", () => {
-    const trace = (rows: readonly Row[]) =>
-      rows.map((row) => ["observed_at", "position", "is_current"].map((name) => row[columnIndexOf(TAG_TABLE, name)]));
+  test("keep the trace of a followed state, and give a removed object the trace of its removal", () => {
+    const trace = (rows: readonly Row[]) => cellsOf(rows, ["observed_at", "position", "is_current"]);
     const followed = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20)]);
     expect(trace(followed)).toEqual([
       [10, 10, false],
@@ -56,43 +52,43 @@ describe("states one after the other", () => {
       [10, 10, false],
       [30, 30, false],
     ]);
-    // The beginning comes once more after the end: it is older, and changes nothing.
+    // A redelivered older start changes nothing after the end.
     expect(applyUpdates(TAG_TABLE, over, [tag("1", "Return", 20)])).toBe(over);
   });
 
-  test("that repeat an earlier state change nothing", () => {
+  test("do not change for a repeated or older state", () => {
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 10)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Supply", 15)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("1", "Older", 9)])).toBe(first);
     expect(applyUpdates(TAG_TABLE, first, [tag("9", "Unknown", 30, false)])).toBe(first);
   });
 
-  test("begin a millisecond later where a clock was set back, and none is lost", () => {
+  test("start a state a millisecond later where the clock was set back", () => {
     const rows = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 5, true, 20)]);
-    expect(shown(rows)).toEqual([
+    expect(statesOf(rows)).toEqual([
       ["1", "Supply", 10, 11, false],
       ["1", "Return", 11, null, true],
     ]);
   });
 
-  test("give the same rows in any repetition and partition", () => {
+  test("have the same rows for any batch sizes and repetitions", () => {
     const random = seededRandom(seed);
-    const news = Array.from({ length: 60 }, (_, n) =>
+    const updates = Array.from({ length: 60 }, (_, n) =>
       tag(String(Math.floor(random() * 4)), `name ${Math.floor(random() * 3)}`, n + 1, random() < 0.8),
     );
-    const whole = applyUpdates(TAG_TABLE, [], news);
+    const expected = applyUpdates(TAG_TABLE, [], updates);
     let rows: readonly Row[] = [];
-    for (let from = 0; from < news.length; ) {
+    for (let from = 0; from < updates.length; ) {
       const to = from + 1 + Math.floor(random() * 8);
-      rows = applyUpdates(TAG_TABLE, rows, news.slice(from, to));
-      // A crash before it was written down how far it came: some of it comes again.
-      if (random() < 0.5) rows = applyUpdates(TAG_TABLE, rows, news.slice(from, to));
-      if (random() < 0.2) rows = applyUpdates(TAG_TABLE, rows, news.slice(0, to));
+      rows = applyUpdates(TAG_TABLE, rows, updates.slice(from, to));
+      // A crash before the cursor was stored redelivers some updates.
+      if (random() < 0.5) rows = applyUpdates(TAG_TABLE, rows, updates.slice(from, to));
+      if (random() < 0.2) rows = applyUpdates(TAG_TABLE, rows, updates.slice(0, to));
       from = to;
     }
-    expect(shown(rows), replay).toEqual(shown(whole));
+    expect(statesOf(rows), replay).toEqual(statesOf(expected));
     for (const id of ["0", "1", "2", "3"]) {
-      const states = shown(rows).filter(([each]) => each === id);
+      const states = statesOf(rows).filter(([each]) => each === id);
       expect(states.filter(([, , , , isCurrent]) => isCurrent).length, replay).toBeLessThanOrEqual(1);
       states.forEach(([, , , to], n) => {
         const next = states[n + 1];
@@ -102,21 +98,63 @@ describe("states one after the other", () => {
   });
 });
 
-describe("things of which the last word counts", () => {
+describe("tables of latest states", () => {
   const episode = (state: string, observedAt: number, position: number) =>
     rowIn(ALARM_EPISODE_TABLE, { episode: "a", state, observed_at: observedAt, position, raised_at: 1 });
-  const states = (rows: readonly Row[]) => rows.map((row) => row[columnIndexOf(ALARM_EPISODE_TABLE, "state")]);
+  const states = (rows: readonly Row[]) => cellsOf(rows, ["state"], ALARM_EPISODE_TABLE).flat();
 
-  test("are replaced by what was observed later, and of the same moment by what stands later in the log", () => {
-    const held = applyUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
-    expect(states(held)).toEqual(["resolved"]);
-    expect(applyUpdates(ALARM_EPISODE_TABLE, held, [episode("active", 10, 5)])).toBe(held);
-    expect(applyUpdates(ALARM_EPISODE_TABLE, held, [episode("resolved", 10, 6)])).toBe(held);
+  test("keep the row observed last, and of the same time the one with the higher position", () => {
+    const stored = applyUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
+    expect(states(stored)).toEqual(["resolved"]);
+    expect(applyUpdates(ALARM_EPISODE_TABLE, stored, [episode("active", 10, 5)])).toBe(stored);
+    expect(applyUpdates(ALARM_EPISODE_TABLE, stored, [episode("resolved", 10, 6)])).toBe(stored);
     // A worker that lost its state counts from 1 again.
-    expect(states(applyUpdates(ALARM_EPISODE_TABLE, held, [episode("active", 20, 1)]))).toEqual(["active"]);
+    expect(states(applyUpdates(ALARM_EPISODE_TABLE, stored, [episode("active", 20, 1)]))).toEqual(["active"]);
   });
 });
 
-test("rows that happened once do not change", () => {
+test("throws for updates of an append-only table", () => {
   expect(() => applyUpdates(VALUE_TABLE, [], [])).toThrow("Rows of value do not change.");
+});
+
+describe("events committed around a clock that was set back by an hour", () => {
+  const HOUR_MS = 3_600_000;
+
+  /** Commits two events, with the clock set back in between, and returns the rows of a table. */
+  async function rowsAfter(table: Table, first: Event, second: Event): Promise<readonly Row[]> {
+    const { clock, dispose, store } = await openWorkshop();
+    onTestFinished(dispose);
+    await store.outbox.register("lake", "beginning");
+    clock.stepWall(HOUR_MS);
+    await store.commit({ events: [first] });
+    clock.stepWall(-HOUR_MS);
+    await clock.advance(60_000);
+    await store.commit({ events: [second] });
+    const updates: Row[] = [];
+    for (const logged of (await store.outbox.next("lake", 100)).events) {
+      emitRows(logged, (of, row) => of === table && updates.push([...row]));
+    }
+    let rows: readonly Row[] = [];
+    for (const row of updates) rows = applyUpdates(table, rows, [row]);
+    // A redelivery after a crash changes nothing.
+    expect(applyUpdates(table, rows, updates)).toBe(rows);
+    expect(applyUpdates(table, [], updates)).toEqual(rows);
+    return rows;
+  }
+
+  test("close the episode of an alarm", async () => {
+    const rows = await rowsAfter(ALARM_EPISODE_TABLE, alarm(1).raised(), alarm(1).resolved(10));
+    expect(cellsOf(rows, ["state"], ALARM_EPISODE_TABLE)).toEqual([["resolved"]]);
+  });
+
+  test("rename a tag", async () => {
+    const added = sampleEvent("tag-added");
+    const { data, ...changed } = sampleEvent("tag-changed");
+    const tag = { ...added.data.tag, displayName: "Renamed" };
+    const { subject, siteid } = added;
+    const rows = await rowsAfter(TAG_TABLE, added, { ...changed, subject, siteid, data: { ...data, tag } } as Event);
+    const states = cellsOf(rows, ["name", "is_current"]);
+    expect(states.at(-1)).toEqual(["Renamed", true]);
+    expect(states.filter(([, isCurrent]) => isCurrent)).toHaveLength(1);
+  });
 });

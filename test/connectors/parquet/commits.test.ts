@@ -31,7 +31,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   };
 }
 
-test("is settled when all that was taken is in files and the cursor has passed it", async () => {
+test("is settled when all added events are in files and the cursor has passed them", async () => {
   const { files, staged, commit, add } = createStage();
   expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
   await add(1);
@@ -50,7 +50,7 @@ test("is settled when all that was taken is in files and the cursor has passed i
   expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
 });
 
-test("makes the files of before a crash again from the same events, before anything else", async () => {
+test("writes the files of an interrupted commit again from the same events", async () => {
   const stagedCommits = [{ from: 1, through: 3, keys: [] }];
   const { files, staged, commit, memory, add } = createStage({ stagedCommits });
   expect([staged.isSettled(), staged.hasSeen(1)]).toEqual([false, false]);
@@ -65,7 +65,7 @@ test("makes the files of before a crash again from the same events, before anyth
   expect([staged.isSettled(), staged.settle() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
-test("makes several files of before a crash again, also where all their events come in one batch", async () => {
+test("writes several interrupted commits again when their events come in one batch", async () => {
   const stagedCommits = [
     { from: 1, through: 2, keys: [] },
     { from: 3, through: 4, keys: [] },
@@ -78,7 +78,7 @@ test("makes several files of before a crash again, also where all their events c
   expect([files().length, staged.settle()]).toEqual([2, null]);
 });
 
-test("writes what has waited for max_age, to the millisecond", async () => {
+test("writes events when they have waited for max_age", async () => {
   const { clock, files, commit, add } = createStage();
   await add(1);
   await clock.advance(59_999);
@@ -90,14 +90,14 @@ test("writes what has waited for max_age, to the millisecond", async () => {
 });
 
 test("a row buffer counts the characters of all its tables, which limit its memory", () => {
-  const hand = createRowBuffer();
+  const buffer = createRowBuffer();
   const { data, ...event } = valueEvent(1);
-  hand.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
-  const before = hand.characters;
+  buffer.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
+  const before = buffer.characters;
   expect(before).toBeGreaterThan(1_000);
-  hand.add(sampleEvent("audit-head"), 2, committedAt(2));
-  expect(hand.characters).toBeGreaterThan(before);
-  expect([hand.from, hand.through, hand.rows]).toEqual([1, 2, 2]);
+  buffer.add(sampleEvent("audit-head"), 2, committedAt(2));
+  expect(buffer.characters).toBeGreaterThan(before);
+  expect([buffer.from, buffer.through, buffer.rows]).toEqual([1, 2, 2]);
 });
 
 test.each([
@@ -105,7 +105,7 @@ test.each([
   ["less far", { through: 6 }, true],
   ["further, so the state is an older copy", { through: 8 }, false],
   ["without a number", {}, true],
-])("the state goes on under its name where the lake is %s", async (_, there, goesOn) => {
+])("the state keeps its writer id when the lake is %s", async (_, there, goesOn) => {
   const store = createMemoryStore();
   const context = contextFor("lake");
   await context.memory.put(new Map([["life", { id: "abc", through: 7 }]]));

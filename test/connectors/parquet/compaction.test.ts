@@ -14,7 +14,7 @@ import { filesIn, rowsIn } from "./duck.ts";
 import { createEngine } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
-test("a large day becomes several files, and one that is cut off in the middle is made good", async () => {
+test("compacts a large day into several files, and completes an interrupted compaction", async () => {
   const s3 = await startS3();
   onTestFinished(() => s3.close());
   const engine = createEngine(inS3(s3, { max_rows: 6 }));

@@ -1,20 +1,20 @@
 import { rmSync } from "node:fs";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { type Event, makeEvent } from "#src/core/model/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../../commands/seeded-random.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { replay, seed } from "../../seed.ts";
 import { sized } from "../../sizes.ts";
 import { never } from "../context.ts";
-import { filesIn, rowsIn } from "./duck.ts";
-import { committedAt, createEngine, type Engine } from "./engine.ts";
-import { inS3, startS3 } from "./s3-server.ts";
+import { rowsIn } from "./duck.ts";
+import { createEngine, DAY_MS, daySealed, type Engine, offered } from "./engine.ts";
+import { inS3, type S3Server, startS3 } from "./s3-server.ts";
 
-/** So many requests at most lie between two that are cut off; others in each run. */
+/** Most requests between two that are cut off; random in each run. */
 const STRIDE = sized(20, 40);
 
-/** Values of two days and two sites, things that change, and the end of a day. */
+/** Values of two days and two sites, changed objects, and a sealed day. */
 function story(): readonly Event[] {
   return Array.from({ length: 60 }, (_, n) => {
     if (n === 20) return sampleEvent("tag-added");
@@ -22,22 +22,21 @@ function story(): readonly Event[] {
     if (n === 35) return sampleEvent("tag-history");
     if (n === 40) return sampleEvent("alarm-resolved");
     if (n === 45) return daySealed();
-    const event = valueEvent(n + (n % 2) * 86_400_000, `1004${n % 3}`);
+    const event = valueEvent(n + (n % 2) * DAY_MS, `1004${n % 3}`);
     return n % 5 === 0 ? { ...event, siteid: "2" } : event;
   });
 }
 
-async function told(engine: Engine, batch: () => number, max = 1_000): Promise<void> {
+async function deliver(engine: Engine, batch: () => number, max = 1_000): Promise<void> {
   for (let n = 0; n < max && (await engine.offer(batch())) > 0; n++);
-  engine.pass(86_400_000);
+  engine.pass(DAY_MS);
   await engine.tick();
   await engine.tick();
 }
 
-describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s", (table_format) => {
-  test("each row is in the lake once: cut off before and after every request to the storage", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+describe.each(["plain", "delta"] as const)("an interrupted sink, %s", (table_format) => {
+  test("writes each row once when connections are cut before or after any request", async () => {
+    const s3 = await openS3();
     const config = inS3(s3, { max_rows: 14, table_format });
     const stride = seededRandom(seed);
     let requests = 0;
@@ -54,27 +53,26 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
         isCut = true;
         return random() < 0.5 ? "cut" : "cut afterwards";
       };
-      // It may go on all the same: what a commit of Delta came to is read where its answer is lost.
-      await told(engine, batch).catch(() => undefined);
+      // It may succeed all the same: a Delta commit is read back where its response is lost.
+      await deliver(engine, batch).catch(() => undefined);
       if (!isCut) break;
       requests = at;
-      // A second one, so that what is made again is interrupted as well.
+      // A second cut interrupts the repetition as well.
       s3.asked.length = 0;
       const again = 1 + Math.floor(random() * 30);
       s3.fault = () => (s3.asked.length === again ? (random() < 0.5 ? "cut" : "cut afterwards") : null);
       engine.kill();
-      await told(engine, batch).catch(() => engine.kill());
+      await deliver(engine, batch).catch(() => engine.kill());
       s3.fault = () => null;
-      await told(engine, batch);
+      await deliver(engine, batch);
       await expectAllOnce(s3, engine, `${replay}, request ${at}`);
-      if (table_format === "delta") expectNoFileOfNobody(s3, `${replay}, request ${at}`);
+      if (table_format === "delta") expectNoOrphanedFile(s3, `${replay}, request ${at}`);
     }
     expect(requests).toBeGreaterThan(30);
   }, 180_000);
 
   test("removes the files of an interrupted commit whose events have left the log", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+    const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
     const other = (n: number) => ({ ...valueEvent(n), siteid: "2" });
     engine.log.push(valueEvent(1), valueEvent(2), other(3), other(4));
@@ -85,14 +83,13 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     engine.kill();
     for (const position of [1, 2]) engine.dropped.add(position);
     engine.log.push(valueEvent(5));
-    await told(engine, () => 10);
+    await deliver(engine, () => 10);
     const rows = (await lakeOf(s3, "value")).map((row) => row.event_id);
     expect(rows.toSorted()).toEqual([other(3), other(4), valueEvent(5)].map(({ id }) => id).toSorted());
   });
 
-  test("a state that is an older copy begins a new life and overwrites nothing", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+  test("starts with a new writer id and overwrites nothing when the state is an older copy", async () => {
+    const s3 = await openS3();
     const config = inS3(s3, { max_rows: 2, table_format });
     const engine = createEngine(config);
     engine.log.push(valueEvent(1), valueEvent(2));
@@ -108,14 +105,13 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
     await restored.offer(10);
     expect([...s3.objects.keys()].filter(ofValues)).toHaveLength(3);
     for (const name of names) expect(s3.objects.has(name)).toBe(true);
-    await told(restored, () => 10);
+    await deliver(restored, () => 10);
     const rows = (await lakeOf(s3, "value")).map((row) => row.event_id);
     expect(rows.toSorted()).toEqual([1, 2, 3, 4, 33, 34].map((n) => valueEvent(n).id).toSorted());
   });
 
   test("stops a commit on abort, and completes it with the next one", async () => {
-    const s3 = await startS3();
-    onTestFinished(() => s3.close());
+    const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
     const stop = new AbortController();
     s3.fault = ({ method, key }) => {
@@ -123,8 +119,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
       stop.abort(new Error("stop"));
       return "stall";
     };
-    const positions = [1, 2];
-    const offer = { positions, committedAt: positions.map(committedAt), again: false };
+    const offer = offered([1, 2]);
     const write = engine.sink.write([valueEvent(1), valueEvent(2)], stop.signal, undefined, offer);
     await expect(write).rejects.toThrow("stop");
     s3.fault = () => null;
@@ -133,7 +128,7 @@ describe.each(["plain", "delta"] as const)("whatever ends it, and wherever: %s",
   });
 });
 
-async function expectAllOnce(s3: Awaited<ReturnType<typeof startS3>>, engine: Engine, message: string): Promise<void> {
+async function expectAllOnce(s3: S3Server, engine: Engine, message: string): Promise<void> {
   const expected = engine.log.filter(({ type }) => type === "tag-value").map(({ id }) => id);
   const rows = (await lakeOf(s3, "value")).map((row) => String(row.event_id));
   expect(rows.toSorted(), message).toEqual(expected.toSorted());
@@ -150,7 +145,7 @@ async function expectAllOnce(s3: Awaited<ReturnType<typeof startS3>>, engine: En
 }
 
 /** The log of its table refers to every data file, so a crash leaves no orphaned file. */
-function expectNoFileOfNobody({ objects }: Awaited<ReturnType<typeof startS3>>, message: string): void {
+function expectNoOrphanedFile({ objects }: S3Server, message: string): void {
   const files = [...objects.keys()].filter((key) => key.endsWith(".parquet") && !key.includes("/_delta_log/"));
   const named = new Set(
     [...objects]
@@ -167,24 +162,18 @@ function expectNoFileOfNobody({ objects }: Awaited<ReturnType<typeof startS3>>, 
   ).toEqual([]);
 }
 
-async function lakeOf(s3: Awaited<ReturnType<typeof startS3>>, table: string) {
+async function openS3() {
+  const s3 = await startS3();
+  onTestFinished(() => s3.close());
+  return s3;
+}
+
+async function lakeOf(s3: S3Server, table: string) {
   const folder = temporaryFolder();
   try {
     s3.dump(folder);
-    return filesIn(folder, table).length === 0 ? [] : await rowsIn(folder, table);
+    return await rowsIn(folder, table);
   } finally {
     rmSync(folder, { recursive: true });
   }
-}
-
-function daySealed(): Event {
-  return makeEvent({
-    type: "day-sealed" as "audit-head",
-    source: "/sources/main",
-    subject: "site/1/day/2026-11-02",
-    time: "2026-11-05T00:00:00.000Z",
-    siteId: 1,
-    data: { date: "2026-11-02", revision: 1 } as unknown as Event<"audit-head">["data"],
-    facts: ["2026-11-02", 1],
-  });
 }

@@ -49,7 +49,7 @@ test("reads the log of a table once", async () => {
   expect(store.calls.get).toBe(get);
 });
 
-test("takes a table over whose first commit has files already", async () => {
+test("opens a table whose first commit already has files", async () => {
   const { land, store } = setUp();
   await land(1);
   const other = createDeltaFormat(store, contextFor("lake"));
@@ -57,7 +57,7 @@ test("takes a table over whose first commit has files already", async () => {
   expect(await other.filesOf(PARTITION, never())).toHaveLength(1);
 });
 
-test("removes the file of a compaction that a crash cut off before its commit", async () => {
+test("removes the file of a compaction that crashed before its commit", async () => {
   const { faults, files, format, land, memory, store } = setUp();
   await land(1);
   await land(2);
@@ -75,7 +75,7 @@ test("removes the file of a compaction that a crash cut off before its commit", 
   expect(await next.filesOf(PARTITION, never())).toHaveLength(1);
 });
 
-test("replaces rows again when somebody else changed them before the commit", async () => {
+test("replaces rows again when another writer changed them before the commit", async () => {
   const { beforeEach, files, format, land, store } = setUp();
   await land(1, sampleEvent("tag-added"));
   const [first = ""] = files();

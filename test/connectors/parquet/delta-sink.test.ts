@@ -6,22 +6,21 @@ import { createFolderStore } from "#connectors/parquet/folder-store.ts";
 import { partitionOf } from "#connectors/parquet/paths.ts";
 import { createRowBuffer } from "#connectors/parquet/row-buffer.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import { type Event, makeEvent } from "#src/core/model/event.ts";
-import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
+import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { judged } from "./delta/strict-checker.ts";
 import { filesIn, rowsIn } from "./duck.ts";
-import { committedAt, createEngine, type Engine } from "./engine.ts";
+import { committedAt, createEngine, createFolderEngine, daySealed, renamedTag, values } from "./engine.ts";
 import { objectsIn } from "./objects-in.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
 const HOUR_MS = 3_600_000;
 
 describe("a lake of Delta tables", () => {
-  test("has every table from the start, with all its columns, and makes each once", async () => {
-    const { engine, folder } = setUp();
+  test("creates every table with all columns once, before the first event", async () => {
+    const { engine, folder } = createDeltaEngine();
     await engine.sink.open(never());
     rmSync(join(folder, "_schemas.json"));
     engine.kill();
@@ -34,8 +33,8 @@ describe("a lake of Delta tables", () => {
     }
   });
 
-  test("says in each commit how far it has come, under the name of this state", async () => {
-    const { engine, folder } = setUp({ max_rows: 2 });
+  test("writes its writer id and last position into each commit", async () => {
+    const { engine, folder } = createDeltaEngine({ max_rows: 2 });
     engine.log.push(valueEvent(1), valueEvent(2), sampleEvent("tag-added"), valueEvent(4));
     await engine.offer(2);
     await engine.offer(2);
@@ -46,11 +45,11 @@ describe("a lake of Delta tables", () => {
     expect(judgedIn(folder, "tag").txns).toEqual([`${life} 4`]);
   });
 
-  test("replaces what changes in one commit: one file goes, one comes", async () => {
-    const { engine, folder } = setUp();
+  test("replaces the file of a changed row in one commit", async () => {
+    const { engine, folder } = createDeltaEngine();
     engine.log.push(sampleEvent("tag-added"), sampleEvent("alarm-raised"));
     await engine.finish();
-    engine.log.push(renamed("VS1-GT12"), sampleEvent("alarm-resolved"));
+    engine.log.push(renamedTag("VS1-GT12"), sampleEvent("alarm-resolved"));
     await engine.finish();
     for (const table of ["tag", "alarm_episode"]) {
       expect(judgedIn(folder, table)).toMatchObject({ version: 2, files: { size: 1 }, removed: { size: 1 } });
@@ -59,43 +58,41 @@ describe("a lake of Delta tables", () => {
       { name: "VS1-GT11" },
       { name: "VS1-GT12" },
     ]);
-    // The same once more makes no version.
-    await again(engine);
+    // A redelivery adds no version.
+    await engine.redeliver();
     expect(judgedIn(folder, "tag").version).toBe(2);
   });
 
   test("has each row once at every version of a finalized day", async () => {
-    const { engine, folder } = setUp({ max_rows: 5 });
+    const { engine, folder } = createDeltaEngine({ max_rows: 5 });
     engine.log.push(...values(20));
     await engine.finish(5);
     engine.log.push(daySealed());
     await engine.finish();
     const verdict = judgedIn(folder, "value");
     expect([...verdict.files.values()]).toEqual([20]);
-    const last = commitOf(folder, "value", verdict.version);
-    expect(last).toMatchObject({ operation: "OPTIMIZE" });
-    expect(last.dataChange).toEqual([false]);
+    expect(commitOf(folder, "value", verdict.version)).toEqual({ operation: "OPTIMIZE", dataChange: [false] });
     const [manifest] = filesOfManifest(folder);
     expect(manifest).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
   });
 
   test("removes duplicates of a restored state from a finalized day, as a data change", async () => {
-    const { engine, folder } = setUp();
+    const { engine, folder } = createDeltaEngine();
     engine.log.push(...values(3));
     await engine.offer(10);
     const copy = await engine.copy();
     await engine.finish();
     const restored = createEngine({ folder, table_format: "delta" }, copy);
     restored.log.push(...values(3), daySealed());
-    // Its book is older than the lake.
+    // The restored state is older than the lake.
     await restored.finish();
     const verdict = judgedIn(folder, "value");
     expect([...verdict.files.values()]).toEqual([3]);
     expect(commitOf(folder, "value", verdict.version).dataChange).toEqual([true]);
   });
 
-  test("gets back what somebody has deleted, when it comes again", async () => {
-    const { engine, folder } = setUp();
+  test("restores rows that another writer deleted when their events are redelivered", async () => {
+    const { engine, folder } = createDeltaEngine();
     engine.log.push(...values(3));
     await engine.finish();
     const [file = ""] = filesIn(folder, "value");
@@ -109,12 +106,12 @@ describe("a lake of Delta tables", () => {
     };
     write(folder, "value", 2, { remove });
     expect(await rowsIn(folder, "value")).toEqual([]);
-    await again(engine);
+    await engine.redeliver();
     expect(await rowsIn(folder, "value")).toHaveLength(3);
   });
 });
 
-describe("a landing over several tables", () => {
+describe("a commit of several tables", () => {
   test("is completed after a crash between two of them: no duplicate row, no unreferenced file", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
@@ -128,7 +125,7 @@ describe("a landing over several tables", () => {
     s3.fault = () => null;
     engine.kill();
     await engine.finish();
-    // The log of the table says that it has them.
+    // The log of the table already contains the commit.
     expect(puts()).toBe(1);
     const folder = temporaryFolder();
     onTestFinished(() => rmSync(folder, { recursive: true }));
@@ -136,7 +133,7 @@ describe("a landing over several tables", () => {
     for (const table of ["value", "worker_event", "tag"]) expect(await rowsIn(folder, table)).toHaveLength(1);
   });
 
-  test("that went on elsewhere with other events never writes over a file of before", async () => {
+  test("never overwrites a file of an interrupted commit whose events have changed", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 2 }));
@@ -154,12 +151,12 @@ describe("a landing over several tables", () => {
   });
 });
 
-describe("a lake that is not as it should be", () => {
+describe("an unfit lake", () => {
   test.each([
     ["plain", "delta"],
     ["delta", "plain"],
-  ])("%s files are not written to as %s", async (there, wanted) => {
-    const { engine, folder } = setUp({ table_format: there });
+  ])("of %s tables is refused by a sink for %s tables", async (there, wanted) => {
+    const { engine, folder } = createDeltaEngine({ table_format: there });
     engine.log.push(valueEvent(1));
     await engine.finish();
     engine.kill({ folder, table_format: wanted });
@@ -170,8 +167,8 @@ describe("a lake that is not as it should be", () => {
     });
   });
 
-  test("Parquet files without a log are not taken over", async () => {
-    const { engine, folder } = setUp();
+  test("with Parquet files and no Delta log is refused", async () => {
+    const { engine, folder } = createDeltaEngine();
     mkdirSync(join(folder, "value"), { recursive: true });
     writeFileSync(join(folder, "value/of-somebody.parquet"), "PAR1");
     await expect(engine.sink.open(never())).rejects.toMatchObject({
@@ -180,8 +177,8 @@ describe("a lake that is not as it should be", () => {
     });
   });
 
-  test("a table that somebody raised or changed stops the sink with a sentence, and nothing is lost", async () => {
-    const { engine, folder } = setUp();
+  test("with a raised protocol version stops the sink and loses no event", async () => {
+    const { engine, folder } = createDeltaEngine();
     engine.log.push(valueEvent(1));
     await engine.finish();
     const path = write(folder, "value", 2, {
@@ -202,14 +199,14 @@ describe("a lake that is not as it should be", () => {
     expect(await rowsIn(folder, "worker_event")).toHaveLength(1);
   });
 
-  test("a file that the log names and that is gone is never taken for an empty one", async () => {
-    const { engine, folder } = setUp();
+  test("without a file that the log lists stops the sink until the file is back", async () => {
+    const { engine, folder } = createDeltaEngine();
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
     const [file = ""] = filesIn(folder, "tag");
     const bytes = readFileSync(join(folder, file));
     rmSync(join(folder, file));
-    engine.log.push(renamed("VS1-GT12"));
+    engine.log.push(renamedTag("VS1-GT12"));
     await engine.offer(10);
     engine.pass(24 * HOUR_MS);
     await expect(engine.tick()).rejects.toMatchObject({
@@ -223,7 +220,7 @@ describe("a lake that is not as it should be", () => {
 });
 
 describe("vacuum", () => {
-  test("removes what was replaced a week ago, a day after the last time, and nothing that counts", async () => {
+  test("removes replaced files after a week, and no active file", async () => {
     const folder = temporaryFolder();
     onTestFinished(() => rmSync(folder, { recursive: true }));
     const clock = movedClock();
@@ -252,7 +249,7 @@ describe("vacuum", () => {
     }
   });
 
-  test("is due an hour after the start and once a day, never in the hour after the clock was set", () => {
+  test("is due an hour after the start and then daily, but not in the hour after a clock step", () => {
     const clock = movedClock();
     const time = createVacuumTime(clock);
     const dueAfter = (ms: number) => {
@@ -267,28 +264,8 @@ describe("vacuum", () => {
   });
 });
 
-function setUp(config: Record<string, unknown> = {}) {
-  const parent = temporaryFolder();
-  const folder = join(parent, "lake");
-  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
-  return { folder, engine: createEngine({ folder, table_format: "delta", ...config }) };
-}
-
-const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
-
-function renamed(displayName: string): Event {
-  const event = sampleEvent("tag-changed");
-  const tag = { ...event.data.tag, displayName };
-  return { ...event, time: "2026-11-03T00:00:00.000Z", data: { ...event.data, tag } };
-}
-
-async function again(engine: Engine): Promise<void> {
-  await engine.sink.write(engine.log, never(), undefined, {
-    positions: engine.log.map((_, n) => n + 1),
-    committedAt: engine.log.map((_, n) => committedAt(n + 1)),
-    again: true,
-  });
-}
+const createDeltaEngine = (config: Record<string, unknown> = {}) =>
+  createFolderEngine({ table_format: "delta", ...config });
 
 function judgedIn(folder: string, table: string) {
   const verdict = judged(objectsIn(join(folder, table)));
@@ -323,32 +300,20 @@ function filesOfManifest(folder: string) {
   return JSON.parse(readFileSync(path, "utf8")).tables.value.files as readonly object[];
 }
 
-/** A clock that stands still; `pass` moves all of it, `set` only what it shows. */
-function movedClock(): Clock & { pass(ms: number): void; set(byMs: number): void } {
+/** A clock that stands still; `pass` moves all of it, `set` only the wall time. */
+function movedClock() {
   let now = Date.parse("2026-11-21T12:00:00.000Z");
   let monotonic = 0;
   return {
     now: () => now,
     monotonic: () => monotonic,
     sleep: systemClock.sleep,
-    pass(ms) {
+    pass(ms: number) {
       now += ms;
       monotonic += ms;
     },
-    set(byMs) {
+    set(byMs: number) {
       now += byMs;
     },
   };
-}
-
-function daySealed(): Event {
-  return makeEvent({
-    type: "day-sealed" as "audit-head",
-    source: "/sources/main",
-    subject: "site/1/day/2026-11-02",
-    time: "2026-11-05T00:00:00.000Z",
-    siteId: 1,
-    data: { date: "2026-11-02", revision: 1 } as unknown as Event<"audit-head">["data"],
-    facts: ["2026-11-02", 1],
-  });
 }

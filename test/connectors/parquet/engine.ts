@@ -1,140 +1,118 @@
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { onTestFinished } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
-import type { ConnectorContext, Offered, Sink, SinkStateChange, Ticked } from "#src/core/connector.ts";
+import type { ConnectorContext, Offered, Receipt, SinkStateChange, Ticked } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import type { Store } from "#src/engine/store/store.ts";
+import { temporaryFolder } from "../../real-servers.ts";
+import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { createMemoryStore } from "../../sync/memory-store.ts";
 import { contextFor, never } from "../context.ts";
 
+const START_MS = Date.parse("2026-11-21T12:00:00.000Z");
+export const DAY_MS = 86_400_000;
+
+export type Engine = ReturnType<typeof createEngine>;
+
 /**
- * What the engine does to a sink that gathers, step by step, as a test says: a log, a cursor, what is remembered, and
- * settlement of both in one step. `kill` leaves only these.
+ * Runs a buffering sink step by step: an event log, a cursor, a sink state, and settlement of both in one step. `kill`
+ * keeps only these.
  */
-export interface Engine {
-  readonly sink: Sink;
-  readonly store: Store;
-  /** Events that are in the log, in order; the position of the first is 1. */
-  readonly log: Event[];
-  /** The last position that is settled. */
-  cursor: number;
-  /** Positions that are no longer in the log. */
-  readonly dropped: Set<number>;
-  /** Milliseconds by which it knows what is old; a wall clock that was set goes with it. */
-  pass(ms: number): void;
-  readonly wallMs: number;
-  /** Sets the wall clock of the sink, which is that of this machine before. */
-  setWall(ms: number): void;
-  /** Ticks until the sink has nothing left to do. */
-  settleDown(): Promise<void>;
-  /** Offers so many of what is next; answers how many that were. Throws what the sink throws. */
-  offer(batch: number): Promise<number>;
-  /** Offers all there is, then lets the sink wait until it is old enough. */
-  finish(batch?: number): Promise<void>;
-  tick(): Promise<Ticked>;
-  /** Copy of the sink's current state, for another engine. */
-  copy(): Promise<SinkStateChange>;
-  /** The process ends without a word, and another one begins. */
-  kill(config?: Record<string, unknown>): void;
-}
-
-const START = "2026-11-21T12:00:00.000Z";
-
 export function createEngine(
   given: Record<string, unknown>,
   remembered?: SinkStateChange,
   more: Partial<ConnectorContext> = {},
-): Engine {
+) {
   const store = createMemoryStore();
   let monotonic = 0;
   let wallAhead = 0;
   let isWallSet = false;
   let gathered = 0;
   let config = given;
-  const context = () => ({
-    ...contextFor(
-      "lake",
-      { ...systemClock, now: () => systemClock.now() + wallAhead, monotonic: () => monotonic },
-      store,
-    ),
-    ...more,
-  });
+  const clock = { ...systemClock, now: () => systemClock.now() + wallAhead, monotonic: () => monotonic };
+  const context = () => ({ ...contextFor("lake", clock, store), ...more });
   const isReady = remembered === undefined ? null : context().memory.put(remembered);
   const make = () => createParquetSink(ParquetConfig.parse(config), context());
 
-  async function settle(through: number, remember: ReadonlyMap<string, unknown> = new Map()) {
+  async function settle(through: number, remember: ReadonlyMap<string, unknown> = new Map()): Promise<void> {
     await context().memory.put(remember);
     engine.cursor = through;
     gathered = 0;
   }
 
-  const engine: Engine & { sink: Sink } = {
+  function restart(error: unknown): never {
+    gathered = 0;
+    throw error;
+  }
+
+  const engine = {
     sink: make(),
     store,
-    log: [],
+    /** Events in order; the position of the first is 1. */
+    log: [] as Event[],
+    /** The last settled position. */
     cursor: 0,
-    dropped: new Set(),
-    pass(ms) {
+    /** Positions that are no longer in the log. */
+    dropped: new Set<number>(),
+    /** Advances the monotonic clock, and the wall clock where a test has set it. */
+    pass(ms: number): void {
       monotonic += ms;
       if (isWallSet) wallAhead += ms;
     },
-    get wallMs() {
-      return systemClock.now() + wallAhead;
-    },
-    setWall(ms) {
+    wallMs: (): number => clock.now(),
+    setWall(ms: number): void {
       wallAhead = ms - systemClock.now();
       isWallSet = true;
     },
-    async settleDown() {
+    /** Ticks until the sink has nothing left to do. */
+    async settleDown(): Promise<void> {
       for (let n = 0; n < 500; n++) {
         const { remember, settled: isSettled } = await engine.tick();
         if (remember === undefined && isSettled !== true) return;
       }
       throw new Error("The sink never has nothing left to do.");
     },
-    async offer(batch) {
+    /** Offers the next events, at most `batch`, and returns their number. Throws errors of the sink. */
+    async offer(batch: number): Promise<number> {
       await isReady;
       const after = Math.max(engine.cursor, gathered);
-      const next = engine.log
-        .map((event, n) => ({ event, position: n + 1 }))
-        .filter(({ position }) => position > after && !engine.dropped.has(position))
+      const positions = engine.log
+        .map((_, n) => n + 1)
+        .filter((position) => position > after && !engine.dropped.has(position))
         .slice(0, batch);
-      const last = next.at(-1)?.position;
+      const last = positions.at(-1);
       if (last === undefined) return 0;
-      const offered: Offered = {
-        positions: next.map(({ position }) => position),
-        committedAt: next.map(({ position }) => committedAt(position)),
-        again: false,
-      };
-      try {
-        const events = next.map(({ event }) => event);
-        const receipt = await engine.sink.write(events, never(), undefined, offered);
-        if (receipt.gathered === true) gathered = last;
-        else await settle(last, receipt.remember);
-      } catch (error) {
-        gathered = 0;
-        throw error;
-      }
-      return next.length;
+      const events = positions.flatMap((position) => engine.log[position - 1] ?? []);
+      const receipt = await engine.sink.write(events, never(), undefined, offered(positions)).catch(restart);
+      if (receipt.gathered === true) gathered = last;
+      else await settle(last, receipt.remember);
+      return positions.length;
     },
-    async finish(batch = 100) {
+    /** Offers everything, then advances the clock so far that the sink writes its buffer. */
+    async finish(batch = 100): Promise<void> {
       while ((await engine.offer(batch)) > 0);
-      engine.pass(86_400_000);
+      engine.pass(DAY_MS);
       await engine.tick();
       await engine.tick();
     },
-    async tick() {
-      const ticked = await engine.sink.tick?.(never()).catch((error: unknown) => {
-        gathered = 0;
-        throw error;
-      });
+    /** Offers the complete log again, as after an operator's replay. */
+    redeliver(): Promise<Receipt> {
+      const positions = engine.log.map((_, n) => n + 1);
+      return engine.sink.write(engine.log, never(), undefined, { ...offered(positions), again: true });
+    },
+    async tick(): Promise<Ticked> {
+      const ticked = await engine.sink.tick?.(never()).catch(restart);
       if (ticked === undefined) throw new Error("The sink has no tick.");
       if (ticked.settled === true) await settle(Math.max(gathered, engine.cursor), ticked.remember);
       else await context().memory.put(ticked.remember ?? new Map());
       return ticked;
     },
-    copy: () => context().memory.all(),
-    kill(other = config) {
+    /** Copy of the sink's current state, for another engine. */
+    copy: (): Promise<SinkStateChange> => context().memory.all(),
+    /** Ends the process without a warning and starts another one. */
+    kill(other = config): void {
       config = other;
       gathered = 0;
       engine.sink = make();
@@ -143,7 +121,32 @@ export function createEngine(
   return engine;
 }
 
-/** A second apart. */
+/** Creates an engine whose lake is a folder, which is removed after the test. */
+export function createFolderEngine(config: Record<string, unknown> = {}) {
+  const parent = temporaryFolder();
+  const folder = join(parent, "lake");
+  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
+  return { folder, engine: createEngine({ folder, ...config }) };
+}
+
+export function offered(positions: readonly number[]): Offered {
+  return { positions, committedAt: positions.map(committedAt), again: false };
+}
+
+/** Commit times are a second apart. */
 export function committedAt(position: number): string {
-  return new Date(Date.parse(START) + 1_000 * position).toISOString();
+  return new Date(START_MS + 1_000 * position).toISOString();
+}
+
+export const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+
+export function renamedTag(displayName: string): Event {
+  const event = sampleEvent("tag-changed", { time: "2026-11-03T00:00:00.000Z" });
+  return { ...event, data: { ...event.data, tag: { ...event.data.tag, displayName } } } as Event;
+}
+
+/** The ledger has accounted for the day of the sample values. */
+export function daySealed(revision = 1): Event {
+  const event = sampleEvent("day-sealed", { time: "2026-11-05T00:00:00.000Z" }, revision);
+  return { ...event, data: { ...event.data, date: "2026-11-02", revision, expected: 42 } } as Event;
 }

@@ -1,16 +1,16 @@
+import { createHash } from "node:crypto";
 import { chmodSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { ParquetConfig } from "#connectors/parquet/config.ts";
 import { createParquetSink } from "#connectors/parquet/sink.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
-import { type Event, makeEvent } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
-import { committedAt, createEngine } from "./engine.ts";
+import { committedAt, createFolderEngine, DAY_MS, daySealed, offered, renamedTag, values } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
 const FORMATS = ["plain", "delta"] as const;
@@ -62,9 +62,9 @@ for (const table_format of FORMATS) {
   });
 }
 
-describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
-  test("has the types of the tables in every file, whatever its rows hold", async () => {
-    const { engine, folder } = setUp({ table_format });
+describe.each(FORMATS)("files of the sink, %s", (table_format) => {
+  test("have the column types of their tables, also where all cells are null", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
     await engine.finish();
     const duckTypes = {
@@ -89,8 +89,8 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     expect(seen).toBeGreaterThan(10);
   });
 
-  test("contains the emitted events by day, site and table, with microseconds in UTC", async () => {
-    const { engine, folder } = setUp({ table_format });
+  test("contain the events by table, day and site, with times in UTC microseconds", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(
       valueEvent(0, "10042", 21.5),
       valueEvent(1, "10042", null),
@@ -100,12 +100,13 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     );
     await engine.finish();
     const columns =
-      "tag_id, epoch_us(time) AS us, value_number, value_boolean, quality, date::VARCHAR AS date, site::VARCHAR AS site, position";
+      "tag_id, epoch_us(time) AS us, value_number AS number, value_boolean AS boolean, quality, date::VARCHAR AS date, site::VARCHAR AS site, position";
     const us = Date.parse("2026-11-02T06:20:00.000Z") * 1_000;
-    expect(await rowsIn(folder, "value", columns, "ORDER BY position")).toEqual([
-      row("10042", us, 21.5, null, "good", "1"),
-      row("10042", us + 1_000, null, null, "bad", "2"),
-      row("10043", us + 2_000, null, true, "good", "3"),
+    const rows = await rowsIn(folder, "value", columns, "ORDER BY position");
+    expect(rows.map((row) => Object.values(row))).toEqual([
+      ["10042", String(us), 21.5, null, "good", "2026-11-02", "1", "1"],
+      ["10042", String(us + 1_000), null, null, "bad", "2026-11-02", "1", "2"],
+      ["10043", String(us + 2_000), null, true, "good", "2026-11-02", "1", "3"],
     ]);
     const history = "value_number, epoch_us(observed_at) AS seen";
     expect(await rowsIn(folder, "history", history, "ORDER BY time")).toEqual(
@@ -120,22 +121,10 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
       ),
     );
     expect(filesIn(folder)).toContainEqual(expect.stringMatching(/^worker_event\/date=2026-11-02\/site=none\/[^/]+$/));
-
-    function row(
-      tag_id: string,
-      at: number,
-      number: number | null,
-      boolean: boolean | null,
-      quality: string,
-      position: string,
-    ) {
-      const place = { date: "2026-11-02", site: "1", position };
-      return { tag_id, us: String(at), value_number: number, value_boolean: boolean, quality, ...place };
-    }
   });
 
-  test("is sorted by tag and time, in row groups whose statistics let a reader skip", async () => {
-    const { engine, folder } = setUp({ table_format });
+  test("are sorted by tag and time, in row groups with statistics", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...Array.from({ length: 25_000 }, (_, n) => valueEvent(n, `1${String(n % 50).padStart(4, "0")}`)));
     await engine.finish(5_000);
     const [file = ""] = filesIn(folder, "value");
@@ -160,8 +149,8 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     expect(jumps).toEqual([{ n: "0" }]);
   });
 
-  test("carries awkward texts, and a site that is awkward too", async () => {
-    const { engine, folder } = setUp({ table_format });
+  test("keep texts and site ids with special characters", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     const sites = ["a/b=c %", "..", "none", "ö"];
     engine.log.push(
       ...AWKWARD_TEXTS.map((text, n) => ({
@@ -180,17 +169,11 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
     expect(others.map(({ site }) => site)).toEqual(sites);
   });
 
-  test("has successive states of an object, and a redelivered state once", async () => {
-    const { engine, folder } = setUp({ table_format });
-    const renamed = sampleEvent("tag-changed");
-    const named = {
-      ...renamed,
-      time: "2026-11-03T00:00:00.000Z",
-      data: { ...renamed.data, tag: { ...renamed.data.tag, displayName: "VS1-GT12" } },
-    };
+  test("contain successive states of an object, and a redelivered state once", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
-    engine.log.push(named);
+    engine.log.push(renamedTag("VS1-GT12"));
     await engine.finish();
     const states = () => rowsIn(folder, "tag", "name, is_current", "ORDER BY valid_from");
     const expected = [
@@ -198,17 +181,13 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
       { name: "VS1-GT12", is_current: true },
     ];
     expect(await states()).toEqual(expected);
-    await engine.sink.write([sampleEvent("tag-added"), named], never(), undefined, {
-      positions: [1, 2],
-      committedAt: [committedAt(1), committedAt(2)],
-      again: true,
-    });
+    await engine.redeliver();
     expect(await states()).toEqual(expected);
     expect(filesIn(folder, "tag")).toHaveLength(1);
   });
 
-  test("has one row for an episode, closed when it is over", async () => {
-    const { engine, folder } = setUp({ table_format });
+  test("contain one row for an episode, closed when the alarm ends", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(sampleEvent("alarm-raised"));
     await engine.finish();
     expect(await rowsIn(folder, "alarm_episode", "state, ended_at")).toEqual([{ state: "active", ended_at: null }]);
@@ -222,7 +201,7 @@ describe.each(FORMATS)("what lies in the lake, %s", (table_format) => {
 });
 
 test("every table can be queried with all columns before the first event", async () => {
-  const { engine, folder } = setUp();
+  const { engine, folder } = createFolderEngine();
   await engine.sink.open(never());
   for (const table of TABLES) {
     const names = table.columns.map(({ name }) => `"${name}"`).join(", ");
@@ -230,9 +209,9 @@ test("every table can be queried with all columns before the first event", async
   }
 });
 
-describe.each(FORMATS)("when it lands, %s", (table_format) => {
-  test("at so many rows, after so long, and not before", async () => {
-    const { engine, folder } = setUp({ table_format, max_rows: 10, max_age: "15m" });
+describe.each(FORMATS)("commits of the sink, %s", (table_format) => {
+  test("happen when max_rows or max_age is reached, and not before", async () => {
+    const { engine, folder } = createFolderEngine({ table_format, max_rows: 10, max_age: "15m" });
     engine.log.push(...values(9));
     await engine.offer(100);
     expect([engine.cursor, filesIn(folder, "value")]).toEqual([0, []]);
@@ -251,40 +230,34 @@ describe.each(FORMATS)("when it lands, %s", (table_format) => {
     expect(await rowsIn(folder, "value")).toHaveLength(13);
   });
 
-  test("at once what comes again, and only what is not there yet", async () => {
-    const { engine, folder } = setUp({ table_format });
+  test("insert redelivered events at once, and only missing rows", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...values(5), sampleEvent("tag-history"));
     await engine.finish();
-    const again = async () =>
-      engine.sink.write(engine.log, never(), undefined, {
-        positions: engine.log.map((_, n) => n + 1),
-        committedAt: engine.log.map((_, n) => committedAt(n + 1)),
-        again: true,
-      });
-    expect((await again()).gathered).toBeUndefined();
+    expect((await engine.redeliver()).gathered).toBeUndefined();
     expect([...filesIn(folder, "value"), ...filesIn(folder, "history")]).toHaveLength(2);
     engine.kill();
-    await again();
+    await engine.redeliver();
     expect(await rowsIn(folder, "value")).toHaveLength(5);
     expect(await rowsIn(folder, "history")).toHaveLength(3);
   });
 
-  test("and rejects an event of which no row can be made, by itself", async () => {
-    const { engine, folder } = setUp({ table_format, max_rows: 3 });
+  test("reject an event with an invalid time and store the others", async () => {
+    const { engine, folder } = createFolderEngine({ table_format, max_rows: 3 });
     const receipt = await engine.sink.write(
       [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3), valueEvent(4)],
       never(),
       undefined,
-      { positions: [1, 2, 3, 4], committedAt: [1, 2, 3, 4].map(committedAt), again: false },
+      offered([1, 2, 3, 4]),
     );
     expect(receipt.rejected).toEqual([{ index: 1, reason: expect.stringContaining("yesterday") }]);
     expect(await rowsIn(folder, "value")).toHaveLength(3);
   });
 });
 
-describe.each(FORMATS)("a sealed day, %s", (table_format) => {
-  test("is one file a table, sorted, with a manifest that says what it is", async () => {
-    const { engine, folder } = setUp({ table_format });
+describe.each(FORMATS)("a finalized day, %s", (table_format) => {
+  test("has one sorted file for each table, and a manifest that lists them", async () => {
+    const { engine, folder } = createFolderEngine({ table_format });
     for (let n = 0; n < 4; n++) {
       engine.log.push(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
       await engine.finish();
@@ -308,17 +281,15 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
     });
     const listed = manifest.tables.value?.files ?? [];
     expect(listed.map(({ name }) => name)).toEqual(files);
-    const sum = await import("node:crypto").then(({ createHash }) =>
-      createHash("sha256")
-        .update(readFileSync(join(folder, files[0] ?? "")))
-        .digest("hex"),
-    );
+    const sum = createHash("sha256")
+      .update(readFileSync(join(folder, files[0] ?? "")))
+      .digest("hex");
     expect(listed).toMatchObject([{ rows: 42, sha256: sum }]);
     expect(manifest.tables.alarm_episode?.rows).toBe(1);
   });
 
   test("is finalized again with late rows, and lists the earlier revision", async () => {
-    const { engine, folder } = setUp({ table_format });
+    const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...values(10), daySealed(1));
     await engine.finish();
     engine.log.push(...values(5, 50), daySealed(2));
@@ -331,11 +302,7 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
     expect(filesIn(folder, "value")).toHaveLength(1);
     // A repetition says the same.
     engine.kill();
-    await engine.sink.write([daySealed(2)], never(), undefined, {
-      positions: [99],
-      committedAt: [committedAt(99)],
-      again: true,
-    });
+    await engine.sink.write([daySealed(2)], never(), undefined, { ...offered([99]), again: true });
     await engine.tick();
     expect(manifestIn(folder)).toMatchObject({ revision: 2, before: [{ revision: 1 }] });
     expect(await rowsIn(folder, "value")).toHaveLength(15);
@@ -343,7 +310,7 @@ describe.each(FORMATS)("a sealed day, %s", (table_format) => {
 });
 
 test("a finalized day has one row where a crash left duplicates", async () => {
-  const { engine, folder } = setUp();
+  const { engine, folder } = createFolderEngine();
   engine.log.push(...values(10));
   await engine.finish();
   const [file = ""] = filesIn(folder, "value");
@@ -353,24 +320,20 @@ test("a finalized day has one row where a crash left duplicates", async () => {
   expect(await rowsIn(folder, "value")).toHaveLength(10);
 });
 
-test("what somebody has removed from the lake is put back by what comes again", async () => {
-  const { engine, folder } = setUp();
+test("redelivered events restore a file that somebody removed", async () => {
+  const { engine, folder } = createFolderEngine();
   engine.log.push(...values(5));
   await engine.finish();
   const [file = ""] = filesIn(folder, "value");
   rmSync(join(folder, file));
   engine.kill();
-  await engine.sink.write(engine.log, never(), undefined, {
-    positions: engine.log.map((_, n) => n + 1),
-    committedAt: engine.log.map((_, n) => committedAt(n + 1)),
-    again: true,
-  });
+  await engine.redeliver();
   expect(await rowsIn(folder, "value")).toHaveLength(5);
 });
 
-describe("a lake of before", () => {
-  test("with fewer columns is read together with what comes now", async () => {
-    const { engine, folder } = setUp();
+describe("an existing lake", () => {
+  test("with fewer columns is read together with new files", async () => {
+    const { engine, folder } = createFolderEngine();
     const old = join(folder, "value/date=2026-11-02/site=1");
     mkdirSync(old, { recursive: true });
     await query(`COPY (SELECT 'main' AS source, '10042' AS tag_id, TIMESTAMPTZ '2026-11-02 00:00:00Z' AS time, 'old' AS event_id)
@@ -383,8 +346,8 @@ describe("a lake of before", () => {
     ]);
   });
 
-  test("with a column of another type is not written to", async () => {
-    const { engine, folder } = setUp();
+  test("with a column of another type is refused", async () => {
+    const { engine, folder } = createFolderEngine();
     engine.log.push(valueEvent(1));
     await engine.finish();
     const path = join(folder, "_schemas.json");
@@ -395,8 +358,8 @@ describe("a lake of before", () => {
     );
   });
 
-  test("that somebody has damaged stops the sink with a sentence, and nothing is lost", async () => {
-    const { engine, folder } = setUp();
+  test("with a damaged file stops the sink with a configuration error and loses no event", async () => {
+    const { engine, folder } = createFolderEngine();
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
     const path = join(folder, "tag/tag.parquet");
@@ -404,7 +367,7 @@ describe("a lake of before", () => {
     const renamed = sampleEvent("tag-changed");
     engine.log.push(renamed);
     await engine.offer(10);
-    engine.pass(86_400_000);
+    engine.pass(DAY_MS);
     await expect(engine.tick()).rejects.toMatchObject({
       kind: "config",
       message: expect.stringMatching(/tag\.parquet cannot be read as a Parquet file/),
@@ -417,9 +380,9 @@ describe("a lake of before", () => {
   });
 });
 
-describe("a folder in trouble", () => {
-  test("a file in the way, a folder without rights: one sentence, and it goes on afterwards", async () => {
-    const { engine, folder } = setUp();
+describe("a folder that cannot be written", () => {
+  test("stops the sink with a configuration error; after the repair all rows are written", async () => {
+    const { engine, folder } = createFolderEngine();
     await engine.sink.probe?.(never());
     expect(existsSync(folder)).toBe(false);
     engine.log.push(...values(3));
@@ -429,7 +392,7 @@ describe("a folder in trouble", () => {
     writeFileSync(partition, "in the way");
     engine.log.push(...values(3, 3));
     await engine.offer(10);
-    engine.pass(86_400_000);
+    engine.pass(DAY_MS);
     await expect(engine.tick()).rejects.toMatchObject({
       kind: "config",
       hint: expect.stringContaining("another folder"),
@@ -445,28 +408,6 @@ describe("a folder in trouble", () => {
     await expect(engine.sink.probe?.(never())).rejects.toMatchObject({ kind: "config" });
   });
 });
-
-function setUp(config: Record<string, unknown> = {}) {
-  const parent = temporaryFolder();
-  const folder = join(parent, "lake");
-  onTestFinished(() => rmSync(parent, { recursive: true, force: true }));
-  return { folder, engine: createEngine({ folder, ...config }) };
-}
-
-const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
-
-/** The ledger's word of the day of the samples. */
-function daySealed(revision: number): Event {
-  return makeEvent({
-    type: "day-sealed" as "audit-head",
-    source: "/sources/main",
-    subject: "site/1/day/2026-11-02",
-    time: "2026-11-05T00:00:00.000Z",
-    siteId: 1,
-    data: { date: "2026-11-02", revision, expected: 42 } as unknown as Event<"audit-head">["data"],
-    facts: ["2026-11-02", revision],
-  });
-}
 
 interface SeenManifest {
   readonly tables: Readonly<Record<string, { rows: number; files: { name: string; sha256: string }[] }>>;

@@ -1,6 +1,5 @@
-import { readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
-import type { FileHandle } from "node:fs/promises";
-import { open } from "node:fs/promises";
+import { existsSync, readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { rowsOfFiles } from "#connectors/parquet/batches.ts";
@@ -23,53 +22,41 @@ import { METER, METER_WITH_UNIT, reading } from "./delta/meter-table.ts";
 
 const KEYS = { access_key_id: { env: "A" }, secret_access_key: { env: "B" } };
 
-/** Readings as they are kept: a key, a time, cells of every type, and a trace. */
+/** Readings with columns that trace them to an event. */
 const TRACED: Table = {
   ...METER,
   columns: [
     ...METER.columns,
-    ...(["observed_at", "event_id"] as const).map((name) => ({
-      name,
-      type: name === "event_id" ? ("text" as const) : ("time" as const),
-      isNullable: false,
-      about: "",
-    })),
+    { name: "observed_at", type: "time", isNullable: false, about: "" },
+    { name: "event_id", type: "text", isNullable: false, about: "" },
   ],
   key: ["meter_id", "time"],
 };
 
-const rowsIn = (columns: ReturnType<typeof createColumns>, order?: Iterable<number>): readonly Row[] =>
-  [...(order ?? Array(columns.length).keys())].map((row) =>
-    columns.table.columns.map((_, place) => columns.cell(place, row)),
-  );
-
 describe("columns", () => {
-  test("hold a thousand rows as they came, nulls and all", () => {
+  test("return the cells of a thousand rows as they were added, also null", () => {
     const columns = createColumns(METER);
     const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
     expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
     expect(columns.length).toBe(1_000);
-    expect(rowsIn(columns)).toEqual(rows);
+    expect(rows.map((_, row) => METER.columns.map((__, index) => columns.cell(index, row)))).toEqual(rows);
     expect(() => columns.cell(METER.columns.length, 0)).toThrow("The table meter has no column 6.");
   });
 
-  test("count the characters of each word once, and of each event id every time", () => {
+  test("count the characters of each distinct text once, and of each event id every time", () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, id: string): Row => [meter, 0, null, null, 0, null, 0, id];
-    for (const [meter, id] of [
-      ["aaa", "1"],
-      ["bb", "2"],
-      ["aaa", "3"],
-      ["aaa", "1"],
-    ] as const)
-      columns.add(row(meter, id));
+    columns.add(row("aaa", "1"));
+    columns.add(row("bb", "2"));
+    columns.add(row("aaa", "3"));
+    columns.add(row("aaa", "1"));
     expect(columns.characters).toBe(3 + 2 + 4);
-    // The same id behind itself is one word.
+    // The same id twice in a row counts once.
     columns.add(row("bb", "1"));
     expect(columns.characters).toBe(3 + 2 + 4);
   });
 
-  test("are ordered by text, number and boolean, null first, and otherwise as they came", async () => {
+  test("sort rows by text, number and boolean, null first, and keep the order of equal rows", async () => {
     const table: Table = { ...METER, sortedBy: ["meter_id", "value", "is_open"] };
     const columns = createColumns(table);
     const rows: readonly Row[] = [
@@ -87,7 +74,7 @@ describe("columns", () => {
     expect([...(await sorting(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
-  test("keep of rows with one key the one that was observed last", async () => {
+  test("keep, of rows with the same key, the one observed last", async () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, time: number, observedAt: number, position: number): Row => [
       ...[meter, time, position, null, position, null],
@@ -111,27 +98,27 @@ describe("a file", () => {
     return rowsOfFiles(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
-  test.each([0, 1, 9_999, 10_000, 20_001])("of %i rows is read as it was written", async (count) => {
+  test.each([0, 1, 9_999, 10_000, 20_001])("with %i rows is read as it was written", async (count) => {
     const { bytes, rows } = await written(count);
     expect(rowsOf(bytes, "x")).toBe(count);
     expect(await readAs(METER, bytes)).toEqual(rows);
   });
 
-  test("keeps microseconds and whole numbers beyond 32 bits", async () => {
+  test("keeps microseconds and integers beyond 32 bits", async () => {
     const columns = createColumns(METER);
     const row: Row = ["a", 1_790_000_000_000.125, 0.1, false, 2 ** 40 + 1, "{}"];
     const bytes = await parquetOf(columns, Uint32Array.of(columns.add(row)));
     expect(await readAs(METER, bytes)).toEqual([row]);
   });
 
-  test("of an earlier version has null in a column that came later, and one of a later version loses its own", async () => {
+  test("is read with null in new columns and without unknown columns", async () => {
     const { bytes } = await written(2);
     expect((await readAs(METER_WITH_UNIT, bytes)).map((row) => row.at(-1))).toEqual([null, null]);
     const { columns } = METER;
     expect(await readAs({ ...METER, columns: columns.slice(4, 5) }, bytes)).toEqual([[0], [1]]);
   });
 
-  test("that is none, is cut off, or has a column of another type is a matter for a person", async () => {
+  test("that is damaged, truncated or has another column type is a configuration error", async () => {
     const { bytes } = await written(20);
     const broken = Uint8Array.from(bytes);
     broken.fill(7, 10, 60);
@@ -150,7 +137,7 @@ describe("a file", () => {
   });
 });
 
-describe("what a storage says", () => {
+describe("failureOfResponse", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
     failureOfResponse({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
@@ -177,10 +164,10 @@ describe("what a storage says", () => {
     [409, "OperationAborted", "retryable", undefined, /answered 409/],
     [400, "", "config", "s3", /does not take this/],
     [499, "", "config", "s3", /does not take this/],
-  ])("%i %s is %s", (status, code, kind, field, message) => {
-    const { hint = "", ...said } = failure(status, code) as { hint?: string; kind: string; field?: string };
-    expect([said.kind, said.field]).toEqual([kind, field]);
-    expect(`${failure(status, code).message} ${hint}`.trim()).toMatch(message);
+  ])("maps %i %s to a %s failure", (status, code, kind, field, message) => {
+    const found = failure(status, code);
+    expect(found).toMatchObject(field === undefined ? { kind } : { kind, field });
+    expect(`${found.message} ${found.hint ?? ""}`.trim()).toMatch(message);
   });
 
   test.each([
@@ -188,7 +175,7 @@ describe("what a storage says", () => {
     [503, "SlowDown", "allowance"],
     [200, "SlowDown", "allowance"],
     [503, "", "everything"],
-  ])("%i %s asks to wait: %s", (status, code, scope) => {
+  ])("maps %i %s to throttled, for %s", (status, code, scope) => {
     expect(failure(status, code, { "retry-after": "7" })).toMatchObject({
       kind: "throttled",
       retryAfterMs: 7_000,
@@ -196,7 +183,7 @@ describe("what a storage says", () => {
     });
   });
 
-  test("a listener that wants TLS is named, and other words with 400 are not taken for it", () => {
+  test("recognizes a TLS listener by its 400 response only", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
     const answered = (status: number) =>
       failureOfResponse({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
@@ -204,7 +191,7 @@ describe("what a storage says", () => {
     expect(answered(404).message).toContain("does not take this");
   });
 
-  test("is asked where the configuration says, or at Amazon in the region", () => {
+  test("has the endpoint of the configuration, or Amazon's of the region", () => {
     expect(endpointOf(config)).toBe("https://s3.example");
     expect(endpointOf(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
       "https://s3.eu-north-1.amazonaws.com",
@@ -235,7 +222,7 @@ describe("configuration", () => {
       expect(s3(more), JSON.stringify(more)).not.toBe("");
   });
 
-  test("names one place, with or without TLS as its address says", () => {
+  test("accepts one location, and plain http to this machine only", () => {
     const one = { bucket: "lake", ...KEYS };
     expect(complaint({})).not.toBe("");
     expect(complaint({ folder: "" })).not.toBe("");
@@ -251,7 +238,7 @@ describe("configuration", () => {
     );
   });
 
-  test("of two sinks that would write the same tables is noticed", () => {
+  test("detects two sinks that would write the same tables", () => {
     const shared = (one: object, other: object) => sharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
@@ -272,14 +259,6 @@ describe("configuration", () => {
   });
 });
 
-function linkOf(path: string): readonly string[] {
-  try {
-    return [readlinkSync(path)];
-  } catch {
-    return [];
-  }
-}
-
 describe("a folder", () => {
   function folder(): string {
     const path = temporaryFolder();
@@ -291,7 +270,7 @@ describe("a folder", () => {
     [0o600, 0o700],
     [0o640, 0o750],
     [0o644, 0o755],
-  ])("gives files the mode %o and folders the one to enter them, %o", async (mode, folderMode) => {
+  ])("creates files with mode %o and folders with mode %o", async (mode, folderMode) => {
     const umask = process.umask(0);
     onTestFinished(() => void process.umask(umask));
     const root = join(folder(), "lake");
@@ -316,11 +295,14 @@ describe("a folder", () => {
     expect(seen).toEqual([[]]);
     await store.put("a/c", Buffer.from("x"), never());
     expect(seen).toHaveLength(3);
-    const files = readdirSync("/proc/self/fd").flatMap((fd) => linkOf(`/proc/self/fd/${fd}`));
-    expect(files.filter((path) => path.startsWith(root))).toEqual([]);
+    const openFiles = readdirSync("/proc/self/fd").map((fd) => {
+      const path = `/proc/self/fd/${fd}`;
+      return existsSync(path) ? readlinkSync(path) : "";
+    });
+    expect(openFiles.filter((path) => path.startsWith(root))).toEqual([]);
   });
 
-  test("is probed without being made: itself, or the nearest folder above it", async () => {
+  test("is probed without being created: itself, or its nearest existing parent", async () => {
     const root = folder();
     await probeFolder(root);
     await probeFolder(join(root, "a/b/c"));
@@ -335,18 +317,16 @@ describe("a folder", () => {
 });
 
 describe("a lake in memory", () => {
-  async function lake() {
+  function createLake() {
     const store = createMemoryStore();
     const context = contextFor("lake");
-    const format = createPlainFormat(store, context);
-    return { store, format, clock: context.clock };
+    return { store, format: createPlainFormat(store, context), clock: context.clock };
   }
 
-  test("gets its tables once, and again where a column is new", async () => {
-    const { store, format } = await lake();
+  test("creates its tables once, and again for a new column", async () => {
+    const { store, format } = createLake();
     await agreeOnSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;
-    expect(puts()).toBe(TABLES.length + 1);
     await agreeOnSchemas(store, format, never());
     expect(puts()).toBe(TABLES.length + 1);
     const known = JSON.parse(store.text("_schemas.json"));
@@ -363,7 +343,7 @@ describe("a lake in memory", () => {
   });
 
   test("a finalized day lists each earlier revision once, the newest first, after repeated finalization", async () => {
-    const { store, format, clock } = await lake();
+    const { store, format, clock } = createLake();
     const seal = (revision: number) =>
       finalizeDay({ site: "1", day: "2026-11-02", revision, account: {} }, { store, format, clock, signal: never() });
     for (const revision of [1, 2, 2, 3, 3]) await seal(revision);

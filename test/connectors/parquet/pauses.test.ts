@@ -49,7 +49,7 @@ async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
   return turns;
 }
 
-test("files are read, sorted and written in parts, and the event loop runs between them", async () => {
+test("reading, sorting and writing files yields to the event loop", async () => {
   const columns = filled(ROWS);
   const groups = ROWS / 10_000;
   const parts = groups * VALUE_TABLE.columns.length;
@@ -90,7 +90,7 @@ test("reading the rows of a dimension yields to the event loop while they are co
   expect(turns).toBeGreaterThanOrEqual(decoding + ROWS / 1_000 - 1);
 });
 
-test("joined files have the rows and the bounds of all of them", async () => {
+test("a joined file has the rows and bounds of all its sources", async () => {
   const [one, two] = [filled(3), filled(5)];
   const files = await Promise.all(
     [one, two].map(async (columns) => ({
@@ -115,7 +115,7 @@ test("joined files have the rows and the bounds of all of them", async () => {
   expect(await joinedParquet(other, files)).toBeNull();
 });
 
-test("each file in a folder is a step, from which the deadline of the sink counts", async () => {
+test("lastStepMs is the time of the last file operation", async () => {
   const clock = createVirtualClock(0);
   const folder = temporaryFolder();
   const store = createFolderStore(folder, 0o640, clock);

@@ -5,7 +5,7 @@ import type { Event } from "#src/core/model/event.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { filesIn, query, rowsIn, tableIn } from "./duck.ts";
-import { createEngine, type Engine } from "./engine.ts";
+import { createEngine, DAY_MS, type Engine } from "./engine.ts";
 import { inS3, startS3 } from "./s3-server.ts";
 
 const QUARTER_MS = 15 * 60_000;
@@ -13,6 +13,10 @@ const HOUR_MS = 4 * QUARTER_MS;
 const DAY = "2026-11-21";
 const DAY_START = Date.parse(DAY);
 const STEPS = 96;
+const PARTITIONS = [
+  ["value", "1"],
+  ["worker_event", "none"],
+] as const;
 
 const LAKES = [
   ["folder", "plain"],
@@ -36,7 +40,7 @@ async function lakeAt(where: "folder" | "s3", table_format: "plain" | "delta", m
   };
   /** The storage has the clock of the sink. */
   const follow = (engine: Engine) => {
-    s3.now = () => engine.wallMs;
+    s3.now = () => engine.wallMs();
   };
   return { config: inS3(s3, options), seen, follow };
 }
@@ -52,7 +56,7 @@ function eventsOf(n: number): readonly Event[] {
   return [value("1"), value("2"), { ...own, id: `own ${n}`, time: at }];
 }
 
-/** Lands these quarters of the day, one after the other, as a worker does. */
+/** Commits the events of these quarters of the day, one after the other. */
 async function live(engine: Engine, from: number, to: number, each: () => void = () => undefined) {
   for (let n = from; n < to; n++) {
     engine.log.push(...eventsOf(n));
@@ -63,6 +67,16 @@ async function live(engine: Engine, from: number, to: number, each: () => void =
   }
 }
 
+async function passHours(engine: Engine, hours: number): Promise<void> {
+  for (let hour = 0; hour < hours; hour++) {
+    engine.pass(HOUR_MS);
+    await engine.settleDown();
+  }
+}
+
+const manifestOf = (folder: string, site: string) =>
+  JSON.parse(readFileSync(join(folder, `_manifests/site=${site}/date=${DAY}.json`), "utf8"));
+
 const filesOf = (folder: string, table: string, site: string) =>
   filesIn(folder, table).filter(
     (file) => file.includes(`/date=${DAY}/site=${site}/`) || file.startsWith(`${table}/date=${DAY}/site=${site}/`),
@@ -72,48 +86,27 @@ const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
 describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
-  test("has few files in the open day and one in a day that is over, of no site as well", async () => {
+  test("has few files in the open day and one per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);
     follow(engine);
     engine.setWall(DAY_START);
     let most = 0;
     await live(engine, 0, STEPS, () => {
-      if (where === "s3") return;
-      for (const [table, site] of [
-        ["value", "1"],
-        ["worker_event", "none"],
-      ] as const) {
-        most = Math.max(most, filesOf(seen(), table, site).length);
-      }
+      if (where === "folder")
+        most = Math.max(most, ...PARTITIONS.map(([table, site]) => filesOf(seen(), table, site).length));
     });
-    const open = seen();
-    most = Math.max(most, filesOf(open, "value", "1").length);
-    expect(most).toBeLessThanOrEqual(30);
-    for (let hour = 0; hour < 3; hour++) {
-      engine.pass(HOUR_MS);
-      await engine.settleDown();
-    }
+    expect(Math.max(most, filesOf(seen(), "value", "1").length)).toBeLessThanOrEqual(30);
+    await passHours(engine, 3);
     const closed = seen();
-    for (const [table, site] of [
-      ["value", "1"],
-      ["value", "2"],
-      ["worker_event", "none"],
-    ] as const) {
+    for (const [table, site] of [...PARTITIONS, ["value", "2"]] as const) {
       expect(filesOf(closed, table, site), `${table} of ${site}`).toHaveLength(1);
     }
     expect(await counted(closed, "value")).toEqual({ rows: 2 * STEPS, events: 2 * STEPS });
     expect(await counted(closed, "worker_event")).toEqual({ rows: STEPS, events: STEPS });
-    for (const site of ["1", "none"]) {
-      const manifest = JSON.parse(readFileSync(join(closed, `_manifests/site=${site}/date=${DAY}.json`), "utf8"));
-      expect(manifest).toMatchObject({
-        date: DAY,
-        complete: false,
-        revision: 0,
-        sealed_at: null,
-        account: null,
-      });
-      const table = site === "none" ? "worker_event" : "value";
+    for (const [table, site] of PARTITIONS) {
+      const manifest = manifestOf(closed, site);
+      expect(manifest).toMatchObject({ date: DAY, complete: false, revision: 0, sealed_at: null, account: null });
       expect(manifest.tables[table]).toMatchObject({ rows: STEPS, files: [{ rows: STEPS }] });
       const name: string = manifest.tables[table].files[0].name;
       expect(filesOf(closed, table, site).map((file) => file.replaceAll("%3D", "="))).toEqual([name]);
@@ -122,33 +115,29 @@ describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
 });
 
 describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => {
-  test("does not compact for each late row, but with the passes after it", async () => {
+  test("compacts late rows of a past day in the next passes, not at each commit", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
     await live(engine, 0, 4);
-    engine.setWall(DAY_START + 3 * 86_400_000);
+    engine.setWall(DAY_START + 3 * DAY_MS);
     engine.pass(HOUR_MS);
     await engine.settleDown();
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
     await live(engine, 4, 6);
     expect(filesOf(seen(), "value", "1").length).toBeGreaterThan(1);
-    for (let hour = 0; hour < 2; hour++) {
-      engine.pass(HOUR_MS);
-      await engine.settleDown();
-    }
+    await passHours(engine, 2);
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
-    const manifest = JSON.parse(readFileSync(join(seen(), `_manifests/site=1/date=${DAY}.json`), "utf8"));
-    expect(manifest.tables.value.rows).toBe(6);
+    expect(manifestOf(seen(), "1").tables.value.rows).toBe(6);
   });
 
-  test("goes on after the worker was off for a week, and after its state was lost", async () => {
+  test("continues after a week without the worker, and after a lost state", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
     engine.setWall(DAY_START);
     await live(engine, 0, 3);
-    engine.setWall(DAY_START + 7 * 86_400_000);
+    engine.setWall(DAY_START + 7 * DAY_MS);
     engine.kill();
     await engine.settleDown();
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
@@ -157,7 +146,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => 
     lost.setWall(DAY_START);
     await live(lost, 3, 6);
     const other = createEngine(config);
-    other.setWall(DAY_START + 86_400_000);
+    other.setWall(DAY_START + DAY_MS);
     await other.settleDown();
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
@@ -168,28 +157,28 @@ describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => 
     const engine = createEngine(config, undefined, { followsHistory: true });
     engine.setWall(DAY_START);
     await live(engine, 0, 3);
-    engine.pass(86_400_000 + HOUR_MS);
+    engine.pass(DAY_MS + HOUR_MS);
     await engine.settleDown();
     expect(filesOf(seen(), "value", "1")).toHaveLength(1);
     expect(readdirSync(seen())).not.toContain("_manifests");
   });
 });
 
-test("passes over a day with a file that cannot be read, and compacts the others", async () => {
+test("skips a day with an unreadable file and compacts the others", async () => {
   const { config, seen } = await lakeAt("folder", "plain");
   const engine = createEngine(config);
   engine.setWall(DAY_START);
   await live(engine, 0, 2);
   const [file = ""] = filesOf(seen(), "value", "1");
   writeFileSync(join(seen(), decodeURIComponent(file)), "no Parquet");
-  engine.pass(86_400_000 + HOUR_MS);
+  engine.pass(DAY_MS + HOUR_MS);
   await engine.settleDown();
   expect(filesOf(seen(), "value", "2")).toHaveLength(1);
   engine.log.push(...eventsOf(5));
   expect(await engine.offer(10)).toBe(3);
 });
 
-test("a lake of before: no partition of 1970, and alarms without a time keep their rows", async () => {
+test("moves alarms without a time and empty files out of the partition of 1970", async () => {
   const { config, seen } = await lakeAt("folder", "plain");
   const engine = createEngine(config);
   const raised = sampleEvent("alarm-raised");

@@ -17,16 +17,11 @@ describe("the address of a database", () => {
     ["postgresql://plenum@%2Fvar%2Frun%2Fpostgresql/buildings", "/var/run/postgresql", 5432, "disable"],
   ])("%s", (url, host, port, sslmode) => {
     expect(complaints({ url })).toEqual([]);
-    expect(addressOf(PostgresConfig.parse({ url }))).toEqual({
-      host,
-      port,
-      sslmode,
-      database: "buildings",
-      user: "plenum",
-    });
+    const expected = { host, port, sslmode, database: "buildings", user: "plenum" };
+    expect(addressOf(PostgresConfig.parse({ url }))).toEqual(expected);
   });
 
-  test("in parts, and with escapes", () => {
+  test("is read from parts, and decoded from a URL", () => {
     expect(addressOf(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
     expect(addressOf({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
       user: "a@b",
@@ -54,7 +49,7 @@ describe("the address of a database", () => {
     expect(complaints({ url }).join("\n")).not.toContain("secret");
   });
 
-  test("without TLS to another machine only with allow_plain", () => {
+  test("allows another machine without TLS only with allow_plain", () => {
     const plain = { ...PARTS, sslmode: "disable" };
     expect(complaints(plain)).toEqual([
       "sslmode: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
@@ -64,7 +59,7 @@ describe("the address of a database", () => {
       expect(complaints({ ...plain, host })).toEqual([]);
   });
 
-  test("words of libpq are mapped, or refused with the reason", () => {
+  test("maps or refuses the sslmode values of libpq", () => {
     const modeOf = (sslmode: string) => addressOf(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
     expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual(["verify-full", "verify-full", "verify-full"]);
     expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
@@ -74,7 +69,7 @@ describe("the address of a database", () => {
     expect(complaints({ ...PARTS, sslmode: "full" })).toEqual(["sslmode: Write verify-full, or disable."]);
   });
 
-  test("an address comes in one piece or in parts, and whole", () => {
+  test("requires either url or all parts", () => {
     expect(complaints({})).toEqual([
       "host: Give url, or host.",
       "database: Give url, or database.",

@@ -9,7 +9,7 @@ import { createDatabase } from "./rig.ts";
 const KILLS = sized(20, 6);
 
 describe.skipIf(absent("postgres"))("kill -9 while landing", () => {
-  test(`${KILLS} times the worker, now and then the server: nothing is lost, nothing is doubled`, async () => {
+  test(`loses and duplicates no row when the worker is killed ${KILLS} times, and the server at times`, async () => {
     const server = await startPostgres({ lines: ["fsync = off"] });
     onTestFinished(() => server.stop());
     const landed = await landUnderKills(server, await createDatabase(server), KILLS, seed);

@@ -1,12 +1,14 @@
+import { afterAll, beforeAll, onTestFinished } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
 import type { ConnectorContext, Offered, Receipt, Sink } from "#src/core/connector.ts";
+import { sentence } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { askAt } from "../../ask-postgres.ts";
-import type { RealServer } from "../../real-servers.ts";
+import { type RealServer, startPostgres } from "../../real-servers.ts";
 import { contextFor, never } from "../context.ts";
 
-/** A database of its own on a server, and sinks that lead to it. */
+/** A new database on a server, and sinks that write to it. */
 export interface Database {
   readonly name: string;
   /** Runs a query as the owner; rows as lists. */
@@ -15,6 +17,39 @@ export interface Database {
 }
 
 let databases = 0;
+
+/** Starts a server before the tests of a `describe` and stops it after them. */
+export function useServer(): () => RealServer {
+  let server: RealServer;
+  beforeAll(async () => {
+    server = await startPostgres({ lines: ["fsync = off"] });
+  });
+  afterAll(() => server.stop());
+  return () => server;
+}
+
+/** Creates a database and opens a sink, which is closed after the test. */
+export async function openSink(server: RealServer, options: Readonly<Record<string, unknown>> = {}) {
+  const database = await createDatabase(server);
+  const sink = sinkIn(database, options);
+  await sink.open(never());
+  return { database, sink };
+}
+
+/** Creates a sink that is closed after the test. */
+export function sinkIn(database: Database, options: Readonly<Record<string, unknown>> = {}): Sink {
+  const sink = database.sink(options);
+  onTestFinished(() => sink.close());
+  return sink;
+}
+
+/** Returns kind and message of a failure; empty without one. */
+export function failureText(work: Promise<unknown>): Promise<string> {
+  return work.then(
+    () => "",
+    (error: unknown) => `${(error as { kind?: string }).kind}: ${sentence(error)}`,
+  );
+}
 
 export async function createDatabase(server: Pick<RealServer, "port">, more = ""): Promise<Database> {
   const name = `test_${process.pid}_${databases++}`;
@@ -31,7 +66,7 @@ export function optionsFor(server: Pick<RealServer, "port">, database: string) {
   return { host: "127.0.0.1", port: server.port, database, user: "postgres", sslmode: "disable" };
 }
 
-/** Committed one second after the other, from `position` on. */
+/** Positions from `position` on, with commit times a second apart. */
 export function offered(events: readonly Event[], position = 1): Offered {
   const first = Date.parse("2026-11-02T06:20:00.000Z");
   return {

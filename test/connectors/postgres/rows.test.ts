@@ -1,55 +1,36 @@
 import * as fc from "fast-check";
 import { Client } from "pg";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { createTable, insertText, keyOf } from "#connectors/postgres/sql.ts";
 import { rowsFor } from "#connectors/postgres/write.ts";
 import type { Cell, ColumnType, Row, Table } from "#connectors/shared/lake/table.ts";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
-import type { Receipt, Sink } from "#src/core/connector.ts";
+import type { Receipt } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { absent } from "../../real-servers.ts";
 import { ALARM, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
-import { createDatabase, type Database, offered, write } from "./rig.ts";
+import { createDatabase, type Database, offered, openSink, useServer, write } from "./rig.ts";
 
 const HOUR_MS = 3_600_000;
 
-/** An event of history with so many points, an hour apart, from 2020 on. */
+/** A history event with this number of points, an hour apart, from 2020 on. */
 function longHistory(points: number, value: (n: number) => number | null = (n) => n / 4): Event<"tag-history"> {
   const event = sampleEvent("tag-history", {}, points);
   const first = Date.parse("2020-01-01T00:00:00Z");
-  return {
-    ...event,
-    data: {
-      ...event.data,
-      points: Array.from({ length: points }, (_, n) => ({
-        time: new Date(first + n * HOUR_MS).toISOString(),
-        value: value(n),
-      })),
-    },
-  };
+  const timeOf = (n: number) => new Date(first + n * HOUR_MS).toISOString();
+  const all = Array.from({ length: points }, (_, n) => ({ time: timeOf(n), value: value(n) }));
+  return { ...event, data: { ...event.data, points: all } };
 }
 
 describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
-  let server: RealServer;
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-  });
-  afterAll(() => server.stop());
+  const server = useServer();
 
-  async function opened(): Promise<{ database: Database; sink: Sink }> {
-    const database = await createDatabase(server);
-    const sink = database.sink();
-    onTestFinished(() => sink.close());
-    await sink.open(never());
-    return { database, sink };
-  }
-
-  /** Everything that is in the tables, as one text for each. */
+  /** All rows of all tables as texts. */
   async function contents(database: Database): Promise<Readonly<Record<string, unknown>>> {
     const all: Record<string, unknown> = {};
     for (const { name } of TABLES) {
-      all[name] = await database.ask(`select told::text from plenum.${name} as told order by 1`);
+      all[name] = await database.ask(`select row::text from plenum.${name} as row order by 1`);
     }
     return all;
   }
@@ -64,14 +45,9 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
   };
   const types = Object.keys(cells) as ColumnType[];
 
-  test("every cell is read as it was written, whether all rows have the same or not", async () => {
-    const database = await createDatabase(server);
-    const column = (name: string, type: ColumnType, isNullable = true) => ({
-      name,
-      type,
-      isNullable,
-      about: "",
-    });
+  test("every cell is read as it was written, with equal and different cells in a column", async () => {
+    const database = await createDatabase(server());
+    const column = (name: string, type: ColumnType, isNullable = true) => ({ name, type, isNullable, about: "" });
     const table: Table = {
       name: "cells",
       about: "It's all types.",
@@ -87,14 +63,9 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
       time: "time",
       sortedBy: ["n"],
     };
-    const place = { schema: "public", timescale: false };
-    await database.ask(createTable(table, place));
-    const client = new Client({
-      host: "127.0.0.1",
-      port: server.port,
-      database: database.name,
-      user: "postgres",
-    });
+    const target = { schema: "public", timescale: false };
+    await database.ask(createTable(table, target));
+    const client = new Client({ host: "127.0.0.1", port: server().port, database: database.name, user: "postgres" });
     await client.connect();
     onTestFinished(() => client.end());
     const row = fc.tuple(
@@ -105,33 +76,28 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
       fc.tuple(row, fc.integer({ min: 1, max: 9 })).map(([one, times]) => Array.from({ length: times }, () => one)),
     );
     await fc.assert(
-      fc.asyncProperty(some, async (told) => {
-        const rows: Row[] = told.map((each, n) => [n, ...each, 0, 0, 1]);
+      fc.asyncProperty(some, async (written) => {
+        const rows: Row[] = written.map((each, n) => [n, ...each, 0, 0, 1]);
         const { columns } = rowsFor(table, rows);
         await client.query("truncate cells");
-        await client.query(
-          insertText(
-            table,
-            place,
-            columns.map(({ isArray }) => isArray),
-          ),
-          columns.map(({ bytes }) => bytes),
-        );
+        const arrays = columns.map(({ isArray }) => isArray);
+        const values = columns.map(({ bytes }) => bytes);
+        await client.query(insertText(table, target, arrays), values);
         const { rows: read } = await client.query({
           text: `select a_text, (extract(epoch from a_time) * 1000)::float8, a_number, a_integer::float8, a_boolean, a_json::text from cells order by n`,
           rowMode: "array",
         });
         const parsed = (cell: Cell | undefined) => (typeof cell === "string" ? JSON.parse(cell) : cell);
         expect(read.map((each) => [...each.slice(0, 5), parsed(each[5])])).toEqual(
-          told.map((each) => [...each.slice(0, 5), parsed(each[5])]),
+          written.map((each) => [...each.slice(0, 5), parsed(each[5])]),
         );
       }),
       { numRuns: 100 },
     );
   });
 
-  test("an event of 12,000 points is there whole, in statements of 5,000 rows", async () => {
-    const { database, sink } = await opened();
+  test("writes an event of 12,000 points in several statements", async () => {
+    const { database, sink } = await openSink(server());
     const event = longHistory(12_000, (n) => (n % 100 === 0 ? null : n / 4));
     expect(await write(sink, [valueEvent(1), event, valueEvent(2)])).toEqual({ rejected: [] });
     const [read] = await database.ask(
@@ -142,38 +108,32 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[2]]);
   });
 
-  test("a batch that comes twice, whole or from its middle on, changes nothing", async () => {
-    const { database, sink } = await opened();
+  test("a batch that is redelivered completely or partly changes nothing", async () => {
+    const { database, sink } = await openSink(server());
     const events = [...sampleOfEveryKind(), longHistory(300), ...[1, 2, 3].map((n) => valueEvent(n))];
     await write(sink, events);
     const before = await contents(database);
     expect(Object.values(before).filter((rows) => (rows as unknown[]).length > 0).length).toBeGreaterThan(10);
     await write(sink, events);
-    await sink.write(events.slice(20), never(), undefined, {
-      positions: offered(events).positions.slice(20),
-      committedAt: offered(events).committedAt.slice(20),
-      again: true,
-    });
+    await sink.write(events.slice(20), never(), undefined, { ...offered(events.slice(20), 21), again: true });
     expect(await contents(database)).toEqual(before);
   });
 
-  test("of two words on one bucket the later observed counts, and of one moment the higher position", async () => {
-    const { database, sink } = await opened();
-    const told = (value: number, committedAt: string, position: number) =>
-      sink.write([longHistory(1, () => value)], never(), undefined, {
-        positions: [position],
-        committedAt: [committedAt],
-        again: false,
-      });
+  test("keeps, of two values of a bucket, the one observed last, and of the same time the one with the higher position", async () => {
+    const { database, sink } = await openSink(server());
+    const writeValue = (value: number, committedAt: string, position: number) => {
+      const offer = { positions: [position], committedAt: [committedAt], again: false };
+      return sink.write([longHistory(1, () => value)], never(), undefined, offer);
+    };
     const now = async () => (await database.ask("select value_number, position::int from plenum.history")).flat();
-    await told(1, "2026-11-02T08:00:00Z", 70);
-    await told(2, "2026-11-02T07:00:00Z", 90);
+    await writeValue(1, "2026-11-02T08:00:00Z", 70);
+    await writeValue(2, "2026-11-02T07:00:00Z", 90);
     expect(await now(), "older, by a worker that lost its state").toEqual([1, 70]);
-    await told(3, "2026-11-02T08:00:00Z", 69);
+    await writeValue(3, "2026-11-02T08:00:00Z", 69);
     expect(await now()).toEqual([1, 70]);
-    await told(4, "2026-11-02T08:00:00Z", 71);
+    await writeValue(4, "2026-11-02T08:00:00Z", 71);
     expect(await now()).toEqual([4, 71]);
-    await told(5, "2026-11-02T09:00:00Z", 1);
+    await writeValue(5, "2026-11-02T09:00:00Z", 1);
     expect(await now()).toEqual([5, 1]);
     // And within one batch, whatever the order.
     await sink.write([longHistory(1, () => 6), longHistory(1, () => 7)], never(), undefined, {
@@ -184,8 +144,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await now()).toEqual([6, 5]);
   });
 
-  test("an episode is closed once, and an older word that comes late does not open it", async () => {
-    const { database, sink } = await opened();
+  test("closes an episode once, and an older event that arrives late does not reopen it", async () => {
+    const { database, sink } = await openSink(server());
     const state = async () => (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
     await write(sink, [sampleEvent("alarm-raised")], 1);
     expect(await state()).toEqual(["active", null]);
@@ -196,8 +156,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.alarm")).toEqual([[3]]);
   });
 
-  test("a thing has one row for each state, closed where the next begins", async () => {
-    const { database, sink } = await opened();
+  test("has one row for each state of a tag, closed where the next one starts", async () => {
+    const { database, sink } = await openSink(server());
     const tag = (kind: "tag-added" | "tag-changed" | "tag-removed", time: string, unit: string) => {
       const event = sampleEvent(kind, { time }, time);
       return { ...event, data: { ...event.data, tag: { ...TAG, unit } } } as Event;
@@ -218,13 +178,13 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     ];
     expect(await states()).toEqual(both);
     await write(sink, events, 1);
-    expect(await states(), "told again").toEqual(both);
+    expect(await states(), "redelivered").toEqual(both);
     await write(sink, [tag("tag-removed", "2026-11-02T10:00:00.000Z", "K")], 9);
     expect(await states()).toEqual([both[0], ["K", "09:00", "10:00", false]]);
   });
 
-  test("texts and JSON that PostgreSQL has no characters for are kept with U+FFFD", async () => {
-    const { database, sink } = await opened();
+  test("replaces characters that PostgreSQL cannot store by U+FFFD in texts and JSON", async () => {
+    const { database, sink } = await openSink(server());
     const raised = sampleEvent("alarm-raised");
     const changed = sampleEvent("alarm-changed");
     const awkward = 'a\0b \ud800 \\u0000 "\u{1f321}"';
@@ -244,8 +204,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     ]);
   });
 
-  test("an event of which no rows can be made is rejected, and the others are stored", async () => {
-    const { database, sink } = await opened();
+  test("rejects events that cannot be mapped to rows and stores the others", async () => {
+    const { database, sink } = await openSink(server());
     const good = [1, 2, 3].map((n) => valueEvent(n));
     const [a, b, c] = good as [Event<"tag-value">, Event<"tag-value">, Event<"tag-value">];
     const { rejected } = await write(sink, [
@@ -261,8 +221,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[3]]);
   });
 
-  test("an event that a rule of the table refuses is found, and costs no other", async () => {
-    const { database, sink } = await opened();
+  test("rejects only the events that violate a constraint of the table", async () => {
+    const { database, sink } = await openSink(server());
     await database.ask("alter table plenum.value add constraint plausible check (value_number <> 13)");
     const values = Array.from({ length: 100 }, (_, n) =>
       valueEvent(n, TAG.id, [17, 18, 99].includes(n) ? 13 : n + 100),
@@ -274,8 +234,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
   });
 
-  test("where nearly all are refused, what was sorted out is settled and the rest kept", async () => {
-    const { database, sink } = await opened();
+  test("settles the sorted part of a batch and keeps the rest when nearly all events are refused", async () => {
+    const { database, sink } = await openSink(server());
     await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
     const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));
     const receipt: Receipt = await write(sink, values);
@@ -286,8 +246,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("a batch is in the tables whole or not at all", async () => {
-    const { database, sink } = await opened();
+  test("writes a batch completely or not at all", async () => {
+    const { database, sink } = await openSink(server());
     await database.ask("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
     await expect(write(sink, [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")])).rejects.toMatchObject({
       kind: "config",
@@ -299,7 +259,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
 });
 
 describe("primary keys", () => {
-  test("begin as people search where that is possible, and hold the time of a hypertable", () => {
+  test("start with the sort columns where possible, and contain the time of a hypertable", () => {
     const keys = (timescale: boolean) =>
       Object.fromEntries(TABLES.map((table) => [table.name, keyOf(table, { timescale }).join(" ")]));
     expect(keys(false)).toMatchObject({

@@ -1,38 +1,26 @@
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { createHypertable, createTable } from "#connectors/postgres/sql.ts";
 import { TABLES, VALUE_TABLE } from "#connectors/shared/lake/tables.ts";
-import { sentence } from "#src/core/errors/errors.ts";
-import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
+import { absent } from "../../real-servers.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
-import { createDatabase, type Database, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, sinkIn, useServer, write } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("the tables in PostgreSQL", () => {
-  let server: RealServer;
-  beforeAll(async () => {
-    server = await startPostgres({ lines: ["fsync = off"] });
-  });
-  afterAll(() => server.stop());
+  const server = useServer();
 
   async function made(options: Readonly<Record<string, unknown>> = {}): Promise<Database> {
-    const database = await createDatabase(server);
+    const database = await createDatabase(server());
     const sink = database.sink(options);
     await sink.open(never());
     await sink.close();
     return database;
   }
 
-  /** Error of a sink that opens now. */
-  async function trouble(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
-    const sink = database.sink(options);
-    onTestFinished(() => sink.close());
-    return sink.open(never()).then(
-      () => "",
-      (error: unknown) => `${(error as { kind?: string }).kind}: ${sentence(error)}`,
-    );
-  }
+  const openFailure = (database: Database, options: Readonly<Record<string, unknown>> = {}) =>
+    failureText(sinkIn(database, options).open(never()));
 
-  test("are all there, with comments, and are made once", async () => {
+  test("are created once, with comments", async () => {
     const database = await made();
     const [[tables, commented, columns] = []] = await database.ask(`select count(distinct c.oid)::int,
 count(distinct c.oid) filter (where obj_description(c.oid) <> '')::int,
@@ -42,11 +30,11 @@ where c.relnamespace = 'plenum'::regnamespace and c.relkind = 'r' and c.relname 
     expect(tables).toBe(TABLES.length);
     expect(commented).toBe(TABLES.length);
     expect(columns).toBe(TABLES.reduce((sum, table) => sum + table.columns.length, 0));
-    expect(await trouble(database)).toBe("");
+    expect(await openFailure(database)).toBe("");
     expect(await database.ask("select version from plenum.schema_version")).toEqual([[1]]);
   });
 
-  test("answer the obvious question by one index, whatever the source", async () => {
+  test("answer a query by tag and time with one index", async () => {
     const database = await made();
     for (const name of ["value", "history"]) {
       const plan = await database.ask(`set enable_seqscan = off; set enable_bitmapscan = off;
@@ -56,23 +44,17 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
   });
 
   test("two sinks create two schemas at the same time", async () => {
-    const database = await createDatabase(server);
-    const sinks = ["plenum", "plenum", "other_schema"].map((schema) => database.sink({ schema }));
-    onTestFinished(async () => {
-      for (const sink of sinks) await sink.close();
-    });
+    const database = await createDatabase(server());
+    const sinks = ["plenum", "plenum", "other_schema"].map((schema) => sinkIn(database, { schema }));
     await Promise.all(sinks.map((sink) => sink.open(never())));
     await Promise.all(sinks.map((sink, n) => write(sink, [{ ...valueEvent(n), source: `/sources/s${n}` }])));
     expect(await database.ask("select source from plenum.value order by 1")).toEqual([["s0"], ["s1"]]);
     expect(await database.ask("select source from other_schema.value")).toEqual([["s2"]]);
   });
 
-  test("two workers write into one schema at once, and neither loses or doubles a row", async () => {
+  test("two concurrent workers lose and duplicate no row in one schema", async () => {
     const database = await made();
-    const sinks = [0, 1].map(() => database.sink());
-    onTestFinished(async () => {
-      for (const sink of sinks) await sink.close();
-    });
+    const sinks = [0, 1].map(() => sinkIn(database));
     await Promise.all(
       sinks.map(async (sink, worker) => {
         const source = `/sources/w${worker}`;
@@ -92,7 +74,7 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     ]);
   });
 
-  test("a column of a later version is added, and what is there keeps null in it", async () => {
+  test("a column of a later version is added, and is null in existing rows", async () => {
     const database = await made();
     const sink = database.sink();
     await write(sink, [valueEvent(1)]);
@@ -100,7 +82,7 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     // As an earlier version has left it.
     await database.ask(`alter table plenum.value drop column latency_ms;
 update plenum.schema_version set columns = array_remove(columns, 'value.latency_ms')`);
-    expect(await trouble(database, { create: false })).toBe(
+    expect(await openFailure(database, { create: false })).toBe(
       "config: The schema plenum lacks the column value.latency_ms. Set create: true, once with a role that may create them if that of the worker may not.",
     );
     const later = database.sink();
@@ -143,57 +125,41 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     ],
   ];
 
-  test.each(CHANGES)("%s is told with what to do, when the sink opens and when it is open", async (_, change, said) => {
+  test.each(CHANGES)("%s is reported with advice by a new and by an open sink", async (_, change, said) => {
     const database = await made();
-    const sink = database.sink();
-    onTestFinished(() => sink.close());
+    const sink = sinkIn(database);
     await write(sink, [sampleEvent("alarm-raised")]);
     await database.ask(change);
-    expect(await trouble(database)).toBe(said);
+    expect(await openFailure(database)).toBe(said);
     // An open sink notices by the server's refusal; no event is at fault.
-    const written = await write(
-      sink,
-      [
-        {
-          ...valueEvent(1, "10042", true),
-          data: {
-            ...valueEvent(1, "10042", true).data,
-            tag: { id: "1", displayName: "x", description: null, unit: "kilowatt" },
-          },
-        },
-        sampleEvent("alarm-resolved"),
-      ],
-      5,
-    ).then(
-      (receipt) => receipt,
-      (error: unknown) => `config: ${sentence(error)}`,
-    );
-    expect(written).toBe(said);
+    const value = valueEvent(1, "10042", true);
+    const tag = { id: "1", displayName: "x", description: null, unit: "kilowatt" };
+    const events = [{ ...value, data: { ...value.data, tag } }, sampleEvent("alarm-resolved")];
+    expect(await failureText(write(sink, events, 5))).toBe(said);
   });
 
-  test("columns and tables of others are left alone", async () => {
+  test("columns and tables of other programs stay", async () => {
     const database = await made();
     await database.ask(`alter table plenum.value add column note text, add column made timestamptz not null default now();
 create table plenum.own (x int); create index own_index on plenum.value (note)`);
-    const sink = database.sink();
-    onTestFinished(() => sink.close());
+    const sink = sinkIn(database);
     await write(sink, [valueEvent(1)]);
     expect(await database.ask("select note, made is not null from plenum.value")).toEqual([[null, true]]);
   });
 
-  test("a table that is gone is made again, and with create: false named", async () => {
+  test("a dropped table is created again, and reported with create: false", async () => {
     const database = await made();
     await database.ask("drop table plenum.value, plenum.total");
-    expect(await trouble(database, { create: false })).toMatch(
+    expect(await openFailure(database, { create: false })).toMatch(
       /^config: The schema plenum lacks the table value and 1 more\. Set create: true/,
     );
-    expect(await trouble(database)).toBe("");
-    expect(await trouble(database, { create: false })).toBe("");
+    expect(await openFailure(database)).toBe("");
+    expect(await openFailure(database, { create: false })).toBe("");
   });
 
   test("reports a missing timescale extension, and creates nothing", async () => {
-    const database = await createDatabase(server);
-    expect(await trouble(database, { timescale: true })).toBe(
+    const database = await createDatabase(server());
+    expect(await openFailure(database, { timescale: true })).toBe(
       "config: The database has no extension timescaledb. Run there: create extension timescaledb; or leave timescale out.",
     );
     expect(await database.ask("select to_regnamespace('plenum')")).toEqual([[null]]);
@@ -201,15 +167,15 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
 });
 
 describe("statements", () => {
-  test("a hypertable is made of a table that has the time in its key", () => {
-    const place = { schema: "plenum", timescale: true };
-    expect(createTable(VALUE_TABLE, place)).toContain('primary key ("source", "event_id", "time")');
-    expect(createHypertable(VALUE_TABLE, place, "public")).toBe(
+  test("create a hypertable with the time in its primary key", () => {
+    const target = { schema: "plenum", timescale: true };
+    expect(createTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
+    expect(createHypertable(VALUE_TABLE, target, "public")).toBe(
       `select "public".create_hypertable('"plenum"."value"', 'time', if_not_exists => true, migrate_data => true)`,
     );
   });
 
-  test("quotes in comments and names are no end of them", () => {
+  test("escape quotes in comments and names", () => {
     const text = createTable({ ...VALUE_TABLE, name: 'a"b', about: "it's" }, { schema: "s", timescale: false });
     expect(text).toContain(`comment on table "s"."a""b" is 'it''s'`);
   });

@@ -1,11 +1,10 @@
 import { readFileSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { sentence } from "#src/core/errors/errors.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { never } from "../context.ts";
 import { createAuthority } from "../mqtt/certificates.ts";
-import { createDatabase, type Database, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, sinkIn, write } from "./rig.ts";
 
 describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
   const folder = temporaryFolder();
@@ -27,17 +26,12 @@ describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
   });
 
   async function opening(options: Readonly<Record<string, unknown>>): Promise<string> {
-    const sink = database.sink({ sslmode: "verify-full", ...options });
-    onTestFinished(() => sink.close());
-    return sink.open(never()).then(
-      () => "",
-      (error: unknown) => sentence(error),
-    );
+    const failure = await failureText(sinkIn(database, { sslmode: "verify-full", ...options }).open(never()));
+    return failure.replace(/^\w+: /, "");
   }
 
-  test("everything is said in it, and the certificate is checked against the authority that is named", async () => {
-    const sink = database.sink({ sslmode: "verify-full", ca_file: authority.caFile });
-    onTestFinished(() => sink.close());
+  test("encrypts the connection and checks the certificate against ca_file", async () => {
+    const sink = sinkIn(database, { sslmode: "verify-full", ca_file: authority.caFile });
     await write(sink, [valueEvent(1)]);
     expect(
       await database.ask(
@@ -59,13 +53,13 @@ describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
     expect(await opening({ ca_file: createAuthority(folder, "another").caFile })).toMatch(unknown);
   });
 
-  test("a certificate for another name is refused", async () => {
+  test("refuses a certificate for another name", async () => {
     expect(await opening({ host: "localhost", ca_file: authority.caFile })).toMatch(
       /^The certificate of the database server at localhost:\d+ is for another name \(ERR_TLS_CERT_ALTNAME_INVALID\)\. Check host\.$/,
     );
   });
 
-  test("a server without TLS is not talked to without", async () => {
+  test("refuses a server without TLS", async () => {
     await database.ask("alter system set ssl = off");
     await database.ask("select pg_reload_conf()");
     await expect

@@ -5,18 +5,17 @@ import { pino } from "pino";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { PostgresConfig } from "#connectors/postgres/config.ts";
 import { createPostgresSink } from "#connectors/postgres/sink.ts";
-import type { Sink } from "#src/core/connector.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { addressOf } from "#src/core/postgres/address.ts";
 import { failureOf } from "#src/core/postgres/outcome.ts";
 import { absent, freePort, type RealServer, startPostgres } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { createDatabase, type Database, optionsFor, write } from "./rig.ts";
+import { createDatabase, type Database, failureText, openSink, optionsFor, sinkIn, write } from "./rig.ts";
 
 const PASSWORD = "not-to-be-told-anywhere";
 
-describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
@@ -28,19 +27,14 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   });
 
   async function troubleOf(work: Promise<unknown>): Promise<string> {
-    return work.then(
-      () => "",
-      (error: unknown) => {
-        expect(JSON.stringify([error, sentence(error)])).not.toContain(PASSWORD);
-        return `${(error as { kind?: string }).kind}: ${sentence(error)}`;
-      },
-    );
+    const text = await failureText(work);
+    expect(text).not.toContain(PASSWORD);
+    return text;
   }
 
   /** Error of open and probe; both are the same. */
   async function opening(database: Database, options: Readonly<Record<string, unknown>> = {}): Promise<string> {
-    const sink = database.sink(options);
-    onTestFinished(() => sink.close());
+    const sink = sinkIn(database, options);
     const said = await troubleOf(sink.open(never()));
     expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(said);
     return said;
@@ -69,7 +63,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   });
 
-  test("a database that is not there, and one that cannot keep every text", async () => {
+  test("reports a missing database, and one whose encoding cannot store every text", async () => {
     const database = await createDatabase(server, "encoding 'LATIN1' template template0 locale 'C'");
     expect(await opening(database)).toBe(
       "config: The database keeps texts as LATIN1, in which not every name can be written. Create one with encoding 'UTF8'.",
@@ -82,8 +76,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   test("open and probe report missing rights", async () => {
     const database = await createDatabase(server);
     const user = await role(database);
-    const sink = database.sink({ user, password });
-    onTestFinished(() => sink.close());
+    const sink = sinkIn(database, { user, password });
     expect(await troubleOf(sink.probe?.(never()) ?? Promise.resolve())).toBe(
       "config: The role may not create tables in the database. Have its owner run: grant create on the database to that role.",
     );
@@ -103,7 +96,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     await write(sink, [valueEvent(1), sampleEvent("tag-added")]);
   });
 
-  test("a database that only lets us read", async () => {
+  test("reports a read-only database", async () => {
     const database = await createDatabase(server);
     await database.ask(`alter database ${database.name} set default_transaction_read_only = on`);
     expect(await opening(database)).toBe(
@@ -111,7 +104,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   });
 
-  test("no connection left is no person's fault, and passes", async () => {
+  test("retries when the server has no connection left", async () => {
     const database = await createDatabase(server);
     await database.ask(`create role few login connection limit 0 password '${PASSWORD}'`);
     expect(await opening(database, { user: "few", password })).toBe(
@@ -142,14 +135,9 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     );
   });
 
-  /** Somebody holds the table until the test is over, or `release` is called. */
-  async function held(database: Database): Promise<{ release(): Promise<void> }> {
-    const client = new Client({
-      host: "127.0.0.1",
-      port: server.port,
-      database: database.name,
-      user: "postgres",
-    });
+  /** Locks the table until the test is over, or `release` is called. */
+  async function lockTable(database: Database): Promise<{ release(): Promise<void> }> {
+    const client = new Client({ host: "127.0.0.1", port: server.port, database: database.name, user: "postgres" });
     client.on("error", () => undefined);
     await client.connect();
     onTestFinished(() => client.end());
@@ -167,17 +155,9 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
       .toEqual([[1]]);
   }
 
-  async function opened(options: Readonly<Record<string, unknown>> = {}): Promise<{ database: Database; sink: Sink }> {
-    const database = await createDatabase(server);
-    const sink = database.sink(options);
-    onTestFinished(() => sink.close());
-    await sink.open(never());
-    return { database, sink };
-  }
-
-  test("a stop ends a write that waits at once, and what was sent of it is there once in the end", async () => {
-    const { database, sink } = await opened();
-    const lock = await held(database);
+  test("an abort ends a waiting write at once, and a repetition stores its rows once", async () => {
+    const { database, sink } = await openSink(server);
+    const lock = await lockTable(database);
     const abort = new AbortController();
     const writing = sink.write([valueEvent(1)], abort.signal);
     writing.catch(() => undefined);
@@ -190,9 +170,9 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("a statement that takes too long is stopped by the server, and its events wait", async () => {
-    const { database, sink } = await opened({ timeout: "1s" });
-    const lock = await held(database);
+  test("the server stops a statement after the timeout, and its events are kept", async () => {
+    const { database, sink } = await openSink(server, { timeout: "1s" });
+    const lock = await lockTable(database);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
       `retryable: ${here()} took too long and was stopped: canceling statement due to statement timeout (57014). If that stays so, raise timeout, and the sink's deadline.`,
     );
@@ -200,9 +180,9 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     await write(sink, [valueEvent(1)]);
   });
 
-  test("a server that ends in the middle of a write keeps nothing of it, and a new connection is made by itself", async () => {
-    const { database, sink } = await opened();
-    await held(database);
+  test("a server that dies during a write stores nothing of it, and the sink reconnects", async () => {
+    const { database, sink } = await openSink(server);
+    await lockTable(database);
     const writing = troubleOf(write(sink, [valueEvent(1)]));
     await waitingForLock(database);
     await server.kill();
@@ -213,8 +193,8 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("a connection that was ended while nothing was written is no failed write", async () => {
-    const { database, sink } = await opened();
+  test("an idle connection that the server ended fails no later write", async () => {
+    const { database, sink } = await openSink(server);
     await database.ask(
       "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
     );
@@ -249,7 +229,7 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
     expect(await warnings()).toEqual(["off"]);
   });
 
-  test("another life is one in which commits may be missing", async () => {
+  test("look reports a new server instance only where commits may be missing", async () => {
     const strict = await startPostgres();
     onTestFinished(() => strict.stop());
     const sinks = await Promise.all([server, strict].map(async (each) => (await createDatabase(each)).sink()));
@@ -281,14 +261,10 @@ describe.skipIf(absent("postgres"))("trouble with PostgreSQL", () => {
   });
 });
 
-describe("what the server says", () => {
+describe("failureOf", () => {
   const address = addressOf({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
-    const error = Object.assign(new Error(message), {
-      code,
-      severity: "ERROR",
-      detail: "Failing row contains (…)",
-    });
+    const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
     const failure = failureOf(error, address);
     expect(sentence(failure)).not.toContain("Failing row");
     return `${failure.kind}: ${sentence(failure)}`;
@@ -327,7 +303,7 @@ describe("what the server says", () => {
     expect(said(code)).toBe(expected);
   });
 
-  test("long words of a server are cut", () => {
+  test("truncates long server messages", () => {
     expect(said("XX000", "x".repeat(10_000)).length).toBeLessThan(500);
   });
 });

@@ -9,7 +9,7 @@ import { createDatabase, type Database, write } from "./rig.ts";
 
 const file = join(import.meta.dirname, "../../../docs/lake/postgresql.sql");
 
-/** A value of the tag at a time, which an event of its own tells. */
+/** A value event of the tag at this time. */
 function valueAt(time: string, value: number): Event {
   const event = valueEvent(value, TAG.id, value);
   return { ...event, id: `tag-value.${time}`, time, data: { ...event.data, time } };
@@ -57,16 +57,16 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
   });
   afterAll(() => server.stop());
 
-  test("can be run again", async () => {
+  test("can be run twice", async () => {
     await database.ask(readFileSync(file, "utf8"));
   });
 
-  test("current_value has the last value of each tag of the inventory", async () => {
+  test("current_value has the last value of each tag", async () => {
     const rows = await database.ask("select source, tag_id, name, value_number from plenum.current_value");
     expect(rows).toEqual([["main", TAG.id, "VS1-GT12", 3]]);
   });
 
-  test("history_current has the last word on each bucket, and history has all of them", async () => {
+  test("history_current has the last value of each bucket, and history all of them", async () => {
     const [[all] = []] = await database.ask("select count(*)::int from plenum.history");
     expect(all).toBe(4);
     expect(await database.ask("select value_number, revision > 0 from plenum.history_current order by time")).toEqual([
@@ -76,7 +76,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     ]);
   });
 
-  test("alarm_duration counts up to the end, and to now while there is none", async () => {
+  test("alarm_duration counts to the end of an alarm, and to now while it is active", async () => {
     const ask = () =>
       database.ask(
         "select is_active, duration = ended_at - triggered_at, duration > interval '0' from plenum.alarm_duration",
@@ -90,13 +90,13 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     await sink.close();
   });
 
-  test("history_named has each bucket once, with the names of its time", async () => {
+  test("history_named has each bucket once, with the names valid at its time", async () => {
     expect(
       await database.ask("select value_number, tag_name, site_name from plenum.history_named order by time limit 1"),
     ).toEqual([[20.7, "VS1-GT11", "Kvarnholmen 4"]]);
   });
 
-  test("completeness has the last revision of a day, and watermark the last word on a site", async () => {
+  test("completeness has the last revision of a day, and watermark the last state of a site", async () => {
     const sink = database.sink();
     const sealed = sampleEvent("day-sealed");
     const later = sampleEvent("day-sealed", {}, "again");
@@ -118,7 +118,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     await sink.close();
   });
 
-  test("value_named has each value once, with the names of its time", async () => {
+  test("value_named has each value once, with the names valid at its time", async () => {
     expect(
       await database.ask(
         "select value_number, tag_name, site_name, system_names from plenum.value_named order by time",

@@ -6,7 +6,7 @@ import { METER } from "./meter-table.ts";
 
 const FILES = 3_000;
 
-/** A table of many files, every third of which was taken away. */
+/** A table of many files, every third of which was removed. */
 function manyFiles() {
   const snapshot = emptySnapshot();
   const partitionValues = { date: "2026-11-21", site: null };
@@ -25,7 +25,7 @@ function manyFiles() {
   return snapshot;
 }
 
-test("a checkpoint of many files says what the table is", async () => {
+test("a checkpoint of many files restores the snapshot", async () => {
   const snapshot = manyFiles();
   const { bytes, size } = await checkpointOf(snapshot);
   const actions = await actionsInCheckpoint(bytes, "checkpoint");
@@ -45,7 +45,7 @@ test("a checkpoint of many files says what the table is", async () => {
   expect(again.protocol).toEqual(PROTOCOL);
 });
 
-test("others have their turn while it is written and read", async () => {
+test("writing and reading a checkpoint yields to the event loop", async () => {
   const snapshot = manyFiles();
   let turns = 0;
   let isOver = false;

@@ -4,7 +4,7 @@ import { ConfigError, sentence } from "#src/core/errors/errors.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { ADDED, landed, METER_WITH_UNIT, openMeter, reading } from "./meter-table.ts";
 
-/** Tables that somebody else changed: kept where we can write on, and otherwise one clear sentence and nothing written. */
+/** Tables that other writers changed: we continue where possible; otherwise a ConfigError, and nothing is written. */
 
 const signal = new AbortController().signal;
 const LOG = "meter/_delta_log/";
@@ -41,7 +41,7 @@ const withFields = (metaData: object, fields: readonly unknown[]) => ({
 });
 
 /** Error of a commit; nothing may have been written. */
-async function saidBy(store: MemoryStore, change = ADDED): Promise<string> {
+async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
   const before = [...store.objects.keys()];
   const error = await openMeter(store)
     .commit(change, signal)
@@ -52,7 +52,7 @@ async function saidBy(store: MemoryStore, change = ADDED): Promise<string> {
 }
 
 describe("a schema that changes", () => {
-  test("takes our new columns, which are null in the files of before", async () => {
+  test("gets our new columns", async () => {
     const { store, metaData, fields } = await made();
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
@@ -70,14 +70,9 @@ describe("a schema that changes", () => {
     expect(store.text(`${LOG}${commitName(3)}`)).not.toContain("metaData");
   });
 
-  test("keeps what somebody else put into it", async () => {
+  test("keeps columns and properties of other writers", async () => {
     const { store, metaData, fields } = await made();
-    const own = {
-      name: "note",
-      type: { type: "array", elementType: "string" },
-      nullable: true,
-      metadata: {},
-    };
+    const own = { name: "note", type: { type: "array", elementType: "string" }, nullable: true, metadata: {} };
     const theirs = withFields({ ...metaData, configuration: { "our.team": "7" }, theirs: 1 }, [own, ...fields]);
     append(store, theirs);
     await openMeter(store, { table: METER_WITH_UNIT }).commit(ADDED, signal);
@@ -87,43 +82,39 @@ describe("a schema that changes", () => {
     expect(JSON.parse(changed.schemaString).fields[0]).toEqual(own);
   });
 
-  const field = (name: string, type: unknown, more: object = {}) => ({
-    name,
-    type,
-    nullable: true,
-    metadata: {},
-    ...more,
-  });
+  const note = { name: "note", type: "string", nullable: true, metadata: {} };
+  const changeOf = (column: string, change: object) => (fields: readonly Field[]) =>
+    fields.map((field) => (field.name === column ? { ...field, ...change } : field));
   test.each<[string, (fields: readonly Field[]) => readonly unknown[], string]>([
     [
       "a column of another type",
-      (fields) => fields.map((own) => (own.name === "value" ? { ...own, type: "float" } : own)),
+      changeOf("value", { type: "float" }),
       "The Delta table memory:/meter/ has float in its column value, where we write double: somebody else changed or made it.",
     ],
     [
       "a column that is written otherwise",
-      (fields) => fields.map((own) => (own.name === "value" ? { ...own, name: "Value" } : own)),
+      changeOf("value", { name: "Value" }),
       "has a column Value, and ours is written value",
     ],
     [
       "a column of ours that must not be null",
-      (fields) => fields.map((own) => (own.name === "data" ? { ...own, nullable: false } : own)),
+      changeOf("data", { nullable: false }),
       "has a column data that must not be null",
     ],
     [
       "a column of theirs that must not be null",
-      (fields) => [...fields, field("note", "string", { nullable: false })],
+      (fields) => [...fields, { ...note, nullable: false }],
       "has a column note that must not be null",
     ],
     [
       "an invariant",
-      (fields) => [...fields, field("note", "string", { metadata: { "delta.invariants": "{}" } })],
+      (fields) => [...fields, { ...note, metadata: { "delta.invariants": "{}" } }],
       "has a condition on its column note (delta.invariants)",
     ],
   ])("is refused: %s", async (_, change, words) => {
     const { store, metaData, fields } = await made();
     append(store, withFields(metaData, change(fields)));
-    expect(await saidBy(store)).toContain(words);
+    expect(await refusalOf(store)).toContain(words);
   });
 
   test.each([
@@ -134,7 +125,7 @@ describe("a schema that changes", () => {
   ])("is refused: %j", async (change, words) => {
     const { store, metaData } = await made();
     append(store, { metaData: { ...metaData, ...change } });
-    expect(await saidBy(store)).toContain(words);
+    expect(await refusalOf(store)).toContain(words);
   });
 });
 
@@ -153,12 +144,12 @@ describe("a protocol that was raised", () => {
   ])("is refused with its name: %j", async (protocol, words) => {
     const { store } = await made();
     append(store, { protocol });
-    expect(await saidBy(store)).toContain(words);
+    expect(await refusalOf(store)).toContain(words);
     await expect(openMeter(store).files(signal)).rejects.toThrow(ConfigError);
     await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
   });
 
-  test("is noticed before a checkpoint, which would lose what it stands for", async () => {
+  test("is noticed before a checkpoint is written", async () => {
     let isRaised = false;
     const store = createMemoryStore((call, key) => {
       if (call === "get" && key.endsWith("_last_checkpoint") && isRaised) {
@@ -177,7 +168,7 @@ describe("a protocol that was raised", () => {
     expect([...store.objects.keys()].filter((key) => key.includes("checkpoint"))).toEqual([]);
   });
 
-  test("is noticed while we write", async () => {
+  test("is noticed by an open table", async () => {
     const { store } = await made();
     const table = openMeter(store);
     await table.commit(ADDED, signal);
@@ -186,25 +177,27 @@ describe("a protocol that was raised", () => {
   });
 });
 
-test("a table that only grows takes what comes, and compaction, and no replacing", async () => {
+test("an append-only table accepts new rows and compaction, and refuses replacements", async () => {
   const { store, file, metaData } = await made();
   append(store, { metaData: { ...metaData, configuration: { "delta.appendOnly": "true" } } });
-  expect(await saidBy(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
+  expect(await refusalOf(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
   expect(await openMeter(store).commit(ADDED, signal)).toMatchObject({ outcome: "committed" });
   const same = await landed(store, "b", [reading(1)]);
   const compact = { ...ADDED, add: [same], remove: [file.key], dataChange: false };
   expect(await openMeter(store).commit(compact, signal)).toMatchObject({ outcome: "committed" });
 });
 
-describe("a log that is not whole", () => {
-  test.each([1, 2])("of which version %i is missing gets nothing written", async (missing) => {
+describe("an incomplete log", () => {
+  test.each([1, 2])("without version %i is refused", async (missing) => {
     const { store } = await made();
     for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
     await store.remove(`${LOG}${commitName(missing)}`, signal);
-    expect(await saidBy(store)).toContain("The log memory:/meter/_delta_log/ has a hole: a version is missing in it.");
+    expect(await refusalOf(store)).toContain(
+      "The log memory:/meter/_delta_log/ has a hole: a version is missing in it.",
+    );
   });
 
-  test.each([1, 2, 3])("of which version %i is missing is refused by a worker that knew version 0", async (missing) => {
+  test.each([1, 2, 3])("without version %i is refused by a worker that has read version 0", async (missing) => {
     const { store } = await made();
     const known = openMeter(store);
     await known.files(signal);
@@ -213,32 +206,32 @@ describe("a log that is not whole", () => {
     await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
   });
 
-  test("that begins with a checkpoint of the second form says so", async () => {
+  test("that starts with a V2 checkpoint is refused", async () => {
     const store = createMemoryStore();
     store.write(`${LOG}00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet`, "x");
     append(store, {});
     await store.remove(`${LOG}${commitName(0)}`, signal);
     store.write(`${LOG}${commitName(5)}`, "{}\n");
-    expect(await saidBy(store)).toContain("a checkpoint of the second form");
+    expect(await refusalOf(store)).toContain("a checkpoint of the second form");
   });
 
   test.each([
     ["half a line", '{"add":{"path":"x"'],
     ["no JSON", "hello\n"],
     ["an action without what it must have", '{"add":{"path":"x"}}\n'],
-  ])("because a commit is %s names it", async (_, text) => {
+  ])("with %s in a commit is refused with its file name", async (_, text) => {
     const { store } = await made();
     store.write(`${LOG}${commitName(1)}`, text);
-    expect(await saidBy(store)).toContain(`memory:/${LOG}${commitName(1)} is not what a Delta log has there.`);
+    expect(await refusalOf(store)).toContain(`memory:/${LOG}${commitName(1)} is not what a Delta log has there.`);
   });
 
-  test("because its checkpoint is broken names it", async () => {
+  test("with a broken checkpoint is refused with its file name", async () => {
     const { store } = await made();
     store.write(`${LOG}00000000000000000000.checkpoint.parquet`, "PAR1 broken");
-    expect(await saidBy(store)).toContain("00000000000000000000.checkpoint.parquet is not what");
+    expect(await refusalOf(store)).toContain("00000000000000000000.checkpoint.parquet is not what");
   });
 
-  test("because its folder was emptied: a running worker starts the table again", async () => {
+  test("in an emptied folder is started again by a running worker", async () => {
     const { store } = await made();
     const table = openMeter(store);
     await table.commit(ADDED, signal);
@@ -250,13 +243,8 @@ describe("a log that is not whole", () => {
 
 test("ignores unknown actions and fields, and keeps them for other writers", async () => {
   const { store } = await made();
-  const add = {
-    path: "x.parquet",
-    partitionValues: { date: "2026-11-21", site: "" },
-    size: 1,
-    modificationTime: 1,
-    dataChange: true,
-  };
+  const partitionValues = { date: "2026-11-21", site: "" };
+  const add = { path: "x.parquet", partitionValues, size: 1, modificationTime: 1, dataChange: true };
   append(
     store,
     { cdc: { path: "_change_data/x" } },
@@ -265,10 +253,6 @@ test("ignores unknown actions and fields, and keeps them for other writers", asy
   );
   const { files, version } = await openMeter(store).files(signal);
   expect(version).toBe(1);
-  expect(files[1]).toEqual({
-    key: "meter/x.parquet",
-    bytes: 1,
-    rows: null,
-    partitionValues: { date: "2026-11-21", site: null },
-  });
+  const values = { date: "2026-11-21", site: null };
+  expect(files[1]).toEqual({ key: "meter/x.parquet", bytes: 1, rows: null, partitionValues: values });
 });

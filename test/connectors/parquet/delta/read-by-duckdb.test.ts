@@ -48,7 +48,7 @@ test("the active files hold every row once", async () => {
   );
 });
 
-test("each checkpoint says what the commits up to it say", async () => {
+test("each checkpoint has the content of the commits up to its version", async () => {
   const { folder, lake } = await filled();
   const objects = objectsIn(folder);
   const checkpoints = [...objects.keys()].filter((name) => name.endsWith(".checkpoint.parquet"));
@@ -91,7 +91,7 @@ test("each checkpoint says what the commits up to it say", async () => {
 });
 
 test.each(["zstd", "gzip", "uncompressed"])(
-  "a checkpoint that somebody else compressed by %s is read",
+  "a checkpoint that another writer compressed with %s is read",
   async (codec) => {
     const { folder, store, lake } = await filled();
     const signal = new AbortController().signal;

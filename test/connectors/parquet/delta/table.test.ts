@@ -31,8 +31,19 @@ function faulty() {
   return { store, faults };
 }
 
+async function withThreeFiles() {
+  const store = createMemoryStore();
+  const table = openMeter(store);
+  const a = await landed(store, "a", [reading(1)]);
+  const b = await landed(store, "b", [reading(2)]);
+  const c = await landed(store, "c", [reading(3)], { site: "2" });
+  await table.commit({ ...ADDED, add: [a, b, c] }, signal);
+  const both = await landed(store, "ab", [reading(1), reading(2)]);
+  return { store, table, other: openMeter(store), a, b, c, both };
+}
+
 describe("a table", () => {
-  test("is made without rows, once, and gets the columns that come later", async () => {
+  test("is created once without rows, and gets new columns later", async () => {
     const store = createMemoryStore();
     await openMeter(store).make(signal);
     await openMeter(store).make(signal);
@@ -43,7 +54,7 @@ describe("a table", () => {
     expect(verdictOf(store)).toMatchObject({ version: 1, columns: expect.arrayContaining(["unit"]) });
   });
 
-  test("knows which files its log has never named", async () => {
+  test("returns the files that its log does not mention", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => landed(store, name, [reading(n)])));
@@ -55,16 +66,13 @@ describe("a table", () => {
 });
 
 describe("a commit", () => {
-  test("makes the table with its first one, and says what it did", async () => {
+  test("creates the table and logs protocol, schema, transaction and statistics", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     expect(await table.files(signal)).toEqual({ version: -1, files: [] });
     const file = await landed(store, "a-1-3", [reading(1), reading(2), reading(3)]);
     const txn = { appId: "worker/life", version: 3 };
-    expect(await table.commit({ ...ADDED, add: [file], txn }, signal)).toEqual({
-      outcome: "committed",
-      version: 0,
-    });
+    expect(await table.commit({ ...ADDED, add: [file], txn }, signal)).toEqual({ outcome: "committed", version: 0 });
     const [commitInfo, protocol, metaData, told, added] = actionsOf(store, 0);
     expect(commitInfo.commitInfo).toMatchObject({ operation: "WRITE", isBlindAppend: true });
     expect(commitInfo.commitInfo).not.toHaveProperty("readVersion");
@@ -90,18 +98,8 @@ describe("a commit", () => {
     });
     expect(JSON.parse(added.add.stats)).toEqual({
       numRecords: 3,
-      minValues: {
-        meter_id: "meter 0",
-        time: "2026-11-21T10:00:01.123Z",
-        value: 0.25,
-        position: 1,
-      },
-      maxValues: {
-        meter_id: "meter 2",
-        time: "2026-11-21T10:00:03.123Z",
-        value: 0.75,
-        position: 3,
-      },
+      minValues: { meter_id: "meter 0", time: "2026-11-21T10:00:01.123Z", value: 0.25, position: 1 },
+      maxValues: { meter_id: "meter 2", time: "2026-11-21T10:00:03.123Z", value: 0.75, position: 3 },
       nullCount: { meter_id: 0, time: 0, value: 0, is_open: 0, position: 0, data: 3 },
     });
     expect(await table.files(signal)).toEqual({
@@ -111,7 +109,7 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("is not done twice: not by this worker, not by its next life, not in other batches", async () => {
+  test("is not repeated by the same or a restarted worker, nor with a lower version", async () => {
     const store = createMemoryStore();
     const add = [await landed(store, "a", [reading(1)])];
     const table = openMeter(store);
@@ -120,16 +118,15 @@ describe("a commit", () => {
     for (const again of [table, openMeter(store)]) {
       expect(await again.lastVersionOf("app", signal)).toBe(7);
       for (const version of [7, 6]) {
-        expect(await again.commit({ ...ADDED, add, txn: { appId: "app", version } }, signal)).toEqual({
-          outcome: "done-before",
-        });
+        const committed = await again.commit({ ...ADDED, add, txn: { appId: "app", version } }, signal);
+        expect(committed).toEqual({ outcome: "done-before" });
       }
     }
     expect(await table.lastVersionOf("another", signal)).toBeNull();
     expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 7"] });
   });
 
-  test("takes the next version where somebody else was first", async () => {
+  test("takes the next version where another writer was first", async () => {
     const store = createMemoryStore();
     const [one, two] = [openMeter(store), openMeter(store)];
     await one.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
@@ -144,7 +141,7 @@ describe("a commit", () => {
   });
 
   test.each<Fault>(["answer lost", "denied"])(
-    "that is there counts, also where the put says otherwise (%s)",
+    "is recognized as ours when the response to the put says otherwise (%s)",
     async (fault) => {
       const { store, faults } = faulty();
       const table = openMeter(store);
@@ -158,15 +155,11 @@ describe("a commit", () => {
     },
   );
 
-  test("that was refused is an error of the storage, and done the next time", async () => {
+  test("rejects with the storage's error and succeeds the next time", async () => {
     const { store, faults } = faulty();
     const table = openMeter(store);
     faults.push("refused");
-    const change = {
-      ...ADDED,
-      add: [await landed(store, "a", [reading(1)])],
-      txn: { appId: "app", version: 1 },
-    };
+    const change = { ...ADDED, add: [await landed(store, "a", [reading(1)])], txn: { appId: "app", version: 1 } };
     const refusal = table.commit(change, signal);
     await expect(refusal).rejects.toThrow(Retryable);
     await expect(refusal).rejects.toThrow("was refused");
@@ -174,14 +167,14 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("is an error where the storage says that the version exists and then does not have it", async () => {
+  test("rejects where the storage reports an existing version that it does not have", async () => {
     const store = { ...createMemoryStore(), putIfAbsent: () => Promise.resolve(false) };
     const commit = openMeter(store).commit(ADDED, signal);
     await expect(commit).rejects.toThrow(Retryable);
     await expect(commit).rejects.toThrow("json was there a moment ago, and is gone.");
   });
 
-  test("whose answer and whose look-up both fail is found by its transaction when it is made again", async () => {
+  test("is found by its transaction on repetition when the put and the look-up failed", async () => {
     let isAway = true;
     const store = createMemoryStore((call, key) => {
       if (!isAway || !key.endsWith(commitName(0))) return "none";
@@ -197,18 +190,7 @@ describe("a commit", () => {
     expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 1"] });
   });
 
-  test("stops on a signal, and the same commit succeeds later", async () => {
-    const store = createMemoryStore();
-    const change = {
-      ...ADDED,
-      add: [await landed(store, "a", [reading(1)])],
-      txn: { appId: "app", version: 1 },
-    };
-    await expect(openMeter(store).commit(change, AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
-    expect(await openMeter(store).commit(change, signal)).toMatchObject({ outcome: "committed" });
-  });
-
-  test("finds its files whatever their names need to be encoded as", async () => {
+  test("encodes file names and site ids, and finds the files again", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     const odd = await landed(store, "50 % blåbær #1", [reading(1)], { site: "a/b c" });
@@ -227,7 +209,7 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("does not use the name of a file twice while it counts", async () => {
+  test("throws for a file name that is in the table already", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     const add = [await landed(store, "a", [reading(1)])];
@@ -235,23 +217,19 @@ describe("a commit", () => {
     await expect(table.commit({ ...ADDED, add }, signal)).rejects.toThrow("may not be used twice");
   });
 
-  test("asks the storage for one list and one put", async () => {
+  test("sends one list and one put to the storage", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     await table.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
     const before = { ...store.calls };
     await table.commit({ ...ADDED, add: [] }, signal);
     expect(actionsOf(store, 1)[0].commitInfo).toMatchObject({ readVersion: 0 });
-    expect({ ...store.calls }).toEqual({
-      ...before,
-      list: before.list + 1,
-      putIfAbsent: before.putIfAbsent + 1,
-    });
+    expect(store.calls).toEqual({ ...before, list: before.list + 1, putIfAbsent: before.putIfAbsent + 1 });
   });
 });
 
-describe("what others do meanwhile", () => {
-  test("is read as far as it is new: one list, and each new commit once", async () => {
+describe("concurrent changes of other writers", () => {
+  test("are read with one list, and each new commit once", async () => {
     const store = createMemoryStore();
     const [table, other] = [openMeter(store), openMeter(store)];
     for (const name of ["a", "b", "c"])
@@ -263,22 +241,8 @@ describe("what others do meanwhile", () => {
     expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
   });
 
-  async function withTwoFiles() {
-    const store = createMemoryStore();
-    const table = openMeter(store);
-    const files = [
-      await landed(store, "a", [reading(1)]),
-      await landed(store, "b", [reading(2)]),
-      await landed(store, "c", [reading(3)], { site: "2" }),
-    ] as const;
-    await table.commit({ ...ADDED, add: files }, signal);
-    const [a, b, c] = files;
-    const both = await landed(store, "ab", [reading(1), reading(2)]);
-    return { store, table, other: openMeter(store), a, b, c, both };
-  }
-
-  test("compaction goes on where somebody adds, and is not a change of data", async () => {
-    const { store, table, other, a, b, both } = await withTwoFiles();
+  test("do not stop a compaction when they add files, and a compaction is no data change", async () => {
+    const { store, table, other, a, b, both } = await withThreeFiles();
     await other.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal);
     const compacted = { ...REARRANGED, add: [both], remove: [a.key, b.key] };
     expect(await table.commit(compacted, signal)).toEqual({ outcome: "committed", version: 2 });
@@ -289,8 +253,8 @@ describe("what others do meanwhile", () => {
     expect([...verdictOf(store).files.values()].toSorted()).toEqual([1, 1, 2]);
   });
 
-  test("reports a conflict for the replacement of a file that another writer removed", async () => {
-    const { store, table, other, a, b, both } = await withTwoFiles();
+  test("are a conflict when they removed a file that is to be replaced", async () => {
+    const { store, table, other, a, b, both } = await withThreeFiles();
     await table.files(signal);
     await other.commit({ ...ADDED, remove: [b.key] }, signal);
     expect(await table.commit({ ...REARRANGED, add: [both], remove: [a.key, b.key] }, signal)).toMatchObject({
@@ -300,8 +264,8 @@ describe("what others do meanwhile", () => {
     expect(verdictOf(store)).toMatchObject({ version: 1 });
   });
 
-  test("rows that were read to make others must not have changed since, in the same day and site", async () => {
-    const { store, table, other, c } = await withTwoFiles();
+  test("are a conflict when they changed rows of the same day and site since the read version", async () => {
+    const { store, table, other, c } = await withThreeFiles();
     const small = await landed(store, "d", [reading(4)], { site: "2" });
     await table.commit({ ...ADDED, add: [small] }, signal);
     const { version: basedOn } = await table.files(signal);
@@ -328,31 +292,22 @@ describe("what others do meanwhile", () => {
   });
 });
 
-describe("a row that somebody else removed", () => {
+describe("a file that another writer removed", () => {
   test.each([
     ["with the partition in the action", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
     ["without it, as the protocol allows", {}, true],
     ["in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
     ["and that is in another file now", { dataChange: false }, false],
-  ])("stops a merge of that day and site: %s", async (_, more, isConflict) => {
-    const store = createMemoryStore();
-    const table = openMeter(store);
-    const files = [
-      await landed(store, "a", [reading(1)]),
-      await landed(store, "b", [reading(2)]),
-      await landed(store, "c", [reading(3)], { site: "2" }),
-    ] as const;
-    await table.commit({ ...ADDED, add: files }, signal);
+  ])("is a conflict for a merge of its day and site: %s", async (_, more, isConflict) => {
+    const { store, table, b } = await withThreeFiles();
     const { version: basedOn } = await table.files(signal);
     const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
     const path = "partitionValues" in more && more.partitionValues.site === "2" ? elsewhere : gone;
     const remove = { path, deletionTimestamp: 1, dataChange: true, ...more };
     store.write(`${LOG}${commitName(1)}`, `${JSON.stringify({ remove })}\n`);
     const add = [await landed(store, "b2", [reading(2)])];
-    const merge = { ...ADDED, operation: "MERGE", add, remove: [files[1].key], basedOn } as const;
-    expect(await table.commit(merge, signal)).toMatchObject({
-      outcome: isConflict ? "conflict" : "committed",
-    });
+    const merge = { ...ADDED, operation: "MERGE", add, remove: [b.key], basedOn } as const;
+    expect(await table.commit(merge, signal)).toMatchObject({ outcome: isConflict ? "conflict" : "committed" });
   });
 });
 
@@ -368,7 +323,7 @@ describe("checkpoints", () => {
     return { store, table };
   }
 
-  test("are written after so many versions, and say the same as the log", async () => {
+  test("are written every checkpointEvery versions, with the same content as the log", async () => {
     const { store, table } = await filled(8, 3);
     const checkpoints = [...store.objects.keys()].filter((key) => key.includes("checkpoint.parquet"));
     expect(checkpoints).toEqual([`${LOG}${checkpointName(3)}`, `${LOG}${checkpointName(6)}`]);
@@ -394,7 +349,7 @@ describe("checkpoints", () => {
     expect(await table.files(signal)).toEqual(wanted);
   });
 
-  test("say where the listing of the log begins", async () => {
+  test("limit the listing of the log to later files", async () => {
     const { store } = await filled(8, 3);
     const after: (string | undefined)[] = [];
     const watched = {
@@ -418,7 +373,7 @@ describe("checkpoints", () => {
     expect(table.warnings[0]).toContain("the table is whole");
   });
 
-  test("in parts are read, once all parts are there", async () => {
+  test("in parts are read when all parts exist", async () => {
     const { store } = await filled(5, 4);
     const whole = store.objects.get(`${LOG}${checkpointName(4)}`) ?? new Uint8Array();
     const part = (n: number) => `${LOG}00000000000000000004.checkpoint.000000000${n}.0000000002.parquet`;
@@ -432,15 +387,13 @@ describe("checkpoints", () => {
 });
 
 describe("vacuum", () => {
-  test("removes what has been out of the table for longer than the retention, and nothing else", async () => {
+  test("deletes only files that left the table longer ago than the retention", async () => {
     const store = createMemoryStore();
     let nowMs = START_MS;
     const table = openMeter(store, { now: () => nowMs, checkpointEvery: 3 });
-    const [a, b, c] = [
-      await landed(store, "a", [reading(1)]),
-      await landed(store, "b", [reading(2)]),
-      await landed(store, "c", [reading(3)]),
-    ] as const;
+    const a = await landed(store, "a", [reading(1)]);
+    const b = await landed(store, "b", [reading(2)]);
+    const c = await landed(store, "c", [reading(3)]);
     await table.commit({ ...ADDED, add: [a, b, c] }, signal);
     await table.commit({ ...ADDED, remove: [a.key] }, signal);
     nowMs += 7 * DAY_MS;
@@ -469,7 +422,7 @@ describe("vacuum", () => {
     ["9 days", 9],
     ["interval 1 hour", 7],
     ["for ever", 7],
-  ])("keeps files as long as the owner wants: %s", async (interval, days) => {
+  ])("respects the retention of the table's owner: %s", async (interval, days) => {
     const store = createMemoryStore();
     let nowMs = START_MS;
     const a = await landed(store, "a", [reading(1)]);
@@ -485,7 +438,7 @@ describe("vacuum", () => {
     expect(await table.vacuum(signal)).toBe(1);
   });
 
-  test("removes so many files at a time", async () => {
+  test("deletes at most the given number of files", async () => {
     const store = createMemoryStore();
     const files = await Promise.all([1, 2, 3].map((n) => landed(store, `a-${n}`, [reading(n)])));
     await openMeter(store).commit({ ...ADDED, add: files }, signal);
@@ -496,7 +449,7 @@ describe("vacuum", () => {
     expect(files.filter(({ key }) => store.objects.has(key))).toEqual([]);
   });
 
-  test("leaves alone what came back into the table, as a restore does", async () => {
+  test("keeps a file that was added again", async () => {
     const store = createMemoryStore();
     const a = await landed(store, "a", [reading(1)]);
     const table = openMeter(store);
@@ -508,7 +461,7 @@ describe("vacuum", () => {
     expect(store.objects.has(a.key)).toBe(true);
   });
 
-  test("leaves alone what lies outside of the table's folder", async () => {
+  test("keeps files outside the table's folder", async () => {
     const store = createMemoryStore();
     store.write("other/file.parquet", "of somebody else");
     await openMeter(store).commit(ADDED, signal);
