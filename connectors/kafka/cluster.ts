@@ -1,28 +1,9 @@
-import {
-  initProducerIdV0,
-  initProducerIdV1,
-  initProducerIdV2,
-  initProducerIdV3,
-  initProducerIdV4,
-  initProducerIdV5,
-  metadataV1,
-  metadataV2,
-  metadataV3,
-  metadataV4,
-  metadataV5,
-  metadataV6,
-  metadataV7,
-  metadataV8,
-  metadataV9,
-  metadataV10,
-  metadataV11,
-  metadataV12,
-  ResponseError,
-} from "@platformatic/kafka";
+import type { initProducerIdV5, metadataV12 } from "@platformatic/kafka";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
-import type { Address } from "./config.ts";
-import { type Broker, type Connections, UnsupportedRequest } from "./connections.ts";
+import type { Address, KafkaConfig } from "./config.ts";
+import { addressOf } from "./config.ts";
+import { type Broker, type Connections, requestVersions, UnsupportedRequest } from "./connections.ts";
 import { connectionFailure, Disconnected, nameOfCode, producerIdFailure } from "./outcome.ts";
 
 export interface Topic {
@@ -40,52 +21,9 @@ export interface ProducerId {
   readonly epoch: number;
 }
 
-export interface Cluster {
-  /** Returns the metadata of these topics, cached for a while. */
-  topics(names: readonly string[]): Promise<ReadonlyMap<string, Topic>>;
-  /** Requests the metadata of these topics, or of all visible ones, with our rights. */
-  look(names: readonly string[] | null): Promise<readonly Topic[]>;
-  /** Requests a new producer id, under which the brokers count our batches. */
-  producerId(): Promise<ProducerId>;
-  forget(): void;
-}
-
-export interface ClusterOptions {
-  readonly bootstrap: readonly Address[];
-  readonly connections: Connections;
-  readonly createTopics: boolean;
-  readonly clock: Clock;
-  /** Explains why a broker disconnected at the first request; null where unknown. */
-  readonly diagnoseDisconnect: (address: Address) => Promise<ConfigError | null>;
-}
-
-/**
- * Metadata versions, newest first. Below version 4 (Kafka 0.11), the broker's own setting decides whether a
- * request creates a topic.
- */
-const METADATA = [
-  metadataV12.api,
-  metadataV11.api,
-  metadataV10.api,
-  metadataV9.api,
-  metadataV8.api,
-  metadataV7.api,
-  metadataV6.api,
-  metadataV5.api,
-  metadataV4.api,
-  metadataV3.api,
-  metadataV2.api,
-  metadataV1.api,
-] as unknown as readonly (typeof metadataV12.api)[];
-
-const PRODUCER_ID = [
-  initProducerIdV5.api,
-  initProducerIdV4.api,
-  initProducerIdV3.api,
-  initProducerIdV2.api,
-  initProducerIdV1.api,
-  initProducerIdV0.api,
-] as unknown as readonly (typeof initProducerIdV5.api)[];
+/** Below version 4 (Kafka 0.11), the broker's own setting decides whether a request creates a topic. */
+const METADATA = requestVersions<typeof metadataV12.api>("metadata", 12, 1);
+const PRODUCER_ID = requestVersions<typeof initProducerIdV5.api>("initProducerId", 5, 0);
 
 /** Cache time of topic metadata, in milliseconds, as in other producers; a failure clears it. */
 const MAX_AGE_MS = 300_000;
@@ -94,23 +32,31 @@ const CREATED_WITHIN_MS = 20_000;
 /** Bit of the write right in a topic's operations, and the value for unknown rights. */
 const WRITE_BIT = 1 << 4;
 const UNSTATED = -2_147_483_648;
+const UNKNOWN_TOPIC = 3;
+export const LEADER_NOT_AVAILABLE = 5;
 
-export function createCluster({
-  bootstrap,
-  connections,
-  createTopics,
-  clock,
-  diagnoseDisconnect,
-}: ClusterOptions): Cluster {
-  const known = new Map<string, { readonly topic: Topic; readonly atMs: number }>();
+export type Cluster = ReturnType<typeof createCluster>;
+
+export function createCluster(config: KafkaConfig, connections: Connections, clock: Clock) {
+  const cache = new Map<string, { readonly topic: Topic; readonly atMs: number }>();
   /** Time of the first request for each missing topic. */
   const requestedAt = new Map<string, number>();
   /** Brokers in the cluster's last response. */
   let knownBrokers: readonly Address[] = [];
 
+  async function request<T>(send: (broker: Broker) => Promise<T>): Promise<T> {
+    const broker = await connections.connectToAny([...config.brokers.map(addressOf), ...knownBrokers]);
+    try {
+      return await send(broker);
+    } catch (error) {
+      const failure = connectionFailure(error, broker.address);
+      if (!(failure instanceof Disconnected)) throw failure;
+      throw (await connections.diagnoseDisconnect(broker.address)) ?? failure;
+    }
+  }
+
   async function requestMetadata(names: readonly string[] | null, create: boolean, operations: boolean) {
-    const broker = await connections.toAny([...bootstrap, ...knownBrokers]);
-    const response = await responseOf(broker, () =>
+    const response = await request((broker) =>
       broker.request(METADATA, names === null ? null : [...names], create, operations),
     );
     const brokers = new Map(response.brokers.map(({ nodeId, host, port }) => [nodeId, { host, port }]));
@@ -127,55 +73,39 @@ export function createCluster({
     );
   }
 
-  /** Returns the response, also one with an error in a part of it. */
-  async function responseOf<Answer>(broker: Broker, question: () => Promise<Answer>): Promise<Answer> {
-    try {
-      return await question();
-    } catch (error) {
-      if (error instanceof ResponseError && error.response !== undefined) return error.response as Answer;
-      const failure = connectionFailure(error, broker.address);
-      throw failure instanceof Disconnected ? ((await diagnoseDisconnect(broker.address)) ?? failure) : failure;
-    }
-  }
-
   /** True for a missing topic that was requested recently: the brokers may be creating it. */
   function isBeingCreated({ name, code }: Topic): boolean {
     if (code === 0) requestedAt.delete(name);
-    if (!createTopics || nameOfCode(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
+    if (!config.create_topics || nameOfCode(code) !== "UNKNOWN_TOPIC_OR_PARTITION") return false;
     const sinceMs = requestedAt.get(name) ?? clock.monotonic();
     requestedAt.set(name, sinceMs);
     return clock.monotonic() - sinceMs < CREATED_WITHIN_MS;
   }
 
   return {
-    async topics(names) {
+    /** Returns the metadata of these topics, cached for a while. */
+    async topics(names: readonly string[]): Promise<ReadonlyMap<string, Topic>> {
       const now = clock.monotonic();
-      const unknown = names.filter((name) => {
-        const topic = known.get(name);
-        return topic === undefined || now - topic.atMs >= MAX_AGE_MS;
-      });
-      if (unknown.length > 0) {
-        for (const topic of await requestMetadata(unknown, createTopics, false)) {
-          if (topic.code === 0) known.set(topic.name, { topic, atMs: now });
+      const uncached = names.filter((name) => now - (cache.get(name)?.atMs ?? Number.NEGATIVE_INFINITY) >= MAX_AGE_MS);
+      if (uncached.length > 0) {
+        for (const topic of await requestMetadata(uncached, config.create_topics, false)) {
           const code = isBeingCreated(topic) ? LEADER_NOT_AVAILABLE : topic.code;
-          if (code !== 0) known.set(topic.name, { topic: { ...topic, code }, atMs: Number.NEGATIVE_INFINITY });
+          cache.set(topic.name, { topic: { ...topic, code }, atMs: code === 0 ? now : Number.NEGATIVE_INFINITY });
         }
       }
-      return new Map(
-        names.map((name) => [name, known.get(name)?.topic ?? { name, code: UNKNOWN, leaders: [], mayWrite: null }]),
-      );
+      const missing = { code: UNKNOWN_TOPIC, leaders: [], mayWrite: null };
+      return new Map(names.map((name) => [name, cache.get(name)?.topic ?? { name, ...missing }]));
     },
 
-    look: (names) => requestMetadata(names, false, true),
+    /** Requests the metadata of these topics, or of all visible ones, with our rights. */
+    describeTopics: (names: readonly string[] | null) => requestMetadata(names, false, true),
 
-    async producerId() {
-      const broker = await connections.toAny([...bootstrap, ...knownBrokers]);
+    /** Requests a new producer id, under which the brokers count our batches. */
+    async requestProducerId(): Promise<ProducerId> {
       try {
-        const { errorCode, producerId, producerEpoch } = await responseOf(broker, () =>
-          broker.request(PRODUCER_ID, null, 0),
-        );
-        if (errorCode !== 0) throw producerIdFailure(errorCode);
-        return { id: producerId, epoch: producerEpoch };
+        const response = await request((broker) => broker.request(PRODUCER_ID, null, 0));
+        if (response.errorCode !== 0) throw producerIdFailure(response.errorCode);
+        return { id: response.producerId, epoch: response.producerEpoch };
       } catch (error) {
         if (!(error instanceof UnsupportedRequest)) throw error;
         throw new ConfigError("The Kafka cluster knows no idempotent producers.", {
@@ -186,11 +116,6 @@ export function createCluster({
       }
     },
 
-    forget() {
-      known.clear();
-    },
+    clearCache: () => cache.clear(),
   };
 }
-
-const UNKNOWN = 3;
-const LEADER_NOT_AVAILABLE = 5;

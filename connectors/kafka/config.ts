@@ -3,7 +3,7 @@ import { isLoopback } from "../../src/core/http/loopback.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
 import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { templateComplaint } from "./topics.ts";
+import { templateError } from "./topics.ts";
 
 /** Host and port; an IPv6 address is in brackets. */
 const BROKER = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]]+):(\d{1,5})$/;
@@ -13,17 +13,17 @@ const Broker = z.string().refine((text) => {
   return port >= 1 && port <= 65_535;
 }, "Write a broker as host:port, without user name, password or path.");
 
+const PemFile = z.string().min(1).optional();
+
 const Tls = z.strictObject({
   enabled: z.boolean().default(true).meta({
     description: "Speak TLS; certificates are always checked. false for listeners without.",
   }),
-  ca_file: z.string().min(1).optional().meta({
+  ca_file: PemFile.meta({
     description: "PEM file of the authority that signed the brokers' certificates, if it is your own.",
   }),
-  cert_file: z.string().min(1).optional().meta({
-    description: "PEM file with our certificate, where the brokers ask clients for one.",
-  }),
-  key_file: z.string().min(1).optional().meta({ description: "PEM file with the key of that certificate." }),
+  cert_file: PemFile.meta({ description: "PEM file with our certificate, where the brokers ask clients for one." }),
+  key_file: PemFile.meta({ description: "PEM file with the key of that certificate." }),
 });
 
 const Sasl = z.strictObject({
@@ -36,6 +36,8 @@ const Sasl = z.strictObject({
     .meta({ description: "User name at the brokers." }),
   password: SecretRef,
 });
+
+const Deadline = Duration.refine((ms) => ms >= 100 && ms <= 120_000, "Use 100ms to 2m.");
 
 export const KafkaConfig = z
   .strictObject({
@@ -55,7 +57,7 @@ export const KafkaConfig = z
     topic: z
       .string()
       .superRefine((text, context) => {
-        const message = templateComplaint(text);
+        const message = templateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .default("plenum.{noun}")
@@ -77,12 +79,10 @@ export const KafkaConfig = z
     max_message_bytes: byteSize({ min: 1_024, max: 100_000_000 }).prefault("1MB").meta({
       description: "Larger messages become dead letters; not above max.message.bytes of the topics.",
     }),
-    connect_deadline: Duration.prefault("10s")
-      .refine((ms) => ms >= 100 && ms <= 120_000, "Use 100ms to 2m.")
-      .meta({ description: "Longest wait for a broker to let us in." }),
-    publish_deadline: Duration.prefault("30s")
-      .refine((ms) => ms >= 100 && ms <= 120_000, "Use 100ms to 2m.")
-      .meta({ description: "Longest wait for the acknowledgement of a batch by all replicas in sync." }),
+    connect_deadline: Deadline.prefault("10s").meta({ description: "Longest wait for a broker to let us in." }),
+    publish_deadline: Deadline.prefault("30s").meta({
+      description: "Longest wait for the acknowledgement of a batch by all replicas in sync.",
+    }),
   })
   .superRefine((config, context) => {
     const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });

@@ -1,112 +1,128 @@
-import {
-  apiVersionsV1,
-  apiVersionsV3,
-  Connection,
-  type ConnectionOptions,
-  ConnectionStatuses,
-  clientSoftwareName,
-  clientSoftwareVersion,
-  findErrorBy,
-  NetworkError,
-  ResponseError,
-} from "@platformatic/kafka";
+import { isIP } from "node:net";
+import * as kafka from "@platformatic/kafka";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
-import type { Address } from "./config.ts";
-import { brokerAt, connectionFailure } from "./outcome.ts";
+import { probeServer, speaksTls } from "../../src/core/http/connection-problem.ts";
+import { isLoopback } from "../../src/core/http/loopback.ts";
+import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
+import type { Clock } from "../../src/core/runtime/clock.ts";
+import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";
+import type { Address, KafkaConfig } from "./config.ts";
+import { brokerAt, connectionFailure, speaksTlsOnly } from "./outcome.ts";
 
 /** One version of a protocol request, encoded and decoded by the library. */
-export interface Request<Arguments extends unknown[], Response> {
+interface Request<Arguments extends unknown[], Response> {
   readonly key: number;
   readonly version: number;
-  async(connection: Connection, ...asked: Arguments): Promise<Response>;
+  async(connection: kafka.Connection, ...values: Arguments): Promise<Response>;
+}
+
+/** Returns the library's versions of a request, newest first, e.g. `metadata` from 12 down to 1. */
+export function requestVersions<T>(name: string, newest: number, oldest: number): readonly T[] {
+  const library = kafka as unknown as Readonly<Record<string, { readonly api: T }>>;
+  const versions = Array.from({ length: newest - oldest + 1 }, (_, n) => library[`${name}V${newest - n}`]);
+  return versions.flatMap((version) => (version === undefined ? [] : [version.api]));
 }
 
 export interface Broker {
   readonly address: Address;
-  /** Sends the newest of these versions that the broker supports; throws the library's errors. */
+  /**
+   * Sends the newest of these versions that the broker supports. Returns the response, also one with an error in a part of
+   * it; throws the library's other errors.
+   */
   request<Arguments extends unknown[], Response>(
     versions: readonly Request<Arguments, Response>[],
-    ...asked: Arguments
+    ...values: Arguments
   ): Promise<Response>;
-}
-
-/**
- * Connections to the brokers of one cluster, one for each. Only the library's connections and protocol codecs are
- * used: its producer retries on its own, with a new producer id each time, so a late batch could land behind newer
- * ones.
- */
-export interface Connections {
-  to(address: Address): Promise<Broker>;
-  toAny(addresses: readonly Address[]): Promise<Broker>;
-  end(): void;
-}
-
-export interface ConnectionsOptions {
-  readonly clientId: string;
-  readonly options: (host: string) => ConnectionOptions;
-  /** Throws where the configuration forbids a connection to that host. */
-  readonly checkAllowed: (address: Address) => void;
 }
 
 /** Thrown where the broker does not support a required request. */
 export class UnsupportedRequest extends ConfigError {}
 
-export function createConnections({ clientId, options, checkAllowed }: ConnectionsOptions): Connections {
-  const open = new Map<string, { readonly connection: Connection; readonly broker: Promise<Broker> }>();
+/** Extra time for the brokers' own timeout response to arrive, in milliseconds. */
+const NETWORK_MS = 1_000;
 
-  function to(address: Address): Promise<Broker> {
-    const place = `${address.host} ${address.port}`;
-    const known = open.get(place);
-    if (known !== undefined && isAlive(known.connection)) return ready(known);
-    checkAllowed(address);
-    const connection = new Connection(clientId, options(address.host));
+/** Longest wait for each probe, in milliseconds: the broker has just disconnected quickly. */
+const PROBE_MS = 3_000;
+
+export type Connections = ReturnType<typeof createConnections>;
+
+interface OpenConnection {
+  readonly connection: kafka.Connection;
+  readonly broker: Promise<Broker>;
+}
+
+/**
+ * Connections to the brokers of one cluster, one for each. Only the library's connections and protocol codecs are used: its
+ * producer retries on its own, with a new producer id each time, so a late batch could land behind newer ones.
+ */
+export function createConnections(config: KafkaConfig, clock: Clock) {
+  const { client_id, sasl, tls } = config;
+  const password = sasl === undefined ? null : cachedSecret(sasl.password, clock);
+  const open = new Map<string, OpenConnection>();
+  /** Signal of the current work. */
+  let current = AbortSignal.abort();
+
+  /** Reads files and secrets for each connection, so replaced ones need no restart. */
+  function optionsFor(host: string): kafka.ConnectionOptions {
+    return {
+      connectTimeout: config.connect_deadline,
+      requestTimeout: config.publish_deadline + NETWORK_MS,
+      maxInflights: 1,
+      ...tlsOptions(host),
+      ...(sasl === undefined || password === null ? {} : { sasl: saslOptions(sasl, password().reveal()) }),
+    };
+  }
+
+  function tlsOptions(host: string): kafka.ConnectionOptions {
+    if (!tls.enabled) return {};
+    const [ca, cert, key] = [tls.ca_file, tls.cert_file, tls.key_file].map((path) =>
+      path === undefined ? undefined : readCertificates(path, "tls"),
+    );
+    // Brokers behind one address are distinguished by SNI, which does not allow IP addresses (RFC 6066).
+    return { tls: { ...VERIFIED_TLS, ca, cert, key }, ...(isIP(host) === 0 ? { tlsServerName: host } : {}) };
+  }
+
+  /** Refuses to send a password in plain text to brokers on other machines, which a local cluster may name. */
+  function refusePlainPassword(address: Address): void {
+    if (sasl === undefined || tls.enabled || config.plain_text || isLoopback(address.host)) return;
+    throw new ConfigError(`${brokerAt(address).name} would get our password readable to everybody on the way.`, {
+      hint: "Set tls.enabled: true, or plain_text: true to send it anyway.",
+      field: "sasl",
+    });
+  }
+
+  function connect(address: Address): Promise<Broker> {
+    const key = `${address.host} ${address.port}`;
+    const known = open.get(key);
+    if (known !== undefined && isAlive(known.connection)) return afterReauthentication(known);
+    current.throwIfAborted();
+    refusePlainPassword(address);
+    const connection = new kafka.Connection(client_id, optionsFor(address.host));
     const broker = handshake(connection, address);
-    open.set(place, { connection, broker });
+    open.set(key, { connection, broker });
     broker.catch(() => connection.socket?.destroy());
     return broker;
   }
 
-  async function handshake(connection: Connection, address: Address): Promise<Broker> {
-    // Pending requests learn only that the connection closed. An unhandled error event, for example of a
-    // reauthentication, would end the process.
-    let cause: Error | null = null;
-    connection.on("error", (error) => {
-      cause ??= error;
-    });
-    try {
-      await connection.connect(address.host, address.port);
-      const { apiKeys } = await versionsOf(connection);
-      const newest = new Map(apiKeys.map(({ apiKey, minVersion, maxVersion }) => [apiKey, { minVersion, maxVersion }]));
-      return {
-        address,
-        request(versions, ...asked) {
-          const [first] = versions;
-          const range = newest.get(first?.key ?? -1);
-          const request = versions.find(
-            ({ version }) => range !== undefined && version >= range.minVersion && version <= range.maxVersion,
-          );
-          if (request === undefined) {
-            throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, {
-              hint: "It has to be Kafka 0.11 or newer.",
-            });
-          }
-          return request.async(connection, ...asked).catch((error: unknown) => {
-            throw error instanceof NetworkError ? (cause ?? error) : error;
-          });
-        },
-      };
-    } catch (error) {
-      throw connectionFailure(cause ?? error, address);
+  function end(): void {
+    for (const { connection, broker } of open.values()) {
+      broker.catch(() => undefined);
+      connection.close().catch(() => undefined);
+      // The library waits for the other side to close, which a stopped broker never does.
+      connection.socket?.destroy();
     }
+    open.clear();
   }
 
   return {
-    to,
-    async toAny(addresses) {
+    connect,
+    end,
+
+    async connectToAny(addresses: readonly Address[]): Promise<Broker> {
       let cause: unknown = new Retryable("There is no Kafka broker to ask.");
       for (const address of addresses) {
         try {
-          return await to(address);
+          return await connect(address);
         } catch (error) {
           // Prefer an error that a person must fix over an unreachable broker.
           if (!(cause instanceof ConfigError)) cause = error;
@@ -114,36 +130,152 @@ export function createConnections({ clientId, options, checkAllowed }: Connectio
       }
       throw cause;
     },
-    end() {
-      for (const { connection, broker } of open.values()) {
-        broker.catch(() => undefined);
-        connection.close().catch(() => undefined);
-        // The library waits for the other side to close, which a stopped broker never does.
-        connection.socket?.destroy();
+
+    /** Runs `work`; when the signal aborts, every connection ends, and the work with it. */
+    async during<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+      signal.throwIfAborted();
+      current = signal;
+      signal.addEventListener("abort", end, { once: true });
+      try {
+        return await work();
+      } catch (error) {
+        throw signal.aborted ? signal.reason : error;
+      } finally {
+        signal.removeEventListener("abort", end);
       }
-      open.clear();
+    },
+
+    /**
+     * Finds out why a broker disconnected at our first request. It may be restarting, which passes; or its listener speaks
+     * TLS or wants authentication, which never passes. Probes TLS, and sends a handshake with a mechanism that does not
+     * exist, to which a SASL listener responds with its mechanisms. Sends no credentials. Null where neither explains it.
+     */
+    async diagnoseDisconnect(address: Address): Promise<ConfigError | null> {
+      const signal = current;
+      const server = brokerAt(address);
+      const probeTls = (limit: AbortSignal) => probeServer(address, AbortSignal.any([limit, signal]));
+      if (!tls.enabled && (await speaksTls(probeTls))) return speaksTlsOnly(server);
+      if (sasl !== undefined || signal.aborted) return null;
+      const mechanisms = await offeredMechanisms(address, tlsOptions(address.host), signal);
+      if (mechanisms.length === 0) return null;
+      return new ConfigError(`${server.name} wants a password (${mechanisms.join(", ")}).`, {
+        hint: "Set sasl, or another port in brokers.",
+        reason: "unauthenticated",
+        field: "sasl",
+      });
     },
   };
 }
 
+async function handshake(connection: kafka.Connection, address: Address): Promise<Broker> {
+  // Pending requests learn only that the connection closed. An unhandled error event, for example of a reauthentication,
+  // would end the process.
+  let cause: Error | null = null;
+  connection.on("error", (error) => {
+    cause ??= error;
+  });
+  try {
+    await connection.connect(address.host, address.port);
+    const { apiKeys } = await supportedVersions(connection);
+    return {
+      address,
+      async request(versions, ...values) {
+        const range = apiKeys.find(({ apiKey }) => apiKey === versions[0]?.key);
+        const request = versions.find(
+          ({ version }) => range !== undefined && version >= range.minVersion && version <= range.maxVersion,
+        );
+        if (request === undefined) {
+          throw new UnsupportedRequest(`${brokerAt(address).name} does not know a request that is needed.`, {
+            hint: "It has to be Kafka 0.11 or newer.",
+          });
+        }
+        return request.async(connection, ...values).catch((error: unknown) => {
+          if (error instanceof kafka.ResponseError) return error.response as Awaited<ReturnType<typeof request.async>>;
+          throw error instanceof kafka.NetworkError ? (cause ?? error) : error;
+        });
+      },
+    };
+  } catch (error) {
+    throw connectionFailure(cause ?? error, address);
+  }
+}
+
 /** Waits for a reauthentication, during which no other request is allowed. */
-async function ready({ connection, broker }: { readonly connection: Connection; readonly broker: Promise<Broker> }) {
-  if (connection.status === ConnectionStatuses.REAUTHENTICATING) await connection.ready();
+async function afterReauthentication({ connection, broker }: OpenConnection): Promise<Broker> {
+  if (connection.status === kafka.ConnectionStatuses.REAUTHENTICATING) await connection.ready();
   return broker;
 }
 
-function isAlive({ status }: Connection): boolean {
-  return (
-    status !== ConnectionStatuses.CLOSED && status !== ConnectionStatuses.CLOSING && status !== ConnectionStatuses.ERROR
-  );
+function isAlive({ status }: kafka.Connection): boolean {
+  const { CLOSED, CLOSING, ERROR } = kafka.ConnectionStatuses;
+  return status !== CLOSED && status !== CLOSING && status !== ERROR;
 }
 
 /** Brokers before Kafka 2.4 do not support version 3 of this request. */
-async function versionsOf(connection: Connection) {
+async function supportedVersions(connection: kafka.Connection) {
+  const { clientSoftwareName, clientSoftwareVersion } = kafka;
   try {
-    return await apiVersionsV3.api.async(connection, clientSoftwareName, clientSoftwareVersion);
+    return await kafka.apiVersionsV3.api.async(connection, clientSoftwareName, clientSoftwareVersion);
   } catch (error) {
-    if (!(error instanceof ResponseError) || !findErrorBy(error, "apiId", "UNSUPPORTED_VERSION")) throw error;
-    return await apiVersionsV1.api.async(connection, clientSoftwareName, clientSoftwareVersion);
+    if (!isResponseError(error, "UNSUPPORTED_VERSION")) throw error;
+    return await kafka.apiVersionsV1.api.async(connection, clientSoftwareName, clientSoftwareVersion);
+  }
+}
+
+function isResponseError(error: unknown, apiId: string): error is kafka.ResponseError {
+  return error instanceof kafka.ResponseError && Boolean(kafka.findErrorBy(error, "apiId", apiId));
+}
+
+function saslOptions({ mechanism, username }: NonNullable<KafkaConfig["sasl"]>, password: string): kafka.SASLOptions {
+  return { mechanism, username, password, ...(mechanism === "PLAIN" ? {} : { authenticate: authenticateByScram }) };
+}
+
+/**
+ * SCRAM of the library. Its parser throws outside of any handler, so an invalid response would end the worker; here it
+ * becomes a failed authentication.
+ */
+const authenticateByScram: kafka.SASLCustomAuthenticator = (
+  mechanism,
+  connection,
+  authenticate,
+  username,
+  password,
+  _token,
+  done,
+) => {
+  const guarded = (...[to, bytes, responded]: Parameters<typeof authenticate>) =>
+    authenticate(to, bytes, (error, response) => {
+      try {
+        responded?.(error, response);
+      } catch (thrown) {
+        done(thrown instanceof Error ? thrown : new Error(String(thrown)));
+      }
+    });
+  const { async, key, version } = authenticate;
+  const algorithm = mechanism === "SCRAM-SHA-256" ? "SHA-256" : "SHA-512";
+  const api = Object.assign(guarded, { async, key, version });
+  const { authenticate: scram, defaultCrypto } = kafka.saslScramSha;
+  scram(api, connection, algorithm, username ?? "", password ?? "", defaultCrypto, done);
+};
+
+async function offeredMechanisms(
+  { host, port }: Address,
+  tls: kafka.ConnectionOptions,
+  signal: AbortSignal,
+): Promise<readonly string[]> {
+  const connection = new kafka.Connection("plenum", { connectTimeout: PROBE_MS, requestTimeout: PROBE_MS, ...tls });
+  connection.on("error", () => undefined);
+  const destroy = () => void connection.socket?.destroy(new Error("This wait was ended early."));
+  signal.addEventListener("abort", destroy, { once: true });
+  try {
+    await connection.connect(host, port);
+    const { mechanisms } = await kafka.saslHandshakeV1.api.async(connection, "NONE");
+    return mechanisms;
+  } catch (error) {
+    if (!isResponseError(error, "UNSUPPORTED_SASL_MECHANISM")) return [];
+    return (error.response as { readonly mechanisms: readonly string[] }).mechanisms;
+  } finally {
+    signal.removeEventListener("abort", destroy);
+    connection.socket?.destroy();
   }
 }

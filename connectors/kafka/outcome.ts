@@ -8,7 +8,7 @@ import type { Address } from "./config.ts";
  * (https://kafka.apache.org/protocol#protocol_error_codes).
  */
 
-/** Thrown where the connection ended before a response; client.ts finds out the cause. */
+/** Thrown where the connection ended before a response; `diagnoseDisconnect` finds out the cause. */
 export class Disconnected extends Retryable {}
 
 /** Name of an error code, such as `MESSAGE_TOO_LARGE` for 10. */
@@ -25,17 +25,18 @@ const REFUSALS: Readonly<Record<string, string>> = {
 };
 
 /** Reason why the topic can never take a record; null for other errors. */
-export function refusal(code: number, topic: string, said: string | null): string | null {
+export function refusal(code: number, topic: string, message: string | null): string | null {
   const name = nameOfCode(code);
-  const why = REFUSALS[name];
-  if (why === undefined) return null;
-  return `Topic ${topic}: ${why}. The broker says ${name}${said === null || said === "" ? "" : `: ${said}`}.`;
+  const reason = REFUSALS[name];
+  return reason === undefined
+    ? null
+    : `Topic ${topic}: ${reason}. The broker says ${name}${message ? `: ${message}` : ""}.`;
 }
 
-type Complaint = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
+type TopicError = readonly [message: string, hint: string, reason: "forbidden" | "settings"];
 
 /** Topic errors that a person must fix, here or at the brokers. */
-const TOPIC: Readonly<Record<string, Complaint>> = {
+const TOPIC: Readonly<Record<string, TopicError>> = {
   UNKNOWN_TOPIC_OR_PARTITION: [
     "does not exist",
     "Create it, or set create_topics: true where the brokers create topics by themselves.",
@@ -61,22 +62,18 @@ const TOPIC: Readonly<Record<string, Complaint>> = {
   UNSUPPORTED_COMPRESSION_TYPE: ["does not take this compression", "Choose another compression.", "settings"],
 };
 
-/** Hints for errors that pass without action. */
-const TEMPORARY: Readonly<Record<string, string>> = {
-  NOT_ENOUGH_REPLICAS: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
-  NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Too few replicas are in sync (min.insync.replicas); a broker is probably away.",
-};
+const TOO_FEW_REPLICAS = "Too few replicas are in sync (min.insync.replicas); a broker is probably away.";
 
 /** Failure of a topic that is missing or took nothing. */
 export function topicFailure(code: number, topic: string): Failure {
   const name = nameOfCode(code);
-  const complaint = TOPIC[name];
-  if (complaint !== undefined) {
-    const [message, hint, reason] = complaint;
+  const topicError = TOPIC[name];
+  if (topicError !== undefined) {
+    const [message, hint, reason] = topicError;
     return new ConfigError(`Topic ${topic} ${message} (${name}).`, { hint, reason });
   }
-  const hint = TEMPORARY[name];
-  return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, hint === undefined ? {} : { hint });
+  const options = name.startsWith("NOT_ENOUGH_REPLICAS") ? { hint: TOO_FEW_REPLICAS } : {};
+  return new Retryable(`Topic ${topic} took nothing at the moment (${name}).`, options);
 }
 
 /**
@@ -101,30 +98,37 @@ export function producerIdFailure(code: number): Failure {
   return new Retryable(`The Kafka cluster gave us no producer id (${name}).`);
 }
 
+type SaslRefusal = readonly [code: string, message: string, options: ConstructorParameters<typeof ConfigError>[1]];
+
+const SASL_REFUSALS: readonly SaslRefusal[] = [
+  [
+    "SASL_AUTHENTICATION_FAILED",
+    "does not accept the user name or password",
+    {
+      hint: "Check sasl.username, sasl.password and sasl.mechanism.",
+      reason: "unauthenticated",
+      field: "sasl",
+    },
+  ],
+  [
+    "UNSUPPORTED_SASL_MECHANISM",
+    "does not offer this way of authentication",
+    { hint: "Choose another sasl.mechanism.", field: "sasl.mechanism" },
+  ],
+  [
+    "ILLEGAL_SASL_STATE",
+    "does not ask for a password at this port",
+    { hint: "Check the port in brokers, or leave sasl out.", field: "brokers" },
+  ],
+];
+
 export function connectionFailure(error: unknown, address: Address): Failure {
   const known = meaningOf(error);
   if (known === error) return known;
   const server = brokerAt(address);
   const codes = apiIdsIn(error);
-  if (codes.includes("SASL_AUTHENTICATION_FAILED")) {
-    return new ConfigError(`${server.name} does not accept the user name or password.`, {
-      hint: "Check sasl.username, sasl.password and sasl.mechanism.",
-      reason: "unauthenticated",
-      field: "sasl",
-    });
-  }
-  if (codes.includes("UNSUPPORTED_SASL_MECHANISM")) {
-    return new ConfigError(`${server.name} does not offer this way of authentication.`, {
-      hint: "Choose another sasl.mechanism.",
-      field: "sasl.mechanism",
-    });
-  }
-  if (codes.includes("ILLEGAL_SASL_STATE")) {
-    return new ConfigError(`${server.name} does not ask for a password at this port.`, {
-      hint: "Check the port in brokers, or leave sasl out.",
-      field: "brokers",
-    });
-  }
+  const refused = SASL_REFUSALS.find(([code]) => codes.includes(code));
+  if (refused !== undefined) return new ConfigError(`${server.name} ${refused[1]}.`, refused[2]);
   const cause = rootCauseOf(error);
   if (cause instanceof GenericError || cause instanceof MultipleErrors) return libraryFailure(cause, server, codes);
   return failureOfConnection(cause, server);
@@ -147,8 +151,7 @@ function libraryFailure(error: GenericError | MultipleErrors, server: Server, co
       hint: "If that stays so, check its port, tls.enabled and sasl.",
     });
   }
-  const [code] = codes;
-  return new Retryable(`${name} could not do it at the moment (${code ?? error.code}).`);
+  return new Retryable(`${name} could not do it at the moment (${codes[0] ?? error.code}).`);
 }
 
 export function speaksTlsOnly({ name }: Server): ConfigError {

@@ -31,24 +31,21 @@ export function recordOf(event: Event, topic: string, sequence?: Sequence | null
   return { topic, key, value, headers, timestampMs: Date.parse(event.time), bytes };
 }
 
-function headersOf(event: Event, counted?: Sequence | null): Map<Buffer, Buffer> {
-  const { sequence, sequenceepoch } = sequenceAttributes(counted);
+function headersOf(event: Event, number?: Sequence | null): Map<Buffer, Buffer> {
   const { id, source, type, subject, time, siteid, priority, snapshot } = event;
-  const attributes: readonly (readonly [Buffer, string | undefined])[] = [
-    [NAMES.specversion, "1.0"],
-    [NAMES.id, id],
-    [NAMES.source, source],
-    [NAMES.type, type],
-    [NAMES.subject, subject],
-    [NAMES.time, time],
-    [NAMES.siteid, siteid],
-    [NAMES.priority, priority],
-    [NAMES.snapshot, snapshot === true ? "true" : undefined],
-    [NAMES.sequence, sequence],
-    [NAMES.sequenceepoch, sequenceepoch],
-  ];
+  const texts: Readonly<Record<keyof typeof NAMES, string | undefined>> = {
+    specversion: "1.0",
+    ...{ id, source, type, subject, time, siteid, priority },
+    snapshot: snapshot === true ? "true" : undefined,
+    sequence: undefined,
+    sequenceepoch: undefined,
+    ...sequenceAttributes(number),
+  };
   const headers = new Map<Buffer, Buffer>();
-  for (const [name, text] of attributes) if (text !== undefined) headers.set(name, Buffer.from(text));
+  for (const name in NAMES) {
+    const text = texts[name as keyof typeof NAMES];
+    if (text !== undefined) headers.set(NAMES[name as keyof typeof NAMES], Buffer.from(text));
+  }
   return headers.set(CONTENT_TYPE, JSON_TYPE);
 }
 

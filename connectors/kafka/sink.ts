@@ -2,21 +2,19 @@ import { createHash } from "node:crypto";
 import { ACCEPTED, type ConnectorContext, type Offered, type Receipt, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
-import { createClient } from "./client.ts";
+import { createCluster, type Topic } from "./cluster.ts";
 import type { KafkaConfig } from "./config.ts";
+import { createConnections } from "./connections.ts";
 import { topicFailure } from "./outcome.ts";
-import type { RecordOutcome } from "./producer.ts";
+import { createProducer, type RecordOutcome } from "./producer.ts";
 import { type KafkaRecord, recordOf } from "./records.ts";
 import { createTopics } from "./topics.ts";
 
 /** Accepted means: all in-sync replicas have the record (acks=all). */
 export function createKafkaSink(config: KafkaConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.topic);
-  const client = createClient(config, context.clock);
-  /**
-   * Records acknowledged after one that was not. They are offered again and must not be sent twice. In memory
-   * only: a restart forgets them.
-   */
+  const { connections, cluster, producer } = createClient(config, context);
+  /** Records acknowledged after one that was not. They are offered again and must not be sent twice. Lost at a restart. */
   let acknowledgedAhead = new Set<string>();
 
   async function deliver(batch: readonly Event[], offered: Offered | undefined): Promise<Receipt> {
@@ -28,7 +26,7 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     );
     const due = outcomes.flatMap(({ is }, n) => (is === "open" ? [n] : []));
     if (due.length > 0) {
-      const sent = await client.producer.send(due.map((n) => records[n] as KafkaRecord));
+      const sent = await producer.send(due.map((n) => records[n] as KafkaRecord));
       for (const [nth, n] of due.entries()) outcomes[n] = sent[nth] ?? { is: "open" };
     }
     const receipt = receiptOf(outcomes);
@@ -46,10 +44,8 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
   function precheck({ bytes, timestampMs }: KafkaRecord): RecordOutcome {
     if (Number.isNaN(timestampMs)) return { is: "refused", reason: "Its time is none." };
     if (bytes <= config.max_message_bytes) return { is: "open" };
-    return {
-      is: "refused",
-      reason: `It takes ${bytes} bytes, and max_message_bytes is ${config.max_message_bytes}.`,
-    };
+    const reason = `It takes ${bytes} bytes, and max_message_bytes is ${config.max_message_bytes}.`;
+    return { is: "refused", reason };
   }
 
   return {
@@ -58,43 +54,53 @@ export function createKafkaSink(config: KafkaConfig, context: ConnectorContext):
     farEnd: createHash("sha256").update(config.brokers.toSorted().join(" ")).digest("hex"),
 
     open: (signal) =>
-      client.during(signal, async () => {
-        await client.cluster.look([]);
-        await client.producer.prepare();
+      connections.during(signal, async () => {
+        await cluster.describeTopics([]);
+        await producer.prepare();
       }),
 
-    write: (batch, signal, _accepted, offered) => client.during(signal, () => deliver(batch, offered)),
+    write: (batch, signal, _accepted, offered) => connections.during(signal, () => deliver(batch, offered)),
 
     async close() {
-      client.end();
+      connections.end();
     },
 
     async probe(signal) {
-      const asking = createClient(config, context.clock);
+      const probing = createClient(config, context);
       try {
-        await asking.during(signal, async () => {
-          await asking.producer.prepare();
-          const seen = await asking.cluster.look(topics.all);
-          const ours = seen.filter(({ name }) => topics.fits(name));
-          const there = ours.filter(({ code }) => code === 0);
-          if (there.some(({ mayWrite }) => mayWrite !== false)) {
-            const missing = ours.flatMap(({ name, code }) => (code === 0 ? [] : [name]));
-            if (missing.length > 0) context.log.info({ missing }, "topics that are not there");
-            return;
-          }
-          const forbidden = there[0] ?? ours.find(({ code }) => code === MAY_NOT_WRITE);
-          if (forbidden !== undefined) throw topicFailure(MAY_NOT_WRITE, forbidden.name);
-          if (config.create_topics) return;
-          throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, {
-            hint: "Create them, or set create_topics: true where the brokers create topics by themselves.",
-            field: "topic",
-          });
+        await probing.connections.during(signal, async () => {
+          await probing.producer.prepare();
+          checkTopics(await probing.cluster.describeTopics(topics.all));
         });
       } finally {
-        asking.end();
+        probing.connections.end();
       }
     },
   };
+
+  /** Throws where none of the cluster's topics is one that we may write, and none can be created. */
+  function checkTopics(described: readonly Topic[]): void {
+    const ours = described.filter(({ name }) => topics.matches(name));
+    const existing = ours.filter(({ code }) => code === 0);
+    if (existing.some(({ mayWrite }) => mayWrite !== false)) {
+      const missing = ours.flatMap(({ name, code }) => (code === 0 ? [] : [name]));
+      if (missing.length > 0) context.log.info({ missing }, "topics that are not there");
+      return;
+    }
+    const forbidden = existing[0] ?? ours.find(({ code }) => code === MAY_NOT_WRITE);
+    if (forbidden !== undefined) throw topicFailure(MAY_NOT_WRITE, forbidden.name);
+    if (config.create_topics) return;
+    throw new ConfigError(`No topic is there for ${config.topic}, or we may not see it.`, {
+      hint: "Create them, or set create_topics: true where the brokers create topics by themselves.",
+      field: "topic",
+    });
+  }
+}
+
+function createClient(config: KafkaConfig, { clock }: ConnectorContext) {
+  const connections = createConnections(config, clock);
+  const cluster = createCluster(config, connections, clock);
+  return { connections, cluster, producer: createProducer(config, connections, cluster) };
 }
 
 /** TOPIC_AUTHORIZATION_FAILED */
@@ -106,10 +112,8 @@ function receiptOf(outcomes: readonly RecordOutcome[]): Receipt {
   const from = first < 0 ? outcomes.length : first;
   const rejected = outcomes
     .slice(0, from)
-    .flatMap((fate, index) => (fate.is === "refused" ? [{ index, reason: fate.reason }] : []));
+    .flatMap((outcome, index) => (outcome.is === "refused" ? [{ index, reason: outcome.reason }] : []));
   if (first < 0) return rejected.length === 0 ? ACCEPTED : { rejected };
-  const error =
-    outcomes.flatMap((fate) => (fate.is === "open" && fate.error !== undefined ? [fate.error] : []))[0] ??
-    new Retryable("The Kafka cluster did not acknowledge it.");
-  return { rejected, kept: { from, error } };
+  const [error] = outcomes.flatMap((outcome) => (outcome.is === "open" ? (outcome.error ?? []) : []));
+  return { rejected, kept: { from, error: error ?? new Retryable("The Kafka cluster did not acknowledge it.") } };
 }

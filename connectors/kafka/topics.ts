@@ -1,23 +1,6 @@
 import { createHash } from "node:crypto";
 import { type Event, KINDS, sourceName } from "../../src/core/model/event.ts";
 
-/**
- * Topic names from a template such as `plenum.{noun}`. Kafka allows letters, digits, `.`, `_` and `-`, and at most
- * 249 characters.
- *
- * Two different objects never share a topic: in the value of a placeholder, letters, digits and `-` stay, and
- * every other UTF-8 byte becomes `_` and two hexadecimal digits, also `_` and `.` (`north_2` becomes `north_5f2`).
- * A point therefore always comes from the template, and placeholders have one between them. `_worker` replaces a
- * missing source and `_none` a missing site; no value becomes these, because `_w` and `_n` are not hexadecimal. A
- * value longer than 64 characters keeps its first 31, followed by `_h` and its hash.
- */
-export interface Topics {
-  of(event: Event): string;
-  /** All possible topics; null where they depend on sources and sites. */
-  readonly all: readonly string[] | null;
-  fits(topic: string): boolean;
-}
-
 /** Kinds of subjects; a command's is its tag. Each key has one noun, so topics by noun keep its order. */
 const NOUNS = ["alarm", "tag", "gateway", "host", "system", "site", "worker"] as const;
 type TopicNoun = (typeof NOUNS)[number];
@@ -39,7 +22,7 @@ const LONGEST: Readonly<Record<Placeholder, number>> = {
 };
 
 /** Returns what is wrong with a template; null where it is valid. */
-export function templateComplaint(template: string): string | null {
+export function templateError(template: string): string | null {
   const used = [...template.matchAll(PLACEHOLDER)].map(([, name = ""]) => name);
   const unknown = used.find((name) => !isPlaceholder(name));
   if (unknown !== undefined) {
@@ -61,7 +44,17 @@ export function templateComplaint(template: string): string | null {
   return null;
 }
 
-export function createTopics(template: string): Topics {
+/**
+ * Topic names from a template such as `plenum.{noun}`. Kafka allows letters, digits, `.`, `_` and `-`, and at most
+ * 249 characters.
+ *
+ * Two different objects never share a topic: in the value of a placeholder, letters, digits and `-` stay, and
+ * every other UTF-8 byte becomes `_` and two hexadecimal digits, also `_` and `.` (`north_2` becomes `north_5f2`).
+ * A point therefore always comes from the template, and placeholders have one between them. `_worker` replaces a
+ * missing source and `_none` a missing site; no value becomes these, because `_w` and `_n` are not hexadecimal. A
+ * value longer than 64 characters keeps its first 31, followed by `_h` and its hash.
+ */
+export function createTopics(template: string) {
   const parts = template.split(PLACEHOLDER);
   const filled = (value: (name: Placeholder) => string) =>
     parts.map((part, n) => (n % 2 === 0 ? part : value(part as Placeholder))).join("");
@@ -71,11 +64,12 @@ export function createTopics(template: string): Topics {
   const depends = uses("source") || uses("site");
   const pattern = new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "[\\w-]+")).join("")}$`);
   return {
-    of: (event) => filled((name) => VALUES[name](event)),
+    of: (event: Event) => filled((name) => VALUES[name](event)),
+    /** All possible topics; null where they depend on sources and sites. */
     all: depends
       ? null
       : nouns.flatMap((noun) => kinds.map((kind) => filled((name) => (name === "noun" ? noun : kind)))),
-    fits: (topic) => pattern.test(topic),
+    matches: (topic: string) => pattern.test(topic),
   };
 }
 
@@ -84,9 +78,9 @@ const VALUES: Readonly<Record<Placeholder, (event: Event) => string>> = {
   kind: ({ type }) => type,
   source: (event) => {
     const name = sourceName(event);
-    return name === null ? "_worker" : legal(name);
+    return name === null ? "_worker" : encodeForTopic(name);
   },
-  site: ({ siteid }) => (siteid === undefined ? "_none" : legal(siteid)),
+  site: ({ siteid }) => (siteid === undefined ? "_none" : encodeForTopic(siteid)),
 };
 
 /** Noun of a subject: `site/1/alarm/500001` is an alarm, `site/1` a site, `audit` the worker's own. */
@@ -97,14 +91,11 @@ export function nounOf(subject: string): TopicNoun {
 }
 
 /** Encodes a text in Kafka's characters, without collisions. */
-export function legal(text: string): string {
+export function encodeForTopic(text: string): string {
   const bytes = Buffer.from(text);
-  const written = [...bytes]
-    .map((byte) => {
-      const letter = String.fromCharCode(byte);
-      return /[A-Za-z0-9-]/.test(letter) ? letter : `_${byte.toString(16).padStart(2, "0")}`;
-    })
-    .join("");
+  const written = bytes
+    .toString("latin1")
+    .replaceAll(/[^A-Za-z0-9-]/g, (byte) => `_${byte.charCodeAt(0).toString(16).padStart(2, "0")}`);
   if (written.length <= MAX_VALUE) return written;
   const hash = createHash("sha256")
     .update(bytes)

@@ -3,29 +3,28 @@
  * By file: a part of the mutated line as `main.ts` prints it, with `«before → after»`, and the reason.
  */
 export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: string, reason: string])[]>> = {
-  "connectors/kafka/client.ts": [
-    ['«signal.removeEventListener("abort", end); → ;»', "The connection is closed, and closing it again does nothing."],
-    ["end, { once: «true → false» });", "A signal aborts once."],
-    ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
-    ["abort, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
-  ],
   "connectors/kafka/cluster.ts": [
     ['name: name« ?? "" → »,', "Only for the type checker: a topic that is requested by name has one."],
-    ["ResponseError «&& → ||» error.response", "Every ResponseError has a response, and no other error has one."],
-    ["createTopics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
-    ["PRODUCER_ID, null, «0 → 1»),", "The transaction time-out: the producer has no transactions."],
+    ["create_topics, «false → true»)) {", "The response then also holds permissions, which `topics` does not read."],
+    ["PRODUCER_ID, null, «0 → 1»)", "The transaction time-out: the producer has no transactions."],
   ],
   "connectors/kafka/config.ts": [["exec(text)?.[2]« ?? 0 → »);", "NaN is no port, as 0 is none."]],
-  "connectors/kafka/connections.ts": [["«open.clear(); → ;»", "A connection that has ended is not used again."]],
+  "connectors/kafka/connections.ts": [
+    ["«open.clear(); → ;»", "A connection that has ended is not used again."],
+    ["maxInflights: «1 → (1 * 2)»,", "A broker gets the next request after the response to the last."],
+    ["end, { once: «true → false» });", "A signal aborts once, and the listener is removed."],
+    [
+      '«signal.removeEventListener("abort", destroy); → ;»',
+      "The connection is closed, and closing it again does nothing.",
+    ],
+    ["destroy, { once: «true → false» });", "A signal aborts once."],
+  ],
   "connectors/kafka/outcome.ts": [
     ["GenericError «&& → ||» typeof error", "An undefined code is compared with names only."],
   ],
   "connectors/kafka/producer.ts": [
-    ["topic?.leaders« ?? [] → »;", "Only for the type checker: the cluster describes every topic that is requested."],
     ['host: "", port: «0 → 1» } }] = lanes', "Only for the type checker: there is a lane."],
-    ["runs: [], bytes: «0 → 1» };", "The first record overwrites it."],
     ["lane.runs.shift()« ?? [] → » }));", "Only for the type checker: only lanes with runs are sent."],
-    ["ResponseError «&& → ||» error.response", "Every ResponseError has a response, and no other error has one."],
   ],
   "connectors/kafka/sink.ts": [
     [
@@ -35,7 +34,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['acknowledgedAhead.has(names[n]« ?? "" → »);', "Only for the type checker: each record has a name."],
     ["receipt.kept?.from« ?? batch.length → »;", "`n >= undefined` is false, as is `n >= batch.length`."],
     [
-      'error] : []))[0]« ?? new Retryable("The Kafka cluster did not acknowledge it.") → »;',
+      'error: error« ?? new Retryable("The Kafka cluster did not acknowledge it.") → » } };',
       "Only for the type checker: where a record stays open, one record has an error.",
     ],
   ],

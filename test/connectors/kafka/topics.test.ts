@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { createTopics, legal, nounOf, templateComplaint } from "#connectors/kafka/topics.ts";
+import { createTopics, encodeForTopic, nounOf, templateError } from "#connectors/kafka/topics.ts";
 import { type Event, sourceUri } from "#src/core/model/event.ts";
 import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.ts";
 
@@ -14,11 +14,11 @@ const anyText = fc.oneof(
 );
 
 describe("texts in topics", () => {
-  test("are legal, and two texts are never one", () => {
+  test("are encodeForTopic, and two texts are never one", () => {
     fc.assert(
       fc.property(anyText, anyText, (one, other) => {
-        for (const text of [one, other]) expect(legal(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
-        expect(legal(one) === legal(other)).toBe(one === other);
+        for (const text of [one, other]) expect(encodeForTopic(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
+        expect(encodeForTopic(one) === encodeForTopic(other)).toBe(one === other);
       }),
       { numRuns: 2_000 },
     );
@@ -33,7 +33,7 @@ describe("texts in topics", () => {
     ["_worker", "_5fworker"],
     ["0123456789".repeat(6).concat("0123"), "0123456789".repeat(6).concat("0123")],
     ["0123456789".repeat(7), "0123456789012345678901234567890_h57445fa40b08c60cdcba7ca39c756de"],
-  ])("%s is %s", (text, written) => expect(legal(text)).toBe(written));
+  ])("%s is %s", (text, written) => expect(encodeForTopic(text)).toBe(written));
 });
 
 describe("topics of events", () => {
@@ -75,9 +75,9 @@ describe("topics of events", () => {
     expect(createTopics("one").all).toEqual(["one"]);
     const bySite = createTopics("plenum.{site}.{noun}");
     expect(bySite.all).toBeNull();
-    expect(bySite.fits("plenum.7.tag")).toBe(true);
-    expect(bySite.fits("plenum.tag")).toBe(false);
-    expect(bySite.fits("plenumx7.tag")).toBe(false);
+    expect(bySite.matches("plenum.7.tag")).toBe(true);
+    expect(bySite.matches("plenum.tag")).toBe(false);
+    expect(bySite.matches("plenumx7.tag")).toBe(false);
   });
 });
 
@@ -93,10 +93,10 @@ describe("templates", () => {
     ["..", "needs a name"],
     ["__consumer_offsets", "Kafka itself"],
     [`${"x".repeat(120)}.{source}.{site}`, "250"],
-  ])("%s is refused", (template, complaint) => expect(templateComplaint(template)).toContain(complaint));
+  ])("%s is refused", (template, complaint) => expect(templateError(template)).toContain(complaint));
 
   test.each(["plenum.{noun}", "plenum.{kind}", "plenum.{source}.{site}.{kind}", "{noun}", "a_b-{noun}.x"])(
     "%s is fine",
-    (template) => expect(templateComplaint(template)).toBeNull(),
+    (template) => expect(templateError(template)).toBeNull(),
   );
 });
