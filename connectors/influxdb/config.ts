@@ -1,9 +1,9 @@
 import { z } from "zod";
 import { isLoopback } from "../../src/core/http/loopback.ts";
 import { ProxyConfig } from "../../src/core/http/proxy.ts";
+import { type AnyEvent, type Event, sourceName } from "../../src/core/model/event.ts";
 import { hasCredentials, SecretRef } from "../../src/core/runtime/secret.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { NAME_TAGS } from "./names.ts";
 
 const Url = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as http://influxdb:8086." })
@@ -18,6 +18,9 @@ const Url = z
   .refine((text) => !/\/(api\/v2|write|query)\/?$/.test(text), {
     error: "Leave the path of the write endpoint out of the address; api says which one is used.",
   });
+
+/** Names that points can have as tags in addition to ids. */
+export const NAME_TAGS = ["name", "site_name", "system"] as const;
 
 const Name = z.string().min(1).max(255);
 
@@ -70,14 +73,12 @@ export const InfluxConfig = z
   })
   .superRefine((config, context) => {
     const complain = (path: string, message: string) => context.addIssue({ code: "custom", path: [path], message });
-    if (config.api === "v2") {
-      if (config.bucket === undefined) complain("bucket", "With `api: v2` a bucket is needed.");
-      if (config.database !== undefined) complain("database", "With `api: v2` it is called bucket.");
-      if (config.retention_policy !== undefined) complain("retention_policy", "This is for `api: v1` only.");
-      if (config.create_database) complain("create_database", "This is for `api: v1` only.");
-    } else {
-      if (config.database === undefined) complain("database", "With `api: v1` a database is needed.");
-      if (config.bucket !== undefined) complain("bucket", "With `api: v1` it is called database.");
+    const isV2 = config.api === "v2";
+    const [wanted, other] = isV2 ? (["bucket", "database"] as const) : (["database", "bucket"] as const);
+    if (config[wanted] === undefined) complain(wanted, `With \`api: ${config.api}\` a ${wanted} is needed.`);
+    if (config[other] !== undefined) complain(other, `With \`api: ${config.api}\` it is called ${wanted}.`);
+    for (const option of ["retention_policy", "create_database"] as const) {
+      if (isV2 && config[option]) complain(option, "This is for `api: v1` only.");
     }
     if ((config.username === undefined) !== (config.password === undefined)) {
       complain("username", "Give username and password together.");
@@ -98,3 +99,20 @@ export const InfluxConfig = z
   })
   .meta({ description: "Points in InfluxDB 1.x, 2, 3 or VictoriaMetrics." });
 export type InfluxConfig = z.infer<typeof InfluxConfig>;
+
+/** Returns a query for the last day of a tag in the server's language; null for other events than values. */
+export function exampleQuery(
+  { api, bucket = "", measurement_prefix: prefix = "" }: InfluxConfig,
+  event: Event,
+): string | null {
+  const { type, data } = event as AnyEvent;
+  if (type !== "tag-value") return null;
+  const source = sourceName(event) ?? "";
+  if (api === "v2") {
+    const text = JSON.stringify;
+    const where = `r._measurement == ${text(`${prefix}tag_value`)} and r.source == ${text(source)} and r.tag_id == ${text(data.tag.id)}`;
+    return `from(bucket: ${text(bucket)}) |> range(start: -24h) |> filter(fn: (r) => ${where})`;
+  }
+  const quoted = (word: string) => `'${word.replaceAll(/[\\']/g, "\\$&")}'`;
+  return `SELECT * FROM "${prefix}tag_value" WHERE "source" = ${quoted(source)} AND "tag_id" = ${quoted(data.tag.id)} AND time > now() - 24h`;
+}

@@ -34,16 +34,7 @@ export interface DatabaseResponse {
 
 export type Body = string | readonly Buffer[];
 
-export interface Exchange {
-  /**
-   * Sends a POST and returns any response below 300. Rejects with the library's HttpError for all others. The
-   * caller may reuse the pieces afterwards.
-   */
-  post(path: string, body: Body, signal: AbortSignal): Promise<DatabaseResponse>;
-  /** Sends a GET and reads up to `maxBytes`, 65,536 by default. */
-  get(path: string, signal: AbortSignal, maxBytes?: number): Promise<DatabaseResponse>;
-  close(): void;
-}
+export type Exchange = ReturnType<typeof createExchange>;
 
 interface ExchangeOptions {
   readonly url: string;
@@ -60,47 +51,23 @@ interface ExchangeOptions {
  * It avoids the library's WriteApi: a batch is acknowledged by the response to its own request, and WriteApi does
  * not return the status, take an abort signal, or release its buffer without disposal.
  */
-export function createExchange(options: ExchangeOptions): Exchange {
+export function createExchange(options: ExchangeOptions) {
   // The library would log to standard error; its errors are returned anyway.
   setLogger({ error: () => undefined, warn: () => undefined });
   const agent = options.url.startsWith("https:")
-    ? new HttpsAgent({
-        ...VERIFIED_TLS,
-        keepAlive: true,
-        ...(options.ca === undefined ? {} : { ca: options.ca }),
-      })
+    ? new HttpsAgent({ ...VERIFIED_TLS, keepAlive: true, ca: options.ca })
     : new HttpAgent({ keepAlive: true });
   const closing = new AbortController();
   /** Reused buffer; null while in use. */
   let spare: Buffer | null = null;
-  // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for
-  // https.
+  // The library's `proxyUrl` would send every request to the proxy in plain text, token included, also for https.
   if (options.proxy !== null) tunnelThrough(options.proxy, agent, options, closing.signal);
-  const { transport } = new InfluxDB({
-    url: options.url,
-    timeout: options.timeoutMs,
-    transportOptions: { agent },
-  });
+  const { transport } = new InfluxDB({ url: options.url, timeout: options.timeoutMs, transportOptions: { agent } });
   const headers: Record<string, string> = {
     "content-type": "text/plain; charset=utf-8",
     "user-agent": USER_AGENT,
     ...(options.authorization === null ? {} : { authorization: options.authorization }),
   };
-
-  async function request(
-    method: "GET" | "POST",
-    path: string,
-    content: Body,
-    signal: AbortSignal,
-    maxBytes = MAX_RESPONSE_BYTES,
-  ): Promise<DatabaseResponse> {
-    const limit = timeLimit(signal, options.timeoutMs);
-    try {
-      return await send(method, path, content, limit.signal, maxBytes);
-    } finally {
-      limit.end();
-    }
-  }
 
   /** Compresses the pieces in a reused buffer, which saves the garbage collector megabytes a second. */
   async function packedPieces(pieces: readonly Buffer[], length: number): Promise<Buffer> {
@@ -115,45 +82,45 @@ export function createExchange(options: ExchangeOptions): Exchange {
     return packed;
   }
 
-  async function send(
-    method: "GET" | "POST",
-    path: string,
-    content: Body,
-    limited: AbortSignal,
-    maxBytes: number,
-  ): Promise<DatabaseResponse> {
-    const pieces = typeof content === "string" ? [Buffer.from(content)] : content;
-    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
-    const isPacked = options.gzip && length > GZIP_ABOVE;
-    const packed = isPacked ? await packedPieces(pieces, length) : Buffer.concat(pieces, length);
-    // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
-    const body = packed as unknown as string;
-    const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
-    limited.throwIfAborted();
-    return new Promise((resolve, reject) => {
-      let status = 0;
-      let text = "";
-      transport.send(
-        path,
-        body,
-        { method, headers: sent, signal: limited },
-        {
-          responseStarted: (_headers, code) => {
-            status = code ?? 0;
+  async function send(method: "GET" | "POST", path: string, content: Body, signal: AbortSignal, maxBytes: number) {
+    const limit = timeLimit(signal, options.timeoutMs);
+    const limited = limit.signal;
+    try {
+      const pieces = typeof content === "string" ? [Buffer.from(content)] : content;
+      const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+      const isPacked = options.gzip && length > GZIP_ABOVE;
+      const packed = isPacked ? await packedPieces(pieces, length) : Buffer.concat(pieces, length);
+      // The library declares a string but passes it to Buffer.from, which also accepts a Buffer.
+      const body = packed as unknown as string;
+      const sent = isPacked ? { ...headers, "content-encoding": "gzip" } : headers;
+      limited.throwIfAborted();
+      return await new Promise<DatabaseResponse>((resolve, reject) => {
+        let status = 0;
+        let text = "";
+        const callbacks = {
+          responseStarted(_headers: unknown, code = 0) {
+            status = code;
           },
-          next: (chunk) => {
+          next(chunk: Uint8Array) {
             if (text.length < maxBytes) text += Buffer.from(chunk).toString();
           },
           complete: () => resolve({ status, body: text }),
-          error: (error) => reject(limited.aborted ? limited.reason : error),
-        },
-      );
-    });
+          error: (error: Error) => reject(limited.aborted ? limited.reason : error),
+        };
+        transport.send(path, body, { method, headers: sent, signal: limited }, callbacks);
+      });
+    } finally {
+      limit.end();
+    }
   }
 
   return {
-    post: (path, body, signal) => request("POST", path, body, signal),
-    get: (path, signal, maxBytes) => request("GET", path, "", signal, maxBytes),
+    /**
+     * Sends a POST and returns any response below 300. Rejects with the library's HttpError for all others. The caller may
+     * reuse the pieces afterwards.
+     */
+    post: (path: string, body: Body, signal: AbortSignal) => send("POST", path, body, signal, MAX_RESPONSE_BYTES),
+    get: (path: string, signal: AbortSignal, maxBytes = MAX_RESPONSE_BYTES) => send("GET", path, "", signal, maxBytes),
     close() {
       closing.abort();
       agent.destroy();

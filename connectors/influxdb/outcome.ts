@@ -1,7 +1,8 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
-import { failureOfConnection, indicatesTls, type Server, wantsTls } from "../../src/core/http/connection-problem.ts";
+import { failureOfConnection, indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
+import { receiverAt } from "../../src/core/http/outbound/http-end.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";
@@ -27,44 +28,29 @@ export function verdictOfResponse(response: DatabaseResponse, config: InfluxConf
  * The lines are not at fault and stay in the queue.
  */
 export function failureOfSuccess({ status, body }: DatabaseResponse, config: InfluxConfig): Failure | null {
-  const said = `${new URL(config.url).origin} answered ${status}`;
+  const responded = `${new URL(config.url).origin} answered ${status}`;
   if (isPage(body)) {
-    return new Retryable(`${said} with a page, and does not say that it stored anything.`, {
+    return new Retryable(`${responded} with a page, and does not say that it stored anything.`, {
       hint: "If that stays so, check whether url leads to the database itself, and not to a page for signing in.",
     });
   }
-  const isObject = status !== 201 && body.trimStart().startsWith("{");
-  const serverText = isObject ? errorTextIn(body) : null;
-  return serverText === null ? null : new Retryable(`${said}, and refused it all the same: ${serverText}`);
+  const text = status !== 201 && body.trimStart().startsWith("{") ? errorTextIn(body) : null;
+  return text === null ? null : new Retryable(`${responded}, and refused it all the same: ${text}`);
 }
 
 const STORED: Verdict = { kind: "stored", tooOld: null };
 
 export function verdictOfError(error: unknown, config: InfluxConfig, lines: number, nowMs: number): Verdict {
-  if (error instanceof HttpError) {
-    if (error.statusCode === 413) return { kind: "too-large" };
-    if (error.statusCode === 400 && indicatesTls(error.body ?? "")) {
-      return { kind: "failed", error: wantsTls(serverAt(config)) };
-    }
-    if (isAboutPath(error)) return { kind: "failed", error: noSuchPath(config) };
-    if (error.statusCode === 400 || error.statusCode === 422) {
-      return verdictOfRefusal(errorTextIn(error.body ?? "") ?? `The server answered ${error.statusCode}.`, lines);
-    }
-  }
-  return { kind: "failed", error: failureOf(error, config, nowMs) };
+  const { statusCode: status, body = "" } = error instanceof HttpError ? error : {};
+  if (status === 413) return { kind: "too-large" };
+  const isAboutLines = status === 422 || (status === 400 && !indicatesTls(body) && !isAboutPath(error as HttpError));
+  if (!isAboutLines) return { kind: "failed", error: failureOf(error, config, nowMs) };
+  return verdictOfRefusal(errorTextIn(body) ?? `The server answered ${status}.`, lines);
 }
 
 /** True for VictoriaMetrics's 400 for an unknown path, where others respond 404. */
 export function isAboutPath({ statusCode, body }: HttpError): boolean {
   return statusCode === 400 && /unsupported path requested/i.test(body ?? "");
-}
-
-/** Error for an unknown path, without the server's text, which repeats the complete request. */
-function noSuchPath(config: InfluxConfig): ConfigError {
-  return new ConfigError(`${new URL(config.url).origin} answered 400: it takes no points at this path.`, {
-    field: "url",
-    hint: "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.",
-  });
 }
 
 /**
@@ -80,76 +66,64 @@ function noSuchPath(config: InfluxConfig): ConfigError {
  * | none            | as listed in src/core/http/connection-problem.ts                                                   |
  */
 export function failureOf(error: unknown, config: InfluxConfig, nowMs: number): Failure {
-  if (!(error instanceof HttpError)) return failureOfConnection(error, serverAt(config));
-  const { statusCode: status } = error;
-  const said = `${new URL(config.url).origin} answered ${status}`;
-  const serverText = errorTextIn(error.body ?? "");
+  const { origin } = new URL(config.url);
+  if (!(error instanceof HttpError)) return failureOfConnection(error, receiverAt(origin));
+  const { body = "", headers = {}, statusCode: status } = error;
+  if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
+  const responded = `${origin} answered ${status}`;
+  // Without the server's text, which repeats the complete request.
+  if (isAboutPath(error)) {
+    return new ConfigError(`${responded}: it takes no points at this path.`, {
+      field: "url",
+      hint: "Leave the path out of url, or set it to what stands before /api/v2/write or /write there.",
+    });
+  }
+  const text = errorTextIn(body);
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not let us write${serverText === null ? "." : ` (${serverText}).`}`, {
+    return new ConfigError(`${responded}: it does not let us write${text === null ? "." : ` (${text}).`}`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check token, or username and password, and their right to write.",
     });
   }
-  if (status === 404) return notFound(said, serverText, config);
+  if (status === 404) {
+    const [field, hint, message = text] = missingObject(text ?? "", config);
+    return new ConfigError(`${responded}: ${message}`, { field, hint });
+  }
   if (status === 429 || status === 503) {
-    const { date, "retry-after": retryAfter } = error.headers ?? {};
-    const waitMs = retryAfterMs(retryAfter, nowMs, date);
-    return new Throttled(`${said}: it asks us to wait.`, waitMs, {
-      scope: status === 429 ? "allowance" : "everything",
-    });
+    return new Throttled(
+      `${responded}: it asks us to wait.`,
+      retryAfterMs(headers["retry-after"], nowMs, headers.date),
+      {
+        scope: status === 429 ? "allowance" : "everything",
+      },
+    );
   }
   if (status === 408 || status === 425 || status >= 500) {
-    return new Retryable(serverText === null ? `${said}.` : `${said}: ${serverText}`);
+    return new Retryable(text === null ? `${responded}.` : `${responded}: ${text}`);
   }
-  return new ConfigError(`${said} to a write${serverText === null ? "." : `: ${serverText}`}`, {
+  return new ConfigError(`${responded} to a write${text === null ? "." : `: ${text}`}`, {
     field: "url",
     hint: "Check url and api, and what stands between.",
   });
 }
 
-/** Maps 404: the server's text tells what is missing; without it, all candidates are named. */
-function notFound(said: string, serverText: string | null, config: InfluxConfig): ConfigError {
-  const missing = serverText ?? "";
-  if (/organi[sz]ation/i.test(missing)) {
-    return new ConfigError(`${said}: ${missing}`, {
-      field: "org",
-      hint: "Set org to an organisation that influx org list shows.",
-    });
+/** Option and hint for 404. The server's text tells what is missing; where it does not, the message names all candidates. */
+function missingObject(
+  text: string,
+  { api, bucket, database }: InfluxConfig,
+): readonly [field: string, hint: string, message?: string] {
+  if (/organi[sz]ation/i.test(text)) return ["org", "Set org to an organisation that influx org list shows."];
+  if (/retention policy/i.test(text)) {
+    return ["retention_policy", "Create it, or leave retention_policy out for the default one."];
   }
-  if (/retention policy/i.test(missing)) {
-    return new ConfigError(`${said}: ${missing}`, {
-      field: "retention_policy",
-      hint: "Create it, or leave retention_policy out for the default one.",
-    });
+  if (api === "v1") {
+    const hint = `Create it with CREATE DATABASE "${database}", or set create_database: true.`;
+    return text === "" ? ["database", hint, `there is no database "${database}".`] : ["database", hint];
   }
-  if (config.api === "v1") {
-    return new ConfigError(`${said}: ${serverText ?? `there is no database "${config.database}".`}`, {
-      field: "database",
-      hint: `Create it with CREATE DATABASE "${config.database}", or set create_database: true.`,
-    });
-  }
-  if (/bucket/i.test(missing)) {
-    return new ConfigError(`${said}: ${missing}`, {
-      field: "bucket",
-      hint: `Create it with influx bucket create --name ${config.bucket}.`,
-    });
-  }
-  return new ConfigError(`${said}: there is no bucket "${config.bucket}", or no InfluxDB 2 API.`, {
-    field: "bucket",
-    hint: `Create it with influx bucket create --name ${config.bucket}; an InfluxDB 1.x needs api: v1.`,
-  });
-}
-
-/** Description of the server for src/core/http/connection-problem.ts. */
-export function serverAt(config: InfluxConfig): Server {
-  return {
-    name: new URL(config.url).origin,
-    failed: "could not be reached",
-    addressOption: "url",
-    authorityOption: "ca_file",
-    secureScheme: "https://",
-    plainScheme: "http://",
-  };
+  const create = `Create it with influx bucket create --name ${bucket}`;
+  if (/bucket/i.test(text)) return ["bucket", `${create}.`];
+  const message = `there is no bucket "${bucket}", or no InfluxDB 2 API.`;
+  return ["bucket", `${create}; an InfluxDB 1.x needs api: v1.`, message];
 }
 
 /**
@@ -173,8 +147,8 @@ export function errorTextIn(body: string): string | null {
   if (text === "") return null;
   try {
     const { message, error } = JSON.parse(text) as { message?: unknown; error?: unknown };
-    const sentence = [message, error].find((part) => typeof part === "string" && part !== "");
-    return typeof sentence === "string" ? sentence.slice(0, MAX_REASON) : null;
+    const reason = [message, error].find((part) => typeof part === "string" && part !== "");
+    return typeof reason === "string" ? reason.slice(0, MAX_REASON) : null;
   } catch {
     return text.slice(0, MAX_REASON);
   }

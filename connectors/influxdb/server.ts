@@ -6,17 +6,7 @@ import type { Exchange } from "./exchange.ts";
 import { errorTextIn, failureOfSuccess, isAboutPath } from "./outcome.ts";
 
 /** Destination of the points: a bucket (v2), or a database with a retention policy (v1). */
-export interface Bucket {
-  create(signal: AbortSignal): Promise<void>;
-  /** Rejects with `ConfigError` where we may not create the database; changes nothing. */
-  checkMayCreate(signal: AbortSignal): Promise<void>;
-  /** True where the server reports that it does not exist; rejects for every other error. */
-  isMissing(signal: AbortSignal): Promise<boolean>;
-  /** Retention in milliseconds; infinite without a limit, null where unknown. */
-  keepsMs(signal: AbortSignal): Promise<number | null>;
-}
-
-export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange): Bucket {
+export function createBucket(config: InfluxConfig, writePath: string, exchange: Exchange) {
   const database = config.database ?? "";
 
   async function query(statement: string, signal: AbortSignal): Promise<string> {
@@ -27,11 +17,12 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
   }
 
   return {
-    async create(signal) {
+    async create(signal: AbortSignal): Promise<void> {
       await query(`CREATE DATABASE ${escaped.quoted(database)}`, signal);
     },
 
-    async checkMayCreate(signal) {
+    /** Rejects with `ConfigError` where we may not create the database; changes nothing. */
+    async checkMayCreate(signal: AbortSignal): Promise<void> {
       try {
         // This statement needs the same right (all privileges) as CREATE DATABASE.
         await query("SHOW USERS", signal);
@@ -47,56 +38,50 @@ export function createBucket(config: InfluxConfig, writePath: string, exchange: 
       }
     },
 
-    async isMissing(signal) {
+    /** True where the server reports that it does not exist; rejects for every other error. */
+    async isMissing(signal: AbortSignal): Promise<boolean> {
       try {
         const failure = failureOfSuccess(await exchange.post(writePath, "", signal), config);
         if (failure !== null) throw failure;
         return false;
       } catch (error) {
-        if (!(error instanceof HttpError)) throw error;
+        if (!(error instanceof HttpError) || isAboutPath(error)) throw error;
         // Some servers respond 400 to an empty body; the database then exists.
-        if (isAboutPath(error)) throw error;
         if (error.statusCode === 400 || error.statusCode === 422) return false;
         if (error.statusCode === 404) return true;
         throw error;
       }
     },
 
-    keepsMs: (signal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
+    /** Retention in milliseconds; infinite without a limit, null where unknown. */
+    keepsMs: (signal: AbortSignal) => (config.api === "v1" ? policyMs(signal) : bucketMs(signal)),
   };
 
   async function policyMs(signal: AbortSignal): Promise<number | null> {
-    const body = await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal);
-    const [policies] = rowsIn(body);
-    const wanted = config.retention_policy;
-    const row = policies?.find((one) => (wanted === undefined ? one.default === true : one.name === wanted));
+    const rows = firstRowsIn(await query(`SHOW RETENTION POLICIES ON ${escaped.quoted(database)}`, signal));
+    const name = config.retention_policy;
+    const row = rows.find((one) => (name === undefined ? one.default === true : one.name === name));
     return typeof row?.duration === "string" ? goDurationMs(row.duration) : null;
   }
 
   async function bucketMs(signal: AbortSignal): Promise<number | null> {
-    const named = new URLSearchParams({
-      name: config.bucket ?? "",
-      ...(config.org ? { org: config.org } : {}),
-    });
+    const named = new URLSearchParams({ name: config.bucket ?? "", ...(config.org ? { org: config.org } : {}) });
     const { body } = await exchange.get(`/api/v2/buckets?${named.toString()}`, signal);
     const { buckets } = JSON.parse(body) as { buckets?: { name?: unknown; retentionRules?: unknown }[] };
     const bucket = buckets?.find(({ name }) => name === config.bucket);
     if (!Array.isArray(bucket?.retentionRules)) return null;
     const seconds = bucket.retentionRules.map((rule: { everySeconds?: unknown }) => Number(rule.everySeconds));
-    const finite = seconds.filter((one) => one > 0);
-    return finite.length === 0 ? Number.POSITIVE_INFINITY : Math.min(...finite) * 1_000;
+    return Math.min(...seconds.filter((one) => one > 0)) * 1_000;
   }
 }
 
-/** Rows of each statement in a response of InfluxDB 1.x, cells by column name. */
-function rowsIn(body: string): readonly (readonly Record<string, unknown>[])[] {
-  const { results } = JSON.parse(body) as {
+/** Rows of the first statement in a response of InfluxDB 1.x, cells by column name. */
+function firstRowsIn(body: string): readonly Record<string, unknown>[] {
+  const { results = [] } = JSON.parse(body) as {
     results?: { series?: { columns: string[]; values?: unknown[][] }[] }[];
   };
-  return (results ?? []).map(({ series }) =>
-    (series ?? []).flatMap(({ columns, values }) =>
-      (values ?? []).map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]]))),
-    ),
+  return (results[0]?.series ?? []).flatMap(({ columns, values = [] }) =>
+    values.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]]))),
   );
 }
 

@@ -1,36 +1,28 @@
-import type { Receipt, Rejection } from "../../src/core/connector.ts";
+import type { Receipt } from "../../src/core/connector.ts";
 import { Retryable } from "../../src/core/errors/errors.ts";
+import type { Lines } from "./lines.ts";
 
-/** One or more lines of line protocol, and the index of their event in the batch. */
-export interface Line {
-  readonly owner: number;
-  readonly text: string | Buffer;
-  /** Number of lines; 1 by default. */
-  readonly count?: number;
-  /** Releases the bytes for reuse. */
-  readonly free?: () => void;
-}
+/** One or more lines, and the index of their event in the batch. */
+export type Line = Lines & { readonly owner: number };
 
 export function countOf(lines: readonly Line[]): number {
   return lines.reduce((sum, { count = 1 }) => sum + count, 0);
 }
 
+/** Lines that the server dropped because it keeps nothing that old, with its text. */
 export interface TooOld {
   readonly points: number;
   readonly reason: string;
 }
 
 export type Verdict =
-  /** `tooOld`: lines that the server dropped because it keeps nothing that old, with its text. */
   | { readonly kind: "stored"; readonly tooOld: TooOld | null }
   | { readonly kind: "too-large" }
   /** At least one line can never be stored; `all` where none of them can. */
   | { readonly kind: "poison"; readonly reason: string; readonly all: boolean }
   | { readonly kind: "failed"; readonly error: unknown };
 
-/**
- * Limits of a request: above 5,000 lines a server's throughput stops growing; the characters limit long texts.
- */
+/** Limits of a request: above 5,000 lines a server's throughput stops growing; the characters limit long texts. */
 const MAX_LINES = 5_000;
 const MAX_CHARACTERS = 4_000_000;
 
@@ -75,10 +67,8 @@ export async function storeLines(
 }
 
 function receipt(rejected: ReadonlyMap<number, string>, kept?: NonNullable<Receipt["kept"]>): Receipt {
-  const rejections: Rejection[] = [...rejected]
-    .map(([index, reason]) => ({ index, reason }))
-    .filter(({ index }) => index < (kept?.from ?? Number.POSITIVE_INFINITY));
-  return kept === undefined ? { rejected: rejections } : { rejected: rejections, kept };
+  const settled = [...rejected].filter(([index]) => index < (kept?.from ?? Number.POSITIVE_INFINITY));
+  return { rejected: settled.map(([index, reason]) => ({ index, reason })), ...(kept === undefined ? {} : { kept }) };
 }
 
 function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
@@ -86,16 +76,15 @@ function* requestsOf(lines: Iterable<Line>): Generator<readonly Line[]> {
   let count = 0;
   let characters = 0;
   for (const line of lines) {
-    const isFull = count + (line.count ?? 1) > MAX_LINES || characters + line.text.length > MAX_CHARACTERS;
-    if (request.length > 0 && isFull) {
-      yield request;
-      request = [];
-      count = 0;
-      characters = 0;
-    }
-    request.push(line);
     count += line.count ?? 1;
     characters += line.text.length;
+    if (request.length > 0 && (count > MAX_LINES || characters > MAX_CHARACTERS)) {
+      yield request;
+      request = [];
+      count = line.count ?? 1;
+      characters = line.text.length;
+    }
+    request.push(line);
   }
   if (request.length > 0) yield request;
 }

@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, onTestFinished, test } from "vitest";
-import { InfluxConfig } from "#connectors/influxdb/config.ts";
-import { createNames, NAME_TAGS } from "#connectors/influxdb/names.ts";
+import { InfluxConfig, NAME_TAGS } from "#connectors/influxdb/config.ts";
+import { createNames } from "#connectors/influxdb/names.ts";
 import { linesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import { createInfluxSink } from "#connectors/influxdb/sink.ts";
 import type { ConnectorContext } from "#src/core/connector.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { lineOf } from "#connectors/influxdb/point.ts";
+import { lineOf } from "#connectors/influxdb/lines.ts";
 import { linesOf as bytesOf, type PointSettings } from "#connectors/influxdb/points.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
