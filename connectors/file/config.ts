@@ -1,8 +1,9 @@
+import { isAbsolute, relative, sep } from "node:path";
 import { z } from "zod";
+import type { SharedStore } from "../../src/core/connector.ts";
+import { realFolder } from "../../src/core/errors/folder-problem.ts";
 import { Duration } from "../../src/core/values/duration.ts";
-import { templateComplaint } from "./layout.ts";
-
-const MEGABYTE = 1024 * 1024;
+import { templateError } from "./layout.ts";
 
 /** About 8 s of compression, well inside of the time that a write may take. */
 const MOST_COMPRESSED_MB = 256;
@@ -24,7 +25,7 @@ export const FileConfig = z
     path: z
       .string()
       .superRefine((text, context) => {
-        const message = templateComplaint(text);
+        const message = templateError(text);
         if (message !== null) context.addIssue({ code: "custom", message });
       })
       .optional()
@@ -76,5 +77,23 @@ export const FileConfig = z
 export type FileConfig = z.infer<typeof FileConfig>;
 
 export function bytesOf(mebibytes: number): number {
-  return Math.round(mebibytes * MEGABYTE);
+  return Math.round(mebibytes * 1024 ** 2);
+}
+
+/**
+ * Two sinks conflict where they write the same files: same name, same layout and same folder. With `path`, one folder inside
+ * the other conflicts too, because all subfolders are searched for unfinished files.
+ */
+export function sharedFolder(one: FileConfig, other: FileConfig): SharedStore | null {
+  const isByDay = one.path === undefined;
+  if (one.name !== other.name || isByDay !== (other.path === undefined)) return null;
+  const [here, there] = [realFolder(one.folder), realFolder(other.folder)];
+  const isShared = isByDay ? here === there : isWithin(here, there) || isWithin(there, here);
+  if (!isShared) return null;
+  return { path: ["folder"], would: "write the same files: give one of them another folder or another name" };
+}
+
+function isWithin(outer: string, path: string): boolean {
+  const way = relative(outer, path);
+  return way.split(sep)[0] !== ".." && !isAbsolute(way);
 }

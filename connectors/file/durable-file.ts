@@ -10,14 +10,15 @@ import { danglingLink, folderFailure, linkProblem } from "../../src/core/errors/
 export interface Appender {
   readonly path: string;
   readonly bytes: number;
-  /**
-   * Appends text; resolves when it is on disk, and truncates the file to its earlier length where it throws.
-   */
+  /** Appends text; resolves when it is on disk, and truncates the file to its earlier length where it throws. */
   append(text: Buffer): Promise<void>;
   /** False when the file was removed or replaced, so that further writes would be lost. */
   isThere(): Promise<boolean>;
   close(): Promise<void>;
 }
+
+/** Largest number of lines in a write; a crash leaves at most this many unverified lines. */
+export const MAX_BATCH = 1_000;
 
 const FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_APPEND | constants.O_NOFOLLOW;
 
@@ -37,7 +38,7 @@ export async function openAppender(path: string, mode: number, maxLines: number)
       },
       async append(text) {
         try {
-          await writeAll(handle, text);
+          for (let done = 0; done < text.length; ) done += (await handle.write(text, done)).bytesWritten;
           await handle.datasync();
           bytes += text.length;
         } catch (error) {
@@ -55,14 +56,6 @@ export async function openAppender(path: string, mode: number, maxLines: number)
   } catch (error) {
     await handle.close();
     throw error;
-  }
-}
-
-async function writeAll(handle: FileHandle, text: Buffer): Promise<void> {
-  let done = 0;
-  while (done < text.length) {
-    const { bytesWritten } = await handle.write(text, done, text.length - done);
-    done += bytesWritten;
   }
 }
 
@@ -127,20 +120,17 @@ export const TEMPORARY = ".tmp";
  * on disk; a crash leaves the old file, or both, of which the final one is complete.
  */
 export async function finish(from: string, to: string, mode: number, signal: AbortSignal): Promise<void> {
-  if (!to.endsWith(".gz")) {
-    await rename(from, to);
-    await syncFolder(dirname(to));
-    return;
+  const isCompressed = to.endsWith(".gz");
+  const complete = isCompressed ? `${to}${TEMPORARY}` : from;
+  if (isCompressed) {
+    const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
+    const handle = await open(complete, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
+    // The stream syncs and closes the file, also after an error.
+    await pipeline(createReadStream(from), createGzip(), handle.createWriteStream({ flush: true }), { signal });
   }
-  const temporary = `${to}${TEMPORARY}`;
-  const { O_WRONLY, O_CREAT, O_TRUNC, O_NOFOLLOW } = constants;
-  const handle = await open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, mode);
-  // The stream syncs and closes the file, also after an error.
-  const written = handle.createWriteStream({ flush: true });
-  await pipeline(createReadStream(from), createGzip(), written, { signal });
-  await rename(temporary, to);
+  await rename(complete, to);
   await syncFolder(dirname(to));
-  await unlink(from);
+  if (isCompressed) await unlink(from);
 }
 
 /** Makes the names in a folder durable. */

@@ -1,9 +1,10 @@
+import { resolve } from "node:path";
 import { cloudEventTexts, historyText } from "../../src/core/codec/history-event.ts";
 import { dayTexts } from "../../src/core/codec/point-text.ts";
 import { type AnyEvent, type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";
 
-export interface PathParts {
+interface PathParts {
   readonly kind: string;
   /** Null for events that belong to no single site. */
   readonly site: string | null;
@@ -17,7 +18,7 @@ const NO_SITE = "_";
 const PLACEHOLDERS = ["kind", "site", "date"] as const;
 
 /** Returns what is wrong with a folder template; null where it is valid. */
-export function templateComplaint(template: string): string | null {
+export function templateError(template: string): string | null {
   const levels = template.split("/");
   if (levels.some((level) => !/^([A-Za-z0-9_=.-]|\{[a-z]+\})+$/.test(level) || /^\.+$/.test(level))) {
     return "Write folders with `/` between them, of letters, digits, `_`, `=`, `.`, `-` and {kind}, {site}, {date}.";
@@ -34,6 +35,16 @@ export function folderOf(template: string, { kind, site, date }: PathParts): str
   return template.replaceAll(/\{(kind|site|date)\}/g, (_, name: keyof typeof parts) => parts[name]);
 }
 
+/** `zgrep -hF '"subject":"site/1/tag/10042"' '/srv/events'/events-*`, which reads compressed files and others. */
+export function searchCommand(
+  { folder, name, path }: { readonly folder: string; readonly name: string; readonly path?: string | undefined },
+  { subject, type, siteid }: Event,
+): string {
+  const below = path === undefined ? "" : `${folderOf(path, { kind: type, site: siteid ?? null, date: "*" })}/`;
+  const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
+  return `zgrep -hF ${quoted(`"subject":${JSON.stringify(subject)}`)} ${quoted(resolve(folder))}/${below}${name}-*`;
+}
+
 /** Encodes an id for a path: characters with a meaning in file systems become `%XX` (UTF-8). */
 function encodedId(id: string): string {
   const text = id.toWellFormed().slice(0, 100);
@@ -47,28 +58,25 @@ function percent(letter: string): string {
 }
 
 /** Day of a time; `unknown` for an unusual format. */
-export function dayOf(time: string): string {
+function dayOf(time: string): string {
   return /^\d{4}-\d{2}-\d{2}/.exec(time)?.[0] ?? "unknown";
-}
-
-interface DayLine {
-  readonly date: string;
-  /** Parts of the line, without its line break. */
-  readonly texts: readonly string[];
 }
 
 /**
  * Splits an event into lines by UTC day: of the reading for a value, of the period's start for a total, of each
  * point for history. History of several days becomes one line a day, with the same id, a number and a count
- * (`part`, `parts`); together they are the event.
+ * (`part`, `parts`); together they are the event. `texts` are the parts of the line, without its line break.
  */
-export function dayLines(event: Event, sequence: Sequence | null | undefined): readonly DayLine[] {
+export function dayLines(event: Event, sequence: Sequence | null | undefined) {
   const numbered = sequenceAttributes(sequence);
   const history = event.type === "tag-history" ? historyText(event as Event<"tag-history">) : null;
   const days = history === null ? new Map<string, string[]>() : pointsByDay(history.points);
   const [only] = days.keys();
   if (history === null || days.size <= 1) {
-    return [{ date: only ?? dayOf(timeOf(event as AnyEvent)), texts: cloudEventTexts(event, numbered) }];
+    const { type, data, time } = event as AnyEvent;
+    // A total's own time is the end of its period, often midnight of the next day.
+    const date = only ?? dayOf(type === "tag-total" ? data.from : time);
+    return [{ date, texts: cloudEventTexts(event, numbered) }];
   }
   const { origin, revised, ...before } = history.fact;
   const attributes = toCloudEvent(withoutData(event), numbered);
@@ -83,19 +91,14 @@ export function dayLines(event: Event, sequence: Sequence | null | undefined): r
   });
 }
 
-/** Time that decides the day. A total's own time is the end of its period, often midnight of the next day. */
-function timeOf(event: AnyEvent): string {
-  return event.type === "tag-total" ? event.data.from : event.time;
-}
-
 /** Points of each day as JSON, in their order. */
 function pointsByDay(points: string): Map<string, string[]> {
   const days = new Map<string, string[]>();
   for (const { time, text } of dayTexts(points)) {
     const date = dayOf(time);
-    const texts = days.get(date);
-    if (texts === undefined) days.set(date, [text]);
-    else texts.push(text);
+    const texts = days.get(date) ?? [];
+    texts.push(text);
+    days.set(date, texts);
   }
   return days;
 }

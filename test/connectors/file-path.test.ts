@@ -7,7 +7,7 @@ import { gunzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
-import { folderOf, templateComplaint } from "#connectors/file/layout.ts";
+import { folderOf, templateError } from "#connectors/file/layout.ts";
 import { createFileSink } from "#connectors/file/sink.ts";
 import { historyEvent } from "#src/core/codec/history-event.ts";
 import { Points } from "#src/core/codec/points.ts";
@@ -85,12 +85,12 @@ describe("the path of an event", () => {
     ["{date}/", "Write folders"],
     ["{date", "Write folders"],
   ])("%j is refused with a sentence", (template, sentence) => {
-    expect(templateComplaint(template)).toContain(sentence);
+    expect(templateError(template)).toContain(sentence);
     expect(FileConfig.safeParse({ folder: "/tmp/x", path: template }).success).toBe(false);
   });
 
   test.each(["{date}", BY_DAY, "kind={kind}/site={site}/date={date}"])("%j is taken", (template) => {
-    expect(templateComplaint(template)).toBeNull();
+    expect(templateError(template)).toBeNull();
   });
 });
 

@@ -5,8 +5,9 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { FileConfig } from "#connectors/file/config.ts";
+import { filesToRemove, nextFile, parseOwnFile } from "#connectors/file/daily.ts";
 import { fileFailure, openAppender } from "#connectors/file/durable-file.ts";
-import { createFileSink, filesToRemove, nextFile, ownFile, parseOwnFile } from "#connectors/file/sink.ts";
+import { createFileSink } from "#connectors/file/sink.ts";
 import { sentence } from "#src/core/errors/errors.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { temporaryFolder } from "../real-servers.ts";
@@ -226,9 +227,9 @@ describe("file", () => {
 
 describe("the names of the files", () => {
   test("a clock set back does not make a new file older than an old one", () => {
-    expect(nextFile("events", "2026-11-20", ownFile("events", "2026-11-21", 7)).fileName).toBe(
-      "events-2026-11-21-008.jsonl",
-    );
+    expect(
+      nextFile("events", "2026-11-20", parseOwnFile("events", "events-2026-11-21-007.jsonl") ?? undefined).fileName,
+    ).toBe("events-2026-11-21-008.jsonl");
   });
 
   test("numbers above 999 still count", () => {
@@ -237,7 +238,11 @@ describe("the names of the files", () => {
   });
 
   test("the total stays below the bound with the open file at its full size", () => {
-    const closed = [1, 2, 3].map((n) => ({ ...ownFile("events", "2026-11-21", n), bytes: 40 }));
+    const closed = [1, 2, 3].map((number) => ({
+      ...{ fileName: `events-2026-11-21-00${number}.jsonl`, day: "2026-11-21", number },
+      isCompressed: false,
+      bytes: 40,
+    }));
     const gone = filesToRemove(closed, { keepFiles: 100, maxTotalBytes: 150, reserveBytes: 60 });
     expect(gone.map(({ number }) => number)).toEqual([1]);
   });

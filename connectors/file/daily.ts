@@ -1,0 +1,169 @@
+import { mkdir, readdir, stat, unlink } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { cloudEventTexts } from "../../src/core/codec/history-event.ts";
+import type { ConnectorContext, Offered } from "../../src/core/connector.ts";
+import type { Event } from "../../src/core/model/event.ts";
+import { sequenceAttributes } from "../../src/core/model/sequence.ts";
+import { isoUtc } from "../../src/core/values/iso-utc.ts";
+import { bytesOf, type FileConfig } from "./config.ts";
+import { type Appender, finish, MAX_BATCH, openAppender, syncFolder } from "./durable-file.ts";
+
+/** Size of the reused line buffer, in bytes; an offer has at most a megabyte of events, unless one is larger. */
+const BUFFER_BYTES = 2 * 1024 ** 2;
+
+/** Writes all lines into one folder, in files by the day of writing. */
+export function createDailyFiles(config: FileConfig, { clock, log }: ConnectorContext) {
+  const folder = resolve(config.folder);
+  const maxFileBytes = bytesOf(config.max_file_mb);
+  const mode = Number.parseInt(config.mode, 8);
+  let lines = Buffer.allocUnsafeSlow(0);
+  let current: { readonly file: OwnFile; readonly appender: Appender } | null = null;
+
+  const today = () => isoUtc(clock.now()).slice(0, 10);
+
+  async function ownFiles(): Promise<readonly OwnFile[]> {
+    const names = await readdir(folder);
+    return names.flatMap((fileName) => parseOwnFile(config.name, fileName, config.gzip) ?? []).sort(byAge);
+  }
+
+  async function use(file: OwnFile): Promise<Appender> {
+    await close();
+    const appender = await openAppender(join(folder, file.fileName), mode, MAX_BATCH);
+    current = { file, appender };
+    await syncFolder(folder);
+    return appender;
+  }
+
+  /** Opens the newest file, the only one that a crash can leave with an unfinished line. */
+  async function open(signal: AbortSignal): Promise<void> {
+    if (current !== null && (await current.appender.isThere())) return;
+    await mkdir(folder, { recursive: true, mode: 0o750 });
+    await compressClosed(signal);
+    const newest = (await ownFiles()).at(-1);
+    // A compressed file is complete.
+    await use(newest === undefined || newest.isCompressed ? nextFile(config.name, today(), newest) : newest);
+    await prune();
+  }
+
+  /** Compresses all files except the newest, also those of an earlier run. */
+  async function compressClosed(signal: AbortSignal): Promise<void> {
+    if (!config.gzip) return;
+    const files = await ownFiles();
+    for (const { fileName, isCompressed } of files.slice(0, -1)) {
+      if (isCompressed) continue;
+      const path = join(folder, fileName);
+      // The compressed file exists; only the removal of this one is missing.
+      if (files.some((other) => other.fileName === `${fileName}.gz`)) await unlink(path);
+      else await finish(path, `${path}.gz`, mode, signal);
+    }
+  }
+
+  /** Returns the open file, or a new one where the day or the size requires it. */
+  async function appenderFor(bytes: number, signal: AbortSignal): Promise<Appender> {
+    if (current === null) throw new Error("the file is not open");
+    const { appender, file } = current;
+    const isFull = appender.bytes > 0 && appender.bytes + bytes > maxFileBytes;
+    if (file.day >= today() && !isFull) return appender;
+    const next = await use(nextFile(config.name, today(), file));
+    await compressClosed(signal);
+    await prune();
+    return next;
+  }
+
+  async function prune(): Promise<void> {
+    const closed = (await ownFiles()).filter(({ fileName }) => fileName !== current?.file.fileName);
+    const sized = closed.map(async (file) => ({ ...file, bytes: (await stat(join(folder, file.fileName))).size }));
+    const retention = {
+      keepFiles: config.keep_files,
+      maxTotalBytes: bytesOf(config.max_total_mb),
+      reserveBytes: maxFileBytes,
+    };
+    for (const { fileName } of filesToRemove(await Promise.all(sized), retention)) {
+      await unlink(join(folder, fileName));
+      log.info({ file: fileName }, "removed an old file");
+    }
+  }
+
+  async function close(): Promise<void> {
+    const closing = current;
+    current = null;
+    await closing?.appender.close();
+  }
+
+  /** Encodes the lines into the reused buffer: the earlier lines are on disk by then. */
+  function textOf(batch: readonly Event[], sequences: Offered["sequences"]): Buffer {
+    const texts = batch.flatMap((event, index) => [
+      ...cloudEventTexts(event, sequenceAttributes(sequences?.[index])),
+      "\n",
+    ]);
+    const length = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+    if (length > BUFFER_BYTES) return Buffer.from(texts.join(""));
+    if (length > lines.length) lines = Buffer.allocUnsafeSlow(Math.min(BUFFER_BYTES, 2 * length));
+    let at = 0;
+    for (const text of texts) at += lines.write(text, at);
+    return lines.subarray(0, at);
+  }
+
+  return {
+    open,
+    close,
+    async write(batch: readonly Event[], sequences: Offered["sequences"], signal: AbortSignal): Promise<void> {
+      const text = textOf(batch, sequences);
+      await (await appenderFor(text.length, signal)).append(text);
+    },
+  };
+}
+
+/**
+ * File names such as `events-2026-11-21-001.jsonl`: the UTC day of writing and a number within it. Only files with names of
+ * this form, or with `.gz` where compression is on, are opened, counted or removed.
+ */
+interface OwnFile {
+  readonly fileName: string;
+  readonly day: string;
+  readonly number: number;
+  readonly isCompressed: boolean;
+}
+
+/** Returns null for a file with another name. */
+export function parseOwnFile(name: string, fileName: string, withCompressed = false): OwnFile | null {
+  const match = /^([a-z0-9_]+)-(\d{4}-\d{2}-\d{2})-(\d{3,9})\.jsonl(\.gz)?$/.exec(fileName);
+  if (match === null || match[1] !== name || match[2] === undefined) return null;
+  const isCompressed = match[4] !== undefined;
+  return isCompressed && !withCompressed ? null : { fileName, day: match[2], number: Number(match[3]), isCompressed };
+}
+
+function byAge(a: OwnFile, b: OwnFile): number {
+  return a.day === b.day ? a.number - b.number : a.day < b.day ? -1 : 1;
+}
+
+/** Returns the file after `latest`: the next number of its day, or the first of a new day. */
+export function nextFile(name: string, today: string, latest: OwnFile | undefined): OwnFile {
+  // A clock set back must not make a new file sort before an old one.
+  const day = latest !== undefined && latest.day > today ? latest.day : today;
+  const number = latest?.day === day ? latest.number + 1 : 1;
+  return { fileName: `${name}-${day}-${String(number).padStart(3, "0")}.jsonl`, day, number, isCompressed: false };
+}
+
+interface Retention {
+  readonly keepFiles: number;
+  readonly maxTotalBytes: number;
+  /** Space reserved for the open file. */
+  readonly reserveBytes: number;
+}
+
+/** Returns the closed files to remove, oldest first, while one more is open. */
+export function filesToRemove<T extends OwnFile & { readonly bytes: number }>(
+  closed: readonly T[],
+  { keepFiles, maxTotalBytes, reserveBytes }: Retention,
+): readonly T[] {
+  const files = closed.toSorted(byAge);
+  let total = files.reduce((sum, { bytes }) => sum + bytes, reserveBytes);
+  let count = files.length + 1;
+  return files.filter((file) => {
+    if (count <= keepFiles && total <= maxTotalBytes) return false;
+    count -= 1;
+    total -= file.bytes;
+    return true;
+  });
+}
