@@ -16,29 +16,15 @@ export interface ParsedConfig extends OutboundConfig, ReceiverConfig {
   readonly headers: Readonly<Record<string, string | SecretRef>>;
 }
 
-interface OptionError {
-  readonly path: readonly PropertyKey[];
-  readonly message: string;
-}
-
 /** True for formats that send every event; the others are for alarms only. */
 export function isForEvents(format: ParsedConfig["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }
 
-/** Returns one message for each contradiction between options. */
-function errorsIn(config: ParsedConfig): readonly OptionError[] {
-  const { format } = config;
-  return [
-    ...(isForEvents(format) ? aboutEvents(config) : aboutAlarms(config, format)),
-    ...aboutProxyAndHeaders(config),
-  ];
-}
+type Complain = (option: string, message: string) => void;
 
-function aboutEvents(config: ParsedConfig): readonly OptionError[] {
+function checkEventOptions(config: ParsedConfig, complain: Complain): void {
   const { format, secrets, unsigned, url } = config;
-  const found: OptionError[] = [];
-  const complain = (field: string, message: string) => found.push({ path: [field], message });
   if (url === undefined) complain("url", "This is needed and missing: where every event is posted to.");
   else if (typeof url !== "string")
     complain("url", `With the format ${format} write the address itself; a secret can stand in \`headers\`.`);
@@ -46,61 +32,37 @@ function aboutEvents(config: ParsedConfig): readonly OptionError[] {
     complain("secrets", "Give at least one signing secret, or say `unsigned: true`.");
   if (secrets.length > 0 && unsigned)
     complain("unsigned", "There are signing secrets, so `unsigned: true` contradicts them; take one away.");
-  for (const field of ["key", "template"] as const) {
-    if (config[field] !== undefined) complain(field, `The format ${format} has no use for this; take it away.`);
+  for (const option of ["key", "template"] as const) {
+    if (config[option] !== undefined) complain(option, `The format ${format} has no use for this; take it away.`);
   }
-  for (const field of receiverOptionsIn(config)) {
-    complain(field, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
+  for (const option of Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]) {
+    if (JSON.stringify(config[option]) === JSON.stringify(DEFAULTS[option])) continue;
+    complain(option, `This is for alarms; the format ${format} sends every event as it comes. Take it away.`);
   }
-  return found;
 }
 
 const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
 
-/** Returns the alarm options that differ from their defaults. */
-function receiverOptionsIn(config: ParsedConfig): readonly (keyof typeof RECEIVER)[] {
-  return (Object.keys(RECEIVER) as (keyof typeof RECEIVER)[]).filter(
-    (name) => JSON.stringify(config[name]) !== JSON.stringify(DEFAULTS[name]),
-  );
-}
-
-function aboutAlarms(config: ParsedConfig, format: FormatName | "template"): readonly OptionError[] {
+function checkAlarmOptions(config: ParsedConfig, format: FormatName | "template", complain: Complain): void {
   const { key, secrets, template, unsigned, url } = config;
-  const demands = requirementsOf(format);
-  const found: OptionError[] = [];
-  const complain = (field: string, message: string) => found.push({ path: [field], message });
-  if (url === undefined && demands.url === undefined)
+  const required = requirementsOf(format);
+  if (url === undefined && required.url === undefined)
     complain("url", `This is needed and missing: where ${format} takes what is posted.`);
-  if (typeof url === "string" && demands.address === "secret") {
+  if (typeof url === "string" && required.address === "secret")
     complain(
       "url",
       `Whoever has this address can post to ${format}, so it must not stand here: write {file: path} or {env: NAME}.`,
     );
-  }
   if (secrets.length > 0) complain("secrets", `Nothing is signed with the format ${format}; take it away.`);
   if (unsigned) complain("unsigned", `Nothing is signed with the format ${format}; take it away.`);
-  if (key === undefined && demands.key === "needed")
+  if (key === undefined && required.key === "needed")
     complain("key", `The format ${format} needs the key of the integration: {file: path} or {env: NAME}.`);
-  if (key !== undefined && demands.key === "none")
+  if (key !== undefined && required.key === undefined)
     complain("key", `The format ${format} has no use for this; take it away.`);
   if (template === undefined && format === "template")
     complain("template", "This is needed and missing: what is sent.");
   if (template !== undefined && format !== "template")
     complain("template", `This is for \`format: template\`, not for ${format}; take one away.`);
-  return found;
-}
-
-function aboutProxyAndHeaders({ headers, proxy, url }: ParsedConfig): readonly OptionError[] {
-  const found: OptionError[] = [];
-  if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:") {
-    const message = "Through a proxy use https://, because the proxy would read and could change every event.";
-    found.push({ path: ["url"], message });
-  }
-  if (Object.keys(headers).some((name) => /^webhook-/i.test(name))) {
-    const message = "The headers webhook-… are set by Plenum and cannot be changed.";
-    found.push({ path: ["headers"], message });
-  }
-  return found;
 }
 
 export const WebhookConfig = z
@@ -133,7 +95,14 @@ export const WebhookConfig = z
     ...RECEIVER,
   })
   .superRefine((config, context) => {
-    for (const { path, message } of errorsIn(config)) context.addIssue({ code: "custom", path: [...path], message });
+    const complain = (option: string, message: string) => context.addIssue({ code: "custom", path: [option], message });
+    const { format, headers, proxy, url } = config;
+    if (isForEvents(format)) checkEventOptions(config, complain);
+    else checkAlarmOptions(config, format, complain);
+    if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:")
+      complain("url", "Through a proxy use https://, because the proxy would read and could change every event.");
+    if (Object.keys(headers).some((name) => /^webhook-/i.test(name)))
+      complain("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
   })
   .meta({
     description:

@@ -16,51 +16,41 @@ import { templateFormat } from "./formats/template.ts";
 type Headers = Readonly<Record<string, string>>;
 
 /** Receives alarms with one request for each message; the format builds it. */
-export function createWebhookReceiver(config: WebhookConfig, context: ConnectorContext): Receiver {
-  const { clock, name } = context;
+export function createWebhookReceiver(config: WebhookConfig, { clock, name }: ConnectorContext): Receiver {
   const format = formatOf(config);
-  const address = addressOf(config, clock);
+  const readAddress = addressOf(config, clock);
   const secretKey = config.key === undefined ? undefined : cachedSecret(config.key, clock);
   const extraHeaders = givenHeaders(config.headers, clock);
-  const operationHeaders = headersOfOperations(config, clock);
-  let end: HttpClient | null = null;
+  const operationHeaders = secretHeadersOf(config, clock);
+  let client: HttpClient | null = null;
 
   /** A secret address may change to another server. */
-  async function endAt(url: URL): Promise<HttpClient> {
-    if (end !== null && end.origin !== url.origin) await dispose();
-    end ??= createHttpClient({ url, config, clock });
-    return end;
+  async function clientFor(url: URL): Promise<HttpClient> {
+    if (client !== null && client.origin !== url.origin) await dispose();
+    client ??= createHttpClient({ url, config, clock });
+    return client;
   }
 
   async function dispose(): Promise<void> {
-    const open = end;
-    end = null;
-    await open?.close();
+    const closing = client;
+    client = null;
+    await closing?.close();
   }
 
   function contextFor(place: IncidentReference | null): RequestContext {
     // A line break at the end of a key file is no part of the key.
     const key = secretKey?.().reveal().trim() ?? "";
-    return { url: address(), key, name, place, nowMs: clock.now() };
+    return { url: readAddress(), key, name, place, nowMs: clock.now() };
   }
 
   async function exchange(message: Message, { url }: RequestContext, headers: Headers, signal: AbortSignal) {
     const request = { ...message, headers: { ...extraHeaders(), ...headers, ...message.headers } };
-    return sendRequest(await endAt(url), request, clock, signal);
+    return sendRequest(await clientFor(url), request, clock, signal);
   }
 
   function throwFailureIn(response: ReceiverResponse, { url }: RequestContext): void {
     const failure = format.failureIn(response, url.origin);
     if (failure !== null) throw failure;
-  }
-
-  /** The address may be a secret, so store only its hash. If it cannot be read, use its configuration. */
-  function endpointName(): string {
-    try {
-      return address().href;
-    } catch {
-      return JSON.stringify(config.url);
-    }
   }
 
   /** Returns the response; null when the format has no request for this. */
@@ -71,31 +61,36 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     signal: AbortSignal,
   ): Promise<ReceiverResponse | "gone" | null> {
     signal.throwIfAborted();
-    const at = contextFor(place);
-    const message = format.requestFor(incident, operation, at);
+    const context = contextFor(place);
+    const message = format.requestFor(incident, operation, context);
     if (message === null) return null;
-    const response = await exchange(message, at, operationHeaders[operation](), signal);
+    const response = await exchange(message, context, operationHeaders[operation](), signal);
     if (place !== null && format.isGone?.(response) === true) return "gone";
-    throwFailureIn(response, at);
+    throwFailureIn(response, context);
     return response;
   }
 
-  const change = (operation: "update" | "close"): Receiver["update"] => {
-    return async (incident, place, signal) => {
-      const response = await send(incident, operation, place, signal);
-      return response === "gone" ? "gone" : place;
-    };
-  };
+  const change =
+    (operation: "update" | "close"): Receiver["update"] =>
+    async (incident, place, signal) =>
+      (await send(incident, operation, place, signal)) === "gone" ? "gone" : place;
 
   return {
     opensAgain: format.opensAgain,
     ...(format.rates === undefined ? {} : { rates: format.rates }),
 
+    /** The address may be a secret, so this is only its hash. If it cannot be read, its configuration counts. */
     get farEnd() {
-      return createHash("sha256").update(endpointName()).digest("hex");
+      let address: string;
+      try {
+        address = readAddress().href;
+      } catch {
+        address = JSON.stringify(config.url);
+      }
+      return createHash("sha256").update(address).digest("hex");
     },
 
-    lastStepMs: () => end?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
+    lastStepMs: () => client?.lastStepMs() ?? Number.NEGATIVE_INFINITY,
 
     async open(incident, signal) {
       const response = await send(incident, "open", null, signal);
@@ -106,10 +101,10 @@ export function createWebhookReceiver(config: WebhookConfig, context: ConnectorC
     close: change("close"),
 
     async probe(signal) {
-      const at = contextFor(null);
-      const message = format.probe?.(at);
-      if (message === undefined) await (await endAt(at.url)).knock(signal);
-      else throwFailureIn(await exchange(message, at, {}, signal), at);
+      const context = contextFor(null);
+      const message = format.probe?.(context);
+      if (message === undefined) await (await clientFor(context.url)).knock(signal);
+      else throwFailureIn(await exchange(message, context, {}, signal), context);
     },
 
     dispose,
@@ -123,10 +118,7 @@ function formatOf({ format, template }: WebhookConfig): Format {
 }
 
 /** Further headers of the requests of a template, where they are secrets. */
-function headersOfOperations(
-  { template }: WebhookConfig,
-  clock: Clock,
-): Record<Operation, () => Record<string, string>> {
+function secretHeadersOf({ template }: WebhookConfig, clock: Clock): Record<Operation, () => Headers> {
   const secretsOf = (operation: Operation) => {
     const headers = Object.entries(template?.[operation]?.headers ?? {});
     return givenHeaders(Object.fromEntries(headers.filter(([, value]) => typeof value !== "string")), clock);
@@ -135,8 +127,7 @@ function headersOfOperations(
 }
 
 /** The address, read again at each call where it is a secret. */
-function addressOf(config: WebhookConfig, clock: Clock): () => URL {
-  const { format, proxy, url } = config;
+function addressOf({ format, proxy, url }: WebhookConfig, clock: Clock): () => URL {
   const given = url ?? (isForEvents(format) ? undefined : requirementsOf(format).url);
   if (given === undefined) throw new Error("a receiver without an address passed the schema");
   if (typeof given === "string") {
@@ -144,18 +135,16 @@ function addressOf(config: WebhookConfig, clock: Clock): () => URL {
     return () => address;
   }
   const secret = cachedSecret(given, clock);
+  const hint = "Put the address into it, such as https://example.com/hook.";
   return () => {
     const text = secret().reveal().trim();
-    const read = ReceiverUrl.safeParse(text);
-    const wrong = read.success
-      ? proxy !== undefined && new URL(text).protocol === "http:"
-        ? "The secret address is not https, and a proxy is on the way."
-        : null
-      : "The secret is not a whole address without user name and password.";
-    if (wrong === null) return new URL(text);
-    throw new ConfigError(wrong, {
-      field: "url",
-      hint: "Put the address into it, such as https://example.com/hook.",
-    });
+    if (!ReceiverUrl.safeParse(text).success) {
+      const message = "The secret is not a whole address without user name and password.";
+      throw new ConfigError(message, { field: "url", hint });
+    }
+    if (proxy !== undefined && new URL(text).protocol === "http:") {
+      throw new ConfigError("The secret address is not https, and a proxy is on the way.", { field: "url", hint });
+    }
+    return new URL(text);
   };
 }

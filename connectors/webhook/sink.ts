@@ -17,55 +17,49 @@ import type { WebhookConfig } from "./config.ts";
 const MAX_REASON_BYTES = 1_024;
 
 /** Bytes read of any other response, so that its connection can be reused. */
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_RESPONSE_BYTES = 64 * 1024;
 
 /** Accepted means: the receiver answered 2xx within the time limit. */
-export function createWebhookSink(config: WebhookConfig, context: ConnectorContext, lookup?: Lookup): Sink {
-  const url = new URL(addressIn(config));
-  const end = createHttpClient({
-    url,
-    config,
-    clock: context.clock,
-    ...(lookup === undefined ? {} : { lookup }),
-  });
-  const signingKeys = config.secrets.map((ref) => cachedSecret(ref, context.clock));
-  const extraHeaders = givenHeaders(config.headers, context.clock);
-  let ready: Ready | null = null;
+export function createWebhookSink(config: WebhookConfig, { clock }: ConnectorContext, lookup?: Lookup): Sink {
+  if (typeof config.url !== "string") throw new Error("an address that is no text passed the schema");
+  const url = new URL(config.url);
+  const client = createHttpClient({ url, config, clock, ...(lookup === undefined ? {} : { lookup }) });
+  const signingKeys = config.secrets.map((ref) => cachedSecret(ref, clock));
+  const extraHeaders = givenHeaders(config.headers, clock);
+  let secrets: ReturnType<typeof readSecrets> | null = null;
 
-  /** Secrets are read again whenever the sink is opened, so an exchanged key needs no restart. */
-  function open(): Ready {
-    ready = { keys: signingKeys.map((secret) => keyOf(secret())), headers: extraHeaders() };
-    return ready;
-  }
+  const readSecrets = () => ({ keys: signingKeys.map((secret) => keyOf(secret())), headers: extraHeaders() });
 
-  async function post(event: Event, number: Sequence | null, signal: AbortSignal): Promise<void> {
-    const { keys, headers } = ready ?? open();
-    const payload = payloadOf(event, config.format, number);
-    const seconds = Math.floor(context.clock.now() / 1_000);
-    const marks = requestHeaders(event, payload, { seconds, keys, sequence: number });
-    const answer = await end.exchange(
+  async function post(event: Event, sequence: Sequence | null, signal: AbortSignal): Promise<void> {
+    secrets ??= readSecrets();
+    const { keys, headers } = secrets;
+    const payload = payloadOf(event, config.format, sequence);
+    const seconds = Math.floor(clock.now() / 1_000);
+    const own = requestHeaders(event, payload, { seconds, keys, sequence });
+    const response = await client.exchange(
       {
         method: "POST",
         path: url.pathname + url.search,
-        headers: { "user-agent": USER_AGENT, ...headers, ...marks },
+        headers: { "user-agent": USER_AGENT, ...headers, ...own },
         body: payload.body,
       },
       signal,
-      (status) => (status === 400 ? MAX_REASON_BYTES : MAX_ANSWER_BYTES),
+      (status) => (status === 400 ? MAX_REASON_BYTES : MAX_RESPONSE_BYTES),
     );
-    const failure = failureOf(answer, url.origin, context.clock.now());
+    const failure = failureOf(response, url.origin, clock.now());
     if (failure !== null) throw failure;
   }
 
   return {
     maxBatch: 1,
-    // An address can be a secret by itself, so it is not kept anywhere.
+    // An address can be a secret by itself, so only its hash is stored.
     farEnd: createHash("sha256").update(url.href).digest("hex"),
-    lastStepMs: end.lastStepMs,
+    lastStepMs: client.lastStepMs,
 
+    /** Reads the secrets again, so an exchanged key needs no restart. */
     async open(signal) {
       signal.throwIfAborted();
-      open();
+      secrets = readSecrets();
     },
 
     async write(batch, signal, accepted, offer) {
@@ -84,25 +78,15 @@ export function createWebhookSink(config: WebhookConfig, context: ConnectorConte
     },
 
     async close() {
-      ready = null;
-      await end.close();
+      secrets = null;
+      await client.close();
     },
 
     async probe(signal) {
-      open();
-      await end.knock(signal);
+      secrets = readSecrets();
+      await client.knock(signal);
     },
   };
-}
-
-interface Ready {
-  readonly keys: readonly Buffer[];
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-function addressIn({ url }: WebhookConfig): string {
-  if (typeof url !== "string") throw new Error("an address that is no text passed the schema");
-  return url;
 }
 
 interface Payload {
@@ -111,42 +95,31 @@ interface Payload {
   readonly body: Buffer;
 }
 
-export function payloadOf(event: Event, format: WebhookConfig["format"], sequence?: Sequence | null): Payload {
+export function payloadOf(event: Event, format: WebhookConfig["format"], number?: Sequence | null): Payload {
+  const sequence = sequenceAttributes(number);
   if (format === "cloudevents") {
-    return {
-      contentType: "application/cloudevents+json; charset=utf-8",
-      body: Buffer.from(JSON.stringify(toCloudEvent(event, sequenceAttributes(sequence)))),
-    };
+    const body = Buffer.from(JSON.stringify(toCloudEvent(event, sequence)));
+    return { contentType: "application/cloudevents+json; charset=utf-8", body };
   }
   const { type, time, data, ...envelope } = event;
-  return {
-    contentType: "application/json; charset=utf-8",
-    body: Buffer.from(JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequenceAttributes(sequence) })),
-  };
+  const body = Buffer.from(JSON.stringify({ type, timestamp: time, data, ...envelope, ...sequence }));
+  return { contentType: "application/json; charset=utf-8", body };
 }
 
-/** Header values in addition to the event. */
-interface RequestMarks {
-  /** Seconds since 1970. */
-  readonly seconds: number;
-  /** No keys: no signature. */
-  readonly keys: readonly Buffer[];
-  readonly sequence: Sequence | null;
-}
-
-/** Returns the headers of a request without the configured ones: Standard Webhooks. */
+/** Returns the headers of a request without the configured ones: Standard Webhooks. Without keys there is no signature. */
 export function requestHeaders(
-  event: Pick<Event, "id">,
+  { id }: Pick<Event, "id">,
   { contentType, body }: Payload,
-  { seconds, keys, sequence: number }: RequestMarks,
+  options: { readonly seconds: number; readonly keys: readonly Buffer[]; readonly sequence: Sequence | null },
 ): Readonly<Record<string, string>> {
-  const { sequence = "", sequenceepoch: epoch = "" } = sequenceAttributes(number);
+  const { seconds, keys } = options;
+  const { sequence = "", sequenceepoch: epoch = "" } = sequenceAttributes(options.sequence);
   return {
     "content-type": contentType,
-    "webhook-id": event.id,
+    "webhook-id": id,
     "webhook-timestamp": String(seconds),
     ...(sequence === "" ? {} : { "plenum-sequence": sequence, "plenum-sequence-epoch": epoch }),
-    ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, event.id, seconds, body) }),
+    ...(keys.length === 0 ? {} : { "webhook-signature": signature(keys, id, seconds, body) }),
   };
 }
 
@@ -168,53 +141,52 @@ export function keyOf(secret: Secret): Buffer {
 }
 
 /** Value of `webhook-signature`: one signature a key, so that receivers with the old or the new key verify. */
-export function signature(keys: readonly Buffer[], id: string, timestampSeconds: number, body: Buffer): string {
-  return keys
-    .map((key) => {
-      const hmac = createHmac("sha256", key).update(`${id}.${timestampSeconds}.`).update(body);
-      return `v1,${hmac.digest("base64")}`;
-    })
-    .join(" ");
+function signature(keys: readonly Buffer[], id: string, seconds: number, body: Buffer): string {
+  const sign = (key: Buffer) => createHmac("sha256", key).update(`${id}.${seconds}.`).update(body).digest("base64");
+  return keys.map((key) => `v1,${sign(key)}`).join(" ");
 }
 
 /**
  * Returns the failure of a response; null for 2xx (Standard Webhooks). No failure is final: a receiver that answers
  * 400 or 422 may be fixed later, and the retry schedule decides when an event becomes a dead letter.
  */
-export function failureOf(answer: HttpResponse, origin: string, nowMs: number): Failure | null {
-  const { status } = answer;
-  const said = `${origin} answered ${status}`;
+function failureOf(response: HttpResponse, origin: string, nowMs: number): Failure | null {
+  const { body, headers, status } = response;
+  const responded = `${origin} answered ${status}`;
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) {
-    return new ConfigError(`${said}: a redirect, which is never followed.`, {
+    return new ConfigError(`${responded}: a redirect, which is never followed.`, {
       field: "url",
       hint: "Set url to the address that finally answers.",
     });
   }
   if (status === 410) {
-    return new ConfigError(`${said}: the endpoint wants no more events.`, {
+    return new ConfigError(`${responded}: the endpoint wants no more events.`, {
       reason: "gone",
       field: "url",
       hint: "Set another url, or remove the sink. `plenum outbox revive` with its name tries the same one again.",
     });
   }
   if (status === 401 || status === 403) {
-    return new ConfigError(`${said}: it does not accept who we are.`, {
+    return new ConfigError(`${responded}: it does not accept who we are.`, {
       reason: status === 401 ? "unauthenticated" : "forbidden",
       hint: "Check secrets and headers.",
     });
   }
   if (status === 429 || status === 502 || status === 503 || status === 504) {
-    const { date, "retry-after": retryAfter } = answer.headers;
-    return new Throttled(`${said}: it asks us to wait.`, retryAfterMs(retryAfter, nowMs, date), {
-      scope: status === 429 ? "allowance" : "everything",
-    });
+    return new Throttled(
+      `${responded}: it asks us to wait.`,
+      retryAfterMs(headers["retry-after"], nowMs, headers.date),
+      {
+        scope: status === 429 ? "allowance" : "everything",
+      },
+    );
   }
   if (status === 413) {
-    return new Rejected(`${said}: the event is larger than it takes.`, {
+    return new Rejected(`${responded}: the event is larger than it takes.`, {
       hint: "Raise the receiver's limit, or filter that kind of event.",
     });
   }
-  if (status === 400 && indicatesTls(answer.body)) return wantsTls(receiverAt(origin));
-  return new Rejected(`${said}.`);
+  if (status === 400 && indicatesTls(body)) return wantsTls(receiverAt(origin));
+  return new Rejected(`${responded}.`);
 }
