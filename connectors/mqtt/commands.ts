@@ -8,16 +8,14 @@ import { createTopics, type Topics } from "./topics.ts";
 /**
  * Receives commands over its own connection, so that commands and slow journals never delay events.
  *
- * The broker keeps no session (clean start): commands sent while we are offline are lost on purpose. When `accept`
- * fails, the message is not acknowledged and a new connection is made.
+ * The broker keeps no session (clean start): commands sent while we are offline are lost on purpose. When `accept` fails, the
+ * message is not acknowledged and a new connection is made.
  */
 export function createMqttCommands(config: MqttConfig, context: ConnectorContext): CommandSource {
   const topics = createTopics(config.prefix, config.topic, context.share?.source);
   let accept: Accept | null = null;
 
-  const connection = createConnection({
-    config,
-    context,
+  const connection = createConnection(config, context, {
     clientId: `${clientIdOf(config, context)}-cmd`,
     statusTopic: topics.commandStatus,
     prepare: (link) => link.subscribe(topics.commandFilters),
@@ -42,7 +40,7 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
       } catch (error) {
         signal.throwIfAborted();
         context.log.error({ err: error }, "commands cannot be heard yet");
-        connection.keep();
+        connection.reconnectInBackground();
       }
     },
     close: () => connection.close(),
@@ -50,31 +48,24 @@ export function createMqttCommands(config: MqttConfig, context: ConnectorContext
 }
 
 /** Null for a message that is not on a command topic, which the broker should not have sent. */
-function arrivalOf(packet: IPublishPacket, topics: Topics, context: ConnectorContext): Arrival | null {
-  const seconded = topics.parseSecond(packet.topic);
-  const named = seconded === null ? topics.parseCommand(packet.topic) : { source: seconded, tagId: null };
-  if (named === null) return null;
-  const { properties } = packet;
+function arrivalOf(packet: IPublishPacket, topics: Topics, { clock, name }: ConnectorContext): Arrival | null {
+  const parsed = topics.parseCommand(packet.topic);
+  if (parsed === null) return null;
+  const { properties = {} } = packet;
   return {
-    via: context.name,
+    via: name,
     topic: packet.topic,
-    tagId: named.tagId,
-    ...(seconded === null ? {} : { purpose: "second" as const }),
-    source: named.source,
+    ...parsed,
     payload: typeof packet.payload === "string" ? Buffer.from(packet.payload) : packet.payload,
     retained: packet.retain,
     duplicate: packet.dup,
-    expirySeconds: properties?.messageExpiryInterval ?? null,
-    replyTo: properties?.responseTopic ?? null,
-    correlation: properties?.correlationData?.toString("base64") ?? null,
-    properties: flat(properties?.userProperties ?? {}),
-    receivedAtMs: context.clock.now(),
+    expirySeconds: properties.messageExpiryInterval ?? null,
+    replyTo: properties.responseTopic ?? null,
+    correlation: properties.correlationData?.toString("base64") ?? null,
+    // A property that comes several times has several values; the first one counts.
+    properties: Object.fromEntries(
+      Object.entries(properties.userProperties ?? {}).map(([key, value]) => [key, [value].flat()[0] ?? ""]),
+    ),
+    receivedAtMs: clock.now(),
   };
-}
-
-/** A property that comes several times has several values; the first one counts. */
-function flat(properties: Readonly<Record<string, string | string[]>>): Readonly<Record<string, string>> {
-  return Object.fromEntries(
-    Object.entries(properties).map(([key, value]) => [key, (Array.isArray(value) ? value[0] : value) ?? ""]),
-  );
 }

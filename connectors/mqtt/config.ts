@@ -5,17 +5,17 @@ import { byteSize } from "../../src/core/values/byte-size.ts";
 import { Duration } from "../../src/core/values/duration.ts";
 import { prefixError, templateError } from "./topics.ts";
 
+const OptionalText = z.string().min(1).optional();
+
 const Tls = z.strictObject({
-  ca_file: z.string().min(1).optional().meta({
+  ca_file: OptionalText.meta({
     description: "PEM file of the authority that signed the broker's certificate, if it is your own.",
   }),
-  cert_file: z
-    .string()
-    .min(1)
-    .optional()
-    .meta({ description: "PEM file with our certificate, where the broker asks clients for one." }),
-  key_file: z.string().min(1).optional().meta({ description: "PEM file with the key of that certificate." }),
-  servername: z.string().min(1).optional().meta({
+  cert_file: OptionalText.meta({
+    description: "PEM file with our certificate, where the broker asks clients for one.",
+  }),
+  key_file: OptionalText.meta({ description: "PEM file with the key of that certificate." }),
+  servername: OptionalText.meta({
     description: "Name that the broker's certificate has to carry, where it is not the host of `url`.",
   }),
 });
@@ -34,15 +34,19 @@ const Commands = z.strictObject({
   }),
 });
 
+const PositiveDuration = Duration.refine((ms) => ms > 0, "Use more than 0s.");
+
+/** A text in which `errorIn` finds no error. */
+function textWithout(errorIn: (text: string) => string | null) {
+  return z.string().superRefine((text, context) => {
+    const message = errorIn(text);
+    if (message !== null) context.addIssue({ code: "custom", message });
+  });
+}
+
 export const MqttConfig = z
   .strictObject({
-    url: z
-      .string()
-      .superRefine((text, context) => {
-        const message = urlError(text);
-        if (message !== null) context.addIssue({ code: "custom", message });
-      })
-      .meta({ description: "The broker: mqtts://host, mqtts://host:port or mqtt://host." }),
+    url: textWithout(urlError).meta({ description: "The broker: mqtts://host, mqtts://host:port or mqtt://host." }),
     protocol: z
       .enum(["5", "3.1.1"])
       .default("5")
@@ -54,40 +58,26 @@ export const MqttConfig = z
       .meta({
         description: "Our name at the broker. Made from the prefix and the names of sink and machine when left out.",
       }),
-    username: z.string().min(1).optional().meta({ description: "User name at the broker." }),
+    username: OptionalText.meta({ description: "User name at the broker." }),
     password: SecretRef.optional(),
     plain_text: z.boolean().default(false).meta({
       description: "Allow a password or commands over mqtt://, readable to everybody on the way.",
     }),
     tls: Tls.prefault({}).meta({ description: "For mqtts:// only; certificates are always checked." }),
-    prefix: z
-      .string()
-      .superRefine((text, context) => {
-        const message = prefixError(text);
-        if (message !== null) context.addIssue({ code: "custom", message });
-      })
-      .default("plenum")
-      .meta({ description: "First part of every topic." }),
-    topic: z
-      .string()
-      .superRefine((text, context) => {
-        const message = templateError(text);
-        if (message !== null) context.addIssue({ code: "custom", message });
-      })
+    prefix: textWithout(prefixError).default("plenum").meta({ description: "First part of every topic." }),
+    topic: textWithout(templateError)
       .default("{prefix}/{source}/{site}/{kind}/{id}/{aspect}")
-      .meta({
-        description: "Layout of the topics. Leave out {source} or {site} only where there is just one.",
-      }),
+      .meta({ description: "Layout of the topics. Leave out {source} or {site} only where there is just one." }),
     retain: Retain.prefault({}).meta({ description: "What the broker keeps for those who come later." }),
     keepalive: Duration.prefault("30s")
       .refine((ms) => ms >= 1_000 && ms <= 3_600_000, "Use 1s to 1h.")
       .meta({ description: "The broker takes us for gone when it has not heard of us for 1.5 times this." }),
-    connect_deadline: Duration.prefault("15s")
-      .refine((ms) => ms > 0, "Use more than 0s.")
-      .meta({ description: "Longest wait for the broker to let us in." }),
-    publish_deadline: Duration.prefault("10s")
-      .refine((ms) => ms > 0, "Use more than 0s.")
-      .meta({ description: "How long the broker may acknowledge nothing while messages wait for it." }),
+    connect_deadline: PositiveDuration.prefault("15s").meta({
+      description: "Longest wait for the broker to let us in.",
+    }),
+    publish_deadline: PositiveDuration.prefault("10s").meta({
+      description: "How long the broker may acknowledge nothing while messages wait for it.",
+    }),
     max_in_flight: z
       .int()
       .min(1)

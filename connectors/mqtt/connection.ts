@@ -1,117 +1,90 @@
-import type { IPublishPacket } from "mqtt";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import { abortable, loop, sleepFor } from "../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../src/core/values/iso-utc.ts";
-import { brokerAddress, clientOptions, passwordOf } from "./client-options.ts";
+import { brokerOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { type Link, openLink } from "./link.ts";
+import { type Link, type LinkOptions, openLink } from "./link.ts";
 import type { Message } from "./messages.ts";
 
-/**
- * Keeps at most one link to the broker and a retained status topic. A lost link is replaced in the background, so the
- * status is true also while no event is sent.
- */
-export interface Connection {
-  /** Returns at once when there is a link; otherwise makes one attempt, which concurrent callers share. */
-  open(signal: AbortSignal): Promise<void>;
-  /** Starts reconnecting in the background, as a successful `open` does. */
-  keep(): void;
-  /** The link, or null while there is none. */
-  link(): Link | null;
-  /** Publishes `offline` and disconnects. */
-  close(): Promise<void>;
-}
-
-export interface ConnectionOptions {
-  readonly config: MqttConfig;
-  readonly context: ConnectorContext;
-  readonly clientId: string;
+interface ConnectionOptions extends Pick<LinkOptions, "clientId" | "onMessage"> {
   readonly statusTopic: string;
   /** Prepares a new link before it counts as open, e.g. with a subscription. */
   readonly prepare?: (link: Link) => Promise<void>;
-  readonly onMessage?: (packet: IPublishPacket) => Promise<void>;
   /** Asks the broker to keep a session and reports whether it had one; null where it keeps none. */
   readonly onSession?: (present: boolean | null) => void;
 }
 
 /**
- * Interval of the status message, in milliseconds. A broker that notices the end of an old connection late would
- * otherwise show `offline` forever.
+ * Interval of the status message, in milliseconds. A broker that notices the end of an old connection late would otherwise
+ * show `offline` forever.
  */
 const HEARTBEAT_MS = 60_000;
 const RECONNECT = { firstMs: 1_000, maxMs: 60_000 };
 /** Wait after a refusal that needs a person, in milliseconds. */
 const SLOW_RECONNECT_MS = 300_000;
 
-export function createConnection(options: ConnectionOptions): Connection {
-  const { config, context, statusTopic } = options;
-  const { clock, log } = context;
-  const password = passwordOf(config, clock);
+/**
+ * Keeps at most one link to the broker and a retained status topic. A lost link is replaced in the background, so the status
+ * is true also while no event is sent.
+ */
+export function createConnection(
+  config: MqttConfig,
+  { clock, log }: ConnectorContext,
+  { clientId, onMessage, onSession, prepare, statusTopic }: ConnectionOptions,
+) {
+  const broker = brokerOf(config, clock);
   const closing = new AbortController();
   let current: { readonly link: Link; readonly since: string } | null = null;
   let attempt: Promise<void> | null = null;
   let reconnecting: Promise<void> | null = null;
 
   const now = () => isoUtc(clock.now());
-  const usable = () => (current === null || current.link.lost.aborted ? null : current.link);
+  const usableLink = () => (current === null || current.link.lost.aborted ? null : current.link);
+  const status = (body: Readonly<Record<string, string>>) => statusMessage(statusTopic, body);
 
   async function connect(): Promise<void> {
     const since = now();
-    const will = statusMessage(statusTopic, { status: "offline", reason: "connection lost", since });
+    const will = status({ status: "offline", reason: "connection lost", since });
     const link = await openLink(
-      {
-        client: clientOptions(config, {
-          clientId: options.clientId,
-          will,
-          password: password(),
-          keepsSession: options.onSession !== undefined,
-        }),
-        address: brokerAddress(config),
-        publishDeadlineMs: config.publish_deadline,
-        clock,
-        onMessage: options.onMessage,
-      },
+      broker,
+      { clientId, will, keepsSession: onSession !== undefined, onMessage },
       closing.signal,
     );
-    options.onSession?.(link.sessionPresent);
+    onSession?.(link.sessionPresent);
     try {
-      await options.prepare?.(link);
+      await prepare?.(link);
       await publishOnline(link, since);
     } catch (error) {
       await link.end();
       throw error;
     }
     current = { link, since };
-    keep();
+    reconnectInBackground();
   }
 
   function openOnce(): Promise<void> {
-    if (usable() !== null) return Promise.resolve();
+    if (usableLink() !== null) return Promise.resolve();
     attempt ??= connect().finally(() => {
       attempt = null;
     });
     return attempt;
   }
 
-  function keep(): void {
-    reconnecting ??= keepConnected();
-  }
-
-  function keepConnected(): Promise<void> {
-    const away = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
-    return loop({
+  function reconnectInBackground(): void {
+    const warn = (error: unknown) => log.warn({ err: error }, "the connection to the broker is away");
+    reconnecting ??= loop({
       clock,
       signal: closing.signal,
       backoff: RECONNECT,
-      fault: away,
+      fault: warn,
       async turn() {
         try {
           await openOrHeartbeat();
           return 0;
         } catch (error) {
           if (!(error instanceof ConfigError) || closing.signal.aborted) throw error;
-          away(error);
+          warn(error);
           return SLOW_RECONNECT_MS;
         }
       },
@@ -122,70 +95,71 @@ export function createConnection(options: ConnectionOptions): Connection {
   async function openOrHeartbeat(): Promise<void> {
     if (current === null || current.link.lost.aborted) return openOnce();
     const { link, since } = current;
-    const whole = await sleepFor(clock, HEARTBEAT_MS, closing.signal, link.lost);
+    const isDue = await sleepFor(clock, HEARTBEAT_MS, closing.signal, link.lost);
     if (closing.signal.aborted) return;
-    if (!whole) throw link.lost.reason;
+    if (!isDue) throw link.lost.reason;
     await publishOnline(link, since);
   }
 
   async function publishOnline(link: Link, since: string): Promise<void> {
-    await allowed(link.publish(statusMessage(statusTopic, { status: "online", since, time: now() })));
+    await publishStatus(link, status({ status: "online", since, time: now() }));
   }
 
   return {
-    async open(signal) {
+    /** Returns at once when there is a link; otherwise makes one attempt, which concurrent callers share. */
+    async open(signal: AbortSignal): Promise<void> {
       signal.throwIfAborted();
       closing.signal.throwIfAborted();
       await abortable(openOnce(), signal);
     },
-    keep,
-    link: usable,
-    async close() {
+    /** Starts reconnecting, as a successful `open` does. */
+    reconnectInBackground,
+    /** The link, or null while there is none. */
+    link: usableLink,
+    /** Publishes `offline` and disconnects. */
+    async close(): Promise<void> {
       closing.abort(new Retryable("The connection is closed."));
       await Promise.allSettled([attempt, reconnecting]);
-      const goodbye = { status: "offline", reason: "stopped", time: now() };
-      await usable()?.end(statusMessage(statusTopic, goodbye));
+      await usableLink()?.end(status({ status: "offline", reason: "stopped", time: now() }));
     },
   };
 }
 
 /**
- * Connects with another client id and without a will, publishes one message, waits for its acknowledgement and
- * disconnects. Logs the limits of the broker.
+ * Connects with another client id and without a will, publishes one message, waits for its acknowledgement and disconnects.
+ * Logs the limits of the broker.
  */
 export async function tryConnection(
   config: MqttConfig,
-  context: ConnectorContext,
+  { clock, log }: ConnectorContext,
   { clientId, topic }: { readonly clientId: string; readonly topic: string },
   signal: AbortSignal,
 ): Promise<void> {
-  const password = passwordOf(config, context.clock);
-  const link = await openLink(
-    {
-      client: clientOptions(config, { clientId, will: null, password: password(), keepsSession: false }),
-      address: brokerAddress(config),
-      publishDeadlineMs: config.publish_deadline,
-      clock: context.clock,
-      onMessage: undefined,
-    },
-    signal,
-  );
-  context.log.info({ limits: link.limits }, "the broker lets us in");
-  const abandon = () => link.abandon(signal.reason);
-  signal.addEventListener("abort", abandon, { once: true });
+  const link = await openLink(brokerOf(config, clock), { clientId }, signal);
+  log.info({ limits: link.limits }, "the broker lets us in");
   try {
-    const body = { check: "plenum check", time: isoUtc(context.clock.now()) };
-    await allowed(link.publish({ ...statusMessage(topic, body), retain: false }));
+    const body = { check: "plenum check", time: isoUtc(clock.now()) };
+    await abandonOnAbort(link, signal, () => publishStatus(link, { ...statusMessage(topic, body), retain: false }));
   } finally {
-    signal.removeEventListener("abort", abandon);
     await link.end();
   }
 }
 
-/** A rejected status message is an error in the settings. */
-async function allowed(published: Promise<void>): Promise<void> {
+/** Runs work on a link; when the signal aborts, its unacknowledged messages are rejected. */
+export async function abandonOnAbort<T>(link: Link, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+  const abandon = () => link.abandon(signal.reason);
+  signal.addEventListener("abort", abandon, { once: true });
   try {
-    await published;
+    return await work();
+  } finally {
+    signal.removeEventListener("abort", abandon);
+  }
+}
+
+/** A rejected status message is an error in the settings. */
+async function publishStatus(link: Link, message: Message): Promise<void> {
+  try {
+    await link.publish(message);
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
     throw new ConfigError(error.message, {
@@ -197,11 +171,5 @@ async function allowed(published: Promise<void>): Promise<void> {
 }
 
 function statusMessage(topic: string, body: Readonly<Record<string, string>>): Message {
-  return {
-    topic,
-    payload: JSON.stringify(body),
-    retain: true,
-    contentType: "application/json",
-    properties: {},
-  };
+  return { topic, payload: JSON.stringify(body), retain: true, contentType: "application/json", properties: {} };
 }

@@ -25,31 +25,23 @@ const NOT_MQTT = /^(Invalid|Malformed|Cannot parse|Packet too short|Packet must 
 /** Returns the failure for a refused connection. */
 export function connectFailure(error: unknown, address: string, inMqtt5: boolean): Failure {
   const code = codeOf(error);
-  const noMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
-  if (noMqtt || endedUnanswered(error)) {
-    const how = noMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
+  const isNoMqtt = code === undefined && error instanceof Error && NOT_MQTT.test(error.message);
+  if (isNoMqtt || endedUnanswered(error)) {
+    const how = isNoMqtt ? "What it answered is no MQTT" : `It broke the connection (${code})`;
     return new HungUp(`The broker at ${address} could not be reached. ${how}.`, {
       hint: "If that stays so, check the port in url.",
       cause: error,
     });
   }
+  if (typeof code !== "number") return failureOfConnection(error, brokerAt(address));
   // Code 1 is from MQTT 3.1.1; brokers of MQTT 5 do not use it.
   if (code === 1 && inMqtt5) return supportsMqtt311Only(address);
-  const refusalMessage = typeof code === "number" ? REFUSED[code] : undefined;
-  if (refusalMessage !== undefined) {
-    const [message, hint, reason] = refusalMessage;
-    return new ConfigError(`The broker at ${address} ${message}.`, {
-      hint,
-      reason: reason ?? "settings",
-      cause: error,
-    });
+  const refusal = REFUSALS[code];
+  if (refusal === undefined) {
+    return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, { cause: error });
   }
-  if (typeof code === "number") {
-    return new Retryable(`The broker at ${address} refused the connection (reason ${code}).`, {
-      cause: error,
-    });
-  }
-  return failureOfConnection(error, brokerAt(address));
+  const [message, hint, reason = "settings"] = refusal;
+  return new ConfigError(`The broker at ${address} ${message}.`, { hint, reason, cause: error });
 }
 
 /** The broker in the terms of src/core/http/connection-problem.ts. */
@@ -72,22 +64,22 @@ function supportsMqtt311Only(address: string): ConfigError {
   });
 }
 
-type RefusalMessage = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
+type Refusal = readonly [message: string, hint: string, reason?: "unauthenticated" | "forbidden"];
 
-const PROTOCOL: RefusalMessage = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
-const CLIENT_ID: RefusalMessage = ["does not accept our client id", "Set client_id to one that it accepts."];
-const PASSWORD: RefusalMessage = [
+const PROTOCOL: Refusal = ["does not speak this version of MQTT", 'Set protocol: "3.1.1".'];
+const CLIENT_ID: Refusal = ["does not accept our client id", "Set client_id to one that it accepts."];
+const PASSWORD: Refusal = [
   "does not accept the user name or password",
   "Check username and password.",
   "unauthenticated",
 ];
-const NOT_ALLOWED: RefusalMessage = [
+const NOT_ALLOWED: Refusal = [
   "does not let us in",
   "Check username, password and the broker's access list.",
   "forbidden",
 ];
 
-const REFUSED: Readonly<Record<number, RefusalMessage>> = {
+const REFUSALS: Readonly<Record<number, Refusal>> = {
   1: ["does not speak MQTT 3.1.1", 'Set protocol: "5", or use a newer broker.'],
   2: CLIENT_ID,
   4: PASSWORD,
@@ -107,22 +99,19 @@ const REFUSED: Readonly<Record<number, RefusalMessage>> = {
 
 /** Returns the failure for a rejected message. `code`: reason of the PUBACK, 128 or more. */
 export function publishFailure(code: number, topic: string): Failure {
-  switch (code) {
-    case 135:
-      return new Rejected(`The broker does not allow us to publish to ${topic} (not authorised, 135).`);
-    case 144:
-      return new Rejected(`The broker does not accept the topic ${topic} (144).`);
-    // `message_size_limit` of Mosquitto, which it does not announce. A retry would fail too.
-    case 149:
-      return new Rejected(`The broker does not take a message for ${topic} of this size (149).`);
-    case 153:
-      return new Rejected(`The broker does not accept the payload for ${topic} (153).`);
-    case 151:
-      return new Throttled("The broker's quota for us is used up (151).", null);
-    default:
-      return new Retryable(`The broker did not take a message (reason ${code}).`);
-  }
+  const rejection = PUBLISH_REJECTIONS[code];
+  if (rejection !== undefined) return new Rejected(`The broker does not ${rejection.replace("{topic}", () => topic)}.`);
+  if (code === 151) return new Throttled("The broker's quota for us is used up (151).", null);
+  return new Retryable(`The broker did not take a message (reason ${code}).`);
 }
+
+const PUBLISH_REJECTIONS: Readonly<Record<number, string>> = {
+  135: "allow us to publish to {topic} (not authorised, 135)",
+  144: "accept the topic {topic} (144)",
+  // `message_size_limit` of Mosquitto, which it does not announce. A retry would fail too.
+  149: "take a message for {topic} of this size (149)",
+  153: "accept the payload for {topic} (153)",
+};
 
 /** Returns the failure for a rejected subscription. */
 export function subscribeFailure(error: unknown, filter: string): Failure {
@@ -167,7 +156,7 @@ const SURELY_SMALL = 1_024;
  * Adds a hint about the size when the connection ended with messages in flight. A broker of MQTT 3.1.1 has no code for
  * a message that is too large: it disconnects each time.
  */
-export function withSize(reason: unknown, longest: number): unknown {
+export function withSizeHint(reason: unknown, longest: number): unknown {
   if (!(reason instanceof Retryable) || reason.hint !== undefined || longest <= SURELY_SMALL) return reason;
   return new Retryable(reason.message, {
     cause: reason.cause,
@@ -197,11 +186,8 @@ export async function diagnoseHangUp(
   cause: unknown,
   signal: AbortSignal,
 ): Promise<Failure | null> {
-  const greeting: IClientOptions = { ...client, clientId: `${client.clientId ?? "plenum"}-asks` };
-  delete greeting.username;
-  delete greeting.password;
-  delete greeting.will;
-
+  const { username: _name, password: _password, will: _will, ...options } = client;
+  const greeting: IClientOptions = { ...options, clientId: `${client.clientId ?? "plenum"}-asks` };
   if (client.protocol === "mqtts") {
     const inHandshake = endedUnanswered(cause);
     if (inHandshake && (await isAnswered({ ...greeting, protocol: "mqtt" }, signal))) {
@@ -209,8 +195,8 @@ export async function diagnoseHangUp(
     }
   } else {
     const target = { host: String(client.host), port: Number(client.port) };
-    const knock = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
-    if (await speaksTls(knock)) return wantsTls(brokerAt(address));
+    const probeTls = (limit: AbortSignal) => probeServer(target, AbortSignal.any([limit, signal]));
+    if (await speaksTls(probeTls)) return wantsTls(brokerAt(address));
   }
   // Retry MQTT 5 first in case of a restart, then try 3.1.1.
   if (client.protocolVersion !== 5 || (await isAnswered(greeting, signal))) return null;
@@ -222,19 +208,19 @@ function isAnswered(greeting: IClientOptions, signal: AbortSignal): Promise<bool
   if (signal.aborted) return Promise.resolve(false);
   return new Promise((resolve) => {
     const settings = { ...greeting, connectTimeout: PROBE_MS, reconnectPeriod: 0, resubscribe: false };
-    const asked = new MqttClient(() => openSocket(settings, NO_LISTENER), settings);
+    const probe = new MqttClient(() => openSocket(settings, NO_LISTENER), settings);
     const end = (answered: boolean) => {
       signal.removeEventListener("abort", aborted);
-      asked.end(!answered);
+      probe.end(!answered);
       resolve(answered);
     };
     const aborted = () => end(false);
     signal.addEventListener("abort", aborted, { once: true });
-    asked.once("connect", () => end(true));
-    asked.on("error", (error) => {
-      const code = "code" in error ? error.code : undefined;
+    probe.once("connect", () => end(true));
+    probe.on("error", (error) => {
+      const code = codeOf(error);
       end(typeof code === "number" && code !== 1 && code !== 132);
     });
-    asked.once("close", () => end(false));
+    probe.once("close", () => end(false));
   });
 }

@@ -3,15 +3,17 @@ import type { Writable } from "node:stream";
 import { connect as connectSecure } from "node:tls";
 import type { IClientOptions } from "mqtt";
 import { VERIFIED_TLS } from "../../src/core/http/verified-tls.ts";
-import { MAX_ARRIVAL_BYTES } from "./client-options.ts";
 import type { Message } from "./messages.ts";
 
 // Own PUBLISH writer and PUBACK reader, the part of MQTT that runs for each value. The library does the rest. Together
 // they save 17.5 % of the processor time of a live value (28 µs) and more than a third of its memory: the library
 // writes a packet in some forty pieces with a Buffer for nearly each.
 
+/** Largest packet that the broker may send us, in bytes: commands, which are refused far below this size. */
+export const MAX_ARRIVAL_BYTES = 1_048_576;
+
 /** Protocol level: 4 is MQTT 3.1.1, 5 is MQTT 5. */
-export type ProtocolVersion = 4 | 5;
+type ProtocolVersion = 4 | 5;
 
 const PUBLISH_QOS_1 = 0x32;
 const RETAIN = 0x01;
@@ -28,9 +30,9 @@ const PROPERTY = {
 /** Type, length (4), length of the topic (2), packet id (2), length of the properties (4), payload format (2), expiry (5). */
 const AROUND_BYTES = 20;
 /** Bytes around a text: property id (1) and length (2). */
-const BESIDE_TEXT_BYTES = 3;
+const AROUND_TEXT_BYTES = 3;
 /** A UTF-16 unit takes at most so many bytes of UTF-8. */
-const BYTES_A_UNIT = 3;
+const BYTES_PER_UNIT = 3;
 /** A length has seven bits in each byte (section 1.5.5). */
 const LENGTH_BASE = 128;
 
@@ -42,7 +44,7 @@ export function maxBytesOf({ contentType, correlation, payload, properties, topi
     letters += name.length + (properties[name] ?? "").length;
     texts += 2;
   }
-  return AROUND_BYTES + BESIDE_TEXT_BYTES * texts + BYTES_A_UNIT * letters;
+  return AROUND_BYTES + AROUND_TEXT_BYTES * texts + BYTES_PER_UNIT * letters;
 }
 
 /** Returns the bytes of a message when they exceed `most`; else null. */
@@ -147,16 +149,8 @@ const PINGREQ = Buffer.of(0xc0, 0);
 const spare: Buffer[] = [];
 const SPARE_MAX = 2;
 
-/**
- * Writes messages to the stream of a connection. All messages of one tick of the event loop leave in one write.
- */
-interface Publisher {
-  put(message: Message, id: number): void;
-  /** Sends a ping. The library ignores the unexpected response. */
-  ping(): void;
-}
-
-export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion): Publisher {
+/** Writes messages to the stream of a connection. All messages of one tick of the event loop leave in one write. */
+export function createPublisher(stream: Pick<Writable, "write">, version: ProtocolVersion) {
   let buffer: Buffer | null = null;
   let filled = 0;
   let isPlanned = false;
@@ -178,7 +172,7 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
   }
 
   return {
-    put(message, id) {
+    put(message: Message, id: number): void {
       const most = maxBytesOf(message);
       if (filled + most > BUFFER_BYTES) flush();
       if (most > BUFFER_BYTES) {
@@ -193,19 +187,9 @@ export function createPublisher(stream: Pick<Writable, "write">, version: Protoc
       process.nextTick(flushTick);
     },
 
+    /** Sends a ping. The library ignores the unexpected response. */
     ping: () => void stream.write(PINGREQ),
   };
-}
-
-/**
- * Extracts the acknowledgements (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) from the data of a broker and passes
- * everything else to the library, which needs 3 kB of memory to read the six bytes of one.
- *
- *     40 02 00 2A        message 42 is accepted          40 03 00 2A 87        message 42 is rejected, reason 135
- */
-interface Acknowledgements {
-  /** Reads data; returns the rest for the library, or null. */
-  read(chunk: Buffer): Buffer | null;
 }
 
 /** `reason` is 0 where the broker gives none. */
@@ -218,7 +202,13 @@ const LENGTH_BYTES_MAX = 4;
 /** Bytes of the packet id. A reason and properties may follow. */
 const ID_BYTES = 2;
 
-export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledgements {
+/**
+ * Returns a function that extracts the acknowledgements (PUBACK; MQTT 5.0 and 3.1.1, section 3.4) from the data of a broker
+ * and returns everything else for the library, or null. The library needs 3 kB of memory to read the six bytes of one.
+ *
+ *     40 02 00 2A        message 42 is accepted          40 03 00 2A 87        message 42 is rejected, reason 135
+ */
+export function createAcknowledgementReader(acknowledged: OnAcknowledged): (chunk: Buffer) => Buffer | null {
   /** Start of a packet with an incomplete header, or of an incomplete acknowledgement. */
   let incomplete: Buffer | null = null;
   /** Remaining bytes of another packet. */
@@ -226,55 +216,50 @@ export function createAcknowledgements(acknowledged: OnAcknowledged): Acknowledg
   /** The stream is invalid: pass everything to the library, which reports it. */
   let isUnreadable = false;
 
-  return {
-    read(chunk) {
-      if (isUnreadable) return chunk;
-      const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
-      incomplete = null;
-      const left: Buffer[] = [];
-      /** Start of the bytes for the library; -1 for none. */
-      let leftFrom = -1;
-      let at = 0;
-      const cut = () => {
-        if (leftFrom >= 0) left.push(bytes.subarray(leftFrom, at));
-        leftFrom = -1;
-      };
-      while (at < bytes.length) {
-        if (bytesToPass > 0) {
-          if (leftFrom < 0) leftFrom = at;
-          const step = Math.min(bytesToPass, bytes.length - at);
-          bytesToPass -= step;
-          at += step;
-          continue;
-        }
-        const header = headerAt(bytes, at);
-        if (header === "broken") {
-          isUnreadable = true;
-          if (leftFrom < 0) leftFrom = at;
-          at = bytes.length;
-          break;
-        }
-        const isOurs = bytes[at] === PUBACK && isSound(header);
-        if (header === "short" || (isOurs && at + header.size > bytes.length)) {
-          cut();
-          incomplete = Buffer.from(bytes.subarray(at));
-          at = bytes.length;
-          break;
-        }
-        if (!isOurs) {
-          bytesToPass = header.size;
-          continue;
-        }
+  return (chunk) => {
+    if (isUnreadable) return chunk;
+    const bytes = incomplete === null ? chunk : Buffer.concat([incomplete, chunk]);
+    incomplete = null;
+    const rest: Buffer[] = [];
+    /** Start of the bytes for the library; -1 for none. */
+    let restFrom = -1;
+    let at = 0;
+    const cut = () => {
+      if (restFrom >= 0) rest.push(bytes.subarray(restFrom, at));
+      restFrom = -1;
+    };
+    while (at < bytes.length) {
+      if (bytesToPass > 0) {
+        if (restFrom < 0) restFrom = at;
+        const step = Math.min(bytesToPass, bytes.length - at);
+        bytesToPass -= step;
+        at += step;
+        continue;
+      }
+      const header = headerAt(bytes, at);
+      if (header === "broken") {
+        isUnreadable = true;
+        if (restFrom < 0) restFrom = at;
+        at = bytes.length;
+        break;
+      }
+      const isOurs = bytes[at] === PUBACK && isSound(header);
+      if (header === "short" || (isOurs && at + header.size > bytes.length)) {
         cut();
-        const id = at + header.size - header.length;
-        acknowledged(bytes.readUInt16BE(id), header.length > ID_BYTES ? (bytes[id + ID_BYTES] ?? 0) : 0);
-        at += header.size;
+        incomplete = Buffer.from(bytes.subarray(at));
+        break;
+      }
+      if (!isOurs) {
+        bytesToPass = header.size;
+        continue;
       }
       cut();
-      const [only] = left;
-      if (only === undefined) return null;
-      return left.length === 1 ? only : Buffer.concat(left);
-    },
+      const id = at + header.size - header.length;
+      acknowledged(bytes.readUInt16BE(id), header.length > ID_BYTES ? (bytes[id + ID_BYTES] ?? 0) : 0);
+      at += header.size;
+    }
+    cut();
+    return rest.length > 1 ? Buffer.concat(rest) : (rest[0] ?? null);
   };
 }
 
@@ -313,15 +298,16 @@ export const NO_LISTENER: Listener = { acknowledged: () => undefined, arrived: (
  * environment.
  */
 export function openSocket(options: IClientOptions, listener: Listener): Socket {
-  const socket = options.protocol === "mqtts" ? secure(options) : connectPlain(topicPartsOf(options));
-  const acknowledgements = createAcknowledgements(listener.acknowledged);
+  const address = { host: String(options.host), port: Number(options.port) };
+  const socket = options.protocol === "mqtts" ? connectTls(options, address) : connectPlain(address);
+  const readAcknowledgements = createAcknowledgementReader(listener.acknowledged);
   // Otherwise the system delays a small packet, such as a ping, until the broker has confirmed the last one.
   socket.setNoDelay(true);
   const pipe = <T extends Writable>(library: T): T => {
     socket.on("data", (chunk: Buffer) => {
-      const left = acknowledgements.read(chunk);
+      const rest = readAcknowledgements(chunk);
       listener.arrived();
-      if (left !== null && !library.write(left)) socket.pause();
+      if (rest !== null && !library.write(rest)) socket.pause();
     });
     library.on("drain", () => socket.resume());
     socket.once("end", () => library.end());
@@ -330,20 +316,12 @@ export function openSocket(options: IClientOptions, listener: Listener): Socket 
   return Object.assign(socket, { pipe });
 }
 
-function topicPartsOf({ host, port }: IClientOptions): { readonly host: string; readonly port: number } {
-  return { host: String(host), port: Number(port) };
-}
-
 /** The certificate must match. The library reports a mismatch as any other connection error. */
-function secure(options: IClientOptions): Socket {
-  const { host, port } = topicPartsOf(options);
+function connectTls(options: IClientOptions, address: { readonly host: string; readonly port: number }): Socket {
   const { ca, cert, key, servername } = options;
-  const name = servername ?? (isIP(host) === 0 ? host : undefined);
+  const name = servername ?? (isIP(address.host) === 0 ? address.host : undefined);
   return connectSecure({
-    ...{ ...VERIFIED_TLS, host, port },
-    ...(ca === undefined ? {} : { ca }),
-    ...(cert === undefined ? {} : { cert }),
-    ...(key === undefined ? {} : { key }),
+    ...{ ...VERIFIED_TLS, ...address, ca, cert, key },
     ...(name === undefined ? {} : { servername: name }),
   });
 }

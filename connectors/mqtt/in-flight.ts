@@ -1,3 +1,8 @@
+/** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
+const IDS = 65_536;
+/** Compact the slots when an unacknowledged message leaves more holes than this. */
+const MAX_HOLES = 64;
+
 /**
  * Messages that wait for their acknowledgement, in the order of sending. A broker acknowledges in this order (MQTT
  * 5.0, section 4.6):
@@ -8,24 +13,7 @@
  * and one old table keeps all later ones. With 20 sources a sixth of all old memory was kept that way
  * (test/let-go.test.ts).
  */
-interface InFlight<Sent extends { readonly id: number }> {
-  add(sent: Sent): void;
-  has(id: number): boolean;
-  /** Takes one out; undefined when it is not there. */
-  take(id: number): Sent | undefined;
-  takeAll(): readonly Sent[];
-  oldest(): Sent | undefined;
-  size(): number;
-  /** Number of slots: the most messages at once, plus some holes. */
-  slots(): number;
-}
-
-/** Packet identifiers have two bytes (MQTT 5.0, section 2.2.1). */
-const IDS = 65_536;
-/** Compact the slots when an unacknowledged message leaves more holes than this. */
-const MAX_HOLES = 64;
-
-export function createInFlight<Sent extends { readonly id: number }>(): InFlight<Sent> {
+export function createInFlight<Sent extends { readonly id: number }>() {
   const isUsed = new Uint8Array(IDS);
   /** Never shortened, because growing again allocates. */
   const slots: (Sent | null)[] = [];
@@ -33,19 +21,7 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
   let end = 0;
   let size = 0;
 
-  function indexOf(id: number): number {
-    let index = begin;
-    while (slots[index]?.id !== id) index += 1;
-    return index;
-  }
-
-  function empty(): void {
-    begin = 0;
-    end = 0;
-    size = 0;
-  }
-
-  function closeUp(): void {
+  function compact(): void {
     let to = 0;
     for (let from = begin; from < end; from += 1) {
       const sent = slots[from] ?? null;
@@ -59,34 +35,36 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
   }
 
   return {
-    add(sent) {
+    add(sent: Sent): void {
       // Positions before `begin` are holes too.
-      if (end - size > MAX_HOLES) closeUp();
+      if (end - size > MAX_HOLES) compact();
       isUsed[sent.id] = 1;
       slots[end] = sent;
       end += 1;
       size += 1;
     },
 
-    has: (id) => isUsed[id] === 1,
+    has: (id: number) => isUsed[id] === 1,
 
-    take(id) {
+    /** Removes one; undefined when it is not there. */
+    take(id: number): Sent | undefined {
       if (isUsed[id] !== 1) return undefined;
-      const index = indexOf(id);
+      let index = begin;
+      while (slots[index]?.id !== id) index += 1;
       const sent = slots[index] ?? undefined;
       isUsed[id] = 0;
       slots[index] = null;
       size -= 1;
-      if (size === 0) empty();
-      else while (slots[begin] === null) begin += 1;
+      while (begin < end && slots[begin] === null) begin += 1;
+      if (size === 0) begin = end = 0;
       return sent;
     },
 
-    takeAll() {
+    takeAll(): readonly Sent[] {
       const all = slots.slice(begin, end).filter((sent) => sent !== null);
       for (const { id } of all) isUsed[id] = 0;
       slots.fill(null);
-      empty();
+      begin = end = size = 0;
       return all;
     },
 
@@ -94,6 +72,7 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
 
     size: () => size,
 
+    /** Number of slots: the most messages at once, plus some holes. */
     slots: () => slots.length,
   };
 }
@@ -105,22 +84,10 @@ export function createInFlight<Sent extends { readonly id: number }>(): InFlight
  *
  *     20 messages ►   ◄ PUBACK   PINGREQ ►   ◄ 19 × PUBACK, PINGRESP
  *
- * The response to a ping is delayed in the same way, so it counts as an arrival.
+ * The response to a ping is delayed in the same way, so it counts as an arrival. `isWaiting` is true while an acknowledgement
+ * is missing.
  */
-interface AcknowledgementFlush {
-  sent(): void;
-  acknowledged(): void;
-  /** Data from the broker was read. */
-  arrived(): void;
-}
-
-interface FlushOptions {
-  /** True while an acknowledgement is missing. */
-  readonly isWaiting: () => boolean;
-  readonly ping: () => void;
-}
-
-export function createAcknowledgementFlush({ isWaiting, ping }: FlushOptions): AcknowledgementFlush {
+export function createAcknowledgementFlush(isWaiting: () => boolean, ping: () => void) {
   let isPlanned = false;
   /** A message was sent since the last arrival. */
   let hasSent = false;
@@ -135,14 +102,15 @@ export function createAcknowledgementFlush({ isWaiting, ping }: FlushOptions): A
   }
 
   return {
-    sent() {
+    sent(): void {
       hasSent = true;
       isNew = true;
     },
-    acknowledged() {
+    acknowledged(): void {
       isNew = true;
     },
-    arrived() {
+    /** Data from the broker was read. */
+    arrived(): void {
       hasSent = false;
       if (isPlanned || !isWaiting()) return;
       isPlanned = true;

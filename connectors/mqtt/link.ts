@@ -1,7 +1,7 @@
 import { type IClientOptions, type IConnackPacket, type IPublishPacket, MqttClient } from "mqtt";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import type { Clock } from "../../src/core/runtime/clock.ts";
 import { sleepFor, WOKEN, within } from "../../src/core/runtime/waiting.ts";
+import { type Broker, brokerAddress, clientOptions, type SessionOptions } from "./client-options.ts";
 import {
   connectFailure,
   diagnoseHangUp,
@@ -9,22 +9,15 @@ import {
   HungUp,
   publishFailure,
   subscribeFailure,
-  withSize,
+  withSizeHint,
 } from "./failures.ts";
-import {
-  bytesIfOver,
-  createPublisher,
-  type Listener,
-  NO_LISTENER,
-  openSocket,
-  type ProtocolVersion,
-} from "./fast-path.ts";
+import { bytesIfOver, createPublisher, type Listener, NO_LISTENER, openSocket } from "./fast-path.ts";
 import { createAcknowledgementFlush, createInFlight } from "./in-flight.ts";
 import type { Message } from "./messages.ts";
 
 /**
- * One connection to the broker, from CONNECT to its end. The library never reconnects it; a new link replaces it, so
- * no message of a lost connection is sent again unnoticed.
+ * One connection to the broker, from CONNECT to its end. The library never reconnects it; a new link replaces it, so no
+ * message of a lost connection is sent again unnoticed.
  */
 export interface Link {
   readonly limits: Limits;
@@ -37,8 +30,8 @@ export interface Link {
   /** Resolves when the broker acknowledges; rejects with an error of errors.ts. */
   publish(message: Message): Promise<void>;
   /**
-   * Like `publish` with a callback: null for success, else an error of errors.ts. It may be called before this
-   * returns. Promises for each of 100 messages would outlive them.
+   * Like `publish` with a callback: null for success, else an error of errors.ts. It may be called before this returns.
+   * Promises for each of 100 messages would outlive them.
    */
   send(message: Message, done: Done): void;
   /** Rejects all unacknowledged messages with `reason`. */
@@ -49,36 +42,31 @@ export interface Link {
   end(last?: Message): Promise<void>;
 }
 
-export type Done = (error: unknown) => void;
+type Done = (error: unknown) => void;
 
 /** Limits of the broker (MQTT 5 CONNACK); unlimited with 3.1.1. */
-export interface Limits {
+interface Limits {
   readonly maxPacketBytes: number | null;
   /** Most unacknowledged messages. */
   readonly receiveMaximum: number;
 }
 
-export interface LinkOptions {
-  /** As `mqtt.connect` takes it. */
-  readonly client: IClientOptions;
-  /** The broker's address in messages for people. */
-  readonly address: string;
+export interface LinkOptions extends SessionOptions {
   /** Longest time without any acknowledgement while messages wait, in milliseconds. */
-  readonly publishDeadlineMs: number;
-  readonly clock: Clock;
+  readonly publishDeadlineMs?: number;
   /** Resolves when the message may be acknowledged; a rejection closes the link. */
-  readonly onMessage: ((packet: IPublishPacket) => Promise<void>) | undefined;
+  readonly onMessage?: ((packet: IPublishPacket) => Promise<void>) | undefined;
 }
 
 /** Longest time for a last message, and for disconnecting, in milliseconds. */
 const GOODBYE_MS = 1_000;
 
-export async function openLink(options: LinkOptions, signal: AbortSignal): Promise<Link> {
+export async function openLink(broker: Broker, options: LinkOptions, signal: AbortSignal): Promise<Link> {
   signal.throwIfAborted();
-  /** Replaced before the first message is sent. */
-  let listener = NO_LISTENER;
+  const address = brokerAddress(broker.config);
+  const session = clientOptions(broker, options);
   const settings: IClientOptions = {
-    ...options.client,
+    ...session,
     reconnectPeriod: 0,
     queueQoSZero: false,
     resubscribe: false,
@@ -89,51 +77,59 @@ export async function openLink(options: LinkOptions, signal: AbortSignal): Promi
     // The cache would hold a buffer for each of the 65,536 packet ids: some 8 MB.
     writeCache: false,
   };
-  const socketListener: Listener = {
-    acknowledged: (id, reason) => listener.acknowledged(id, reason),
-    arrived: () => listener.arrived(),
-  };
-  const client = new MqttClient(() => openSocket(settings, socketListener), settings);
-  const lost = new AbortController();
+  /** Replaced before the first message is sent. */
+  let listener = NO_LISTENER;
+  const client = new MqttClient(
+    () =>
+      openSocket(settings, {
+        acknowledged: (id, reason) => listener.acknowledged(id, reason),
+        arrived: () => listener.arrived(),
+      }),
+    settings,
+  );
   try {
-    const connack = await connected(client, options, signal);
-    const said = { limits: limitsOf(connack, options.address), sessionPresent: sessionIn(connack) };
-    const opened = linkOver(client, said, lost, options);
+    const connack = await connected(client, address, options.onMessage, signal);
+    const opened = createLink(client, connack, broker, options.publishDeadlineMs ?? broker.config.publish_deadline);
     listener = opened.listener;
     return opened.link;
   } catch (error) {
     client.end(true);
     if (!(error instanceof HungUp) || signal.aborted) throw error;
-    throw (await diagnoseHangUp(options.client, options.address, error.cause, signal)) ?? error;
+    throw (await diagnoseHangUp(session, address, error.cause, signal)) ?? error;
   }
 }
 
-function connected(client: MqttClient, options: LinkOptions, signal: AbortSignal): Promise<IConnackPacket> {
-  return new Promise((resolve, reject) => {
+function connected(
+  client: MqttClient,
+  address: string,
+  onMessage: LinkOptions["onMessage"],
+  signal: AbortSignal,
+): Promise<IConnackPacket> {
+  return new Promise<IConnackPacket>((resolve, reject) => {
     const aborted = () => reject(signal.reason);
     signal.addEventListener("abort", aborted, { once: true });
-    const settled = () => signal.removeEventListener("abort", aborted);
+    const settle = () => signal.removeEventListener("abort", aborted);
     client.once("connect", (connack) => {
-      settled();
+      settle();
       resolve(connack);
     });
     client.once("error", (error) => {
-      settled();
-      reject(connectFailure(error, options.address, options.client.protocolVersion === 5));
+      settle();
+      reject(connectFailure(error, address, client.options.protocolVersion === 5));
     });
     client.once("close", () => {
-      settled();
-      reject(new HungUp(`The broker at ${options.address} closed the connection before it let us in.`));
+      settle();
+      reject(new HungUp(`The broker at ${address} closed the connection before it let us in.`));
     });
-    if (options.onMessage !== undefined) acknowledgeBy(client, options.onMessage);
+    if (onMessage !== undefined) acknowledgeAfter(client, onMessage);
   });
 }
 
 /**
- * Acknowledges a message only after it is stored; works with 3.1.1 and 5. The next message waits for another tick of
- * the event loop, so a burst of commands, each written to disk, does not block timers and requests.
+ * Acknowledges a message only after it is stored; works with 3.1.1 and 5. The next message waits for another tick of the
+ * event loop, so a burst of commands, each written to disk, does not block timers and requests.
  */
-function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
+function acknowledgeAfter(client: MqttClient, onMessage: (packet: IPublishPacket) => Promise<void>): void {
   client.handleMessage = (packet, done) => {
     onMessage(packet).then(
       () => void setImmediate(done),
@@ -145,23 +141,12 @@ function acknowledgeBy(client: MqttClient, onMessage: (packet: IPublishPacket) =
   };
 }
 
-function limitsOf(connack: IConnackPacket, address: string): Limits {
-  const { properties } = connack;
-  if (properties?.retainAvailable === false) throw connectFailure(reasonCode(154), address, true);
-  if (properties?.maximumQoS === 0) throw connectFailure(reasonCode(155), address, true);
-  return {
-    maxPacketBytes: properties?.maximumPacketSize ?? null,
-    receiveMaximum: properties?.receiveMaximum ?? 65_535,
-  };
-}
-
-/** A broker of MQTT 5 may keep a session for 0 seconds. */
-function sessionIn({ sessionPresent, properties }: IConnackPacket): boolean | null {
-  return properties?.sessionExpiryInterval === 0 ? null : sessionPresent;
-}
-
-function reasonCode(code: number): Error {
-  return Object.assign(new Error(`reason ${code}`), { code });
+function limitsOf({ properties = {} }: IConnackPacket, address: string): Limits {
+  const missing = properties.retainAvailable === false ? 154 : properties.maximumQoS === 0 ? 155 : null;
+  if (missing !== null)
+    throw connectFailure(Object.assign(new Error(`reason ${missing}`), { code: missing }), address, true);
+  const { maximumPacketSize, receiveMaximum = 65_535 } = properties;
+  return { maxPacketBytes: maximumPacketSize ?? null, receiveMaximum };
 }
 
 interface Pending {
@@ -174,58 +159,54 @@ interface Pending {
   readonly length: number;
 }
 
-function linkOver(
+function createLink(
   client: MqttClient,
-  { limits, sessionPresent }: Pick<Link, "limits" | "sessionPresent">,
-  lost: AbortController,
-  options: LinkOptions,
+  connack: IConnackPacket,
+  { clock, config }: Broker,
+  publishDeadlineMs: number,
 ): { readonly link: Link; readonly listener: Listener } {
-  const { clock, address, publishDeadlineMs } = options;
-  const version: ProtocolVersion = options.client.protocolVersion === 5 ? 5 : 4;
+  const address = brokerAddress(config);
+  const limits = limitsOf(connack, address);
+  const version = config.protocol === "5" ? 5 : 4;
+  const lost = new AbortController();
   const publisher = createPublisher(client.stream, version);
-  const acknowledgementFlush = createAcknowledgementFlush({
-    isWaiting: () => pending.size() > 0 && !lost.signal.aborted,
-    ping: publisher.ping,
-  });
   const pending = createInFlight<Pending>();
+  const flush = createAcknowledgementFlush(() => pending.size() > 0 && !lost.signal.aborted, publisher.ping);
   let isWatched = false;
   let answeredMs = Number.NEGATIVE_INFINITY;
   let cause: unknown = null;
-
-  function gone(): void {
-    const abandoned = pending.takeAll();
-    const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
-    const reason = withSize(cause ?? new Retryable(`The connection to the broker at ${address} was lost.`), longest);
-    lost.abort(reason);
-    for (const { done } of abandoned) done(reason);
-  }
 
   function abandon(reason: unknown): void {
     for (const { done } of pending.takeAll()) done(reason);
   }
 
+  function loseConnection(): void {
+    const abandoned = pending.takeAll();
+    const longest = abandoned.reduce((most, { length }) => Math.max(most, length), 0);
+    const failure = cause ?? new Retryable(`The connection to the broker at ${address} was lost.`);
+    const reason = withSizeHint(failure, longest);
+    lost.abort(reason);
+    for (const { done } of abandoned) done(reason);
+    client.end(true);
+  }
+
   function acknowledged(id: number, reason: number): void {
-    const answered = pending.take(id);
-    if (answered === undefined) return;
+    const message = pending.take(id);
+    if (message === undefined) return;
     answeredMs = clock.monotonic();
-    acknowledgementFlush.acknowledged();
+    flush.acknowledged();
     // A reason below 128 means that the broker accepted the message.
-    answered.done(reason < 128 ? null : publishFailure(reason, answered.topic));
+    message.done(reason < 128 ? null : publishFailure(reason, message.topic));
   }
 
   client.on("disconnect", (packet) => {
     cause ??= disconnectFailure(packet.reasonCode, address);
   });
   client.on("error", (error) => {
-    cause ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, {
-      cause: error,
-    });
+    cause ??= new Retryable(`The connection to the broker at ${address} broke: ${error.message}.`, { cause: error });
   });
-  client.once("close", () => {
-    gone();
-    client.end(true);
-  });
-  if (!client.connected) gone();
+  client.once("close", loseConnection);
+  if (!client.connected) loseConnection();
 
   function send(message: Message, done: Done): void {
     const refusal = refusalOf(message);
@@ -234,15 +215,9 @@ function linkOver(
       return;
     }
     const id = freeId();
-    pending.add({
-      id,
-      done,
-      topic: message.topic,
-      sentMs: clock.monotonic(),
-      length: message.payload.length,
-    });
+    pending.add({ id, done, topic: message.topic, sentMs: clock.monotonic(), length: message.payload.length });
     publisher.put(message, id);
-    acknowledgementFlush.sent();
+    flush.sent();
     if (!isWatched) void watch();
   }
 
@@ -264,15 +239,14 @@ function linkOver(
     }
   }
 
-  function publish(message: Message): Promise<void> {
-    return new Promise((resolve, reject) => {
+  const publish = (message: Message) =>
+    new Promise<void>((resolve, reject) => {
       send(message, (error) => (error === null ? resolve() : reject(error)));
     });
-  }
 
   /**
-   * One timer for all messages: until the oldest is overdue or none is left. A slow broker acknowledges the last of
-   * 100 messages late, so each acknowledgement extends the deadline.
+   * One timer for all messages: until the oldest is overdue or none is left. A slow broker acknowledges the last of 100
+   * messages late, so each acknowledgement extends the deadline.
    */
   async function watch(): Promise<void> {
     isWatched = true;
@@ -291,11 +265,11 @@ function linkOver(
   }
 
   /** Closes the connection when the broker does not respond within the deadline. */
-  async function inTime(answered: Promise<void>): Promise<void> {
+  async function inTime(response: Promise<void>): Promise<void> {
     const settled = new AbortController();
-    void sleepFor(clock, publishDeadlineMs, settled.signal).then((whole) => whole && overdue());
+    void sleepFor(clock, publishDeadlineMs, settled.signal).then((isOver) => isOver && overdue());
     try {
-      await answered;
+      await response;
     } finally {
       settled.abort(WOKEN);
     }
@@ -304,13 +278,13 @@ function linkOver(
   /** A missing response makes the connection unreliable; a new one begins clean. */
   function overdue(): void {
     cause ??= new Retryable(`The broker at ${address} did not answer within ${publishDeadlineMs} ms.`);
-    gone();
-    client.end(true);
+    loseConnection();
   }
 
   const link: Link = {
     limits,
-    sessionPresent,
+    // A broker of MQTT 5 may keep a session for 0 seconds.
+    sessionPresent: connack.properties?.sessionExpiryInterval === 0 ? null : connack.sessionPresent,
     lost: lost.signal,
     answeredMs: () => answeredMs,
     abandon,
@@ -318,7 +292,7 @@ function linkOver(
     send,
 
     async subscribe(filters, retained) {
-      for (const filter of filters) await inTime(subscribed(client, filter, retained === undefined ? 2 : 0));
+      for (const filter of filters) await inTime(subscribe(client, filter, retained === undefined ? 2 : 0));
     },
 
     async end(last) {
@@ -335,11 +309,11 @@ function linkOver(
       client.stream.destroy();
     },
   };
-  return { link, listener: { acknowledged, arrived: acknowledgementFlush.arrived } };
+  return { link, listener: { acknowledged, arrived: flush.arrived } };
 }
 
 /** rh 2: do not send retained messages. rap: mark a retained message as such. */
-function subscribed(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
+function subscribe(client: MqttClient, filter: string, rh: 0 | 2): Promise<void> {
   return new Promise((resolve, reject) => {
     client.subscribe(filter, { qos: 1, nl: false, rap: true, rh }, (error, granted) => {
       if (error !== null && error !== undefined) reject(subscribeFailure(error, filter));

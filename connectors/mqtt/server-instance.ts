@@ -1,7 +1,7 @@
 import type { ConnectorContext, ServerInstance } from "../../src/core/connector.ts";
 import type { SinceBoot } from "../../src/core/runtime/clock.ts";
 import { abortable, sleepFor, WOKEN } from "../../src/core/runtime/waiting.ts";
-import { brokerAddress, clientOptions, passwordOf } from "./client-options.ts";
+import { brokerOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
 import { openLink } from "./link.ts";
 
@@ -19,7 +19,7 @@ interface StoredBroker {
   readonly measured?: SinceBoot;
 }
 
-export interface BrokerReport extends StoredBroker {
+interface BrokerReport extends StoredBroker {
   /** The broker lost the session of an earlier connection. */
   readonly sessionLost: boolean;
 }
@@ -28,7 +28,12 @@ export interface BrokerReport extends StoredBroker {
 const SLACK_MS = 15_000;
 
 export function serverInstanceOf(before: string | null, { sessionLost, ...now }: BrokerReport): ServerInstance {
-  const stored = before === null ? null : parseStoredBroker(before);
+  let stored: StoredBroker | null;
+  try {
+    stored = before === null ? null : (JSON.parse(before) as StoredBroker);
+  } catch {
+    stored = null;
+  }
   return { life: JSON.stringify(now), isNew: stored !== null && (sessionLost || isYounger(now, stored)) };
 }
 
@@ -40,27 +45,14 @@ function isYounger(now: StoredBroker, before: StoredBroker): boolean {
   if (now.uptime === null || before.uptime === null) return false;
   const grownMs = (now.uptime - before.uptime) * 1_000;
   const measuredMs = measuredBetween(before, now);
-  if (measuredMs !== null && grownMs <= measuredMs + SLACK_MS) return isBehind(grownMs, measuredMs);
-  return isBehind(grownMs, now.atMs - before.atMs);
-}
-
-function isBehind(grownMs: number, passedMs: number): boolean {
-  return grownMs < Math.max(0, passedMs - SLACK_MS);
+  const isMeasured = measuredMs !== null && grownMs <= measuredMs + SLACK_MS;
+  return grownMs < Math.max(0, (isMeasured ? measuredMs : now.atMs - before.atMs) - SLACK_MS);
 }
 
 /** Null without measurements of the same boot. */
 function measuredBetween({ measured: before }: StoredBroker, { measured: now }: StoredBroker): number | null {
   if (before === undefined || now === undefined || before.boot !== now.boot) return null;
   return now.ms < before.ms ? null : now.ms - before.ms;
-}
-
-/** Null for an unknown text. */
-function parseStoredBroker(text: string): StoredBroker | null {
-  try {
-    return JSON.parse(text) as StoredBroker;
-  } catch {
-    return null;
-  }
 }
 
 const UPTIME = "$SYS/broker/uptime";
@@ -80,16 +72,10 @@ export async function uptimeOf(
   const reported = Promise.withResolvers<number | null>();
   try {
     const link = await openLink(
+      brokerOf(config, context.clock),
       {
-        client: clientOptions(config, {
-          clientId,
-          will: null,
-          password: passwordOf(config, context.clock)(),
-          keepsSession: false,
-        }),
-        address: brokerAddress(config),
+        clientId,
         publishDeadlineMs: UPTIME_WITHIN_MS,
-        clock: context.clock,
         async onMessage({ topic, payload }) {
           if (topic === UPTIME) reported.resolve(uptimeIn(payload.toString()));
         },

@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
-import type { ConnectorContext, Receipt, Rejection, Sink } from "../../src/core/connector.ts";
+import type { ConnectorContext, Receipt, Sink } from "../../src/core/connector.ts";
 import { meaningOf, Rejected, Retryable } from "../../src/core/errors/errors.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { clientIdOf } from "./client-options.ts";
 import type { MqttConfig } from "./config.ts";
-import { createConnection, tryConnection } from "./connection.ts";
+import { abandonOnAbort, createConnection, tryConnection } from "./connection.ts";
 import { bytesIfOver } from "./fast-path.ts";
 import type { Link } from "./link.ts";
 import { type Message, messagesOf } from "./messages.ts";
@@ -15,9 +15,7 @@ import { createTopics } from "./topics.ts";
 export function createMqttSink(config: MqttConfig, context: ConnectorContext): Sink {
   const topics = createTopics(config.prefix, config.topic, context.share?.source);
   const clientId = clientIdOf(config, context);
-  const connection = createConnection({
-    config,
-    context,
+  const connection = createConnection(config, context, {
     clientId,
     statusTopic: topics.status,
     onSession(present) {
@@ -28,7 +26,7 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
   let sessionLost = false;
   /** Identifies the monotonic clock of this process where the boot is unknown. */
   const run = randomUUID();
-  let looked: { readonly link: Link; readonly life: string } | null = null;
+  let checked: { readonly link: Link; readonly life: string } | null = null;
 
   return {
     maxBatch: 100,
@@ -42,37 +40,33 @@ export function createMqttSink(config: MqttConfig, context: ConnectorContext): S
     async look(before, signal) {
       const link = connection.link();
       if (link === null) return null;
-      if (link === looked?.link) return { life: looked.life, isNew: false };
+      if (link === checked?.link) return { life: checked.life, isNew: false };
       const uptime = await uptimeOf(config, context, `${clientId}-life`, signal);
       // Use the shared clock: clocks of members may differ by minutes.
       const atMs = Math.floor((context.share ?? context.clock).now());
       const { clock } = context;
       const measured = clock.sinceBoot?.() ?? { boot: run, ms: clock.monotonic() };
-      const said = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
+      const instance = serverInstanceOf(before, { uptime, atMs, measured, sessionLost });
       // A newer link is checked next.
       if (connection.link() === link) sessionLost = false;
-      looked = { link, life: said.life };
-      return said;
+      checked = { link, life: instance.life };
+      return instance;
     },
 
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
       const link = connection.link();
       if (link === null) throw new Retryable("There is no connection to the broker.");
-      const abandon = () => link.abandon(signal.reason);
-      signal.addEventListener("abort", abandon, { once: true });
       const messages = (event: Event, index: number) =>
         messagesOf(event, topics, config.retain, offer?.sequences?.[index]);
-      try {
-        return await deliver(link, batch, messages, {
+      return abandonOnAbort(link, signal, () =>
+        deliver(link, batch, messages, {
           maxInFlight: Math.min(config.max_in_flight, link.limits.receiveMaximum),
           maxBytes: config.max_message_bytes,
           signal,
           onBestEffortRejected: (error) => context.log.warn({ err: error }, "reply not delivered"),
-        });
-      } finally {
-        signal.removeEventListener("abort", abandon);
-      }
+        }),
+      );
     },
   };
 }
@@ -95,9 +89,26 @@ export async function deliver(
   messagesOf: (event: Event, index: number) => readonly Message[],
   options: DeliverOptions,
 ): Promise<Receipt> {
+  const { maxBytes, maxInFlight, signal } = options;
   const rejected = new Map<number, string>();
-  const flight = createFlight();
   let kept: { readonly from: number; readonly error: unknown } | undefined;
+  // Counts messages in flight without an object for each.
+  let inFlight = 0;
+  let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
+
+  /** Resolves when at most `most` messages are in flight. */
+  const atMost = (most: number) =>
+    new Promise<void>((resolve) => {
+      if (inFlight <= most) resolve();
+      else awaited = { most, resolve };
+    });
+
+  function settleOne(): void {
+    inFlight -= 1;
+    if (awaited === null || inFlight > awaited.most) return;
+    awaited.resolve();
+    awaited = null;
+  }
 
   function keepFrom(index: number, error: unknown): void {
     if (kept === undefined || index < kept.from) kept = { from: index, error };
@@ -112,54 +123,29 @@ export async function deliver(
 
   sending: for (const [index, event] of batch.entries()) {
     for (const message of messagesOf(event, index)) {
-      const room = flight.atMost(options.maxInFlight - 1);
-      if (room !== undefined) await room;
-      if (options.signal.aborted) keepFrom(index, options.signal.reason);
+      if (inFlight >= maxInFlight) await atMost(maxInFlight - 1);
+      if (signal.aborted) keepFrom(index, signal.reason);
       if (kept !== undefined) break sending;
-      const bytes = bytesIfOver(options.maxBytes, message);
+      const bytes = bytesIfOver(maxBytes, message);
       if (bytes !== null) {
-        const reason = `The message has ${bytes} bytes; max_message_bytes is ${options.maxBytes}.`;
+        const reason = `The message has ${bytes} bytes; max_message_bytes is ${maxBytes}.`;
         failed(index, message, new Rejected(reason));
         continue;
       }
-      flight.began();
+      inFlight += 1;
       link.send(message, (error) => {
         if (error !== null) failed(index, message, error);
-        flight.ended();
+        settleOne();
       });
     }
   }
   // An abort rejects all messages in flight and ends this wait.
-  await flight.atMost(0);
-  if (kept?.from === 0) options.signal.throwIfAborted();
+  await atMost(0);
+  if (kept?.from === 0) signal.throwIfAborted();
 
-  const end = kept?.from ?? batch.length;
-  const rejections: Rejection[] = [...rejected]
-    .filter(([index]) => index < end)
-    .map(([index, reason]) => ({ index, reason }));
-  return { rejected: rejections, ...(kept === undefined ? {} : { kept }) };
-}
-
-/** Counts messages in flight without an object for each. */
-function createFlight() {
-  let count = 0;
-  let awaited: { readonly most: number; readonly resolve: () => void } | null = null;
+  const settled = [...rejected].filter(([index]) => index < (kept?.from ?? batch.length));
   return {
-    began() {
-      count += 1;
-    },
-    ended() {
-      count -= 1;
-      if (awaited === null || count > awaited.most) return;
-      awaited.resolve();
-      awaited = null;
-    },
-    /** Resolves when at most `most` messages are in flight. */
-    atMost(most: number): Promise<void> | undefined {
-      if (count <= most) return undefined;
-      return new Promise((resolve) => {
-        awaited = { most, resolve };
-      });
-    },
+    rejected: settled.map(([index, reason]) => ({ index, reason })),
+    ...(kept === undefined ? {} : { kept }),
   };
 }

@@ -1,31 +1,5 @@
 import { createHash } from "node:crypto";
-
-/**
- * Every topic of the connector is made here, because a single `+` or `#` in the topic of a publish makes a broker
- * hang up, again at each attempt.
- *
- * In a fleet each source speaks for itself: its status is `<prefix>/status/source/<source>`, and its commands are those
- * of its own name only, wherever it is held.
- *
- * Below the prefix four first words are taken: `status`, `cmd` (commands to us), `reply` (answers to where a
- * requester wants them) and `worker` (facts about Plenum itself). No value ever becomes one of them, so what we
- * publish can never come back to us as a command.
- */
-export interface Topics {
-  readonly status: string;
-  readonly commandStatus: string;
-  /** Topic of `plenum check`; not retained. */
-  readonly check: string;
-  /** Subscriptions: one tag, several tags named in the payload, and second approvals. */
-  readonly commandFilters: readonly string[];
-  of(parts: TopicParts): string;
-  /** The source and the tag that a command topic names; null for a topic that is none. */
-  parseCommand(topic: string): { readonly source: string; readonly tagId: string | null } | null;
-  /** The source whose commands a second person speaks about on this topic; null for any other topic. */
-  parseSecond(topic: string): string | null;
-  /** Whether an answer may go there: anywhere but into our own trees, except below `<prefix>/reply/`. */
-  mayReply(topic: string): boolean;
-}
+import type { Arrival } from "../../src/core/connector.ts";
 
 export interface TopicParts {
   /** Name of the source; null for the worker itself. */
@@ -47,21 +21,36 @@ const MAX_SEGMENT = 128;
 /** Longest topic that we answer to, in characters. */
 const MAX_REPLY_TOPIC = 1_024;
 
-/** `source`: the one source that this is about, in a fleet; undefined where it is about all. */
-export function createTopics(prefix: string, template: string, source?: string): Topics {
+export type Topics = ReturnType<typeof createTopics>;
+
+/**
+ * Makes every topic of the connector, because a single `+` or `#` in the topic of a publish makes a broker hang up, again at
+ * each attempt.
+ *
+ * In a fleet each source speaks for itself: with `source`, the status is `<prefix>/status/source/<source>`, and commands are
+ * those of this source only, whichever member works for it.
+ *
+ * Below the prefix four first words are reserved: `status`, `cmd` (commands to us), `reply` (responses on topics that a
+ * requester names) and `worker` (events of Plenum itself). No value ever becomes one of them, so what we publish can never
+ * come back to us as a command.
+ */
+export function createTopics(prefix: string, template: string, source?: string) {
   const layout = template.split("/");
   const status = source === undefined ? `${prefix}/status` : `${prefix}/status/source/${segment(source)}`;
-  const commanded = source === undefined ? "+" : segment(source);
   const commandTree = `${prefix}/cmd/`;
   const isOwn = ownPattern(prefix, layout);
 
   return {
     status,
     commandStatus: `${status}/commands`,
+    /** Topic of `plenum check`; not retained. */
     check: `${prefix}/status/check`,
-    commandFilters: ["+/set", "set", "second"].map((rest) => `${commandTree}${commanded}/${rest}`),
+    /** Subscriptions: one tag, several tags named in the payload, and second approvals. */
+    commandFilters: ["+/set", "set", "second"].map(
+      (rest) => `${commandTree}${source === undefined ? "+" : segment(source)}/${rest}`,
+    ),
 
-    of(parts) {
+    of(parts: TopicParts): string {
       let topic = "";
       for (const part of layout) {
         const level = part.startsWith("{") ? levelOf(part, prefix, parts) : part;
@@ -70,21 +59,19 @@ export function createTopics(prefix: string, template: string, source?: string):
       return topic;
     },
 
-    parseCommand(topic) {
+    /** The source and the tag that a command topic names; null for another topic. */
+    parseCommand(topic: string): Pick<Arrival, "source" | "tagId" | "purpose"> | null {
       if (!topic.startsWith(commandTree)) return null;
-      const [source = "", ...rest] = topic.slice(commandTree.length).split("/");
-      if (rest.at(-1) !== "set" || rest.length > 2) return null;
-      const [tag] = rest;
-      return { source: text(source), tagId: rest.length === 1 || tag === undefined ? null : text(tag) };
+      const [level = "", ...rest] = topic.slice(commandTree.length).split("/");
+      const named = { source: decodeSegment(level), tagId: null };
+      if (rest.length === 1 && rest[0] === "second") return { ...named, purpose: "second" };
+      const [tag = "", word = tag] = rest;
+      if (word !== "set" || rest.length > 2) return null;
+      return rest.length === 1 ? named : { ...named, tagId: decodeSegment(tag) };
     },
 
-    parseSecond(topic) {
-      if (!topic.startsWith(commandTree)) return null;
-      const [source = "", word, ...rest] = topic.slice(commandTree.length).split("/");
-      return word === "second" && rest.length === 0 ? text(source) : null;
-    },
-
-    mayReply(topic) {
+    /** True where a response may go: anywhere but into our own trees, except below `<prefix>/reply/`. */
+    mayReply(topic: string): boolean {
       if (topic === "" || topic.startsWith("$") || /[+#\p{Cc}]/u.test(topic) || !topic.isWellFormed()) return false;
       if (topic.length > MAX_REPLY_TOPIC) return false;
       if (topic.startsWith(`${prefix}/reply/`)) return true;
@@ -127,8 +114,8 @@ export function segment(value: string): string {
   return encoded.length > MAX_SEGMENT ? hashed(value) : encoded;
 }
 
-/** The text that a level stands for; the level itself where it stands for none. */
-function text(level: string): string {
+/** Reverses `segment`; returns a level that it cannot decode unchanged. */
+function decodeSegment(level: string): string {
   if (level === "~") return "";
   try {
     return decodeURIComponent(level);

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { generate, type Packet } from "mqtt-packet";
 import { describe, expect, test } from "vitest";
-import { createAcknowledgements } from "#connectors/mqtt/fast-path.ts";
+import { createAcknowledgementReader } from "#connectors/mqtt/fast-path.ts";
 import { seed } from "../../seed.ts";
 
 interface Sent {
@@ -42,13 +42,13 @@ function lengthOf(length: number): readonly number[] {
 /** Reads the bytes in pieces of these lengths, over and over. */
 function readIn(bytes: Buffer, lengths: readonly number[]) {
   const answers: (readonly [number, number])[] = [];
-  const acknowledgements = createAcknowledgements((number, reason) => answers.push([number, reason]));
+  const readAcknowledgements = createAcknowledgementReader((number, reason) => answers.push([number, reason]));
   const left: Buffer[] = [];
   for (let at = 0, n = 0; at < bytes.length; n += 1) {
     const end = at + (lengths[n % lengths.length] ?? 1);
     // What is read is the system's, and other bytes stand there later.
     const chunk = Buffer.from(bytes.subarray(at, end));
-    const found = acknowledgements.read(chunk);
+    const found = readAcknowledgements(chunk);
     if (found !== null) left.push(Buffer.from(found));
     chunk.fill(0xee);
     at = end;
