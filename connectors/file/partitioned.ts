@@ -185,7 +185,7 @@ export function createPartitionedFiles(config: FileConfig, template: string, { c
     // Each event of the last write added at most one line to a file.
     const appender = await openAppender(path, mode, MAX_BATCH);
     await appender.close();
-    // Where the compressed file exists, only the removal of this one is missing.
+    // The compressed file exists; only the removal of this one is missing.
     if (appender.bytes === 0 || (await exists(`${stem}.gz`))) await unlink(path);
     else await finish(path, gzip ? `${stem}.gz` : stem, mode, signal);
   }

@@ -1,12 +1,15 @@
 import type { Writable } from "node:stream";
+import { z } from "zod";
 import { ACCEPTED, type Sink } from "../../src/core/connector.ts";
 import { ConfigError, Retryable } from "../../src/core/errors/errors.ts";
 import { toCloudEvent } from "../../src/core/model/event.ts";
 import { sequenceAttributes } from "../../src/core/model/sequence.ts";
 
+export const StdoutConfig = z.strictObject({}).meta({ description: "Events as JSON lines on standard output." });
+
 /**
- * Accepted means: the operating system has taken the lines, so a slow reader slows the sink. What the reader
- * behind a pipe does with them is unknown.
+ * Accepted means: the operating system has taken the lines, so a slow reader slows the sink. What the reader behind a pipe
+ * does with them is unknown.
  */
 export function createStdoutSink(stream: Writable): Sink {
   let listening = false;
@@ -16,21 +19,18 @@ export function createStdoutSink(stream: Writable): Sink {
     oneOrder: true,
 
     async open() {
-      if (listening) return;
+      // Never remove this listener: a pipe may report its end after `close`, and an unhandled `error` event ends the process.
+      // `write` gets the same error through its callback.
+      if (!listening) stream.on("error", () => undefined);
       listening = true;
-      // Never remove this listener: a pipe may report its end after `close`, and an unhandled `error` event
-      // ends the process. `write` gets the same error through its callback.
-      stream.on("error", reportedByWrite);
     },
 
     async write(batch, signal, _accepted, offer) {
       signal.throwIfAborted();
-      const lines = batch
-        .map(
-          (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
-        )
-        .join("");
-      await writeLines(stream, lines, signal);
+      const lines = batch.map(
+        (event, index) => `${JSON.stringify(toCloudEvent(event, sequenceAttributes(offer?.sequences?.[index])))}\n`,
+      );
+      await writeText(stream, lines.join(""), signal);
       return ACCEPTED;
     },
 
@@ -42,13 +42,11 @@ export function createStdoutSink(stream: Writable): Sink {
   };
 }
 
-function reportedByWrite(): void {}
-
-function writeLines(stream: Writable, lines: string, signal: AbortSignal): Promise<void> {
+function writeText(stream: Writable, text: string, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => reject(signal.reason);
     signal.addEventListener("abort", abort, { once: true });
-    stream.write(lines, (error) => {
+    stream.write(text, (error) => {
       signal.removeEventListener("abort", abort);
       if (error === undefined || error === null) resolve();
       else reject(writeFailure(error));
@@ -59,9 +57,8 @@ function writeLines(stream: Writable, lines: string, signal: AbortSignal): Promi
 /** Error codes of a stream whose reader is gone. */
 const GONE = new Set(["EPIPE", "ECONNRESET", "ERR_STREAM_DESTROYED", "ERR_STREAM_WRITE_AFTER_END"]);
 
-function writeFailure(error: Error): Error {
-  const { code } = error as NodeJS.ErrnoException;
-  if (code !== undefined && GONE.has(code)) return readerGone(error);
+function writeFailure(error: NodeJS.ErrnoException): Error {
+  if (GONE.has(error.code ?? "")) return readerGone(error);
   return new Retryable(`Standard output could not be written: ${error.message}`, { cause: error });
 }
 

@@ -5,16 +5,14 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { expect, onTestFinished, test } from "vitest";
-import { file } from "#connectors/file/definition.ts";
-import { influxdb } from "#connectors/influxdb/definition.ts";
-import { kafka } from "#connectors/kafka/definition.ts";
-import { mqtt } from "#connectors/mqtt/definition.ts";
+import { CATALOG } from "#connectors/catalog.ts";
 import { ParquetConfig, parquetQuery } from "#connectors/parquet/config.ts";
 import { PostgresConfig, postgresQuery } from "#connectors/postgres/config.ts";
 import { sampleEvent } from "../sample-events.ts";
 
 /** Where a person finds there what is told of a tag, ready to be copied. */
 
+const { file, influxdb, kafka, mqtt } = CATALOG;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
 

@@ -2,8 +2,7 @@ import { spawn } from "node:child_process";
 import { rmSync } from "node:fs";
 import { connectAsync } from "mqtt";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { influxdb } from "#connectors/influxdb/definition.ts";
-import { mqtt } from "#connectors/mqtt/definition.ts";
+import { CATALOG } from "#connectors/catalog.ts";
 import type { ConnectorContext, Sink } from "#src/core/connector.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
@@ -27,6 +26,7 @@ import { sampleEvent, valueEvent } from "../sample-events.ts";
  * Real servers that are killed right after they have acknowledged, and come back: they have lost it, and get it again.
  */
 
+const { influxdb, mqtt } = CATALOG;
 const COUNT = 50;
 const LONG_MS = 60_000;
 const POLL = { timeout: 30_000, interval: 100 };
