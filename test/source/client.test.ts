@@ -41,10 +41,7 @@ describe("each endpoint (trap 20)", () => {
 
   it("health asks without a token and without a limit", async () => {
     const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
-    expect(await trial.source.health(never())).toEqual({
-      status: "healthy",
-      time: "2026-06-01T00:00:00.000Z",
-    });
+    expect(await trial.source.health(never())).toEqual({ status: "healthy", time: "2026-06-01T00:00:00.000Z" });
     expect(trial.requests[0]?.headers).toMatchObject({ accept: "application/json" });
     expect(trial.requests[0]?.headers).not.toHaveProperty("authorization");
     expect(trial.runs).toEqual([]);
@@ -105,10 +102,7 @@ describe("orders to wait", () => {
     const clock = { now: () => now, monotonic: () => now, sleep };
     const trial = trialSource(() => reply(503, "<html>maintenance</html>"), { clock });
     for (let i = 0; i < 7; i++) {
-      expect(await failureOf(trial.source.me(never()))).toMatchObject({
-        kind: "throttled",
-        retryAfterMs: null,
-      });
+      expect(await failureOf(trial.source.me(never()))).toMatchObject({ kind: "throttled", retryAfterMs: null });
     }
     expect(trial.holds.map((hold) => [hold.forMs, hold.scope])).toEqual(
       [22_500, 45_000, 90_000, 180_000, 360_000, 675_000, 675_000].map((ms) => [ms, "everything"]),
@@ -165,9 +159,7 @@ describe("a stale kept-alive socket (trap 15)", () => {
     const trial = trialSource(() => {
       throw new StaleSocket("stale");
     });
-    expect(await failureOf(CALLS.write?.(trial.source) ?? Promise.resolve())).toMatchObject({
-      kind: "retryable",
-    });
+    expect(await failureOf(CALLS.write?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
     expect(trial.requests).toHaveLength(1);
   });
 });

@@ -51,10 +51,7 @@ function rig(memory = usedBefore(createVolatileMemory(), "trial"), clock = creat
         return reply(service.healthy ? 200 : 503, { status: service.healthy ? "healthy" : "unhealthy" });
       if (service.refusal !== null) return service.refusal();
       const value = { type: "tags", id: "1", attributes: { display_name: "T" }, value: 1 };
-      const around = {
-        links: { next: null },
-        meta: { total: 0, current_page: 1, last_page: 1, per_page: 100 },
-      };
+      const around = { links: { next: null }, meta: { total: 0, current_page: 1, last_page: 1, per_page: 100 } };
       return reply(200, path.includes("/tags/") ? { data: [value] } : { data: [], ...around });
     },
     environment: { PLENUM_TOKEN: TOKEN },

@@ -61,10 +61,7 @@ describe("a list page with the same bytes as before", () => {
   it("parses every record of a changed page", async () => {
     const list = listOfTags();
     const first = await list.tags();
-    list.records[1] = {
-      ...tagRecord("2"),
-      attributes: { ...tagRecord("2").attributes, display_name: "New" },
-    };
+    list.records[1] = { ...tagRecord("2"), attributes: { ...tagRecord("2").attributes, display_name: "New" } };
     const second = await list.tags();
     expect(second.map(({ displayName }) => displayName)).toEqual(["Tag 1", "New", "Tag 3", "Tag 4"]);
     expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);

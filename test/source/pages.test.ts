@@ -204,9 +204,7 @@ describe("page sizes (trap 11)", () => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }), {
       config,
     });
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
-      field: "site_id",
-    });
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ field: "site_id" });
     expect(trial.requests).toHaveLength(1);
   });
 
@@ -231,19 +229,12 @@ describe("page sizes (trap 11)", () => {
         const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
         return reply(
           200,
-          envelope([tagRecord(String(page))], {
-            current_page: page,
-            last_page: 3,
-            per_page: 50 + page,
-            total: 3,
-          }),
+          envelope([tagRecord(String(page))], { current_page: page, last_page: 3, per_page: 50 + page, total: 3 }),
         );
       },
       { config },
     );
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
-      kind: "malformed",
-    });
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 
@@ -259,9 +250,7 @@ describe("a page that cannot be counted is malformed, never a short list", () =>
     ["a record that is text", envelope(["1"])],
   ])("%s", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
-    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({
-      kind: "malformed",
-    });
+    expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 

@@ -99,12 +99,7 @@ describe("createCaution", () => {
 });
 
 describe("createSpentSlots", () => {
-  const slot = (sentAt: number, countedBy = sentAt) => ({
-    id: sentAt,
-    endpoint: "read" as const,
-    sentAt,
-    countedBy,
-  });
+  const slot = (sentAt: number, countedBy = sentAt) => ({ id: sentAt, endpoint: "read" as const, sentAt, countedBy });
   const spentAt = (...times: readonly number[]) => {
     const spent = createSpentSlots(MINUTE_MS);
     for (const time of times) spent.add(slot(time));

@@ -34,12 +34,7 @@ function separateAfterMs(
   for (let now = random.between(0, 60_000); now < 7_200_000; now += Math.max(50, random.after(gapMs))) {
     const endpoint = random.next() < historyShare ? "history" : "read";
     const countedMs = now + random.between(0, longestWayMs);
-    requests.push({
-      endpoint,
-      sentMs: now,
-      countedMs,
-      answeredMs: countedMs + random.between(0, longestWayMs),
-    });
+    requests.push({ endpoint, sentMs: now, countedMs, answeredMs: countedMs + random.between(0, longestWayMs) });
   }
   const answers = requests
     .toSorted((a, b) => a.countedMs - b.countedMs)

@@ -44,13 +44,7 @@ describe(`trap 27: two hours against limiters that it does not know (${replay})`
     { reserve: 0, goalMs: GOALS.urgent.p95Ms + 1_000 },
     { reserve: 1, goalMs: GOALS.urgent.p95WithReserveMs },
   ])("writes among polls that never stop, reserve $reserve", async ({ reserve, goalMs }) => {
-    const outcome = await simulate({
-      limiter: "sliding log",
-      hours: 4,
-      seed,
-      urgentEveryMs: 60_000,
-      reserve,
-    });
+    const outcome = await simulate({ limiter: "sliding log", hours: 4, seed, urgentEveryMs: 60_000, reserve });
     expect(quantile(outcome.urgentWaitsMs, reserve === 0 ? 0.95 : 0.9), replay).toBeLessThanOrEqual(goalMs);
     expect(outcome.refused, replay).toBe(0);
   });

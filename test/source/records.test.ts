@@ -108,7 +108,7 @@ describe("recordParsers (traps 17 and 18)", () => {
     expect(PARSERS.gateway(changed(record, ["attributes", "online"], online))?.online).toBe(expected);
   });
 
-  it("leaves prototypes unchanged", () => {
+  it("leaves prototypes unchanged (trap 17)", () => {
     const text = `{"type":"tags","id":"1","__proto__":{"polluted":1},"attributes":{"__proto__":{"polluted":1},"display_name":"x","constructor":{"prototype":{"polluted":1}}}}`;
     const tag = PARSERS.tag(JSON.parse(text));
     expect(tag).toEqual({ id: "1", displayName: "x", description: null, unit: null });

@@ -75,9 +75,7 @@ describe("errors and data (trap 2)", () => {
   it.each(both)("$endpoint uses no part of a reply that has both", async ({ endpoint }) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
     const trial = trialSource(() => reply(200, body));
-    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({
-      kind: "retryable",
-    });
+    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
   });
 });
 
@@ -91,18 +89,14 @@ describe("several errors (trap 3)", () => {
         const failure = outcome(200, { errors }) as Error;
         const alone = outcome(200, { errors: [{ status: group[0], message: "" }] });
         const { kind, scope, reason } = alone as Record<string, unknown>;
-        expect({ statuses, failure }).toMatchObject({
-          failure: JSON.parse(JSON.stringify({ kind, scope, reason })),
-        });
+        expect({ statuses, failure }).toMatchObject({ failure: JSON.parse(JSON.stringify({ kind, scope, reason })) });
         for (const status of statuses) expect(failure.message).toContain(`m${status}`);
       }
     }
   });
 
   it("includes the HTTP status", () => {
-    expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({
-      reason: "unauthenticated",
-    });
+    expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({ reason: "unauthenticated" });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
   });
 
@@ -152,19 +146,13 @@ describe("a real HTTP status without errors in the body", () => {
   it("means a missing log only if the service's own error says so", () => {
     const history = { missing: "no-log" } as const;
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
-    expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({
-      kind: "config",
-    });
+    expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({ kind: "config" });
     // A tag that is unknown or hidden is no tag without a log.
     const hidden = { errors: [{ status: 404, message: "The requested resource could not be found." }] };
     expect(outcome(200, hidden, {}, history)).toMatchObject({ kind: "rejected" });
-    expect(outcome(200, { errors: [{ status: 404, message: "" }] }, {}, history)).toMatchObject({
-      kind: "no-log",
-    });
+    expect(outcome(200, { errors: [{ status: 404, message: "" }] }, {}, history)).toMatchObject({ kind: "no-log" });
     for (const message of ["No log.", "Alle tagger må ha logger.", "Alla taggar måste ha loggar."])
-      expect(outcome(404, { errors: [{ status: 404, message }] }, {}, history)).toMatchObject({
-        kind: "no-log",
-      });
+      expect(outcome(404, { errors: [{ status: 404, message }] }, {}, history)).toMatchObject({ kind: "no-log" });
   });
 });
 

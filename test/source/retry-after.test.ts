@@ -19,9 +19,7 @@ function wait(body: unknown, header?: string): unknown {
   }
 }
 
-const inErrors = (retry_after: unknown) => ({
-  errors: [{ status: 429, message: "slow", meta: { retry_after } }],
-});
+const inErrors = (retry_after: unknown) => ({ errors: [{ status: 429, message: "slow", meta: { retry_after } }] });
 const inMeta = (retry_after: unknown) => ({ errors: [{ status: 429, meta: [] }], meta: { retry_after } });
 
 describe("429 (trap 4): told seconds, one more for whole-second arithmetic, 60 s when nobody says", () => {

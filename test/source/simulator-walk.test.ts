@@ -29,10 +29,7 @@ describe("a walk through the simulated service", () => {
 
   it("all eleven endpoints", async () => {
     const { source } = trial;
-    expect(await source.health(never())).toMatchObject({
-      status: "healthy",
-      time: expect.stringMatching(/Z$/),
-    });
+    expect(await source.health(never())).toMatchObject({ status: "healthy", time: expect.stringMatching(/Z$/) });
 
     const me = await source.me(never());
     expect(me.abilities).toContain("read:tags");
@@ -97,10 +94,7 @@ describe("a walk through the simulated service", () => {
       });
       expect([...(logs[0]?.measurements ?? [])]).toHaveLength(truth.length);
       const [total] = await source.totals({ tagIds: [id], ...query }, "history", never());
-      expect(total).toMatchObject({
-        id,
-        total: expect.toSatisfy((value) => value === null || Number.isFinite(value)),
-      });
+      expect(total).toMatchObject({ id, total: expect.toSatisfy((value) => value === null || Number.isFinite(value)) });
       break;
     }
     expect([...outcomes]).toContain("log");
@@ -127,10 +121,7 @@ describe("a walk through the simulated service", () => {
       config: trialConfig(server.url),
       environment: { PLENUM_TOKEN: "nobody" },
     });
-    expect(await failureOf(stranger.source.me(never()))).toMatchObject({
-      kind: "config",
-      reason: "unauthenticated",
-    });
+    expect(await failureOf(stranger.source.me(never()))).toMatchObject({ kind: "config", reason: "unauthenticated" });
   });
 
   it("the quota's end, told as such", async () => {

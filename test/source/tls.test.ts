@@ -141,11 +141,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
   });
 
   it("refuses TLS below 1.2 and plain text", async () => {
-    const old = await serving("good", {
-      minVersion: "TLSv1.1",
-      maxVersion: "TLSv1.1",
-      ciphers: "ALL@SECLEVEL=0",
-    });
+    const old = await serving("good", { minVersion: "TLSv1.1", maxVersion: "TLSv1.1", ciphers: "ALL@SECLEVEL=0" });
     expect(await failureOf(ask(old.url, at("ours.pem")))).toMatchObject({ kind: "config" });
     expect(old.seen).toEqual([]);
   });

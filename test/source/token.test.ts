@@ -76,9 +76,7 @@ it("after a 401 the next request carries the new token, without a restart", asyn
         : reply(200, { errors: [{ status: 401, message: "Unauthenticated." }] }),
     { config },
   );
-  expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({
-    reason: "unauthenticated",
-  });
+  expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ reason: "unauthenticated" });
   put("17|later\n");
   expect((await trial.source.read(["1"], "live", never())).readings).toHaveLength(1);
 });

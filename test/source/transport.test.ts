@@ -56,12 +56,7 @@ function transportTo(url: string, more: object = {}): HttpTransport {
   return transport;
 }
 
-const GET: TransportRequest = {
-  method: "GET",
-  path: "/x",
-  headers: { accept: "application/json" },
-  body: null,
-};
+const GET: TransportRequest = { method: "GET", path: "/x", headers: { accept: "application/json" }, body: null };
 const POST: TransportRequest = { ...GET, method: "POST", body: "{}" };
 const QUICK = { deadlines: { connect_ms: 500, headers_ms: 300, total_ms: 900 } };
 const json = (response: ServerResponse, body: unknown) =>
@@ -260,10 +255,7 @@ describe("slow answers (trap 14)", () => {
     const url = await service((_request, response) => drip(response.writeHead(200)));
     const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
     const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
-    expect(failure).toMatchObject({
-      kind: "retryable",
-      message: `${url} did not answer completely within 900 ms.`,
-    });
+    expect(failure).toMatchObject({ kind: "retryable", message: `${url} did not answer completely within 900 ms.` });
   });
 
   it("no answer at all ends too", async () => {

@@ -163,13 +163,7 @@ describe("a day of a site", () => {
     const [first, second, third] = here.sealed();
     expect(first).toMatchObject({ date: "2026-11-02", revision: 1, series: 2 });
     expect(second).toMatchObject({
-      ...{
-        site: { id: 1, displayName: "Site" },
-        date: "2026-11-03",
-        timeZones: ["UTC"],
-        revision: 1,
-        revised: 0,
-      },
+      ...{ site: { id: 1, displayName: "Site" }, date: "2026-11-03", timeZones: ["UTC"], revision: 1, revised: 0 },
       ...{ expected: 576, absent: 24, withoutLog: 288, refused: 0, pending: 0, seriesWithoutLogCount: 1 },
     });
     expect(second?.seriesWithoutLog).toMatchObject([
@@ -255,13 +249,7 @@ describe("a day of a site", () => {
     const here = stage(START + 12 * HOUR_MS, "UTC");
     await here.tags(["101", "102"]);
     for (const id of ["101", "102"]) here.log(id, "1h", START, START + 9 * DAY_MS, () => 1);
-    const hour = {
-      name: "hour",
-      resolution: "1h",
-      every: "1h",
-      look_back: "6h",
-      select: { name: ["T101"] },
-    };
+    const hour = { name: "hour", resolution: "1h", every: "1h", look_back: "6h", select: { name: ["T101"] } };
     await here.work([hour], 3 * DAY_MS, 3 * HOUR_MS);
     const before = here.sealed().map(({ date, revision, series }) => [date, revision, series]);
     expect(before).toEqual([

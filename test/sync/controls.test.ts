@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { Malformed, Rejected, Retryable } from "../../src/core/errors/errors.ts";
+import { Malformed, Retryable } from "../../src/core/errors/errors.ts";
 import { createControls } from "../../src/engine/sync/read/controls.ts";
 
 describe("createControls", () => {
@@ -72,39 +72,11 @@ describe("createControls", () => {
     expect(controls.next()).toEqual(["b"]);
   });
 
-  test("forgets a control under way at a restart", () => {
-    const controls = controlsOf("a");
-    controls.next();
-    controls.restart();
-    expect(controls.isUnderWay()).toBe(false);
-  });
-
   test("reports that all tags are concerned after eight refusals if no tag was ever read", () => {
     const controls = controlsOf();
     const outcomes = Array.from({ length: 8 }, () => controls.refused(["x"]));
     expect(outcomes).toEqual([false, false, false, false, false, false, false, true]);
     expect(controls.next()).toEqual([]);
-  });
-
-  test("needs three refused controls while trying, too", () => {
-    const controls = controlsOf("a", "b");
-    controls.failed(new Rejected("The token is refused."));
-    expect(controls.isTrying()).toBe(true);
-    const outcomes = [1, 2, 3].map(() => refuseNext(controls));
-    expect(outcomes).toEqual([
-      ["a", false],
-      ["b", false],
-      ["a", true],
-    ]);
-    expect(controls.isTrying()).toBe(true);
-  });
-
-  test("starts the count of refused controls again after another failure", () => {
-    const controls = controlsOf("a", "b");
-    expect(refuseNext(controls)[1]).toBe(false);
-    expect(refuseNext(controls)[1]).toBe(false);
-    controls.failed(away);
-    expect(refuseNext(controls)[1]).toBe(false);
   });
 
   test.each([

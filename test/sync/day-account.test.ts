@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { accountOf, addAccounts, type Statement } from "#src/engine/sync/completeness/account.ts";
+import { accountOf, type Statement } from "#src/engine/sync/completeness/account.ts";
 import { dayOfDate, wantedFrom } from "#src/engine/sync/completeness/days.ts";
 import { newLedger } from "#src/engine/sync/history/ledger.ts";
 import type { StoredHistory, StoredRange } from "#src/engine/sync/snapshot.ts";
@@ -10,12 +10,7 @@ const RULES = {
   ...{ backfillMs: 0, graceMs: 60_000, lookBackMs: 86_400_000 },
 };
 const SAID: Statement = { said: "The tag is locked.", at: "2026-11-05T11:00:00.000Z" };
-const REFUSAL = {
-  said: "The tag is locked.",
-  at: SAID.at ?? "",
-  times: 3,
-  againAt: "2026-11-05T13:00:00.000Z",
-};
+const REFUSAL = { said: "The tag is locked.", at: SAID.at ?? "", times: 3, againAt: "2026-11-05T13:00:00.000Z" };
 
 /** A series followed since 2026-11-03 06:00, up to the 5th at noon. */
 function ledger(more: Partial<StoredHistory> = {}): StoredHistory {
@@ -72,11 +67,7 @@ describe("the account of a series for a UTC day", () => {
   });
 
   test("leaves out buckets before the first needed one, and days without a range", () => {
-    expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({
-      expected: 216,
-      absent: 0,
-      notWanted: 72,
-    });
+    expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({ expected: 216, absent: 0, notWanted: 72 });
     expect(account(ledger(), 2)).toMatchObject({ expected: 0, notWanted: 288, why: null });
     const backfilled = ledger({ wished: "2026-11-02T18:00:00.000Z" });
     expect(wantedFrom(backfilled)).toBe(Date.parse("2026-11-02T18:00:00Z"));
@@ -90,11 +81,7 @@ describe("the account of a series for a UTC day", () => {
         span("2026-11-04T00:00", "2026-11-04T01:00", { why: "no-log", ...older }),
         span("2026-11-04T01:00", "2026-11-04T03:00", { why: "no-log" }),
         span("2026-11-04T03:00", "2026-11-04T04:00", { why: "refused", ...older }),
-        span("2026-11-04T04:00", "2026-11-04T06:00", {
-          why: "refused",
-          said: "The tag is locked.",
-          at: REFUSAL.at,
-        }),
+        span("2026-11-04T04:00", "2026-11-04T06:00", { why: "refused", said: "The tag is locked.", at: REFUSAL.at }),
         span("2026-11-04T06:00", "2026-11-05T12:00"),
       ],
     });
@@ -126,11 +113,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(held, 5)).toMatchObject({ expected: 288, refused: 144, pending: 144, refusal: SAID });
     expect(account(held, 3)).toMatchObject({ expected: 216, refused: 0, pending: 216, refusal: null });
     // Whether there is a log at all was refused: then that is all there is to say of the past, too.
-    expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({
-      refused: 216,
-      pending: 0,
-      refusal: SAID,
-    });
+    expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({ refused: 216, pending: 0, refusal: SAID });
   });
 
   test("needs no more buckets of a tag that left the lists", () => {
@@ -155,24 +138,5 @@ describe("why buckets are pending", () => {
     ["the day has not begun for the series", until("5T12:00"), 6, "open"],
   ])("%s", (_, held, date, why) => {
     expect(account(held, date).why).toBe(why);
-  });
-});
-
-test("accounts add up field by field", () => {
-  const one = {
-    ...{ expected: 1, had: 2, null: 3, absent: 4, withoutLog: 5, refused: 6, pending: 7, notWanted: 8 },
-  };
-  const ten = Object.fromEntries(Object.entries(one).map(([key, value]) => [key, 10 * value])) as typeof one;
-  expect(addAccounts(one, ten)).toEqual({
-    ...{
-      expected: 11,
-      had: 22,
-      null: 33,
-      absent: 44,
-      withoutLog: 55,
-      refused: 66,
-      pending: 77,
-      notWanted: 88,
-    },
   });
 });

@@ -42,10 +42,7 @@ describe("counts by day", () => {
       const first = 100 + Math.floor(random() * 30);
       for (let day = first; day < first + random() * 10; day++) {
         const known = plain.get(day) ?? { had: 0, null: 0 };
-        const added = {
-          had: Math.floor(random() * 3) - Math.min(1, known.had),
-          null: Math.floor(random() * 2),
-        };
+        const added = { had: Math.floor(random() * 3) - Math.min(1, known.had), null: Math.floor(random() * 2) };
         more.set(day, added);
         plain.set(day, { had: known.had + added.had, null: known.null + added.null });
       }
@@ -77,11 +74,7 @@ describe("counts by day", () => {
       [NOW + 1_200_000, null],
       [NOW + 1_500_000, null],
     ]);
-    expect(countEmitted({ fresh, revised, before }, RULES).get(dayOf(NOW))).toEqual({
-      had: 4,
-      null: -1,
-      points: 6,
-    });
+    expect(countEmitted({ fresh, revised, before }, RULES).get(dayOf(NOW))).toEqual({ had: 4, null: -1, points: 6 });
   });
 });
 
@@ -164,11 +157,7 @@ describe("a ledger", () => {
   });
 
   test("marks finalized days with their changed points, and reuses a recent mark", async () => {
-    const ledger = {
-      ...newLedger(RULES, NOW),
-      state: "following" as const,
-      watermark: "2026-11-02T05:55:00.000Z",
-    };
+    const ledger = { ...newLedger(RULES, NOW), state: "following" as const, watermark: "2026-11-02T05:55:00.000Z" };
     const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
     const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
     const days = ["2026-10-29", "2026-10-30", "2026-10-31", "2026-11-01"];

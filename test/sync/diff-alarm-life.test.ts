@@ -2,7 +2,6 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact, Event } from "#src/core/model/event.ts";
 import {
-  type AlarmContext,
   acknowledgeEnded,
   announce,
   begin,
@@ -15,11 +14,10 @@ import {
 } from "#src/engine/sync/alarms/diff-alarm.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
+import { AT, activity, CONTEXT, kindsOf } from "./diff-support.ts";
 
 /** What each step in the life of one alarm makes of what is held, and what it tells. */
-const AT = "2026-11-02T08:00:00.000Z";
 const EARLIER = "2026-11-02T07:00:00.000Z";
-const CONTEXT: AlarmContext = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
 const ACKNOWLEDGED: Partial<Alarm> = {
   acknowledged: true,
   acknowledgedBy: "Kari",
@@ -31,7 +29,6 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
   return { ...begin({ ...ALARM, ...alarm }, true, { ...CONTEXT, at: EARLIER }).stored, ...changes };
 }
 
-const kinds = (events: readonly Event[]) => events.map(({ type }) => type);
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
 describe("begin", () => {
@@ -58,9 +55,9 @@ describe("begin", () => {
 
   test("emits the acknowledgement, unless the raise is initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
-    expect(kinds(begin(alarm, false, CONTEXT).events)).toEqual(["alarm-raised", "alarm-acknowledged"]);
+    expect(kindsOf(begin(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
     const met = begin(alarm, true, CONTEXT).events;
-    expect(kinds(met)).toEqual(["alarm-raised"]);
+    expect(kindsOf(met)).toEqual(["raised"]);
     expect(met[0]?.data).toMatchObject({ initial: true });
   });
 
@@ -99,17 +96,16 @@ describe("goOn", () => {
     const remembered = state === "resolved" ? { ended } : {};
     expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
     // That it is active again is what the return says; nothing else has changed.
-    expect(kinds(step.events)).toEqual(["alarm-retriggered"]);
+    expect(kindsOf(step.events)).toEqual(["retriggered"]);
     expect(step.events[0]?.time).toBe(AT);
     const other = goOn({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
     expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
   test("emits one return and the other changes after its end with a new activity", () => {
-    const activity = { ...ALARM.lastActiveEvent, id: 9002, triggeredAt: EARLIER } as Alarm["lastActiveEvent"];
-    const now = { ...ALARM, lastActiveEvent: activity, description: "new" };
+    const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
     const { events } = goOn(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
-    expect(kinds(events)).toEqual(["alarm-retriggered", "alarm-changed"]);
+    expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
     expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
   });
 
@@ -119,37 +115,36 @@ describe("goOn", () => {
   });
 
   test.each([
-    ["retriggered", { id: 9002, triggeredAt: EARLIER }, EARLIER],
-    ["retriggered when we saw it", { id: 9002, triggeredAt: "2026-11-02T07:00:00" }, AT],
-  ] as const)("%s", (_what, more, time) => {
-    const activity = { ...ALARM.lastActiveEvent, ...more } as Alarm["lastActiveEvent"];
-    const { events } = goOn(held(), { ...ALARM, lastActiveEvent: activity }, CONTEXT);
+    ["its own time", EARLIER, EARLIER],
+    ["the time of the poll without an offset", "2026-11-02T07:00:00", AT],
+  ] as const)("emits a retrigger at %s", (_what, triggeredAt, time) => {
+    const { events } = goOn(held(), { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) }, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
   });
 
   test.each<[string, Partial<Alarm>, Partial<Alarm>, readonly string[], unknown]>([
-    ["nothing", {}, {}, [], undefined],
-    ["recovers", {}, { recoveringUntil: AT }, ["alarm-recovering"], undefined],
-    ["recovers anew", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["alarm-recovering"], undefined],
-    ["recovers still", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
-    ["recovers no more", { recoveringUntil: AT }, {}, ["alarm-changed"], { recoveringUntil: AT }],
-    ["acknowledged", {}, ACKNOWLEDGED, ["alarm-acknowledged"], undefined],
-    ["acknowledged still", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
+    ["nothing for an unchanged alarm", {}, {}, [], undefined],
+    ["a recovery", {}, { recoveringUntil: AT }, ["recovering"], undefined],
+    ["another recovery time", { recoveringUntil: EARLIER }, { recoveringUntil: AT }, ["recovering"], undefined],
+    ["nothing for the same recovery time", { recoveringUntil: AT }, { recoveringUntil: AT }, [], undefined],
+    ["a recovery that is taken back", { recoveringUntil: AT }, {}, ["changed"], { recoveringUntil: AT }],
+    ["an acknowledgement", {}, ACKNOWLEDGED, ["acknowledged"], undefined],
+    ["nothing for the same acknowledgement", ACKNOWLEDGED, ACKNOWLEDGED, [], undefined],
     [
-      "acknowledged by another",
+      "an acknowledgement by another person",
       ACKNOWLEDGED,
       { ...ACKNOWLEDGED, acknowledgedBy: "Ola" },
-      ["alarm-acknowledged"],
+      ["acknowledged"],
       undefined,
     ],
-    ["no more", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["alarm-unacknowledged"], undefined],
-    ["no word of it", { acknowledgedBy: "Kari" }, {}, [], undefined],
-    ["an activity appears", { lastActiveEvent: null }, {}, ["alarm-changed"], { lastActiveEvent: null }],
-    ["an activity goes", {}, { lastActiveEvent: null }, ["alarm-changed"], { lastActiveEvent: ALARM.lastActiveEvent }],
-    ["another source", {}, { source: "VS2" }, ["alarm-changed"], { source: ALARM.source }],
-  ])("%s", (_what, was, now, expected, difference) => {
+    ["an acknowledgement that is taken back", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["unacknowledged"], undefined],
+    ["nothing when only the name of the acknowledger goes", { acknowledgedBy: "Kari" }, {}, [], undefined],
+    ["an activity appears", { lastActiveEvent: null }, {}, ["changed"], { lastActiveEvent: null }],
+    ["an activity goes", {}, { lastActiveEvent: null }, ["changed"], { lastActiveEvent: ALARM.lastActiveEvent }],
+    ["another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
+  ])("emits %s", (_what, was, now, expected, difference) => {
     const { events } = goOn(held({}, was), { ...ALARM, ...now }, CONTEXT);
-    expect(kinds(events)).toEqual(expected);
+    expect(kindsOf(events)).toEqual(expected);
     expect(differenceOf(events[0])).toEqual(difference);
   });
 });
@@ -169,8 +164,8 @@ describe("the end of an episode", () => {
 
   test("resolve: emits an acknowledgement before the end", () => {
     const now = { ...over, ...ACKNOWLEDGED };
-    expect(kinds(resolve(held(), now, CONTEXT).events)).toEqual(["alarm-acknowledged", "alarm-resolved"]);
-    expect(kinds(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["alarm-resolved"]);
+    expect(kindsOf(resolve(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
+    expect(kindsOf(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
   });
 
   test("acknowledgeEnded: emits an acknowledgement after the end once", () => {
@@ -200,7 +195,7 @@ describe("the end of an episode", () => {
     expect(gone.events).toMatchObject([{ type: "alarm-vanished", time: later.at }]);
     const away = leaveScope(once.stored, later);
     expect(away.stored).toEqual({ ...once.stored, state: "out-of-scope", since: later.at, misses: 0 });
-    expect(kinds(away.events)).toEqual(["alarm-out-of-scope"]);
+    expect(kindsOf(away.events)).toEqual(["out-of-scope"]);
   });
 
   test("isOpen: true until resolved or vanished", () => {

@@ -1,63 +1,35 @@
 import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
-import type { Event } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
 import { type AlarmDiffOptions, type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved, type ResolvedDiffOptions } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { endOf } from "#src/engine/sync/alarms/times.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
-import { diffOf } from "./diff-of.ts";
+import { AT, activity, CONTEXT, diffOf, kindsOf, OPTIONS, observation } from "./diff-support.ts";
 
 /** Changes of the stored alarms by one list, case by case. */
-const AT = "2026-11-02T08:00:00.000Z";
 const BEFORE = "2026-11-02T07:00:00.000Z";
 const ENDED = "2026-11-02T07:45:00.000Z";
-const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
-const OPTIONS: AlarmDiffOptions = {
-  ...CONTEXT,
-  vanishAfterMisses: 2,
-  isKnownSite: () => true,
-  startup: "reconcile",
-  startedAt: BEFORE,
-  isTakenOver: () => true,
-};
 const OVER: Alarm = { ...ALARM, status: "resolved", resolvedAt: ENDED };
-const eventOf = (id: number) => ({ ...ALARM.lastActiveEvent, id }) as Alarm["lastActiveEvent"];
 /** The same id, triggered an hour later by another event. */
-const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z", lastActiveEvent: eventOf(9002) };
+const NEXT: Alarm = { ...ALARM, triggeredAt: "2026-11-02T07:15:00.000Z", lastActiveEvent: activity(9002) };
 const NEXT_OVER: Alarm = { ...NEXT, status: "resolved", resolvedAt: ENDED };
 /** And an hour before, with the event of that time. */
-const OLDER: Alarm = {
-  ...ALARM,
-  triggeredAt: "2026-11-02T05:15:00.000Z",
-  lastActiveEvent: eventOf(9000),
-};
+const OLDER: Alarm = { ...ALARM, triggeredAt: "2026-11-02T05:15:00.000Z", lastActiveEvent: activity(9000) };
 const SITE = new Set([ALARM.site.id]);
 
 function held(changes: Partial<StoredAlarm> = {}, alarm: Alarm = ALARM): ReadonlyMap<string, StoredAlarm> {
   return new Map([[alarm.id, { ...begin(alarm, true, { ...CONTEXT, at: BEFORE }).stored, ...changes }]]);
 }
 
-function seen(changes: Partial<AlarmObservation> = {}): AlarmObservation {
-  return {
-    listed: [],
-    coverage: () => "complete",
-    found: [],
-    searched: new Set([ALARM.id]),
-    scope: { before: SITE, after: SITE },
-    ...changes,
-  };
-}
-
-const told = (events: readonly Event[]) => events.map(({ type }) => type.replace("alarm-", ""));
 const poll = (
   known: ReadonlyMap<string, StoredAlarm>,
-  observation: Partial<AlarmObservation>,
+  seen: Partial<AlarmObservation>,
   options: Partial<AlarmDiffOptions> = {},
 ) => {
-  const { put, events } = diffOf(known, seen(observation), { ...OPTIONS, ...options });
-  return { told: told(events), events, held: put.get(ALARM.id) };
+  const { put, events } = diffOf(known, observation(seen), { ...OPTIONS, ...options });
+  return { told: kindsOf(events), events, held: put.get(ALARM.id) };
 };
 
 describe("findAbsent", () => {
@@ -125,10 +97,7 @@ describe("diffAlarms with a listed alarm", () => {
   test("retriggers a resolved alarm by a later event or ten polls, if the record states no end", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
-    const again = {
-      ...ALARM,
-      lastActiveEvent: { ...ALARM.lastActiveEvent, id: 9002 } as Alarm["lastActiveEvent"],
-    };
+    const again = { ...ALARM, lastActiveEvent: activity(9002) };
     expect(poll(resolved, { listed: [{ ...ALARM, resolvedAt: ENDED }], insisted }).told).toEqual([]);
     expect(poll(resolved, { listed: [{ ...again, resolvedAt: ENDED }] }).told).toEqual([]);
     expect(poll(resolved, { listed: [ALARM] }).told).toEqual([]);
@@ -153,8 +122,8 @@ describe("diffAlarms with an absent alarm", () => {
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
     ["the list moved", { coverage: () => "moving" }],
     ["its site was not read", { coverage: () => "none" }],
-  ])("changes nothing when %s", (_why, observation) => {
-    expect(poll(held(), observation)).toEqual({ told: [], events: [], held: undefined });
+  ])("changes nothing when %s", (_why, seen) => {
+    expect(poll(held(), seen)).toEqual({ told: [], events: [], held: undefined });
   });
 
   test("emits alarm-out-of-scope once when the site left the scope", () => {
@@ -198,7 +167,7 @@ describe("diffResolved", () => {
       silent: false,
       ...options,
     });
-    return { told: told(events), put, held: put.get(ALARM.id) };
+    return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 
   test("emits a complete unknown episode that ended in the relevant time", () => {

@@ -3,38 +3,25 @@ import { describe, expect, test } from "vitest";
 import type { Alarm } from "#src/core/model/building.ts";
 import type { AlarmFact } from "#src/core/model/event.ts";
 import { begin } from "#src/engine/sync/alarms/diff-alarm.ts";
-import { type AlarmDiffOptions, type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
+import { type AlarmObservation, findAbsent } from "#src/engine/sync/alarms/diff-alarms.ts";
 import { diffResolved } from "#src/engine/sync/alarms/diff-resolved.ts";
 import { completed, relationOf } from "#src/engine/sync/alarms/episode.ts";
 import { type Statements, sortRecords } from "#src/engine/sync/alarms/unverified-records.ts";
 import type { StoredAlarm } from "#src/engine/sync/snapshot.ts";
 import { ALARM } from "../sample-events.ts";
-import { diffOf } from "./diff-of.ts";
+import { activity, CONTEXT, diffOf, OPTIONS, observation } from "./diff-support.ts";
 
 /** Assignment of records to episodes, and order of events, when clocks are set and lists lag behind each other. */
 const at = (time: string) => `2026-11-02T${time}Z`;
 const START = at("06:15:00.000");
-const event = (id: number | null) =>
-  id === null ? null : ({ ...ALARM.lastActiveEvent, id } as Alarm["lastActiveEvent"]);
 const record = (triggeredAt: string, eventId: number | null, more: Partial<Alarm> = {}): Alarm => ({
   ...ALARM,
   triggeredAt,
   triggeredAtRaw: triggeredAt,
-  lastActiveEvent: event(eventId),
+  lastActiveEvent: eventId === null ? null : activity(eventId),
   ...more,
 });
 const over = (resolvedAt: string): Partial<Alarm> => ({ status: "resolved", resolvedAt });
-const CONTEXT = { source: "/sources/main", late: false, behindGateway: () => null };
-const OPTIONS: AlarmDiffOptions = {
-  ...CONTEXT,
-  at: at("08:00:00.000"),
-  vanishAfterMisses: 2,
-  isKnownSite: () => true,
-  startup: "reconcile",
-  startedAt: START,
-  isTakenOver: () => true,
-};
-const SITE = new Set([ALARM.site.id]);
 
 const storedOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm => ({
   ...begin(alarm, false, OPTIONS).stored,
@@ -66,14 +53,8 @@ function follow() {
       const coverage = () => "complete" as const;
       const sorted = sortRecords(statements, held, shown, coverage);
       const absent = findAbsent(held, sorted.listed, coverage, () => true).map(({ alarm }) => alarm.id);
-      const seen: AlarmObservation = {
-        ...sorted,
-        coverage,
-        found: found.filter(({ id }) => absent.includes(id)),
-        searched: new Set(absent),
-        scope: { before: SITE, after: SITE },
-        ...more,
-      };
+      const lookedUp = found.filter(({ id }) => absent.includes(id));
+      const seen = observation({ ...sorted, coverage, found: lookedUp, searched: new Set(absent), ...more });
       keep(diffOf(held, seen, { ...OPTIONS, at: now() }));
       statements = sorted.statements;
       return told.splice(0);
@@ -102,10 +83,10 @@ describe("relationOf", () => {
     ["an earlier time, and a later event", at("05:15:00.000"), 9002, "newer"],
     ["an earlier time, and the event before", at("05:15:00.000"), 9000, "past"],
     ["an earlier time, and no event", at("05:15:00.000"), null, "past"],
-    ["a time that nobody can compare, of the same event", "2026-11-02T07:15:00", 9001, "same"],
-    ["a time that nobody can compare, and a later event", "2026-11-02T07:15:00", 9002, "newer"],
-    ["a time that nobody can compare, and the event before", "2026-11-02T07:15:00", 9000, "past"],
-    ["a time that nobody can compare, and no event", "2026-11-02T07:15:00", null, "newer"],
+    ["a time without an offset, of the same event", "2026-11-02T07:15:00", 9001, "same"],
+    ["a time without an offset, and a later event", "2026-11-02T07:15:00", 9002, "newer"],
+    ["a time without an offset, and the event before", "2026-11-02T07:15:00", 9000, "past"],
+    ["a time without an offset, and no event", "2026-11-02T07:15:00", null, "newer"],
   ])("%s", (_what, triggeredAt, eventId, expected) => {
     expect(relationOf(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
@@ -258,7 +239,7 @@ describe("two lists that disagree about an end", () => {
   const reopened = record(START, 9002);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
-  test("the old end of an episode that a later event opened again is told once", () => {
+  test("emits the old end of an episode that a later event reopened only once", () => {
     const one = follow();
     one.poll([open]);
     expect(one.poll([], [ended])).toEqual(["resolved"]);
@@ -270,22 +251,22 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([ended, again])).toEqual([]);
   });
 
-  test("nor is it told of one of which nobody saw the end before it opened again", () => {
+  test("does not emit the end before a retrigger when it is found afterwards", () => {
     const one = follow();
     one.poll([open]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
     expect(one.sweep([ended])).toEqual([]);
   });
 
-  test("a second end within the second of the first is told where a later event lies between", () => {
+  test("emits a second end in the same second when a later event lies between", () => {
     const one = follow();
     one.poll([open]);
     one.poll([], [ended]);
     one.poll([reopened]);
-    expect(one.poll([], [{ ...ended, lastActiveEvent: event(9002) }])).toEqual(["resolved"]);
+    expect(one.poll([], [{ ...ended, lastActiveEvent: activity(9002) }])).toEqual(["resolved"]);
   });
 
-  test("a list of active alarms that lags behind brings nothing back", () => {
+  test("an outdated list of active alarms reopens nothing", () => {
     const one = follow();
     one.poll([open]);
     expect(one.sweep([ended])).toEqual(["resolved"]);
@@ -293,7 +274,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.poll([])).toEqual([]);
   });
 
-  test("a service that counts its events anew is believed after ten polls, as soon as it says anything else", () => {
+  test("accepts restarted event numbers after ten polls when another field changes", () => {
     const one = follow();
     one.poll([record(START, 9001)]);
     const anew = record(START, 40);
@@ -310,7 +291,7 @@ describe("two lists that disagree about an end", () => {
     expect(times(9, () => other.poll([seen]))).toEqual([]);
   });
 
-  test("what ten polls in a row show active is, ends by the same end when both lists say so, and stays ended", () => {
+  test("reopens an alarm after ten polls, and ends it again when both lists state the same end", () => {
     const one = follow();
     one.poll([open]);
     one.sweep([ended]);
@@ -326,7 +307,7 @@ describe("two lists that disagree about an end", () => {
     expect(new Set(one.ids).size).toBe(one.ids.length);
   });
 
-  test("of times that nobody can compare, the told end is the one", () => {
+  test("keeps the emitted end when its time cannot be compared", () => {
     const one = follow();
     const unread = { ...open, ...over("yesterday") };
     one.poll([open]);
@@ -336,7 +317,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([unread, ended])).toEqual([]);
   });
 
-  test("an end of an event before the last one is believed of what has vanished, unless it was told", () => {
+  test("ends a vanished alarm by the end of an earlier event, unless that was emitted", () => {
     const vanished = () => {
       const one = follow();
       one.poll([open]);
@@ -354,14 +335,12 @@ describe("two lists that disagree about an end", () => {
     expect(other.poll([])).toEqual(["vanished"]);
     expect(other.sweep([ended])).toEqual([]);
     expect(
-      other.sweep([record(at("05:15:00.000"), 9000, over(at("05:20:00.000")))], {
-        fromMs: Date.parse(START),
-      }),
+      other.sweep([record(at("05:15:00.000"), 9000, over(at("05:20:00.000")))], { fromMs: Date.parse(START) }),
     ).toEqual([]);
     expect(other.sweep([{ ...reopened, ...over(at("06:30:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("several ends of one episode: the acknowledgement of the last one is told, once", () => {
+  test("emits the acknowledgement of the last of several ends once", () => {
     const acknowledged = (who: string): Partial<Alarm> => ({ acknowledged: true, acknowledgedBy: who });
     const rows = [
       { ...ended, ...acknowledged("Kari") },
@@ -375,7 +354,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep(rows)).toEqual([]);
   });
 
-  test("whatever the two lists say, over and over: no id comes twice, and one day it is quiet", () => {
+  test("any repeated lists: emits no id twice, and nothing after forty repetitions", () => {
     const time = fc.constantFrom(
       START,
       at("06:15:00.123"),
@@ -384,10 +363,9 @@ describe("two lists that disagree about an end", () => {
       "2026-11-02T07:15:00",
     );
     const row = fc.tuple(time, fc.constantFrom(null, 9000, 9001, 9002)).map(([start, id]) => record(start, id));
-    const end = fc.tuple(row, fc.constantFrom(at("06:20:00.000"), at("07:30:00.500"))).map(([alarm, resolvedAt]) => ({
-      ...alarm,
-      ...over(resolvedAt),
-    }));
+    const end = fc
+      .tuple(row, fc.constantFrom(at("06:20:00.000"), at("07:30:00.500")))
+      .map(([alarm, resolvedAt]) => ({ ...alarm, ...over(resolvedAt) }));
     const look = fc.oneof(
       fc.record({ shown: fc.array(row, { maxLength: 2 }), found: fc.array(end, { maxLength: 2 }) }),
       fc.record({ swept: fc.array(end, { maxLength: 3 }) }),
@@ -413,11 +391,11 @@ describe("two lists that disagree about an end", () => {
   });
 });
 
-describe("a whole episode that is found after a later one of the same alarm", () => {
+describe("an episode that is found after a later one of the same alarm", () => {
   const first = record(at("06:15:00.000"), 9001, over(at("06:16:00.000")));
   const second = record(at("06:17:00.000"), 9002);
 
-  test("is told late, once, as one that says nothing of how the alarm is now", () => {
+  test("is emitted once, late and superseded, and leaves the alarm active", () => {
     const one = follow();
     expect(one.poll([second])).toEqual(["raised"]);
     expect(one.sweep([first])).toEqual(["raised", "resolved"]);
@@ -434,14 +412,14 @@ describe("a whole episode that is found after a later one of the same alarm", ()
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("is known, and told to nobody, where it is history", () => {
+  test("is stored without an event when it is history", () => {
     const one = follow();
     one.poll([second]);
     expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
   });
 
-  test("and is not one that was told before the later one began, or that is too old to count", () => {
+  test("is not emitted when it was emitted before or is too old", () => {
     const one = follow();
     one.poll([record(first.triggeredAt, 9001)]);
     expect(one.poll([second])).toEqual(["vanished", "raised"]);
@@ -452,7 +430,7 @@ describe("a whole episode that is found after a later one of the same alarm", ()
     expect(other.held()).not.toHaveProperty("former");
   });
 
-  test("of the same event is the known one with other times, never another one", () => {
+  test("is the stored one when both have the same event number", () => {
     const now = record(at("06:17:00.000"), 9001);
     const one = follow();
     one.poll([now]);
@@ -462,7 +440,7 @@ describe("a whole episode that is found after a later one of the same alarm", ()
     expect(one.sweep([first, end])).toEqual([]);
   });
 
-  test("is told in any number, of the latest twenty of an alarm each once", () => {
+  test("emits all of thirty, and remembers the latest twenty", () => {
     const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
     const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
     const one = follow();
@@ -475,7 +453,7 @@ describe("a whole episode that is found after a later one of the same alarm", ()
     expect(one.sweep([unread])).toEqual([]);
   });
 
-  test("is remembered when one of which nobody was told comes back", () => {
+  test("is not emitted again when a stored history alarm becomes active", () => {
     const one = follow();
     one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isHistory: () => true });
     expect(one.poll([second])).toEqual(["raised"]);
@@ -483,7 +461,7 @@ describe("a whole episode that is found after a later one of the same alarm", ()
   });
 });
 
-test("an episode that was told is not told to begin again, whatever a list shows", () => {
+test("does not raise an emitted episode again when lists alternate between two starts", () => {
   const one = follow();
   const [early, late] = [record(START, null), record(at("07:15:00.000"), null)];
   one.poll([late]);

@@ -174,11 +174,7 @@ describe("inventorySteps with one list", () => {
     });
 
   test("writes no unchanged object, and keeps `since` of a returned one", () => {
-    expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({
-      put: new Map(),
-      remove: [],
-      events: [],
-    });
+    expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({ put: new Map(), remove: [], events: [] });
     const returned = diff("tag", [known(tag("1"), 1, at(3))], [partly(1, tag("1"))]);
     expect(returned.put).toEqual(new Map([known(tag("1"))]));
     expect(returned.events).toEqual([]);
@@ -187,11 +183,7 @@ describe("inventorySteps with one list", () => {
   test("stores since when an object is missing, and removes it on the seventh day", () => {
     const first = diff("tag", [known(tag("1"))], [whole(1)], 1);
     expect(first).toMatchObject({ put: new Map([known(tag("1"), 1, at(1))]), remove: [] });
-    expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({
-      put: new Map(),
-      remove: [],
-      events: [],
-    });
+    expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({ put: new Map(), remove: [], events: [] });
     const last = diff("tag", [...first.put] as never, [whole(1)], 8);
     expect(last.remove).toEqual(["1"]);
     expect(last.events).toMatchObject([{ type: "tag-removed", siteid: "1", data: { tag: tag("1") } }]);
@@ -238,12 +230,7 @@ describe("what the list shows as the very object that is held", () => {
     { maxLength: 3 },
   );
   const Known = fc.array(
-    fc.record({
-      id: Id,
-      name: Name,
-      siteId: fc.constantFrom(1, 2, 3),
-      missingDays: fc.constantFrom(null, 1, 8),
-    }),
+    fc.record({ id: Id, name: Name, siteId: fc.constantFrom(1, 2, 3), missingDays: fc.constantFrom(null, 1, 8) }),
   );
 
   test("makes the same difference as one that says the same in other objects", () => {

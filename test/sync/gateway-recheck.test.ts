@@ -59,9 +59,7 @@ describe("the recheck when values of a site turn null at once", () => {
   });
 
   test("reads no further list while the gateway is offline", async () => {
-    const { clock, simulator, gateways, since } = await started([12], {
-      schedules: { gateways: "0 0 1 1 *" },
-    });
+    const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
     simulator.control.setGateway(gateways[0]?.id ?? 0, false);
     const fromMs = clock.now();
     await clock.advance(8 * MINUTE);

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import type { Sink } from "#src/core/connector.ts";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { type Event, isUrgent } from "#src/core/model/event.ts";
+import type { Event } from "#src/core/model/event.ts";
 import { Filter, matches } from "#src/engine/delivery/filter.ts";
 import { receiving } from "../receiver/trial.ts";
 import { sampleEvent } from "../sample-events.ts";
@@ -173,8 +173,6 @@ describe("the heartbeat", () => {
     expect(numbered.taken).toEqual(await heartbeats());
     expect(numbered.taken).toHaveLength(12);
   });
-
-  test("is urgent, so that it overtakes values", () => expect(isUrgent("worker-alive")).toBe(true));
 });
 
 test("an alarm receiver gets no heartbeat, and creates no incident for one", async () => {

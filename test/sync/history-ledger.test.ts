@@ -206,10 +206,7 @@ describe("random responses and refusals", () => {
   });
 
   test("limits the ranges of 1,000 silences without turning a gap into a fetched range", () => {
-    let ledger: StoredHistory = {
-      ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START),
-      state: "following",
-    };
+    let ledger: StoredHistory = { ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START), state: "following" };
     for (let i = 0; i < 400; i++) {
       // Every fourth stretch is left out.
       if (i % 4 === 3) continue;
@@ -284,10 +281,7 @@ test("restarts a series that a clock ahead of time created, unless points were f
   expect(followingRange(found, rules, at(1))).toMatchObject({ toMs: closedUntil(rules, at(1)) });
   // The same clock, or one that was right: nothing moves.
   expect(ledgerFor(early, rules, false, at(4))).toBe(early);
-  const had: StoredHistory = {
-    ...early,
-    spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }],
-  };
+  const had: StoredHistory = { ...early, spans: [{ from: isoUtc(at(-2)), to: isoUtc(at(-1)), why: "points" }] };
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 

@@ -293,10 +293,7 @@ describe("a 404 of a log", () => {
     await follow(history, 30 * MINUTE_MS);
     service.withoutLog.add("109");
     await follow(history, 15 * MINUTE_MS);
-    expect(await ledger("109")).toMatchObject({
-      state: "no-log",
-      refusal: { said: "404, no log", times: 1 },
-    });
+    expect(await ledger("109")).toMatchObject({ state: "no-log", refusal: { said: "404, no log", times: 1 } });
     service.withoutLog.delete("109");
     const asked = service.asked.length;
     await follow(history, HOUR_MS);

@@ -294,10 +294,7 @@ describe("following", () => {
     });
     const again = { ...ledger, rereadFrom: isoUtc(watermark) };
     expect(followingRange(again, RULES, nowMs, watermark)).toBeNull();
-    expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({
-      fromMs: watermark,
-      toMs: watermark + 1,
-    });
+    expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({ fromMs: watermark, toMs: watermark + 1 });
   });
 
   test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {

@@ -6,13 +6,12 @@ import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
-import { gapsIn } from "#src/engine/sync/history/progress.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 import { followFor } from "./trial-building.ts";
-import { pullOf, seriesWith, type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+import { pullOf, type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
 
 /** A service whose answers of history are unreadable in part. */
 const MINUTE_MS = 60_000;
@@ -62,11 +61,7 @@ function withoutSome(log: TrialLog, isUnreadable: (atMs: number) => boolean) {
 }
 
 async function pull(tags: readonly string[], classes: readonly object[] = [FIVE]) {
-  const log = {
-    info: () => undefined,
-    warn: (about: object) => warnings.push(about),
-    error: () => undefined,
-  };
+  const log = { info: () => undefined, warn: (about: object) => warnings.push(about), error: () => undefined };
   const metrics = createMetrics();
   const history = await pullOf({ service, store, clock }, tags, classes, {
     ...{ metrics, log: log as unknown as HistoryPullOptions["log"] },
@@ -126,23 +121,6 @@ describe("an unreadable measurement", () => {
     expect(warnings).toEqual([{ series: { "1 5m": SAID } }]);
     const single = service.asked.filter(({ tagIds, from }) => tagIds.length === 1 && from < "2026-11-02");
     expect(single).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
-  });
-
-  test("is a gap with the message of the service", async () => {
-    logged(["1"]);
-    unreadable("1", (atMs) => bad.includes(atMs));
-    const { follow, history } = await pull(["1"]);
-    await follow(5 * MINUTE_MS);
-    const rules = { resolution: "5m", timeZone: "UTC", everyMs: 15 * MINUTE_MS, backfillMs: DAY_MS } as const;
-    const series = seriesWith(await ledger("1"), { ...rules, graceMs: 120_000, lookBackMs: DAY_MS }, "1");
-    const holes = gapsIn([series], { open: [], paused: false }, clock.now());
-    expect(holes).toMatchObject([
-      {
-        ...{ tagId: "1", from: "2026-11-01T12:00:00.000Z", to: "2026-11-01T12:05:00.000Z" },
-        ...{ why: "unreadable", said: WORDS },
-      },
-    ]);
-    expect(history.progress().resolutions).toMatchObject([{ refused: 1, complete: 0 }]);
   });
 
   test("that becomes readable is emitted once, without a repetition of other points", async () => {

@@ -1,7 +1,7 @@
 import { rmSync } from "node:fs";
 import { DateTime } from "luxon";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { NoLog, Retryable } from "#src/core/errors/errors.ts";
+import { Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
 import { openStore } from "#src/engine/store/open.ts";
@@ -182,18 +182,6 @@ describe("live following", () => {
     expect(revised[0]?.points.map((point) => point.value)).toEqual([4711]);
     expect(told.values.get("101 5m")?.get(bucket + HOUR_MS)).toBe(815);
   });
-
-  test("emits each change of a bucket that flips between two values", async () => {
-    const tags = ids(1);
-    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
-    const bucket = START + 2 * HOUR_MS;
-    const [five, six] = [5, 6];
-    for (const [i, value] of [five, six, five, six].entries()) {
-      service.truth.get("101 5m")?.push({ atMs: bucket, value, knownFromMs: bucket + FIVE_MS + i * FIVE_MS + 1 });
-    }
-    await follow(await pull(tags, [{ ...FIVE, every: "5m" }]), 4 * HOUR_MS, FIVE_MS);
-    expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
-  });
 });
 
 describe("the backfill", () => {
@@ -262,41 +250,6 @@ describe("failures", () => {
     expect((await ledger("107 5m"))?.state).toBe("following");
   });
 
-  test("requests a tag that lost its log at most five times, and completes the others", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
-    const history = await pull(tags, [FIVE]);
-    await follow(history, HOUR_MS);
-    service.withoutLog.add("109");
-    const before = service.asked.length;
-    await follow(history, 3 * HOUR_MS);
-    expect(service.asked.slice(before).filter(({ tagIds }) => tagIds.includes("109")).length).toBeLessThanOrEqual(5);
-    expectComplete(
-      toldPoints(await events()),
-      tags.filter((id) => id !== "109"),
-      START,
-      clock.now() - HOUR_MS,
-    );
-  });
-
-  test("continues the backfill before a range that returns 404", async () => {
-    const tags = ids(2);
-    logEvery5m(tags, START - 30 * DAY_MS, START + DAY_MS);
-    const gap = { from: START - 12 * DAY_MS, to: START - 6 * DAY_MS };
-    const points = service.truth.get("101 5m") ?? [];
-    service.truth.set(
-      "101 5m",
-      points.filter(({ atMs }) => atMs < gap.from || atMs >= gap.to),
-    );
-    service.trouble = ({ tagIds, from, to, resolution }) =>
-      resolution === "5m" && tagIds.includes("101") && Date.parse(from) >= gap.from && Date.parse(to) <= gap.to
-        ? new NoLog("404")
-        : null;
-    await follow(await pull(tags, [{ ...FIVE, backfill: "30d" }], { valuesMax: 500 }), HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, tags, START - 29 * DAY_MS, START);
-  });
-
   test("loses nothing in six hours of 504, with few requests", async () => {
     const tags = ids(20);
     logEvery5m(tags, START - DAY_MS, START + 2 * DAY_MS);
@@ -312,17 +265,6 @@ describe("failures", () => {
     await clock.advance(6 * HOUR_MS);
     await follow(history, HOUR_MS);
     expectComplete(toldPoints(await events()), tags, START, clock.now() - HOUR_MS);
-  });
-
-  test("sends small requests to a weak service, also after a restart", async () => {
-    service.valuesMax = 2_000;
-    const tags = ids(20);
-    logEvery5m(tags, START - 20 * DAY_MS, START + DAY_MS);
-    const classes = [{ ...FIVE, backfill: "12d" }];
-    for (let i = 0; i < 6; i++) await runOnce(await pull(tags, classes));
-    expectComplete(toldPoints(await events()), tags, START - 12 * DAY_MS, START - 10 * MINUTE_MS);
-    const failures = service.asked.length - Math.ceil((12 * 288 * 20) / 2_000);
-    expect(failures).toBeLessThan(14);
   });
 });
 
@@ -375,19 +317,6 @@ describe("days in local time", () => {
       );
     },
   );
-
-  test("emits weeks that begin on Sunday by their own timestamp", async () => {
-    const sundays = Array.from({ length: 12 }, (_, i) => Date.parse("2026-09-06T00:00:00Z") + i * 7 * DAY_MS);
-    service.truth.set(
-      "101 1w",
-      sundays.map((atMs, i) => ({ atMs, value: i, knownFromMs: atMs + HOUR_MS })),
-    );
-    await follow(await pull(ids(1), [{ name: "w", resolution: "1w", every: "1d" }]), 21 * DAY_MS, DAY_MS);
-    const told = toldPoints(await events());
-    expect(told.faults).toEqual([]);
-    const known = [...(told.values.get("101 1w") ?? [])].map(([at]) => at).filter((at) => at >= START);
-    expect(known).toEqual(sundays.filter((at) => at >= START && at + 7 * DAY_MS < clock.now() - DAY_MS));
-  });
 });
 
 describe("random failures", () => {
@@ -456,9 +385,7 @@ describe("random failures", () => {
 describe("a request of `plenum backfill`", () => {
   const iso = (ms: number) => new Date(ms).toISOString();
   const wish = (id: string, fromMs: number, toMs: number, more: Partial<StoredBackfill> = {}) =>
-    store.commit({
-      documents: [{ set: syncSet("backfill", "trial"), put: [[id, backfillFrom(fromMs, toMs, more)]] }],
-    });
+    store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [[id, backfillFrom(fromMs, toMs, more)]] }] });
   const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
   test("is fetched, marked as backfill, emitted once, and marked as done", async () => {
@@ -482,18 +409,6 @@ describe("a request of `plenum backfill`", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
     expect((await order("b"))?.doneAt).not.toBeNull();
     expect(history.progress()).toMatchObject({ requestsLeft: 0, orders: [] });
-  });
-
-  test("needs no class that follows the tag", async () => {
-    const tags = ids(5);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
-    const history = await pull(tags, []);
-    await wish("a", START - 3 * DAY_MS, START, { select: { ids: ["101", "102"] } });
-    await follow(history, 2 * HOUR_MS);
-    const told = toldPoints(await events());
-    expectComplete(told, ["101", "102"], START - 3 * DAY_MS, START);
-    expect([...told.values.keys()].toSorted()).toEqual(["101 5m", "102 5m"]);
-    expect((await order("a"))?.doneAt).not.toBeNull();
   });
 
   test("is noticed within five seconds if nothing is followed", async () => {
@@ -538,9 +453,7 @@ describe("a request of `plenum backfill`", () => {
     const run = begin(first);
     await clock.advance(9_000);
     const pause = (pausedAt: string | null) =>
-      store.commit({
-        documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }],
-      });
+      store.commit({ documents: [{ set: syncSet("backfill-pause", "trial"), put: [["pause", { pausedAt }]] }] });
     await pause(iso(clock.now()));
     await run.kill(clock);
     const asked = service.asked.length;
@@ -573,10 +486,7 @@ describe("a request of `plenum backfill`", () => {
     const tags = ids(1);
     logEvery5m(tags, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
-    const doneAgo = (ms: number) => ({
-      doneAt: iso(clock.now() - ms),
-      withoutLog: { buckets: 0, tags: 0 },
-    });
+    const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms), withoutLog: { buckets: 0, tags: 0 } });
     await wish("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));
     await wish("recent", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(29 * DAY_MS));
     await wish("today", START - HOUR_MS, START);

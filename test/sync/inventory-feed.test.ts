@@ -1,12 +1,7 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import type { AlarmFact, GatewayFact } from "#src/core/model/event.ts";
-import { openStore } from "#src/engine/store/open.ts";
 import { offlineGateways } from "#src/engine/sync/inventory/gateways.ts";
 import { expectedTags } from "#src/engine/sync/inventory/located-tags.ts";
-import { createSyncState } from "#src/engine/sync/sync-state.ts";
 import { dueWarning } from "#src/engine/sync/token-poll.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { createTrial, START_MS, type TrialOptions, type TrialSync } from "./trial-sync.ts";
@@ -67,20 +62,6 @@ describe("inventories", () => {
     expect(await inSight(store, "main")).toHaveLength(world.tags.size);
   });
 
-  test("emits each tag once, site by site, in a first list of many sites", async () => {
-    trial = createTrial({ sync: { spread: "0s" }, simulator: { replicate: 8 }, pageSize: 5 });
-    await trial.start();
-    await trial.clock.advance(10_000);
-    const known = await inSight(trial.store, "main");
-    const { tags } = trial.simulator.world;
-    expect(known.length).toBeGreaterThan(0);
-    expect(known.length).toBeLessThan(tags.size);
-    await trial.clock.advance(6 * 60 * MINUTE);
-    expect(await inSight(trial.store, "main")).toHaveLength(tags.size);
-    expect(trial.events("tag-added")).toHaveLength(tags.size);
-    expect(trial.events("tag-changed")).toEqual([]);
-  });
-
   test("trap 23: removes nothing of a site outside the scope", async () => {
     const { simulator, clock, store } = await started({
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
@@ -95,16 +76,6 @@ describe("inventories", () => {
     await clock.advance(24 * 60 * MINUTE);
     expect((await inSight(store, "main")).map((tag) => tag.siteId)).toContain(3);
     expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
-  });
-
-  test("trap 25: removes tags at the earliest after seven days without them", async () => {
-    const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
-    const ids = [...simulator.world.tags.keys()];
-    simulator.control.changeToken(TOKEN, { visible_tags: ids.slice(0, 5) });
-    await clock.advance(6.5 * 24 * 60 * MINUTE);
-    expect(counts()).not.toHaveProperty("tag-removed");
-    await clock.advance(2 * 24 * 60 * MINUTE);
-    expect(counts()["tag-removed"]).toBe(ids.length - 5);
   });
 
   test("requests the scope for new absences only", async () => {
@@ -242,10 +213,7 @@ describe("the token", () => {
     const expires = new Date(START_MS + 40 * 86_400_000).toISOString();
     const { clock } = await started({
       simulator: { tokens: [{ token: TOKEN, expires_at: expires }] },
-      sync: {
-        spread: "0s",
-        schedules: { ...SELDOM, token: "0 * * * *", gateways: false, tags: false },
-      },
+      sync: { spread: "0s", schedules: { ...SELDOM, token: "0 * * * *", gateways: false, tags: false } },
     });
     for (let day = 0; day < 39.5; day += 1) {
       await clock.advance(86_400_000);
@@ -261,45 +229,5 @@ describe("the token", () => {
     expect(dueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
     expect(dueWarning("2026-03-06T00:00:00Z", now)).toBeNull();
     expect(dueWarning(null, now)).toBeNull();
-  });
-});
-
-describe("one transaction", () => {
-  test("in the real store, a commit that fails leaves neither the document nor the event", async () => {
-    await started();
-    const folder = mkdtempSync(join(tmpdir(), "plenum-sync-"));
-    const store = await openStore({ folder, clock: trial.clock });
-    try {
-      const holding = await createSyncState(store, ["tag/main"]);
-      const [event] = trial.store.events;
-      if (event === undefined) throw new Error("no event");
-      const broken = {
-        toJSON: () => {
-          throw new Error("cannot be written");
-        },
-      };
-      const change = {
-        documents: [
-          {
-            set: "tag/main",
-            put: [
-              ["1", { a: 1 }],
-              ["2", broken],
-            ] as const,
-          },
-        ],
-        events: [event],
-      };
-      await expect(holding.commit(change)).rejects.toThrow("cannot be written");
-      expect(holding.get("tag/main").size).toBe(0);
-      expect((await store.documents("tag/main")).size).toBe(0);
-      expect(await store.outbox.latest(10)).toEqual([]);
-      await holding.commit({ documents: [{ set: "tag/main", put: [["1", { a: 1 }]] }], events: [event] });
-      expect((await store.documents("tag/main")).size).toBe(1);
-      expect(await store.outbox.latest(10)).toHaveLength(1);
-    } finally {
-      await store.close();
-      rmSync(folder, { recursive: true });
-    }
   });
 });

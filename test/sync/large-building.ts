@@ -99,11 +99,7 @@ export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
         return { data: ids.map((id) => ({ ...tagRecord(id), value: 21.5 })) };
       case "tags/history":
         return {
-          data: ids.map((id) => ({
-            ...tagRecord(id),
-            type: "logs",
-            measurements: measurements(query, clock),
-          })),
+          data: ids.map((id) => ({ ...tagRecord(id), type: "logs", measurements: measurements(query, clock) })),
         };
       default:
         throw new Error(`This building does not answer ${endpoint}.`);

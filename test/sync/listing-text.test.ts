@@ -19,9 +19,7 @@ test("the wait follows the pace: 24 pages at once, and 24 in each minute", () =>
 test("sites that were not begun are assumed to have as many pages as the others", async () => {
   async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
     for (let number = 1; number <= 3; number += 1)
-      yield {
-        ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 },
-      };
+      yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };
   }
   const told: ListProgress[] = [];
   const source = { tags: pages } as Pick<Source, "tags"> as Source;

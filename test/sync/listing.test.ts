@@ -57,11 +57,7 @@ describe("collect", () => {
     };
     expect(await collect(cut(), { idOf })).toMatchObject({ complete: false, shown: null });
     const long = list([["1"], ["2"], ["3"]], [3]);
-    expect(await collect(long, { idOf, maxPages: 2 })).toMatchObject({
-      complete: false,
-      shown: null,
-      count: 2,
-    });
+    expect(await collect(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
   });
 
   test.each([1, 2, 3])("throws a failure on page %i", async (at) => {

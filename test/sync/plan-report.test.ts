@@ -66,9 +66,7 @@ describe("a plan that fits", () => {
 
   test("gives the backfill the spare requests, and states when it is done", () => {
     const past = planReport(
-      facts([readClass("all", 2_000, 600)], {
-        backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false },
-      }),
+      facts([readClass("all", 2_000, 600)], { backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false } }),
     ).backfill;
     const minutes = (Date.parse(past?.doneAt ?? "") - NOW_MS) / 60_000;
     expect(minutes).toBeCloseTo(1_000 / (past?.requestsPerMinute ?? 0), 0);
@@ -76,10 +74,7 @@ describe("a plan that fits", () => {
     const minutesAtBest = (Date.parse(past?.atBestDoneAt ?? "") - NOW_MS) / 60_000;
     expect(minutesAtBest).toBeCloseTo(minutes / 10, 0);
     const paused = { requestsLeft: 1_000, requestsAtBest: 100, paused: true };
-    expect(planReport(facts([], { backfill: paused })).backfill).toMatchObject({
-      doneAt: null,
-      atBestDoneAt: null,
-    });
+    expect(planReport(facts([], { backfill: paused })).backfill).toMatchObject({ doneAt: null, atBestDoneAt: null });
   });
 });
 

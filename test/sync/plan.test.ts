@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import type { PlanRules } from "#src/engine/sync/plan/group.ts";
-import { backedOff, learningPerMinute, overloadFactor } from "#src/engine/sync/plan/overload.ts";
+import { backedOff, overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
 import { type PlannedTag, planGroup } from "./planned-tags.ts";
 import { wish } from "./wish.ts";
@@ -172,10 +172,7 @@ describe("the next group", () => {
   });
 
   test("contains a punctual tag from half of its interval on, and before late tags when it is older", () => {
-    const punctual = (ageMs: number): PlannedTag => ({
-      ...tag("p", ageMs, 60_000, "doubt"),
-      timing: "punctual",
-    });
+    const punctual = (ageMs: number): PlannedTag => ({ ...tag("p", ageMs, 60_000, "doubt"), timing: "punctual" });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
     expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
     const ordinary = crowd(5, 58_500, 60_000);
@@ -194,11 +191,6 @@ describe("the next group", () => {
     const after = { ...RULES, mayDisplace: false };
     expect(planGroup([starving, ...inNeed], 0, after)).toEqual({ group: inNeed.map(({ id }) => id) });
     expect(planGroup([starving, ...crowd(5, 10_000, 60_000)], 0, after)).toEqual({ group: ["s1"] });
-  });
-
-  test("does not depend on the order of the tags", () => {
-    const tags = crowd(50, 59_000, 60_000);
-    expect(planGroup([...tags].reverse(), 0, RULES)).toEqual(planGroup(tags, 0, RULES));
   });
 });
 
@@ -252,13 +244,6 @@ describe("simulated for hours", () => {
     expect(load).toBeCloseTo(1.35, 2);
     expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
     expect(Math.max(...worst) / Math.min(...worst)).toBeLessThanOrEqual(1.2);
-  });
-});
-
-describe("learning which tags have a log", () => {
-  test("takes what live reads cannot plan with, and nothing when all is known", () => {
-    expect(learningPerMinute(0, 20)).toBe(0);
-    expect(learningPerMinute(1, 20)).toBeCloseTo(0.6);
   });
 });
 

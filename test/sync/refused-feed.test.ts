@@ -2,7 +2,6 @@ import { afterEach, describe, expect, test } from "vitest";
 import { SERVICE_SUBJECT } from "#src/core/model/event.ts";
 import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
-import { CALLS, failureOf, GOOD, reply, trialSource } from "../source/trial-source.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
 /** Answers that are errors, whatever they look like, through the whole feed: nothing is told of them but that. */
@@ -101,33 +100,6 @@ describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
   );
 });
 
-describe("trap 2: errors and data in every combination, from every endpoint", () => {
-  const errors = {
-    "no errors": {},
-    "null errors": { errors: null },
-    "empty errors": { errors: [] },
-    "an error": { errors: [{ status: 500, message: "half" }] },
-  };
-  const combinations = Object.keys(CALLS).flatMap((endpoint) =>
-    Object.keys(errors).flatMap((form) => [[endpoint, form, "data"] as const, [endpoint, form, "no data"] as const]),
-  );
-  test.each(combinations)("%s with %s and %s", async (endpoint, form, data) => {
-    trial = createTrial();
-    const body = {
-      ...(data === "data" ? (GOOD[endpoint] as object) : {}),
-      ...errors[form as keyof typeof errors],
-    };
-    const { source } = trialSource(() => reply(200, body));
-    const outcome = CALLS[endpoint]?.(source) ?? Promise.reject(new Error("no such endpoint"));
-    if (data === "data" && form !== "an error") await expect(outcome).resolves.toBeDefined();
-    else {
-      expect(await failureOf(outcome)).toMatchObject({
-        kind: form === "an error" ? "retryable" : "malformed",
-      });
-    }
-  });
-});
-
 test("a token that is refused once the service is back from maintenance is tried again after a minute", async () => {
   await started();
   const { control } = trial.simulator;
@@ -179,26 +151,14 @@ describe("trap 24: one thing is forbidden", () => {
   const message = "This action is unauthorized.";
   const json = { "content-type": "application/json" };
   const SHAPES = {
-    "inside HTTP 200": {
-      status: 200,
-      headers: json,
-      body: JSON.stringify({ errors: [{ status: 403, message }] }),
-    },
+    "inside HTTP 200": { status: 200, headers: json, body: JSON.stringify({ errors: [{ status: 403, message }] }) },
     "as HTTP 403 with errors": {
       status: 403,
       headers: json,
       body: JSON.stringify({ errors: [{ status: 403, message, meta: [] }] }),
     },
-    "as HTTP 403 with the framework's message": {
-      status: 403,
-      headers: json,
-      body: JSON.stringify({ message }),
-    },
-    "as HTTP 403 with a page": {
-      status: 403,
-      headers: { "content-type": "text/html" },
-      body: "<h1>Forbidden</h1>",
-    },
+    "as HTTP 403 with the framework's message": { status: 403, headers: json, body: JSON.stringify({ message }) },
+    "as HTTP 403 with a page": { status: 403, headers: { "content-type": "text/html" }, body: "<h1>Forbidden</h1>" },
   };
   /** The endpoint that is refused, and the jobs that live by it. */
   const FEATURES = {

@@ -55,12 +55,7 @@ describe("a day of a site", () => {
     const later = { since: at("05T00:00"), wished: at("05T00:00"), spans: [] };
     expect(siteDay.add(series("5", later), undefined, NOW)).toMatchObject({ expected: 0, notWanted: 288 });
     const done = siteDay.done();
-    expect(done.account).toMatchObject({
-      expected: 3 * 288 + 24,
-      had: 288 + 280 + 288 + 24,
-      null: 4,
-      absent: 4,
-    });
+    expect(done.account).toMatchObject({ expected: 3 * 288 + 24, had: 288 + 280 + 288 + 24, null: 4, absent: 4 });
     expect(done.series).toBe(4);
     expect(
       done.byResolution.map((part) => [part.resolution, part.timeZone, part.total, part.series, part.expected]),
@@ -129,11 +124,7 @@ describe("the reach of a series", () => {
 
   test("begins after the gap before it", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
-    expect(reachOf(series("1", hole))).toMatchObject({
-      from: day("03"),
-      until: day("05"),
-      sealFrom: day("03"),
-    });
+    expect(reachOf(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
     const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
     expect(reachOf(series("1", exact))).toMatchObject({ from: day("02"), begin: day("01") });
     // Nothing at the watermark: nothing is known.
@@ -151,11 +142,7 @@ describe("the reach of a series", () => {
       ],
     });
     expect(reachOf(series("1", refused(2)))).toMatchObject({ from: day("03"), sealFrom: day("03") });
-    expect(reachOf(series("1", refused(3)))).toMatchObject({
-      from: day("03"),
-      sealFrom: NEVER,
-      sealUntil: day("04"),
-    });
+    expect(reachOf(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
   });
 
   test("is unlimited after three refusals of following, except by the clock", () => {
@@ -164,11 +151,7 @@ describe("the reach of a series", () => {
     const sealUntil = (times: number) => reachOf(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
     expect([sealUntil(2), sealUntil(3)]).toEqual([day("01") - 1, EVER]);
     const unproven = { ...ledger, state: "unproven" as const, spans: [], refusal: { ...refusal, times: 3 } };
-    expect(reachOf(series("1", unproven))).toMatchObject({
-      begin: day("01"),
-      sealFrom: day("01"),
-      sealUntil: EVER,
-    });
+    expect(reachOf(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
   });
 
   test("is unlimited without a log, and without needed days", () => {

@@ -92,10 +92,7 @@ describe("the systems of tags", () => {
     await trial.stop();
     await trial.store.commit({
       documents: [
-        {
-          set: "tag-system/main",
-          put: [...held].map(([id, { systemIds }]) => [id, { systemIds }] as const),
-        },
+        { set: "tag-system/main", put: [...held].map(([id, { systemIds }]) => [id, { systemIds }] as const) },
       ],
     });
     await trial.start();

@@ -83,10 +83,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
         const numbers = [...log.measurements].flatMap(({ value }) => (typeof value === "number" ? value : []));
         const [first] = numbers;
         const last = numbers.at(-1);
-        return {
-          ...tagNamed(log.id),
-          total: first === undefined || last === undefined ? null : last - first,
-        };
+        return { ...tagNamed(log.id), total: first === undefined || last === undefined ? null : last - first };
       });
     },
   });

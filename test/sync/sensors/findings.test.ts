@@ -41,16 +41,9 @@ function rowsOf(tags: Readonly<Record<string, Watched>>) {
 function judge(table: Pick<SensorTable, "rows">, tags: Readonly<Record<string, Watched>> = {}) {
   const sensors = [...table.rows()].map(([id, row]) => ({
     row,
-    placed: {
-      tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null },
-      siteId: 1,
-      systemIds: [],
-    },
+    placed: { tag: { id, displayName: id, description: null, unit: tags[id]?.unit ?? null }, siteId: 1, systemIds: [] },
   }));
-  return findingsIn(sensors, {
-    periodHours: WEEK_HOURS,
-    mayRest: () => false,
-  });
+  return findingsIn(sensors, { periodHours: WEEK_HOURS, mayRest: () => false });
 }
 
 const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);
@@ -124,11 +117,7 @@ describe("findings about logs and live values", () => {
   test("a log with a value an hour is compared in buckets of 5 minutes too, one with a value in three hours is not", () => {
     const pairsWith = (everyHours: number) => {
       const rows = rowsOf({
-        "1": {
-          live: () => 20,
-          logged: (hour) => (hour % everyHours === 0 ? 20 : undefined),
-          resolution: "5m",
-        },
+        "1": { live: () => 20, logged: (hour) => (hour % everyHours === 0 ? 20 : undefined), resolution: "5m" },
       });
       return [...rows][0]?.[1].log?.pairs;
     };
@@ -138,30 +127,6 @@ describe("findings about logs and live values", () => {
 });
 
 describe("findings about the clock of a log", () => {
-  function lagging(hours: number) {
-    const table = createSensorTable();
-    for (let hour = 0; hour < WEEK_HOURS; hour++) {
-      const nowMs = START + hour * HOUR;
-      const log = (id: string, atMs: number) =>
-        table.logged(id, "1h", Points.of([{ time: new Date(atMs).toISOString(), value: hour }]), nowMs);
-      for (let n = 0; n < 6; n++) log(String(20_000 + n), nowMs - HOUR);
-      log("10001", nowMs - HOUR - hours * HOUR);
-    }
-    return judge(table);
-  }
-
-  test("reports a log whose newest value was always behind or ahead of the others", () => {
-    expect(lagging(3)).toMatchObject([
-      {
-        finding: "log-clock-off",
-        tag: { id: "10001" },
-        lagMs: 3 * HOUR,
-        message: "The newest value of its log was never less than 3 h behind those of the other tags of the site.",
-      },
-    ]);
-    expect(lagging(-5)).toMatchObject([{ finding: "log-clock-off", lagMs: -5 * HOUR }]);
-  });
-
   test("ignores a log that was late only on some days", () => {
     const table = createSensorTable();
     for (let hour = 0; hour < WEEK_HOURS; hour++) {

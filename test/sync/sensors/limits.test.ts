@@ -24,11 +24,7 @@ function logOf(more: Partial<LogOf> & { readonly each?: number } = {}): LogOf {
 function judged(rows: readonly Partial<SensorRow>[], unit: string | null = "kW", mayRest = false) {
   const sensors = rows.map((row, n) => ({
     row: { ...ROW, ...row },
-    placed: {
-      tag: { id: String(n), displayName: String(n), description: null, unit },
-      siteId: 1,
-      systemIds: [],
-    },
+    placed: { tag: { id: String(n), displayName: String(n), description: null, unit }, siteId: 1, systemIds: [] },
   }));
   return findingsIn(sensors, { periodHours: 168, mayRest: () => mayRest });
 }
@@ -173,9 +169,7 @@ describe("log-clock-off", () => {
     [30 * 60_000, 0],
     [30 * 60_000 + 1, 1],
   ])("by %i ms in buckets of five minutes: %i findings", (lagMs, count) => {
-    const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({
-      log: logOf({ resolution: "5m", leastLagMs }),
-    }));
+    const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({ log: logOf({ resolution: "5m", leastLagMs }) }));
     expect(judged(rows)).toHaveLength(count);
   });
 

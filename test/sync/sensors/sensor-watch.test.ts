@@ -277,17 +277,4 @@ describe("the report on silent sensors", () => {
     await rig.clock.advance(2 * HOUR);
     expect(rig.reports().map(namesOf)).toEqual([findings]);
   });
-
-  test("compares no live value with the log while the clock is in doubt", async () => {
-    const rig = await started(["10001"], { every: "1d" });
-    rig.clock.stepWall(5 * HOUR);
-    await rig.run(2 * HOUR);
-    const points = Points.of([{ time: new Date(rig.clock.now()).toISOString(), value: 3 }]);
-    rig.watch().logged("99999", "1h", points, rig.clock.now());
-    await rig.restart("stop");
-    const [group] = [...(await rig.store.documents<{ ids?: readonly string[] }>("sensors/main")).values()].filter(
-      (each) => each.ids !== undefined,
-    );
-    expect(group?.ids).toEqual(["10001"]);
-  });
 });

@@ -1,0 +1,46 @@
+import type { Alarm } from "#src/core/model/building.ts";
+import type { Event } from "#src/core/model/event.ts";
+import {
+  type AlarmDiff,
+  type AlarmDiffOptions,
+  type AlarmObservation,
+  diffAlarms,
+} from "#src/engine/sync/alarms/diff-alarms.ts";
+import { ALARM } from "../sample-events.ts";
+
+/** What the tests of the pure alarm diffs share. */
+
+export const AT = "2026-11-02T08:00:00.000Z";
+export const CONTEXT = { source: "/sources/main", at: AT, late: false, behindGateway: () => null };
+/** A poll after the first one of its site. */
+export const OPTIONS: AlarmDiffOptions = {
+  ...CONTEXT,
+  vanishAfterMisses: 2,
+  isKnownSite: () => true,
+  startup: "reconcile",
+  startedAt: "2026-11-02T07:00:00.000Z",
+  isTakenOver: () => true,
+};
+const SITE = new Set([ALARM.site.id]);
+
+/** A complete observation of the site of `ALARM`, which lists nothing. */
+export function observation(changes: Partial<AlarmObservation> = {}): AlarmObservation {
+  const scope = { before: SITE, after: SITE };
+  return { listed: [], coverage: () => "complete", found: [], searched: new Set([ALARM.id]), scope, ...changes };
+}
+
+/** The activity of `ALARM` with another event number. */
+export const activity = (id: number, more: object = {}) =>
+  ({ ...ALARM.lastActiveEvent, id, ...more }) as Alarm["lastActiveEvent"];
+
+/** Kinds of events, without "alarm-": `["raised", "resolved"]`. */
+export const kindsOf = (events: readonly Event[] = []) => events.map(({ type }) => type.replace("alarm-", ""));
+
+/** Runs all steps of a diff. */
+export function diffOf(...args: Parameters<typeof diffAlarms>): AlarmDiff {
+  const steps = diffAlarms(...args);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done === true) return value;
+  }
+}
