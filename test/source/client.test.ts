@@ -39,7 +39,7 @@ describe("each endpoint (trap 20)", () => {
     });
   });
 
-  it("health asks without a token and without a limit", async () => {
+  it("requests health without a token and without a limit", async () => {
     const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
     expect(await trial.source.health(never())).toEqual({ status: "healthy", time: "2026-06-01T00:00:00.000Z" });
     expect(trial.requests[0]?.headers).toMatchObject({ accept: "application/json" });
@@ -77,14 +77,14 @@ describe("health is a hint (trap 19)", () => {
     ["errors", () => reply(200, { errors: [{ status: 500, message: "no" }] })],
     ["a redirect", () => reply(302, "", { location: "https://login.example" })],
     ["a time-out", () => Promise.reject(new Error("late"))],
-  ])("%s is the same unhealthy, and holds nothing", async (_name, answer) => {
+  ])("%s means unhealthy and pauses nothing", async (_name, answer) => {
     const trial = trialSource(answer);
     expect(await trial.source.health(never())).toEqual(unhealthy);
     expect(trial.holds).toEqual([]);
   });
 });
 
-describe("orders to wait", () => {
+describe("pauses that the service orders", () => {
   it("pauses the endpoint's quota after a 429 for the stated time and one second of rounding", async () => {
     const trial = trialSource(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
@@ -147,20 +147,15 @@ describe("a stale kept-alive socket (trap 15)", () => {
     expect(trial.runs).toHaveLength(2);
   });
 
-  it("twice is a failure", async () => {
+  it.each([
+    ["read", 2, "a GET that fails twice"],
+    ["write", 1, "a POST without repeating it"],
+  ])("rejects a %s after %i requests: %s", async (name, requests) => {
     const trial = trialSource(() => {
       throw new StaleSocket("stale");
     });
-    expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ kind: "retryable" });
-    expect(trial.requests).toHaveLength(2);
-  });
-
-  it("never repeats a POST", async () => {
-    const trial = trialSource(() => {
-      throw new StaleSocket("stale");
-    });
-    expect(await failureOf(CALLS.write?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
-    expect(trial.requests).toHaveLength(1);
+    expect(await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
+    expect(trial.requests).toHaveLength(requests);
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { createListRateLimit } from "#src/engine/source/list-rate-limit.ts";
+import { createListRateLimit, type ListLane } from "#src/engine/source/list-rate-limit.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { never } from "./trial-source.ts";
 
@@ -18,28 +18,42 @@ function firstHitWindow(limit: number, clock: { monotonic(): number }) {
   };
 }
 
-describe("the pace of lists (trap 32)", () => {
-  it("never keeps an alarm waiting behind a long inventory", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never());
+/** A rate limit of lists in virtual time; each request notes when it started. */
+function limited(perMinute = 30) {
+  const clock = createVirtualClock(0);
+  const pace = createListRateLimit({ perMinute, clock });
+  const starts: number[] = [];
+  const ask = (count: number, lane?: ListLane, task: () => unknown = () => undefined) => {
+    const run = async () => {
+      starts.push(clock.monotonic());
+      await task();
+    };
+    for (let i = 0; i < count; i++) void pace.run(run, never(), lane);
+  };
+  /** Requests active alarms every so often; how long each request waited. */
+  const pollAlarms = async (polls: number, everyMs: number) => {
     const waited: number[] = [];
-    for (let minute = 0; minute < 8; minute++) {
-      for (let i = 0; i < 4; i++) {
-        const wishedMs = clock.monotonic();
-        void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
-        await clock.run(wishedMs + 15_000);
-      }
+    for (let poll = 0; poll < polls; poll++) {
+      const wishedMs = clock.monotonic();
+      void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
+      await clock.run(wishedMs + everyMs);
     }
-    expect(waited).toHaveLength(32);
-    expect(Math.max(...waited)).toBe(0);
+    return waited;
+  };
+  return { clock, pace, starts, ask, pollAlarms };
+}
+
+describe("the rate limit of lists (trap 32)", () => {
+  it("never keeps an alarm waiting behind a long inventory", async () => {
+    const { ask, pollAlarms } = limited();
+    ask(200);
+    const waited = await pollAlarms(32, 15_000);
+    expect(waited).toEqual(Array(32).fill(0));
   });
 
   it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave it unused", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    for (let i = 0; i < 400; i++) void pace.run(async () => starts.push(clock.monotonic()), never());
+    const { ask, clock, starts } = limited();
+    ask(400);
     await clock.run(10 * 61_000 - 1);
     expect(starts.length).toBe(270);
     expect(starts.filter((ms) => ms === 0)).toHaveLength(20);
@@ -48,9 +62,8 @@ describe("the pace of lists (trap 32)", () => {
 
   it("sends an urgent list at once and each further one within 8 s during an inventory", async () => {
     for (let atMs = 60_000; atMs < 190_000; atMs += 1_700) {
-      const clock = createVirtualClock(0);
-      const pace = createListRateLimit({ perMinute: 30, clock });
-      for (let i = 0; i < 200; i++) void pace.run(async () => undefined, never(), i % 2 ? "tags" : "other");
+      const { ask, clock, pace } = limited();
+      for (let i = 0; i < 200; i++) ask(1, i % 2 ? "tags" : "other");
       await clock.run(atMs);
       const waited: number[] = [];
       const wait = async () => waited.push(clock.monotonic() - atMs);
@@ -63,8 +76,7 @@ describe("the pace of lists (trap 32)", () => {
 
   it("sends two short lists for each list of tags while both wait, and either alone at the complete rate", async () => {
     const counts = async (shortLists: number, tagLists: number) => {
-      const clock = createVirtualClock(0);
-      const pace = createListRateLimit({ perMinute: 30, clock });
+      const { clock, pace } = limited();
       const count = { other: 0, tags: 0 };
       const replied = (lane: "other" | "tags") => async () => {
         await clock.sleep(50);
@@ -85,32 +97,26 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("does not keep a list of tags waiting for a short list that takes long", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    void pace.run(() => clock.sleep(300_000), never(), "other");
-    for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "tags");
+    const { ask, clock, starts } = limited();
+    ask(1, "other", () => clock.sleep(300_000));
+    ask(3, "tags");
     await clock.run(10_000);
-    expect(starts).toEqual([1_000, 1_000, 1_000]);
+    expect(starts).toEqual([0, 1_000, 1_000, 1_000]);
   });
 
   it("lets an inventory go on while alarms take all they can get", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    let urgent = 0;
+    const { ask, clock, starts } = limited();
     let other = 0;
-    for (let i = 0; i < 900; i++) void pace.run(async () => urgent++, never(), "alarms");
-    for (let i = 0; i < 60; i++) void pace.run(async () => other++, never());
+    ask(900, "alarms");
+    ask(60, "other", () => other++);
     await clock.run(1_200_000);
     expect(other).toBeGreaterThanOrEqual(8);
-    expect(urgent).toBeGreaterThan(500);
+    expect(starts.length - other).toBeGreaterThan(500);
   });
 
   it("never exceeds its rate in any minute", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    for (let i = 0; i < 100; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
+    const { ask, clock, starts } = limited();
+    ask(100, "urgent");
     await clock.run(600_000);
     expect(starts).toHaveLength(100);
     for (const startedMs of starts) {
@@ -120,8 +126,7 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("settles after at most three refusals when the service allows 10 a minute, for a whole day", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
+    const { clock, pace } = limited();
     const service = firstHitWindow(10, clock);
     let refusals = 0;
     let answered = 0;
@@ -149,21 +154,14 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("is not slowed down for a day by one refusal after a few requests", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    const ask = async () => {
-      starts.push(clock.monotonic());
-      if (starts.length === 3) pace.refused(clock.monotonic(), 5_000);
-    };
-    for (let i = 0; i < 33; i++) void pace.run(ask, never(), "urgent");
+    const { ask, clock, pace, starts } = limited();
+    ask(33, "urgent", () => starts.length === 3 && pace.refused(clock.monotonic(), 5_000));
     await clock.run(180_000);
     expect(starts).toHaveLength(33);
   });
 
   it("counts the refusals of one minute once", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
+    const { clock, pace } = limited();
     for (const atMs of [0, 5_000, 30_000]) {
       await clock.run(atMs);
       pace.refused(atMs, 1_000);
@@ -175,8 +173,7 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it("takes refusals that say 0 s for a limit only in the third minute in a row", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
+    const { clock, pace } = limited();
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
       await clock.run(atMs);
       pace.refused(atMs, 2_000, true);
@@ -188,37 +185,26 @@ describe("the pace of lists (trap 32)", () => {
   });
 
   it.each([3, 12, 30])("keeps two requests a minute for the active alarms at %i a minute", async (perMinute) => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute, clock });
-    let rest = 0;
-    for (let i = 0; i < 500; i++) void pace.run(async () => rest++, never(), i % 2 === 0 ? "urgent" : "other");
-    const waited: number[] = [];
-    for (let poll = 0; poll < 20; poll++) {
-      const wishedMs = clock.monotonic();
-      void pace.run(async () => waited.push(clock.monotonic() - wishedMs), never(), "alarms");
-      await clock.run(wishedMs + 30_000);
-    }
+    const { ask, pollAlarms, starts } = limited(perMinute);
+    for (let i = 0; i < 500; i++) ask(1, i % 2 === 0 ? "urgent" : "other");
+    const waited = await pollAlarms(20, 30_000);
     expect(waited).toHaveLength(20);
     // The window is a second longer than a minute.
     expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
-    expect(rest).toBeGreaterThanOrEqual((perMinute - 2) * 9);
+    expect(starts.length).toBeGreaterThanOrEqual((perMinute - 2) * 9);
   });
 
   it("sends one other list in two minutes when the service allows no more than the alarms need", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 2, clock });
-    let rest = 0;
-    for (let i = 0; i < 30; i++) void pace.run(async () => rest++, never(), "urgent");
+    const { ask, clock, starts } = limited(2);
+    ask(30, "urgent");
     await clock.run(20 * 60_000);
-    expect(rest).toBe(10);
+    expect(starts).toHaveLength(10);
   });
 
   it("lets one request leave as a trial, and all of them when the pause is released", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
+    const { ask, clock, pace, starts } = limited();
     pace.pause(3_600_000);
-    const starts: number[] = [];
-    for (let i = 0; i < 3; i++) void pace.run(async () => starts.push(clock.monotonic()), never(), "urgent");
+    ask(3, "urgent");
     await clock.run(60_000);
     pace.permitTrial(true);
     await clock.run(120_000);
@@ -232,49 +218,27 @@ describe("the pace of lists (trap 32)", () => {
     expect(starts).toEqual([60_000, 180_000, 180_000]);
   });
 
-  it("applies the limit and the remaining count of response headers", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    const ask = async () => {
-      starts.push(clock.monotonic());
-      pace.observe({ limit: 5, remaining: 5 - starts.length });
-    };
-    for (let i = 0; i < 6; i++) void pace.run(ask, never(), "alarms");
+  it.each([
+    [5, 6, [0, 0, 0, 0, 0, 61_000]],
+    [0, 30, Array(30).fill(0)],
+  ])("applies limit %i and the remaining count of response headers, and ignores 0", async (limit, count, expected) => {
+    const { ask, clock, pace, starts } = limited();
+    ask(count, "alarms", () => pace.observe({ limit, remaining: Math.max(0, limit - starts.length) }));
     await clock.run(120_000);
-    expect(starts).toEqual([0, 0, 0, 0, 0, 61_000]);
-  });
-
-  it("ignores rate limit 0 in response headers", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
-    const starts: number[] = [];
-    const ask = async () => {
-      starts.push(clock.monotonic());
-      pace.observe({ limit: 0, remaining: 0 });
-    };
-    for (let i = 0; i < 31; i++) void pace.run(ask, never(), "alarms");
-    await clock.run(60_000);
-    expect(starts).toEqual(Array(30).fill(0));
+    expect(starts).toEqual(expected);
   });
 
   it("runs one request per lane at a time and none during a pause", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 30, clock });
+    const { ask, clock, pace, starts } = limited();
     pace.pause(5_000);
-    const starts: number[] = [];
-    const slow = async () => {
-      starts.push(clock.monotonic());
-      await clock.sleep(10_000);
-    };
-    for (let i = 0; i < 3; i++) void pace.run(slow, never(), i === 0 ? "urgent" : "other");
+    ask(1, "urgent", () => clock.sleep(10_000));
+    ask(2, "other", () => clock.sleep(10_000));
     await clock.run(60_000);
     expect(starts).toEqual([5_000, 5_000, 15_000]);
   });
 
   it("removes a waiting request when its signal aborts", async () => {
-    const clock = createVirtualClock(0);
-    const pace = createListRateLimit({ perMinute: 1, clock });
+    const { clock, pace } = limited(1);
     await pace.run(async () => {}, never());
     const blockers = [1, 2].map(() => pace.run(async () => {}, never()));
     const controller = new AbortController();

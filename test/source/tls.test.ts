@@ -30,58 +30,19 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
   const openssl = (...args: string[]) => execFileSync("openssl", args, { cwd: folder, stdio: "pipe" });
   const servers: Server[] = [];
 
+  /** Runs openssl with the words of a command, and further arguments. */
+  const command = (words: string, ...more: readonly string[]) => openssl(...words.split(" "), ...more);
+  const NEW_KEY = "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+
   function authority(name: string) {
-    openssl(
-      "req",
-      "-x509",
-      "-newkey",
-      "ec",
-      "-pkeyopt",
-      "ec_paramgen_curve:P-256",
-      "-nodes",
-      "-days",
-      "30",
-      "-subj",
-      `/CN=${name}`,
-      "-keyout",
-      `${name}.key`,
-      "-out",
-      `${name}.pem`,
-    );
+    command(`${NEW_KEY} -x509 -days 30 -subj /CN=${name} -keyout ${name}.key -out ${name}.pem`);
   }
 
   function certificate(name: string, by: string, subject: string, validity: readonly string[] = ["-days", "30"]) {
-    openssl(
-      "req",
-      "-newkey",
-      "ec",
-      "-pkeyopt",
-      "ec_paramgen_curve:P-256",
-      "-nodes",
-      "-subj",
-      `/CN=${name}`,
-      "-keyout",
-      `${name}.key`,
-      "-out",
-      `${name}.csr`,
-    );
+    command(`${NEW_KEY} -subj /CN=${name} -keyout ${name}.key -out ${name}.csr`);
     writeFileSync(at(`${name}.ext`), `subjectAltName=${subject}\n`);
-    openssl(
-      "x509",
-      "-req",
-      "-in",
-      `${name}.csr`,
-      "-CA",
-      `${by}.pem`,
-      "-CAkey",
-      `${by}.key`,
-      "-CAcreateserial",
-      "-extfile",
-      `${name}.ext`,
-      "-out",
-      `${name}.pem`,
-      ...validity,
-    );
+    const issuer = `-CA ${by}.pem -CAkey ${by}.key -CAcreateserial`;
+    command(`x509 -req -in ${name}.csr ${issuer} -extfile ${name}.ext -out ${name}.pem`, ...validity);
   }
 
   beforeAll(() => {

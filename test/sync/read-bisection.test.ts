@@ -1,36 +1,28 @@
-import { rmSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { beforeEach, describe, expect, test, vi } from "vitest";
 import type { TagReading, TagValue } from "#src/core/model/building.ts";
 import type { Event } from "#src/core/model/event.ts";
 import type { LeftOut } from "#src/engine/source/source.ts";
-import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
-import { createDemand } from "#src/engine/sync/plan/overload.ts";
-import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
-import { ReadConfig } from "#src/engine/sync/read/config.ts";
-import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { type StoredLeftOut, type StoredQuarantine, type StoredValue, syncSet } from "#src/engine/sync/snapshot.ts";
 import { liveTag } from "#src/engine/sync/work.ts";
-import { temporaryFolder } from "../real-servers.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createTrialQuota, followFor, inventory, tagNamed, trialMetrics, trialSource } from "./trial-building.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import {
+  createTrialQuota,
+  createTrialReads,
+  followFor,
+  inventory,
+  openStage,
+  tagNamed,
+  trialSource,
+} from "./trial-building.ts";
 
 /** Live values when the service contradicts itself: unreadable values, changed types, nulls of many tags at once. */
 
-let folder: string;
 let clock: VirtualClock;
 let store: Store;
 
 beforeEach(async () => {
-  folder = temporaryFolder();
-  const virtual = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 2 });
-  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  store = await openStore({ folder, clock });
-  await store.outbox.register("all", "beginning");
-});
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
+  ({ clock, store } = await openStage(Date.parse("2026-11-02T06:00:00Z")));
 });
 
 const UNREADABLE = Symbol("unreadable");
@@ -65,14 +57,8 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
   await quota.started;
   const log = { info: vi.fn(), warn: vi.fn(), error: vi.fn() };
   const onSuddenNulls = vi.fn();
-  const reads = createLiveReads({
-    ...{ source, store, clock, log, onSuddenNulls },
-    metrics: trialMetrics(),
-    classes: ReadConfig.parse([{ name: "all", every: "30s" }]),
-    scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
-    demand: createDemand(),
-    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
-  });
+  const classes = [{ name: "all", every: "30s" }];
+  const reads = createTrialReads(classes, { source, store, clock, log, onSuddenNulls });
   return {
     ...{ ids, requests, log, onSuddenNulls, reads },
     run: (ms: number) => followFor(clock, reads, ms),
@@ -153,23 +139,32 @@ describe("an unreadable value", () => {
   });
 });
 
+/** Twenty tags without a unit that are 20, or true in the replies and for the tags that `isTrue` names. */
+async function alternating(isTrue: (id: string, reply: number) => boolean) {
+  let reply = 0;
+  const built = await rig(20, null, (id, [first]) => {
+    if (id === first) reply++;
+    return isTrue(id, reply) ? true : 20;
+  });
+  /** Runs until a second after the reply of this number. */
+  const runToReply = async (number: number) => {
+    while (reply < number) await built.run(1_000);
+    await built.run(1_000);
+  };
+  return { ...built, runToReply };
+}
+
 describe("types of more than a third of a reply that change at once", () => {
   const isChanged = (id: string) => id <= "107";
 
   test("make the reply uncertain and are reported until a further reading confirms them", async () => {
-    let round = 0;
-    const { run, reads, warned } = await rig(20, null, (id, [first]) => {
-      if (id === first) round++;
-      return round > 1 && isChanged(id) ? true : 20;
-    });
+    const { run, reads, runToReply, warned } = await alternating((id, reply) => reply > 1 && isChanged(id));
     await run(1_000);
     expect(reads.suddenChanges()).toEqual([]);
-    while (round < 2) await run(1_000);
-    await run(1_000);
+    await runToReply(2);
     expect(reads.suddenChanges()).toEqual([{ what: "types", siteIds: [1], since: expect.any(String), tags: 7 }]);
     expect(warned(/more than a third/)).toBe(1);
-    while (round < 4) await run(1_000);
-    await run(1_000);
+    await runToReply(4);
     expect((await qualities("101")).slice(0, 4)).toEqual([
       [20, "good"],
       [true, "uncertain"],
@@ -188,25 +183,15 @@ describe("types of more than a third of a reply that change at once", () => {
   });
 
   test("that change back with the next reply are believed at once", async () => {
-    let round = 0;
-    const { run, reads, ids } = await rig(20, null, (id, [first]) => {
-      if (id === first) round++;
-      return round === 2 && isChanged(id) ? true : 20;
-    });
-    while (round < 3) await run(1_000);
-    await run(1_000);
+    const { reads, ids, runToReply } = await alternating((id, reply) => reply === 2 && isChanged(id));
+    await runToReply(3);
     for (const id of ids) expect((await qualities(id))[2]).toEqual([20, "good"]);
     expect(reads.suddenChanges()).toEqual([]);
   });
 
   test("a third or less leaves the other values of the reply good", async () => {
-    let round = 0;
-    const { run, reads } = await rig(20, null, (id, [first]) => {
-      if (id === first) round++;
-      return round > 1 && id <= "106" ? true : 20;
-    });
-    while (round < 2) await run(1_000);
-    await run(1_000);
+    const { reads, runToReply } = await alternating((id, reply) => reply > 1 && id <= "106");
+    await runToReply(2);
     expect((await qualities("101"))[1]).toEqual([true, "uncertain"]);
     expect((await qualities("120"))[1]).toEqual([20, "good"]);
     expect(reads.suddenChanges()).toEqual([]);

@@ -12,14 +12,14 @@ import { createScheduler } from "#src/engine/sync/scheduler.ts";
 import { createScope } from "#src/engine/sync/scope.ts";
 import type { StoredPoll } from "#src/engine/sync/snapshot.ts";
 import { createSyncState } from "#src/engine/sync/sync-state.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
 
 const START = Date.UTC(2026, 0, 1);
 
 /** A scheduler over jobs of the test's own; `me` is what the service answers when it is asked whether it is there. */
 async function schedule(
-  build: (clock: ReturnType<typeof createVirtualClock>) => readonly Job[],
+  build: (clock: VirtualClock) => readonly Job[],
   spreadMs = 0,
   followers: readonly Follower[] = [],
   reconcile: Parameters<typeof createOutage>[0]["reconcile"] = () => null,
@@ -72,10 +72,19 @@ function job(name: string, run: Job["run"], more: Partial<Job> = {}): Job {
   return { name, schedule: "* * * * *", firstRun: false, run, ...more };
 }
 
+const ok = async () => ({ kind: "ok" }) as const;
+const HOURLY = { firstRun: true, schedule: "0 * * * *" };
+const unreachable = async () => {
+  throw new Retryable("unreachable");
+};
+/** Resolves when the follower has to end. */
+const ended = (draining: AbortSignal) =>
+  new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
+
 const seconds = (clock: { now(): number }) => (clock.now() - START) / 1_000;
 
 describe("jobs", () => {
-  test("first runs go one after the other, in order, whatever comes of each", async () => {
+  test("first runs go one after the other, in order, also after a failure", async () => {
     const runs: string[] = [];
     const { clock } = await schedule((time) => {
       const slow = (name: string, fails = false) =>
@@ -84,10 +93,9 @@ describe("jobs", () => {
           async (signal) => {
             runs.push(`${name} ${seconds(time)}`);
             await time.sleep(3_000, signal);
-            if (fails) throw new Retryable("no");
-            return { kind: "ok" };
+            return fails ? unreachable() : ok();
           },
-          { firstRun: true, schedule: "0 * * * *" },
+          HOURLY,
         );
       return [slow("token"), slow("sites", true), slow("alarms"), { ...slow("off"), schedule: false }];
     });
@@ -95,41 +103,33 @@ describe("jobs", () => {
     expect(runs).toEqual(["token 0", "sites 3", "alarms 6"]);
   });
 
-  test("the first run of a long job goes beside those that follow it, and one that is wanted meanwhile comes after it", async () => {
+  test("a long first run does not delay the others, and a run that is wanted meanwhile follows it", async () => {
     const runs: string[] = [];
-    const { clock, scope } = await schedule((time) => [
-      job(
-        "tags",
-        async (signal) => {
-          runs.push(`tags ${seconds(time)}`);
-          await time.sleep(20_000, signal);
-          return { kind: "ok" };
-        },
-        { firstRun: true, isLong: true, schedule: "0 * * * *" },
-      ),
-      ...["alarms", "gateways"].map((name) =>
+    const { clock, scope } = await schedule((time) => {
+      const timed = (name: string, ms: number, more: Partial<Job> = {}) =>
         job(
           name,
           async (signal) => {
             runs.push(`${name} ${seconds(time)}`);
-            await time.sleep(3_000, signal);
-            return { kind: "ok" };
+            await time.sleep(ms, signal);
+            return ok();
           },
-          { firstRun: true, schedule: "0 * * * *" },
-        ),
-      ),
-    ]);
+          { ...HOURLY, ...more },
+        );
+      return [timed("tags", 20_000, { isLong: true }), timed("alarms", 3_000), timed("gateways", 3_000)];
+    });
     await clock.advance(10_000);
     expect(runs).toEqual(["tags 0", "alarms 0", "gateways 3"]);
-    // The list that is under way may not show a site that comes into sight meanwhile.
+    // The running list may lack a site that becomes visible meanwhile.
     scope.learn({ sites: [{ id: 1, displayName: "House" }], abilities: ["read:tags"] });
+    const ofTags = () => runs.filter((run) => run.startsWith("tags"));
     await clock.advance(5_000);
-    expect(runs.filter((run) => run.startsWith("tags"))).toEqual(["tags 0"]);
+    expect(ofTags()).toEqual(["tags 0"]);
     await clock.advance(10_000);
-    expect(runs.filter((run) => run.startsWith("tags"))).toEqual(["tags 0", "tags 20"]);
+    expect(ofTags()).toEqual(["tags 0", "tags 20"]);
   });
 
-  test("a run that takes longer than its interval is not doubled, and the skipped ticks are counted", async () => {
+  test("skips and counts the ticks during a run that takes longer than its interval", async () => {
     let atOnce = 0;
     let most = 0;
     const { clock, metrics } = await schedule((time) => [
@@ -138,7 +138,7 @@ describe("jobs", () => {
         most = Math.max(most, atOnce);
         await time.sleep(150_000, signal);
         atOnce -= 1;
-        return { kind: "ok" };
+        return ok();
       }),
     ]);
     await clock.advance(3_600_000);
@@ -146,7 +146,7 @@ describe("jobs", () => {
     expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(/outcome="overlap"[^\n]* 4\d/);
   });
 
-  test("each job keeps the same distance to its tick, less than the spread", async () => {
+  test("each job runs at a constant delay after its tick, below the spread", async () => {
     const times = new Map<string, number[]>();
     const names = ["a", "b", "c", "d", "e"];
     const { clock } = await schedule(
@@ -154,7 +154,7 @@ describe("jobs", () => {
         names.map((name) =>
           job(name, async () => {
             times.set(name, [...(times.get(name) ?? []), Math.round((seconds(time) % 60) * 1_000) / 1_000]);
-            return { kind: "ok" };
+            return ok();
           }),
         ),
       5_000,
@@ -166,21 +166,14 @@ describe("jobs", () => {
     expect(Math.max(...offsets.flatMap((own) => [...own]))).toBeLessThan(5);
   });
 
-  test("trouble that may pass is tried again soon and then more rarely, beside the ticks", async () => {
+  test("a temporary failure is retried soon and then more rarely, in addition to the ticks", async () => {
     const runs: number[] = [];
+    const run = (time: VirtualClock) => async () => (runs.push(seconds(time)) < 4 ? unreachable() : ok());
     const { clock, state } = await schedule((time) => [
-      job(
-        "tags",
-        async () => {
-          runs.push(seconds(time));
-          if (runs.length < 4) throw new Retryable("not now");
-          return { kind: "ok" };
-        },
-        { firstRun: true, schedule: "0 0 * * *" },
-      ),
+      job("tags", run(time), { firstRun: true, schedule: "0 0 * * *" }),
     ]);
     await clock.advance(1_000);
-    expect(state("tags")).toMatchObject({ lastSuccess: null, problem: "not now" });
+    expect(state("tags")).toMatchObject({ lastSuccess: null, problem: "unreachable" });
     await clock.advance(3_600_000);
     expect(runs).toHaveLength(4);
     expect(runs[1]).toBeLessThan(16);
@@ -191,7 +184,7 @@ describe("jobs", () => {
     [25_000, [10, 35, 40, 50, 60, 70]],
     // The source keeps the request back for the rest of the time.
     [200_000, [10, 70]],
-  ])("told to wait for %i ms, it rests that long and a minute at most, ticks or not", async (waitMs, times) => {
+  ])("a job that has to wait %i ms runs after that time, and after a minute at the latest", async (waitMs, times) => {
     const runs: number[] = [];
     const { clock } = await schedule((time) => [
       job(
@@ -199,7 +192,7 @@ describe("jobs", () => {
         async () => {
           runs.push(seconds(time));
           if (runs.length === 1) throw new Throttled("wait", waitMs);
-          return { kind: "ok" };
+          return ok();
         },
         { schedule: "*/10 * * * * *" },
       ),
@@ -209,23 +202,20 @@ describe("jobs", () => {
     expect([...new Set(runs)]).toEqual(times);
   });
 
-  test("trap 24: refused, it is left alone for 15 minutes; the others go on, and the reason names the ability", async () => {
+  test("trap 24: pauses a refused job for 15 minutes, names the missing ability, and runs the others", async () => {
     const runs: number[] = [];
     let others = 0;
-    const { clock, store, state } = await schedule((time) => [
-      job(
-        "gateways",
-        async () => {
-          runs.push(seconds(time));
-          throw new ConfigError("403.", { reason: "forbidden" });
-        },
-        { ability: "read:gateways" },
-      ),
-      job("alarms", async () => {
+    const { clock, store, state } = await schedule((time) => {
+      const refuse = async () => {
+        runs.push(seconds(time));
+        throw new ConfigError("403.", { reason: "forbidden" });
+      };
+      const count = async () => {
         others += 1;
-        return { kind: "ok" };
-      }),
-    ]);
+        return ok();
+      };
+      return [job("gateways", refuse, { ability: "read:gateways" }), job("alarms", count)];
+    });
     await clock.advance(3_600_000);
     expect(runs).toEqual([60, 960, 1860, 2760]);
     expect(others).toBe(60);
@@ -235,31 +225,18 @@ describe("jobs", () => {
     ]);
   });
 
-  test("one job that keeps failing is no outage while the service answers", async () => {
-    const { clock, store } = await schedule(() => [
-      job("history", async () => {
-        throw new Retryable("504");
-      }),
-    ]);
+  test("one failing job is no outage while the service responds", async () => {
+    const { clock, store } = await schedule(() => [job("history", unreachable)]);
     await clock.advance(6 * 3_600_000);
     expect(store.events).toEqual([]);
   });
 
-  test("an endpoint that keeps failing asks the token once a minute at most, whatever comes from others", async () => {
-    const { clock, store, service } = await schedule(() => [job("alarms", async () => ({ kind: "ok" }))], 0, [
-      {
-        name: "live",
-        async follow() {
-          throw new Malformed("A page.", "<html>");
-        },
-      },
-      {
-        name: "history",
-        async follow() {
-          throw new Malformed("A page.", "<html>");
-        },
-      },
-    ]);
+  test("failing followers cause at most one token request a minute", async () => {
+    const follow = async () => {
+      throw new Malformed("A page.", "<html>");
+    };
+    const followers = ["live", "history"].map((name) => ({ name, follow }));
+    const { clock, store, service } = await schedule(() => [job("alarms", ok)], 0, followers);
     const asked: number[] = [];
     const { me } = service;
     service.me = () => {
@@ -273,24 +250,22 @@ describe("jobs", () => {
     expect(store.events).toEqual([]);
   });
 
-  test("trap 33: after 8 hours out, every job runs once, not once for each missed tick", async () => {
+  test("trap 33: runs every job once after an outage of 8 hours, not once per missed tick", async () => {
     let down = false;
     const runs: string[] = [];
     const names = ["a", "b", "c", "d"];
     const { clock, store, service } = await schedule((time) =>
       names.map((name) =>
         job(name, async () => {
-          if (down) throw new Retryable("unreachable");
+          if (down) return unreachable();
           runs.push(`${name} ${seconds(time)}`);
-          return { kind: "ok" };
+          return ok();
         }),
       ),
     );
     await clock.advance(120_000);
     down = true;
-    service.me = async () => {
-      throw new Retryable("unreachable");
-    };
+    service.me = unreachable;
     await clock.advance(8 * 3_600_000);
     runs.length = 0;
     down = false;
@@ -300,16 +275,16 @@ describe("jobs", () => {
     expect(store.events.map((event) => event.type)).toEqual(["source-unavailable", "source-available"]);
   });
 
-  test("an outage that comes and goes during the long first run of one job takes no other job away for ever", async () => {
+  test("resumes the other jobs after an outage during the long first run of one job", async () => {
     let down = false;
     const runs: number[] = [];
     const { clock, store, service } = await schedule((time) => [
       job(
         "alarms",
         async () => {
-          if (down) throw new Retryable("unreachable");
+          if (down) return unreachable();
           runs.push(seconds(time));
-          return { kind: "ok" };
+          return ok();
         },
         { firstRun: true },
       ),
@@ -317,16 +292,14 @@ describe("jobs", () => {
         "tags",
         async (signal) => {
           await time.sleep(900_000, signal);
-          return { kind: "ok" };
+          return ok();
         },
         { firstRun: true, schedule: "0 0 * * *" },
       ),
     ]);
     await clock.advance(90_000);
     down = true;
-    service.me = async () => {
-      throw new Retryable("unreachable");
-    };
+    service.me = unreachable;
     await clock.advance(150_000);
     down = false;
     service.me = async () => ({ sites: [] });
@@ -338,7 +311,7 @@ describe("jobs", () => {
     expect(runs.length).toBeGreaterThanOrEqual(29);
   });
 
-  test("a stop ends what waits at once, lets a run finish, and gives up at the deadline", async () => {
+  test("a stop cancels waiting jobs, lets a run finish, and aborts at the deadline", async () => {
     let finished = 0;
     let aborted = 0;
     const { clock, scheduler } = await schedule((time) => [
@@ -347,7 +320,7 @@ describe("jobs", () => {
         async (signal) => {
           await time.sleep(2_000, signal);
           finished += 1;
-          return { kind: "ok" };
+          return ok();
         },
         { firstRun: true },
       ),
@@ -358,7 +331,7 @@ describe("jobs", () => {
           aborted += 1;
           throw error;
         }
-        return { kind: "ok" };
+        return ok();
       }),
     ]);
     await clock.advance(60_500);
@@ -373,10 +346,10 @@ describe("jobs", () => {
 });
 
 describe("followers", () => {
-  test("where the token cannot be asked and reads fail, the service is not away and back all the time", async () => {
+  test("emits at most two outages while token requests and reads fail but alarms succeed", async () => {
     const tries: number[] = [];
     const { clock, scheduler, service, store } = await schedule(
-      () => [job("alarms", async () => ({ kind: "ok" }))],
+      () => [job("alarms", ok)],
       0,
       [
         {
@@ -387,7 +360,7 @@ describe("followers", () => {
           },
         },
       ],
-      () => async () => ({ kind: "ok" }),
+      () => ok,
     );
     service.me = () => Promise.reject(new Retryable("500"));
     await clock.advance(20 * 60_000);
@@ -397,7 +370,7 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("are told at their next stint, and only then, that the service was away", async () => {
+  test("learn of an outage at their next run only", async () => {
     const stints: (boolean | undefined)[] = [];
     let fail: (error: Error) => void = () => undefined;
     const { clock, scheduler } = await schedule(() => [], 0, [
@@ -423,13 +396,13 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("that are drained by an outage are told so too", async () => {
+  test("that an outage drained learn of it, too", async () => {
     const stints: (boolean | undefined)[] = [];
     const { clock, scheduler } = await schedule(
       (time) => [
         job("alarms", async () => {
           if (seconds(time) < 70) throw new Throttled("503", 20_000, { scope: "everything" });
-          return { kind: "ok" };
+          return ok();
         }),
       ],
       0,
@@ -438,7 +411,7 @@ describe("followers", () => {
           name: "live",
           async follow({ draining, afterOutage }) {
             stints.push(afterOutage);
-            await new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
+            await ended(draining);
           },
         },
       ],
@@ -448,7 +421,7 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("an endpoint that was away for an hour is tried again within two minutes of its return", async () => {
+  test("retry an endpoint within two minutes after an hour of failures", async () => {
     let isAway = true;
     const tries: number[] = [];
     const { clock, scheduler } = await schedule(() => [], 0, [
@@ -458,7 +431,7 @@ describe("followers", () => {
           tries.push(seconds(clock));
           if (isAway) throw new Retryable("500");
           well();
-          await new Promise((resolve) => draining.addEventListener("abort", resolve, { once: true }));
+          await ended(draining);
         },
       },
     ]);

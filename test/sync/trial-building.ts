@@ -1,14 +1,23 @@
+import { rmSync } from "node:fs";
+import { onTestFinished } from "vitest";
 import type { Site, Tag } from "#src/core/model/building.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
+import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { decide } from "#src/engine/source/queries.ts";
 import { createQuota } from "#src/engine/source/quota/quota.ts";
 import type { Choose, Lane, QuotaEndpoint, QuotaStatus, Source } from "#src/engine/source/source.ts";
+import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { Follower, RunContext } from "#src/engine/sync/job.ts";
+import { createDemand } from "#src/engine/sync/plan/overload.ts";
+import { createGroupCommit } from "#src/engine/sync/read/commit.ts";
+import { ReadConfig } from "#src/engine/sync/read/config.ts";
+import { createLiveReads, type LiveReadOptions } from "#src/engine/sync/read/live-reads.ts";
 import type { Listed } from "#src/engine/sync/snapshot.ts";
+import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
-import type { VirtualClock } from "../virtual-clock.ts";
+import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 /** What tests of the live reads and the history share: tags in the store, and a quota that lets one out per slot. */
 
@@ -137,3 +146,35 @@ export function trialSource(parts: Partial<Source>): Source {
 }
 
 export const trialMetrics = createMetrics;
+
+/** A virtual clock with whole milliseconds, as those of the machine and of the store. */
+export function wholeMsClock(startMs: number, turns = 2): VirtualClock {
+  const virtual = createVirtualClock(startMs, { turns });
+  return { ...virtual, now: () => Math.floor(virtual.now()) };
+}
+
+/** A clock, and a store on the disk with one sink `all`, until the end of the test. */
+export async function openStage(startMs: number): Promise<{ readonly clock: VirtualClock; readonly store: Store }> {
+  const clock = wholeMsClock(startMs);
+  const folder = temporaryFolder();
+  const store = await openStore({ folder, clock });
+  await store.outbox.register("all", "beginning");
+  onTestFinished(async () => {
+    await store.close();
+    rmSync(folder, { recursive: true });
+  });
+  return { clock, store };
+}
+
+type ReadOptions = Pick<LiveReadOptions, "source" | "store" | "clock"> & Partial<LiveReadOptions>;
+
+/** Live reads with a token that may read everything, and says so whenever it is requested. */
+export function createTrialReads(classes: unknown, { store, clock, ...more }: ReadOptions) {
+  return createLiveReads({
+    ...{ store, clock, log: createLog({ level: "silent" }), metrics: trialMetrics(), demand: createDemand() },
+    classes: ReadConfig.parse(classes),
+    groupCommit: createGroupCommit({ store, clock, sources: 1 }),
+    scope: { sees: () => true, saidAtMs: () => clock.monotonic(), explain: async () => "unexplained" },
+    ...more,
+  });
+}
