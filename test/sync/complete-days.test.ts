@@ -12,20 +12,12 @@ import { wantedSeries } from "#src/engine/sync/history/series.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
 import { replay, seed } from "../seed.ts";
-import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryStore } from "./memory-store.ts";
 import { begin, inventory, tagNamed } from "./trial-building.ts";
-import { pullOf, trialHistory } from "./trial-history.ts";
-
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
+import { DAY_MS, HOUR_MS, historyStage, pullOf } from "./trial-history.ts";
 
 /** A worker that follows one site, in virtual time, with a judge that reads its log. */
 function stage(startMs: number, zone: string) {
-  const virtual = createVirtualClock(startMs, { turns: 2 });
-  const clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  const store = createMemoryStore(() => clock.now());
-  const service = trialHistory(clock);
+  const { clock, store, service } = historyStage(startMs, 2);
   const create = (classes: readonly object[]) => pullOf({ service, store, clock }, [], classes, { timeZone: zone });
   return {
     clock,

@@ -90,14 +90,6 @@ describe("inventorySteps over several lists", () => {
     expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
   });
 
-  test("trap 25: removes an object after seven days without it in complete lists", () => {
-    const tags = inventory("tag");
-    tags.see([whole(1, tag("1"), tag("2"))]);
-    for (let day = 1; day <= 7; day += 1) expect(tags.see([whole(1, tag("1"))], 1)).toEqual([]);
-    expect(tags.see([whole(1, tag("1"))], 1)).toEqual(["tag-removed site/1/tag/2"]);
-    expect(tags.see([whole(1, tag("1"))], 1)).toEqual([]);
-  });
-
   test("trap 25: removes nothing when lists shrink and grow again", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1"), tag("2"))]);
@@ -124,32 +116,21 @@ describe("inventorySteps over several lists", () => {
     expect(tags.see([whole(1), whole(2, tag("1"))])).toEqual(["tag-changed site/2/tag/1"]);
   });
 
-  test("emits gateway-offline once while the gateway stays offline", () => {
+  test.each<[string, readonly (boolean | null)[], readonly string[]]>([
+    ["once while it stays offline", [true, false, false, true], ["added", "offline", "online"]],
+    ["also after lists without its state", [true, null, false, null, false, true], ["added", "offline", "online"]],
+    ["for a gateway of unknown state when the service states it", [null, null, false], ["added", "offline"]],
+  ])("emits the state of a gateway %s", (_what, states, expected) => {
     const gateways = inventory("gateway");
-    gateways.see([whole(1, gateway(true))]);
-    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
-    expect(gateways.see([whole(1, gateway(false))])).toEqual([]);
-    expect(gateways.see([whole(1, gateway(true, "2"))])).toEqual([
-      "gateway-changed site/1/gateway/7",
-      "gateway-online site/1/gateway/7",
-    ]);
+    const emitted = states.flatMap((online) => gateways.see([whole(1, gateway(online))]));
+    expect(emitted).toEqual(expected.map((kind) => `gateway-${kind} site/1/gateway/7`));
   });
 
-  test("keeps the state of a gateway without a stated one, and emits the next state", () => {
+  test("emits another version of a gateway before its new state", () => {
     const gateways = inventory("gateway");
-    gateways.see([whole(1, gateway(true))]);
-    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
-    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
-    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
-    expect(gateways.see([whole(1, gateway(false))])).toEqual([]);
-    expect(gateways.see([whole(1, gateway(true))])).toEqual(["gateway-online site/1/gateway/7"]);
-  });
-
-  test("emits gateway-offline for a gateway of unknown state when the service states it", () => {
-    const gateways = inventory("gateway");
-    expect(gateways.see([whole(1, gateway(null))])).toEqual(["gateway-added site/1/gateway/7"]);
-    expect(gateways.see([whole(1, gateway(null))])).toEqual([]);
-    expect(gateways.see([whole(1, gateway(false))])).toEqual(["gateway-offline site/1/gateway/7"]);
+    gateways.see([whole(1, gateway(false))]);
+    const kinds = ["changed", "online"].map((kind) => `gateway-${kind} site/1/gateway/7`);
+    expect(gateways.see([whole(1, gateway(true, "2"))])).toEqual(kinds);
   });
 });
 
@@ -180,7 +161,7 @@ describe("inventorySteps with one list", () => {
     expect(returned.events).toEqual([]);
   });
 
-  test("stores since when an object is missing, and removes it on the seventh day", () => {
+  test("trap 25: stores since when an object is missing, and removes it on the seventh day", () => {
     const first = diff("tag", [known(tag("1"))], [whole(1)], 1);
     expect(first).toMatchObject({ put: new Map([known(tag("1"), 1, at(1))]), remove: [] });
     expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({ put: new Map(), remove: [], events: [] });
@@ -218,7 +199,7 @@ describe("inventorySteps with one list", () => {
   });
 });
 
-describe("what the list shows as the very object that is held", () => {
+describe("a list that contains the stored objects themselves", () => {
   const Id = fc.constantFrom("1", "2", "3", "4", "5");
   const Name = fc.constantFrom("a", "b", "");
   const Lists = fc.array(
@@ -233,7 +214,7 @@ describe("what the list shows as the very object that is held", () => {
     fc.record({ id: Id, name: Name, siteId: fc.constantFrom(1, 2, 3), missingDays: fc.constantFrom(null, 1, 8) }),
   );
 
-  test("makes the same difference as one that says the same in other objects", () => {
+  test("gives the same difference as one with equal copies", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
         const at = new Date(START).toISOString();
@@ -262,7 +243,7 @@ describe("what the list shows as the very object that is held", () => {
   });
 });
 
-test("of much that is as it was null is answered now and then, so that others have their turn", () => {
+test("yields null now and then in a long unchanged list, so that the caller can yield to the event loop", () => {
   const known = { siteId: 1, since: new Date(START).toISOString(), missingSince: null };
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));

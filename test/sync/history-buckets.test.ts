@@ -25,7 +25,11 @@ const ZONES = [
 const HOUR_MS = 3_600_000;
 const DAYS_AROUND = { "5m": 0.1, "1h": 0.5, "1d": 3, "1w": 15, "1mo": 40 } as const;
 const at = (time: string) => Date.parse(time);
-const day = (time: string, zone: string) => rangeTime(bucketStart(at(time), { resolution: "1d", timeZone: zone }));
+type Resolution = (typeof RESOLUTIONS)[number];
+const start = (time: string, timeZone: string, resolution: Resolution = "1d") =>
+  rangeTime(bucketStart(at(time), { resolution, timeZone }));
+const end = (time: string, timeZone: string, resolution: Resolution = "1d") =>
+  rangeTime(bucketEnd(at(time), { resolution, timeZone }));
 
 /** Every moment between two years at which a zone changes its clocks. */
 function changes(zone: string, fromYear: number, toYear: number): readonly number[] {
@@ -55,75 +59,99 @@ describe("calendar days", () => {
   });
 });
 
-describe("days by the rules of the zone", () => {
-  test("supports days of 23 and 25 hours in Stockholm", () => {
-    expect(day("2027-03-28T12:00:00Z", "Europe/Stockholm")).toBe("2027-03-27T23:00:00Z");
-    expect(rangeTime(bucketEnd(at("2027-03-27T23:00:00Z"), { resolution: "1d", timeZone: "Europe/Stockholm" }))).toBe(
+describe("buckets by the rules of the zone", () => {
+  test.each<[string, Resolution, string, string, string, string]>([
+    [
+      "a day of 23 hours",
+      "1d",
+      "Europe/Stockholm",
+      "2027-03-28T12:00:00Z",
+      "2027-03-27T23:00:00Z",
       "2027-03-28T22:00:00Z",
-    );
-    expect(rangeTime(bucketEnd(at("2027-10-30T22:00:00Z"), { resolution: "1d", timeZone: "Europe/Stockholm" }))).toBe(
+    ],
+    [
+      "a day of 25 hours",
+      "1d",
+      "Europe/Stockholm",
+      "2027-10-31T12:00:00Z",
+      "2027-10-30T22:00:00Z",
       "2027-10-31T23:00:00Z",
-    );
-  });
-
-  test("Apia skipped 30 December 2011: the 29th ends where the 31st begins", () => {
-    expect(day("2011-12-30T09:59:00Z", "Pacific/Apia")).toBe("2011-12-29T10:00:00Z");
-    expect(rangeTime(bucketEnd(at("2011-12-29T10:00:00Z"), { resolution: "1d", timeZone: "Pacific/Apia" }))).toBe(
+    ],
+    // Apia skipped 30 December 2011: the 29th ends where the 31st begins.
+    [
+      "the day before a skipped one",
+      "1d",
+      "Pacific/Apia",
+      "2011-12-30T09:59:00Z",
+      "2011-12-29T10:00:00Z",
       "2011-12-30T10:00:00Z",
-    );
-    expect(day("2011-12-30T10:00:00Z", "Pacific/Apia")).toBe("2011-12-30T10:00:00Z");
-  });
-
-  test("a day without midnight begins after it", () => {
+    ],
+    [
+      "the day after a skipped one",
+      "1d",
+      "Pacific/Apia",
+      "2011-12-30T10:00:00Z",
+      "2011-12-30T10:00:00Z",
+      "2011-12-31T10:00:00Z",
+    ],
     // Brazil moved the clocks from 00:00 to 01:00 on 4 November 2018.
-    expect(day("2018-11-04T12:00:00Z", "America/Sao_Paulo")).toBe("2018-11-04T03:00:00Z");
-    expect(rangeTime(bucketEnd(at("2018-11-03T03:00:00Z"), { resolution: "1d", timeZone: "America/Sao_Paulo" }))).toBe(
+    [
+      "a day without midnight",
+      "1d",
+      "America/Sao_Paulo",
+      "2018-11-04T12:00:00Z",
       "2018-11-04T03:00:00Z",
-    );
+      "2018-11-05T02:00:00Z",
+    ],
+    // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
+    [
+      "an hour of 30 minutes",
+      "1h",
+      "Australia/Lord_Howe",
+      "2027-04-03T15:10:00Z",
+      "2027-04-03T15:00:00Z",
+      "2027-04-03T15:30:00Z",
+    ],
+    [
+      "a week from Monday",
+      "1w",
+      "Europe/Stockholm",
+      "2026-11-01T12:00:00Z",
+      "2026-10-25T23:00:00Z",
+      "2026-11-01T23:00:00Z",
+    ],
+    [
+      "a month from the first",
+      "1mo",
+      "Europe/Stockholm",
+      "2026-11-15T12:00:00Z",
+      "2026-10-31T23:00:00Z",
+      "2026-11-30T23:00:00Z",
+    ],
+  ])("%s", (_what, resolution, zone, time, from, to) => {
+    expect([start(time, zone, resolution), end(from, zone, resolution)]).toEqual([from, to]);
   });
 
   test("returns the same result after the cache has dropped it", () => {
     const zone = "America/Sao_Paulo";
-    const days = Array.from({ length: 500 }, (_, n) => at("2018-01-01T12:00:00Z") + n * 24 * 3_600_000);
-    const asked = days.map((ms) => bucketStart(ms, { resolution: "1h", timeZone: zone }));
-    const before = day("2018-11-04T12:00:00Z", zone);
-    for (let hour = 0; hour < 11_000; hour++) bucketStart(hour * 3_600_000, { resolution: "1h", timeZone: zone });
-    expect(day("2018-11-04T12:00:00Z", zone)).toBe(before);
-    expect(days.map((ms) => bucketStart(ms, { resolution: "1h", timeZone: zone }))).toEqual(asked);
+    const hourOf = (ms: number) => bucketStart(ms, { resolution: "1h", timeZone: zone });
+    const times = Array.from({ length: 500 }, (_, n) => at("2018-01-01T12:00:00Z") + n * 24 * HOUR_MS);
+    const hours = times.map(hourOf);
+    const before = start("2018-11-04T12:00:00Z", zone);
+    for (let hour = 0; hour < 11_000; hour++) hourOf(hour * HOUR_MS);
+    expect(start("2018-11-04T12:00:00Z", zone)).toBe(before);
+    expect(times.map(hourOf)).toEqual(hours);
   });
 
-  test("cuts the hour in which Lord Howe moves its clocks by 30 minutes", () => {
-    // 4 April 2027, 02:00 +11:00 becomes 01:30 +10:30: at 15:00 UTC the day before.
-    expect(
-      rangeTime(bucketStart(at("2027-04-03T15:10:00Z"), { resolution: "1h", timeZone: "Australia/Lord_Howe" })),
-    ).toBe("2027-04-03T15:00:00Z");
-    expect(
-      rangeTime(bucketEnd(at("2027-04-03T15:00:00Z"), { resolution: "1h", timeZone: "Australia/Lord_Howe" })),
-    ).toBe("2027-04-03T15:30:00Z");
-  });
-
-  test("shifts the end of a bucket whose start differs from the zone's", () => {
-    for (const [begin, resolution, zone, end] of [
-      ["2026-11-02T18:00:00Z", "1h", "Asia/Kathmandu", "2026-11-02T19:00:00Z"],
-      ["2026-11-02T00:00:00Z", "1d", "Asia/Kathmandu", "2026-11-03T00:00:00Z"],
-      ["2027-03-28T00:00:00Z", "1d", "Europe/Stockholm", "2027-03-29T00:00:00Z"],
-      ["2026-10-25T00:00:00Z", "1d", "Europe/Stockholm", "2026-10-26T01:00:00Z"],
-      ["2026-11-01T00:00:00Z", "1w", "Europe/Stockholm", "2026-11-08T00:00:00Z"],
-      ["2026-11-01T00:00:00Z", "1mo", "Asia/Kathmandu", "2026-12-01T00:00:00Z"],
-    ] as const)
-      expect(rangeTime(bucketEnd(at(begin), { resolution, timeZone: zone })), `${begin} ${resolution}`).toBe(end);
-  });
-
-  test("weeks begin on Monday, months on the first, in local time", () => {
-    expect(rangeTime(bucketStart(at("2026-11-01T12:00:00Z"), { resolution: "1w", timeZone: "Europe/Stockholm" }))).toBe(
-      "2026-10-25T23:00:00Z",
-    );
-    expect(
-      rangeTime(bucketStart(at("2026-11-15T12:00:00Z"), { resolution: "1mo", timeZone: "Europe/Stockholm" })),
-    ).toBe("2026-10-31T23:00:00Z");
-    expect(rangeTime(bucketEnd(at("2026-10-31T23:00:00Z"), { resolution: "1mo", timeZone: "Europe/Stockholm" }))).toBe(
-      "2026-11-30T23:00:00Z",
-    );
+  test.each([
+    ["2026-11-02T18:00:00Z", "1h", "Asia/Kathmandu", "2026-11-02T19:00:00Z"],
+    ["2026-11-02T00:00:00Z", "1d", "Asia/Kathmandu", "2026-11-03T00:00:00Z"],
+    ["2027-03-28T00:00:00Z", "1d", "Europe/Stockholm", "2027-03-29T00:00:00Z"],
+    ["2026-10-25T00:00:00Z", "1d", "Europe/Stockholm", "2026-10-26T01:00:00Z"],
+    ["2026-11-01T00:00:00Z", "1w", "Europe/Stockholm", "2026-11-08T00:00:00Z"],
+    ["2026-11-01T00:00:00Z", "1mo", "Asia/Kathmandu", "2026-12-01T00:00:00Z"],
+  ] as const)("a bucket of the service that begins at %s, of %s in %s, ends at %s", (time, resolution, zone, to) => {
+    expect(end(time, zone, resolution)).toBe(to);
   });
 });
 

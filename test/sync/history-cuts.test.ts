@@ -4,25 +4,13 @@ import {
   bucketsEach,
   INITIAL_COUNTS,
   provenLimit,
-  unverified,
   valuesBelow,
   withEnd,
-  withLimit,
-  withResponse,
 } from "#src/engine/sync/history/request-size.ts";
 
 const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
-
-test("a response with as many points as the largest so far is unverified", () => {
-  const known = withResponse(INITIAL_COUNTS, { series: 2_016, answer: 30_000 });
-  expect(unverified(known, { series: 2_015, answer: 29_999 })).toEqual({ series: 0, answer: 0 });
-  expect(unverified(known, { series: 2_016, answer: 29_999 })).toEqual({ series: 2_016, answer: 0 });
-  expect(unverified(known, { series: 12, answer: 30_000 })).toEqual({ series: 0, answer: 30_000 });
-  expect(unverified(INITIAL_COUNTS, { series: 99, answer: 99 })).toEqual({ series: 0, answer: 0 });
-  expect(unverified(INITIAL_COUNTS, { series: 100, answer: 100 })).toEqual({ series: 100, answer: 100 });
-});
 
 test("a round count is no limit after two complete responses, any other count after one", () => {
   const once = withEnd(INITIAL_COUNTS, { series: 1_000, answer: 4_108 });
@@ -30,13 +18,6 @@ test("a round count is no limit after two complete responses, any other count af
   expect(withEnd(once, { series: 1_000, answer: 0 }).none).toEqual({ series: 1_000, answer: 4_108 });
   const another = withEnd(withEnd(once, { series: 2_048, answer: 0 }), { series: 1_000, answer: 0 });
   expect(another.none.series).toBe(99);
-});
-
-test("a proven limit withdraws larger counts", () => {
-  const known = withResponse(INITIAL_COUNTS, { series: 5_000, answer: 90_000 });
-  const limited = withLimit(known, { series: 1_000, answer: 0 });
-  expect(limited.none).toEqual({ series: 999, answer: 89_999 });
-  expect(unverified(limited, { series: 1_000, answer: 20_000 })).toEqual({ series: 1_000, answer: 0 });
 });
 
 test("the count that repeats is the limit; until then requests use the larger one", () => {

@@ -5,23 +5,24 @@ import { isoUtc } from "#src/core/values/iso-utc.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import type { HistoryPull } from "#src/engine/sync/history/pull.ts";
 import { type StoredCut, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import type { MemoryStore } from "./memory-store.ts";
 import { followFor, followUntilIdle } from "./trial-building.ts";
 import {
   backfillFrom,
+  DAY_MS,
+  FIVE_MS,
+  HOUR_MS,
+  historyStage,
   ids,
+  logBuckets,
   pullOf,
+  START,
   type TrialHistory,
   type TrialLog,
   toldPoints,
-  trialHistory,
 } from "./trial-history.ts";
 
-const FIVE_MS = 300_000;
-const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
-const START = Date.parse("2026-11-02T06:00:00Z");
 /** Before the first day that a backfill goes back to. */
 const LONG_AGO = START - 35 * DAY_MS;
 /** After the last day that a test sees. */
@@ -34,24 +35,12 @@ let store: MemoryStore;
 let service: TrialHistory;
 
 beforeEach(() => {
-  const virtual = createVirtualClock(START, { turns: 1 });
-  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  store = createMemoryStore(() => clock.now());
-  service = trialHistory(clock);
+  ({ clock, store, service } = historyStage());
 });
 
-/** Logs a value per bucket from a time on, but where it was silent. */
-function logged(id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS): void {
-  const all = [];
-  for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < LAST; atMs += stepMs)
-    if (!isSilent(atMs)) all.push({ atMs, value: (atMs / FIVE_MS) % 97, knownFromMs: atMs + FIVE_MS });
-  service.truth.set(`${id} 5m`, all);
-  const months = ["2026-07", "2026-08", "2026-09", "2026-10", "2026-11"].map((month) => Date.parse(`${month}-01`));
-  service.truth.set(
-    `${id} 1mo`,
-    months.filter((atMs) => atMs + 31 * DAY_MS > fromMs).map((atMs) => ({ atMs, value: 1, knownFromMs: 0 })),
-  );
-}
+/** Logs a value per bucket from a time on, except where it was silent. */
+const logged = (id: string, fromMs: number, isSilent = (_atMs: number) => false, stepMs = FIVE_MS) =>
+  logBuckets(service, [id], fromMs, LAST, { isSilent: (atMs) => isSilent(atMs) || atMs % stepMs !== 0 });
 
 const pull = (tags: readonly string[], more: object = {}, valuesMax = 100_000) =>
   pullOf({ service, store, clock }, tags, [{ ...FIVE, ...more }], { valuesMax });
@@ -79,46 +68,29 @@ const each =
   (logs) =>
     logs.map((log) => ({ ...log, measurements: part(log.measurements) }));
 
-/** The first or last so many of all, in the order of the tags. */
-const inAll =
-  (most: number, isLast: boolean): Cut =>
+/** Returns at most so many points of all tags: the first or last in the order of `keyOf` a point. */
+const ofAll =
+  (most: number, isLast: boolean, keyOf: (time: string, tag: number) => string): Cut =>
   (logs) => {
-    let left = most;
-    const order = isLast ? logs.toReversed() : logs;
-    const kept = order.map((log) => {
-      const { measurements } = log;
-      const count = Math.min(left, measurements.length);
-      left -= count;
-      return {
-        ...log,
-        measurements: isLast ? measurements.slice(measurements.length - count) : measurements.slice(0, count),
-      };
-    });
-    return isLast ? kept.toReversed() : kept;
-  };
-
-/** The first or last so many of all by their time, as a database would. */
-const byTime =
-  (most: number, isLast: boolean): Cut =>
-  (logs) => {
-    const times = logs.flatMap(({ measurements }, tag) => measurements.map(({ time }) => `${time} ${tag}`));
-    times.sort();
-    const kept = new Set(isLast ? times.slice(-most) : times.slice(0, most));
+    const keys = logs.flatMap(({ measurements }, tag) => [...measurements].map(({ time }) => keyOf(time, tag))).sort();
+    const left = new Set(isLast ? keys.slice(-most) : keys.slice(0, most));
     return logs.map((log, tag) => ({
       ...log,
-      measurements: log.measurements.filter(({ time }) => kept.has(`${time} ${tag}`)),
+      measurements: log.measurements.filter(({ time }) => left.has(keyOf(time, tag))),
     }));
   };
+const byTag = (time: string, tag: number) => `${String(tag).padStart(3, "0")} ${time}`;
+const byTime = (time: string, tag: number) => `${time} ${tag}`;
 
 describe("a service that cuts its responses without an error", () => {
   const cuts: readonly (readonly [string, Cut])[] = [
     ["the first 1,000 of each series", each((all) => all.slice(0, 1_000))],
     ["the last 1,000 of each series", each((all) => all.slice(-1_000))],
     ["the first 100 of each series", each((all) => all.slice(0, 100))],
-    ["the first 1,000 of all", inAll(1_000, false)],
-    ["the last 1,000 of all", inAll(1_000, true)],
-    ["the earliest 5,000 of all", byTime(5_000, false)],
-    ["the latest 5,000 of all", byTime(5_000, true)],
+    ["the first 1,000 of all", ofAll(1_000, false, byTag)],
+    ["the last 1,000 of all", ofAll(1_000, true, byTag)],
+    ["the earliest 5,000 of all", ofAll(5_000, false, byTime)],
+    ["the latest 5,000 of all", ofAll(5_000, true, byTime)],
   ];
   test.each(cuts)("loses nothing: %s", async (_, shorten) => {
     service.shorten = shorten;

@@ -8,17 +8,24 @@ import { documentSet } from "#src/engine/store/store.ts";
 import { RANGES_MAX } from "#src/engine/sync/history/ledger-ranges.ts";
 import type { HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import type { StoredHistory } from "#src/engine/sync/snapshot.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import type { MemoryStore } from "./memory-store.ts";
 import { followFor } from "./trial-building.ts";
-import { pullOf, type TrialHistory, type TrialLog, toldPoints, trialHistory } from "./trial-history.ts";
+import {
+  DAY_MS,
+  FIVE_MS,
+  HOUR_MS,
+  historyStage,
+  logBuckets,
+  MINUTE_MS,
+  pullOf,
+  START,
+  type TrialHistory,
+  type TrialLog,
+  toldPoints,
+} from "./trial-history.ts";
 
 /** A service whose answers of history are unreadable in part. */
-const MINUTE_MS = 60_000;
-const FIVE_MS = 5 * MINUTE_MS;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
-const START = Date.parse("2026-11-02T06:00:00Z");
 const FIVE = { name: "h", resolution: "5m", every: "15m", backfill: "1d" };
 const SAID = 'The value is the text "n/a", and no number, boolean or null.';
 const WORDS = `unreadable: ${SAID}`;
@@ -29,23 +36,12 @@ let service: TrialHistory;
 let warnings: object[];
 
 beforeEach(() => {
-  const virtual = createVirtualClock(START, { turns: 1 });
-  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  store = createMemoryStore(() => clock.now());
-  service = trialHistory(clock);
+  ({ clock, store, service } = historyStage());
   warnings = [];
 });
 
-function logged(tags: readonly string[], resolution: "5m" | "1h" = "5m"): void {
-  const stepMs = resolution === "5m" ? FIVE_MS : HOUR_MS;
-  for (const id of tags) {
-    const all = [];
-    for (let atMs = START - 3 * DAY_MS; atMs < START + 6 * DAY_MS; atMs += stepMs)
-      all.push({ atMs, value: (atMs / stepMs) % 97, knownFromMs: atMs + stepMs });
-    service.truth.set(`${id} ${resolution}`, all);
-    service.truth.set(`${id} 1mo`, [{ atMs: Date.parse("2026-10-01T00:00:00Z"), value: 1, knownFromMs: 0 }]);
-  }
-}
+const logged = (tags: readonly string[], stepMs = FIVE_MS) =>
+  logBuckets(service, tags, START - 3 * DAY_MS, START + 6 * DAY_MS, { stepMs });
 
 /** Makes some measurements of a tag unreadable, as the decoder hands them on. */
 function unreadable(id: string, isUnreadable: (atMs: number) => boolean): void {
@@ -139,7 +135,7 @@ describe("an unreadable measurement", () => {
 
 test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {
   const hours = { name: "h", resolution: "1h", every: "1h", backfill: "1d" };
-  logged(["1", "2"], "1h");
+  logged(["1", "2"], HOUR_MS);
   unreadable("1", (atMs) => atMs === at("11-02T12:00"));
   const { follow } = await pull(["1", "2"], [hours]);
   await follow(3 * DAY_MS, HOUR_MS);

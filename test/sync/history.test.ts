@@ -1,78 +1,44 @@
-import { rmSync } from "node:fs";
 import { DateTime } from "luxon";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
 import { Stopping } from "#src/core/runtime/lifecycle.ts";
-import { openStore } from "#src/engine/store/open.ts";
 import { documentSet, type Store } from "#src/engine/store/store.ts";
 import type { HistoryPull, HistoryPullOptions } from "#src/engine/sync/history/pull.ts";
 import { type StoredBackfill, type StoredHistory, syncSet } from "#src/engine/sync/snapshot.ts";
 import { randomFrom } from "../bench/history/poison.ts";
-import { temporaryFolder } from "../real-servers.ts";
 import { sized } from "../sizes.ts";
-import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
-import { begin, followFor, followUntilIdle } from "./trial-building.ts";
+import type { VirtualClock } from "../virtual-clock.ts";
+import { begin, followFor, followUntilIdle, openStage } from "./trial-building.ts";
 import {
   backfillFrom,
+  DAY_MS,
+  FIVE_MS,
+  HOUR_MS,
   ids,
-  type LoggedPoint,
+  logBuckets,
+  MINUTE_MS,
   pullOf,
+  START,
   type TrialHistory,
   toldPoints,
   trialHistory,
   versions,
 } from "./trial-history.ts";
 
-const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
-const DAY_MS = 24 * HOUR_MS;
-const FIVE_MS = 5 * MINUTE_MS;
-const START = Date.parse("2026-11-02T06:00:00Z");
-
-let folder: string;
 let clock: VirtualClock;
 let store: Store;
 let service: TrialHistory;
 
 beforeEach(async () => {
-  folder = temporaryFolder();
-  const virtual = createVirtualClock(START, { turns: 2 });
-  // The machine's wall clock has whole milliseconds, and the store keeps no others.
-  clock = { ...virtual, now: () => Math.floor(virtual.now()) };
-  store = await openStore({ folder, clock });
-  await store.outbox.register("all", "beginning");
+  ({ clock, store } = await openStage(START));
   service = trialHistory(clock);
-});
-afterEach(async () => {
-  await store.close();
-  rmSync(folder, { recursive: true });
 });
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
 
-/** Logs a value per bucket of 5 minutes (and per month) for the tags, known as soon as the bucket is over. */
-function logEvery5m(
-  tags: readonly string[],
-  fromMs: number,
-  toMs: number,
-  value = (at: number) => (at / FIVE_MS) % 97,
-) {
-  const points: LoggedPoint[] = [];
-  /** When something was logged first in each month. */
-  const months = new Map<number, number>();
-  for (let at = Math.ceil(fromMs / FIVE_MS) * FIVE_MS; at < toMs; at += FIVE_MS) {
-    points.push({ atMs: at, value: value(at), knownFromMs: at + FIVE_MS });
-    const date = new Date(at);
-    const month = Date.UTC(date.getUTCFullYear(), date.getUTCMonth());
-    if (!months.has(month)) months.set(month, at);
-  }
-  const logged = [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs }));
-  for (const id of tags) {
-    service.truth.set(`${id} 5m`, [...(service.truth.get(`${id} 5m`) ?? []), ...points]);
-    service.truth.set(`${id} 1mo`, logged);
-  }
-}
+const logEvery5m = (tags: readonly string[], fromMs: number, toMs: number, value?: (atMs: number) => number) =>
+  logBuckets(service, tags, fromMs, toMs, value === undefined ? {} : { value });
 
 const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
   pullOf({ service, store, clock }, tags, classes, more);

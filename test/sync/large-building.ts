@@ -1,4 +1,5 @@
 import type { Transport } from "#src/engine/source/transport.ts";
+import { envelope, GOOD, tagRecord } from "../source/trial-source.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
 /** A service with as many sites and tags as a test wants; the simulator's world is too small for 50,000 tags. */
@@ -53,46 +54,21 @@ export function largeBuilding(options: LargeBuildingOptions): LargeBuilding {
           data: {
             user: { id: 1, name: "Test", email: "test@example.com" },
             token: {
-              name: "test",
-              abilities: ["read:alarms", "read:tags", "read:gateways", "read:hosts", "read:systems"],
-              expires_at: "2030-01-01T00:00:00Z",
+              ...{ name: "test", expires_at: "2030-01-01T00:00:00Z" },
+              abilities: ["alarms", "tags", "gateways", "hosts", "systems"].map((list) => `read:${list}`),
               sites: Array.from({ length: sites }, (_, n) => siteRecord(n + 1)),
             },
           },
         };
       case "sites":
         return page(query, sites, (n) => siteRecord(n + 1));
-      case "alarms":
-        return page(query, 0, () => ({}));
       case "tags":
         return page(query, tags, (n) => tagRecord(String(siteId * 1_000_000 + n)));
       case "gateways":
-        return page(query, 1, () => ({
-          type: "gateways",
-          id: String(siteId),
-          attributes: {
-            display_name: `Gateway ${siteId}`,
-            online: true,
-            version: "1",
-            hardware: "1",
-            ip_address: "192.0.2.1",
-            location: "",
-          },
-        }));
+        return page(query, 1, () => recordOf("gateways", String(siteId)));
       case "hosts":
-        return page(query, hosts, (n) => ({
-          type: "hosts",
-          id: String(siteId * 1_000_000 + n),
-          attributes: {
-            display_name: `Host ${n}`,
-            description: null,
-            type: "device",
-            model_name: "M",
-            ip: "192.0.2.2",
-            mac_address: null,
-            gateway: { id: siteId, display_name: `Gateway ${siteId}` },
-          },
-        }));
+        return page(query, hosts, (n) => recordOf("hosts", String(siteId * 1_000_000 + n)));
+      case "alarms":
       case "systems":
         return page(query, 0, () => ({}));
       case "tags/read":
@@ -130,8 +106,10 @@ function siteRecord(id: number) {
   return { id, display_name: `Site ${id}` };
 }
 
-function tagRecord(id: string) {
-  return { type: "tags", id, attributes: { display_name: `Tag ${id}`, description: null, unit: "°C" } };
+/** A record as the interface describes it, with another id. */
+function recordOf(list: "gateways" | "hosts", id: string): object {
+  const { data } = GOOD[list] as { readonly data: readonly object[] };
+  return { ...data[0], id };
 }
 
 function page(query: URLSearchParams, total: number, record: (n: number) => object): object {
@@ -140,22 +118,6 @@ function page(query: URLSearchParams, total: number, record: (n: number) => obje
   const last = Math.max(1, Math.ceil(total / size));
   const from = (number - 1) * size;
   const data = Array.from({ length: Math.max(0, Math.min(size, total - from)) }, (_, n) => record(from + n));
-  return {
-    data,
-    links: {
-      first: null,
-      last: null,
-      prev: null,
-      next: number < last ? `http://127.0.0.1/?page=${number + 1}` : null,
-    },
-    meta: {
-      current_page: number,
-      from: from + 1,
-      last_page: last,
-      path: "",
-      per_page: size,
-      to: from + data.length,
-      total,
-    },
-  };
+  const next = number < last ? `http://127.0.0.1/?page=${number + 1}` : null;
+  return envelope(data, { current_page: number, last_page: last, per_page: size, total }, { next });
 }

@@ -4,7 +4,7 @@ import { sleepFor } from "#src/core/runtime/waiting.ts";
 import type { Follower } from "#src/engine/sync/job.ts";
 import { createTrial, type TrialSync } from "./trial-sync.ts";
 
-/** Answers that are errors, whatever they look like, through the whole feed: nothing is told of them but that. */
+/** Errors in every shape through the complete feed: the only event is that the service or a feature is unavailable. */
 
 const MINUTE = 60_000;
 const SCHEDULES = {
@@ -69,9 +69,9 @@ afterEach(async () => {
 
 const LISTS = ["sites", "alarms", "tags", "gateways", "hosts", "systems", "me"] as const;
 
-describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
+describe("trap 1 and trap 22: errors with HTTP 200", () => {
   test.each([401, 403, 404, 422, 429, 500, 503, 504])(
-    "%i from every endpoint: no event and no change of what is held, but that the service is away",
+    "%i from every endpoint: emits the outage only, and changes no stored alarm",
     async (status) => {
       await started();
       const before = trial.store.events.length;
@@ -86,7 +86,7 @@ describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
   );
 
   test.each(LISTS.flatMap((endpoint) => [401, 404, 422, 500].map((status) => [status, endpoint] as const)))(
-    "%i from %s alone: what it lists stays as it was",
+    "%i from %s only: emits nothing about its objects",
     async (status, endpoint) => {
       await started();
       const before = trial.store.events.length;
@@ -100,7 +100,7 @@ describe("trap 1 and trap 22: errors with HTTP 200 are no answers", () => {
   );
 });
 
-test("a token that is refused once the service is back from maintenance is tried again after a minute", async () => {
+test("retries a minute later when the token is refused right after maintenance", async () => {
   await started();
   const { control } = trial.simulator;
   control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
@@ -119,7 +119,7 @@ const ROUTES = [
   ["the service", { kind: "error", status: 404 }],
 ] as const;
 
-test.each(ROUTES)("a service whose GET me does not exist, says %s, is there all the same", async (_who, fault) => {
+test.each(ROUTES)("a missing GET me, as reported by %s, is no outage", async (_who, fault) => {
   await started();
   const before = trial.store.events.length;
   trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
@@ -131,33 +131,33 @@ test.each(ROUTES)("a service whose GET me does not exist, says %s, is there all 
   expect(news.filter(({ subject }) => subject === SERVICE_SUBJECT)).toEqual([]);
 });
 
-test.each(ROUTES)("where nothing exists, says %s, the service is away, until something does", async (_who, fault) => {
-  await started();
-  const before = trial.store.events.length;
-  const news = () => trial.store.events.slice(before).map(({ type, subject }) => `${type} ${subject}`);
-  trial.simulator.control.setFaults([{ fault }]);
-  await trial.clock.advance(2 * MINUTE);
-  expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
-  const asked = trial.requests.length;
-  await trial.clock.advance(30 * MINUTE);
-  expect(trial.requests.length - asked).toBeLessThan(30);
+test.each(ROUTES)(
+  "a service without any endpoint, as reported by %s, is unavailable until one responds",
+  async (_who, fault) => {
+    await started();
+    const before = trial.store.events.length;
+    const news = () => trial.store.events.slice(before).map(({ type, subject }) => `${type} ${subject}`);
+    trial.simulator.control.setFaults([{ fault }]);
+    await trial.clock.advance(2 * MINUTE);
+    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`]);
+    const asked = trial.requests.length;
+    await trial.clock.advance(30 * MINUTE);
+    expect(trial.requests.length - asked).toBeLessThan(30);
 
-  trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
-  await trial.clock.advance(10 * MINUTE);
-  expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
-});
+    trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
+    await trial.clock.advance(10 * MINUTE);
+    expect(news()).toEqual([`source-unavailable ${SERVICE_SUBJECT}`, `source-available ${SERVICE_SUBJECT}`]);
+  },
+);
 
 describe("trap 24: one thing is forbidden", () => {
   const message = "This action is unauthorized.";
   const json = { "content-type": "application/json" };
+  const shape = (status: number, body: object) => ({ status, headers: json, body: JSON.stringify(body) });
   const SHAPES = {
-    "inside HTTP 200": { status: 200, headers: json, body: JSON.stringify({ errors: [{ status: 403, message }] }) },
-    "as HTTP 403 with errors": {
-      status: 403,
-      headers: json,
-      body: JSON.stringify({ errors: [{ status: 403, message, meta: [] }] }),
-    },
-    "as HTTP 403 with the framework's message": { status: 403, headers: json, body: JSON.stringify({ message }) },
+    "inside HTTP 200": shape(200, { errors: [{ status: 403, message }] }),
+    "as HTTP 403 with errors": shape(403, { errors: [{ status: 403, message, meta: [] }] }),
+    "as HTTP 403 with the framework's message": shape(403, { message }),
     "as HTTP 403 with a page": { status: 403, headers: { "content-type": "text/html" }, body: "<h1>Forbidden</h1>" },
   };
   /** The endpoint that is refused, and the jobs that live by it. */
@@ -175,7 +175,7 @@ describe("trap 24: one thing is forbidden", () => {
     Object.keys(SHAPES).map((shape) => [feature, shape] as const),
   );
 
-  test.each(cases)("%s %s: it is told once and asked ever more rarely, the rest goes on", async (name, form) => {
+  test.each(cases)("%s %s: emits it once, retries ever more rarely, and runs the other jobs", async (name, form) => {
     const jobs = FEATURES[name as keyof typeof FEATURES];
     const isFollower = name === "read" || name === "history";
     await started();

@@ -10,7 +10,20 @@ import { createHistoryPull, type HistoryPull, type HistoryPullOptions } from "#s
 import type { Series } from "#src/engine/sync/history/series.ts";
 import type { StoredBackfill, StoredHistory } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { createTrialQuota, inventory, tagNamed, trialSource } from "./trial-building.ts";
+import { createMemoryStore } from "./memory-store.ts";
+import { createTrialQuota, inventory, tagNamed, trialSource, wholeMsClock } from "./trial-building.ts";
+
+export const MINUTE_MS = 60_000;
+export const FIVE_MS = 5 * MINUTE_MS;
+export const HOUR_MS = 60 * MINUTE_MS;
+export const DAY_MS = 24 * HOUR_MS;
+export const START = Date.parse("2026-11-02T06:00:00Z");
+
+/** A clock, a store in memory and a service, for a history pull in virtual time. */
+export function historyStage(startMs = START, turns = 1) {
+  const clock = wholeMsClock(startMs, turns);
+  return { clock, store: createMemoryStore(() => clock.now()), service: trialHistory(clock) };
+}
 
 /** A logged bucket, and when the service comes to know it. */
 export interface LoggedPoint {
@@ -106,6 +119,36 @@ export function versions(
   // Of several versions the one that became known last comes last, and stays.
   points.sort((a, b) => a.atMs - b.atMs || a.knownFromMs - b.knownFromMs);
   return new Map(points.map(({ atMs, value }) => [atMs, value]));
+}
+
+/** Logs a value per bucket for tags, known as soon as the bucket is over, and one value per month with buckets. */
+export function logBuckets(
+  { truth }: Pick<TrialHistory, "truth">,
+  tags: readonly string[],
+  fromMs: number,
+  toMs: number,
+  {
+    stepMs = FIVE_MS,
+    value = (atMs: number) => (atMs / stepMs) % 97,
+    isSilent = (_atMs: number): boolean => false,
+  } = {},
+): void {
+  const points: LoggedPoint[] = [];
+  /** When the first bucket of each month begins. */
+  const months = new Map<number, number>();
+  for (let atMs = Math.ceil(fromMs / stepMs) * stepMs; atMs < toMs; atMs += stepMs) {
+    if (!isSilent(atMs)) points.push({ atMs, value: value(atMs), knownFromMs: atMs + stepMs });
+    const date = new Date(atMs);
+    const month = Date.UTC(date.getUTCFullYear(), date.getUTCMonth());
+    if (!months.has(month)) months.set(month, atMs);
+  }
+  for (const id of tags) {
+    truth.set(`${id} ${stepMs === HOUR_MS ? "1h" : "5m"}`, [...points]);
+    truth.set(
+      `${id} 1mo`,
+      [...months].map(([atMs, knownFromMs]) => ({ atMs, value: 1, knownFromMs })),
+    );
+  }
 }
 
 export interface ToldPoints {

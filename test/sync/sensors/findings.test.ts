@@ -67,16 +67,6 @@ describe("sensors that never moved", () => {
       },
     ]);
   });
-
-  test.each<[string, Watched]>([
-    ["that moved once", { ...steady, live: (hour) => (hour === 90 ? 21.4 : 21.3) }],
-    ["that is a boolean", { unit: "°C", live: () => true }],
-    ["that was read four times", { ...steady, everyHours: 48 }],
-    ["that mostly could not be read", { ...steady, live: (hour) => (hour % 3 === 0 ? 21.3 : null) }],
-    ["that was a boolean once", { ...steady, live: (hour) => (hour === 3 ? true : 1) }],
-  ])("ignores a sensor %s", (_, watched) => {
-    expect(found(watched)).toEqual([]);
-  });
 });
 
 describe("findings about logs and live values", () => {

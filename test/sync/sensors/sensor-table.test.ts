@@ -225,11 +225,8 @@ test("the configuration accepts periods from 1d to 31d and class names of one le
     { exclude: { classes: [] } },
   ])
     expect(isTaken(config), JSON.stringify(config)).toBe(false);
-  expect([isTaken({}), SilentSensorsConfig.parse(false), SilentSensorsConfig.safeParse(true).success]).toEqual([
-    true,
-    false,
-    false,
-  ]);
+  expect(SilentSensorsConfig.parse(false)).toBe(false);
+  expect(SilentSensorsConfig.safeParse(true).success).toBe(false);
   expect(SilentSensorsConfig.parse({})).toMatchObject({ every: 7 * 24 * HOUR, may_rest: { units: [""] } });
 });
 

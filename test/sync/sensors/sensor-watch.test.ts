@@ -102,7 +102,7 @@ const namesOf = (report: Event<"silent-sensors"> | undefined) =>
 const kept = (rig: Rig) => rig.store.documents<SilentSensors>("silent-sensors/main");
 
 describe("the report on silent sensors", () => {
-  test("comes once a week for each site, with what was found, and stays to be looked at", async () => {
+  test("is emitted once a week for each site with its findings, and stays stored", async () => {
     const rig = await started(["10001", "20001", "30001"]);
     await rig.run(7 * DAY - HOUR);
     expect(rig.reports()).toEqual([]);
@@ -132,7 +132,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).values()]).toEqual([rig.reports()[1]?.data]);
   });
 
-  test("is told also where nothing was found, and not of a site of which nothing was read", async () => {
+  test("is emitted without findings, but not for a site without readings", async () => {
     const rig = await started(["30001"]);
     await rig.store.commit({
       documents: [{ set: documentSet("site", "main"), put: [["9", held({ ...SITE, id: 9 }, null)]] }],
@@ -141,7 +141,7 @@ describe("the report on silent sensors", () => {
     expect(rig.reports().map(({ data }) => [data.site.id, data.findings])).toEqual([[SITE.id, []]]);
   });
 
-  test("has at most 500 findings in a part, all of them once, and the next report takes the place of all parts", async () => {
+  test("has at most 500 findings in a part, and the next report replaces all parts", async () => {
     const ids = Array.from({ length: 1_201 }, (_, n) => String(10_000 + n));
     const rig = await started(ids, { every: "1d" });
     await rig.run(DAY + HOUR);
@@ -158,7 +158,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).keys()]).toEqual([`${SITE.id} 1`]);
   });
 
-  test("replaces the last report of its site only, and removes those of sites that are gone", async () => {
+  test("replaces the last report of its site only, and removes those of removed sites", async () => {
     const rig = await started(["10001"], { every: "1d" });
     const others = [10, 11, 19].map((id) => `${id} 1`);
     const sites = [10, 11, 12].map((id) => [String(id), held({ ...SITE, id }, null)] as const);
@@ -172,7 +172,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).keys()].toSorted()).toEqual([`${SITE.id} 1`, "10 1", "11 1"].toSorted());
   });
 
-  test("goes by what was seen before a restart too, and costs one write an hour", async () => {
+  test("counts readings from before a restart, and costs one write an hour", async () => {
     const rig = await started(["10001", "30001"]);
     await rig.run(3 * DAY);
     const commits = rig.store.commits();
@@ -191,7 +191,7 @@ describe("the report on silent sensors", () => {
     expect(readings).toBeLessThanOrEqual(169);
   });
 
-  test("judges nothing that it did not watch for long enough: the worker was off, or the clock was set forward", async () => {
+  test("judges no tag that was not read long enough: the worker was off, or the clock was set forward", async () => {
     const rig = await started(["10001"]);
     await rig.run(DAY);
     await rig.restart("stop");
@@ -215,7 +215,7 @@ describe("the report on silent sensors", () => {
     ).toEqual([[0, []]]);
   });
 
-  test("a clock that is set back begins the period anew and loses nothing of what was seen", async () => {
+  test("restarts the period without losing readings when the clock is set back", async () => {
     const rig = await started(["10001"]);
     await rig.run(DAY);
     rig.clock.stepWall(-20 * DAY);
@@ -226,7 +226,7 @@ describe("the report on silent sensors", () => {
     expect(rig.reports()[0]?.data.watchedHours).toBe(8 * 24);
   });
 
-  test("broken off in the middle is told to its end after a restart, with the same ids", async () => {
+  test("that a crash interrupted is completed after a restart, with the same ids", async () => {
     const ids = Array.from({ length: 600 }, (_, n) => String(10_000 + n));
     const rig = await started(ids, { every: "1d" });
     await rig.run(DAY - HOUR);
