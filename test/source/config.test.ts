@@ -1,5 +1,4 @@
 import { describe, expect, it } from "vitest";
-import { z } from "zod";
 import { SourceConfig } from "#src/engine/source/config.ts";
 
 const LEAST = {
@@ -61,23 +60,6 @@ describe("where the service is", () => {
   });
 });
 
-it("the defaults are the interface's own limits", () => {
-  expect(SourceConfig.parse(LEAST)).toEqual({
-    ...LEAST,
-    allow_plain_http: false,
-    deadlines: { connect_ms: 5_000, headers_ms: 30_000, total_ms: 60_000 },
-    max_body_bytes: 16 * 1024 ** 2,
-    page_size: { alarms: 500, others: 100 },
-    quota: {
-      requests_per_minute: 20,
-      polite: 1,
-      separate_endpoints: false,
-      reserve_for_writes: 0,
-      list_requests_per_minute: 30,
-    },
-  });
-});
-
 it.each([
   [{ quota: { requests_per_minute: 21 } }, "quota.requests_per_minute"],
   [{ page_size: { alarms: 501 } }, "page_size.alarms"],
@@ -89,11 +71,4 @@ it.each([
   [{ base_ulr: "x" }, "base_ulr"],
 ])("%j is refused", (change, sentence) => {
   expect(complaint(change)).toContain(sentence);
-});
-
-it("has a JSON schema with a description of every option", () => {
-  const schema = z.toJSONSchema(SourceConfig, { target: "draft-7", io: "input" });
-  for (const [name, property] of Object.entries(schema.properties ?? {})) {
-    expect({ name, property }).toMatchObject({ property: { description: expect.any(String) } });
-  }
 });

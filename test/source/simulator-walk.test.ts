@@ -115,30 +115,4 @@ describe("a walk through the simulated service", () => {
     expect((await source.read([tagId], "on-demand", never())).readings).toMatchObject([{ value: 12.25 }]);
     expect(simulator.truth.writes()).toMatchObject([{ tagId, value: 12.25 }]);
   });
-
-  it("a wrong token, told as such", async () => {
-    const stranger = trialSource(http.send, {
-      config: trialConfig(server.url),
-      environment: { PLENUM_TOKEN: "nobody" },
-    });
-    expect(await failureOf(stranger.source.me(never()))).toMatchObject({ kind: "config", reason: "unauthenticated" });
-  });
-
-  it("the quota's end, told as such", async () => {
-    const id = [...simulator.world.tags.keys()][0] ?? "";
-    let failure: unknown = null;
-    for (let i = 0; i < 25 && failure === null; i++) {
-      failure = await trial.source.read([id], "live", never()).then(
-        () => null,
-        (error: unknown) => error,
-      );
-    }
-    expect(failure).toMatchObject({
-      kind: "throttled",
-      scope: "allowance",
-      retryAfterMs: expect.toSatisfy((ms) => ms > 1000 && ms <= 61_000),
-    });
-    expect(trial.holds.at(-1)).toMatchObject({ scope: "allowance", endpoint: "read" });
-    expect(trial.observed).toContainEqual({ limit: 20, remaining: 0 });
-  });
 });

@@ -87,19 +87,6 @@ describe("pages that fail", () => {
     expect(trial.events("alarm-vanished", "alarm-resolved")).toEqual([]);
     expect(trial.store.repeated).toEqual([]);
   });
-
-  test("a page whose commit failed is committed later, each alarm once", async () => {
-    await started(3, 1_400);
-    const { commit } = trial.store;
-    let commits = 0;
-    trial.store.commit = (change) => {
-      const raises = (change.events ?? []).some(({ type }) => type === "alarm-raised");
-      if (raises) commits += 1;
-      return raises && commits === 2 ? Promise.reject(new Error("The disk is full.")) : commit(change);
-    };
-    await trial.clock.advance(MINUTE);
-    expect([raised().length, new Set(raised()).size]).toEqual([1_400, 1_400]);
-  });
 });
 
 describe("a list whose pages do not fit together", () => {

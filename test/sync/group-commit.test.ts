@@ -64,17 +64,6 @@ describe("replies of several sources", () => {
     ]);
   });
 
-  test("from sources started together share one transaction per round", async () => {
-    for (let n = 0; n < 4; n += 1) {
-      for (let source = 0; source < 20; source += 1) {
-        void commit(`s${source}`, n);
-        await clock.advance(5);
-      }
-      await clock.advance(2_900);
-    }
-    expect(commits.map((each) => sourcesOf(each).length)).toEqual([20, 20, 20, 20]);
-  });
-
   test("of 50 sources take several transactions with event-loop turns in between", async () => {
     await committed();
     let turns = 0;

@@ -29,11 +29,9 @@ import {
   targetPast,
 } from "#src/engine/sync/history/ledger.ts";
 import {
-  answeredRanges,
   answeredWithin,
   fetchedIn,
   isFetched,
-  RANGES_MAX,
   rangesIn,
   storedRanges,
   withRanges,
@@ -68,31 +66,8 @@ function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null 
   return all;
 }
 
-const whys = (ledger: StoredHistory) => ledger.spans.map(({ why }) => why);
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
-
-describe("a closed bucket", () => {
-  test("is emitted after its grace period, whatever the request range", () => {
-    const ledger: StoredHistory = { ...newLedger(RULES, at(-1)), state: "following" };
-    const lastHour = hours(-1, 0);
-    const settled = (nowMs: number) =>
-      settleFollowing(
-        ledger,
-        RULES,
-        points(lastHour, () => 1),
-        lastHour,
-        new Map(),
-        nowMs,
-      );
-    const early = settled(START + RULES.graceMs - 1);
-    expect([...early.fresh]).toHaveLength(11);
-    expect(early.ledger.spans.at(-1)).toMatchObject({ to: isoUtc(START - FIVE_MS) });
-    const inTime = settled(START + RULES.graceMs);
-    expect([...inTime.fresh]).toHaveLength(12);
-    expect(inTime.ledger.spans.at(-1)).toMatchObject({ to: isoUtc(START) });
-  });
-});
 
 describe("random responses and refusals", () => {
   type Step = {
@@ -204,23 +179,6 @@ describe("random responses and refusals", () => {
       },
     );
   });
-
-  test("limits the ranges of 1,000 silences without turning a gap into a fetched range", () => {
-    let ledger: StoredHistory = { ...newLedger({ ...RULES, backfillMs: 400 * DAY_MS }, START), state: "following" };
-    for (let i = 0; i < 400; i++) {
-      // Every fourth stretch is left out.
-      if (i % 4 === 3) continue;
-      const range = hours(-9 * (i + 1), -9 * i);
-      ledger = settlePast(
-        ledger,
-        points(range, (atMs) => (atMs < range.fromMs + 5 * HOUR_MS ? 1 : undefined)),
-        range,
-      ).ledger;
-    }
-    const holes = openParts(ledger, hours(-9 * 400, 0), START);
-    expect(totalLength(holes)).toBe(100 * 9 * HOUR_MS);
-    expect(ledger.spans.length).toBeLessThanOrEqual(Math.max(RANGES_MAX, 2 * 100));
-  });
 });
 
 describe("complete buckets", () => {
@@ -293,46 +251,6 @@ test("a refusal of another range does not affect a request", () => {
 });
 
 describe("reasons of ranges", () => {
-  test("separates values and silences, except an hour's silence of an hourly device", () => {
-    const range = hours(-24, 0);
-    const hourly = answeredRanges(
-      points(range, (atMs) => (atMs % HOUR_MS === 0 ? 1 : undefined)),
-      range,
-      RULES,
-    );
-    expect(hourly).toEqual([
-      { ...range, toMs: at(-1) + FIVE_MS, why: "points" },
-      { fromMs: at(-1) + FIVE_MS, toMs: at(0), why: "null" },
-    ]);
-    const silent = points(range, (atMs) => (atMs >= at(-12) && atMs < at(-6) ? null : 1));
-    expect(answeredRanges(silent, range, RULES)).toEqual([
-      { fromMs: at(-24), toMs: at(-12), why: "points" },
-      { fromMs: at(-12), toMs: at(-6), why: "null" },
-      { fromMs: at(-6), toMs: at(0), why: "points" },
-    ]);
-    expect(answeredRanges(NOTHING, range, RULES)).toEqual([{ ...range, why: "null" }]);
-  });
-
-  test("a refusal removes no fetched range, and a response removes the refusal", () => {
-    const seen: StoredHistory = { ...newLedger(RULES, START), state: "following" };
-    const fetched = settlePast(
-      seen,
-      points(hours(-10, -5), () => 1),
-      hours(-10, -5),
-    ).ledger;
-    const refused = recordPastRefusal(fetched, hours(-20, 0), "403, Forbidden.", START);
-    expect(whys(refused)).toEqual(["refused", "points", "refused"]);
-    expect(refused.spans[0]).toMatchObject({ said: "403, Forbidden.", at: isoUtc(START), times: 1 });
-    expect(isComplete(refused)).toBe(false);
-    const answered = settlePast(
-      refused,
-      points(hours(-20, 0), () => 1),
-      hours(-20, 0),
-    );
-    expect(whys(answered.ledger)).toEqual(["points"]);
-    expect(answered.fresh.length).toBe(15 * 12);
-  });
-
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const waits: number[] = [];

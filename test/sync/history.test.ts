@@ -1,4 +1,3 @@
-import { DateTime } from "luxon";
 import { beforeEach, describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import type { AnyEvent, Event } from "#src/core/model/event.ts";
@@ -258,31 +257,6 @@ describe("totals", () => {
     expect(own[0]).toMatchObject({ subject: "site/1/tag/101/total/1d", data: { timeZone: zone } });
     expect(new Set(totals.map((event) => event.id)).size).toBe(totals.length);
   });
-});
-
-describe("days in local time", () => {
-  test.each(["Europe/Stockholm", "Australia/Lord_Howe", "Africa/Casablanca", "America/New_York"])(
-    "emits every day once over a year of changing clocks in %s",
-    async (zone) => {
-      const first = DateTime.fromMillis(START, { zone }).startOf("day").minus({ days: 300 });
-      const days: number[] = [];
-      for (let i = 0; i < 330; i++) days.push(first.plus({ days: i }).startOf("day").toMillis());
-      const point = (atMs: number) => ({ atMs, value: atMs / HOUR_MS, knownFromMs: atMs + 25 * HOUR_MS });
-      service.truth.set("101 1d", days.map(point));
-      service.truth.set("101 1mo", [{ atMs: days[0] ?? 0, value: 1, knownFromMs: 0 }]);
-      const history = await pull(ids(1), [
-        { name: "d", resolution: "1d", time_zone: zone, backfill: "290d", every: "6h" },
-      ]);
-      await follow(history, 20 * DAY_MS, 6 * HOUR_MS);
-      const told = toldPoints(await events());
-      expect(told.faults).toEqual([]);
-      const known = [...(told.values.get("101 1d") ?? [])].map(([at]) => at).sort((a, b) => a - b);
-      const until = clock.now() - 2 * DAY_MS;
-      expect(known.filter((at) => at >= (days[12] ?? 0) && at < until)).toEqual(
-        days.filter((at) => at >= (days[12] ?? 0) && at < until),
-      );
-    },
-  );
 });
 
 describe("random failures", () => {

@@ -12,8 +12,8 @@ import {
   followFor,
   inventory,
   openStage,
+  partialSource,
   tagNamed,
-  trialSource,
 } from "./trial-building.ts";
 
 /** Live values when the service contradicts itself: unreadable values, changed types, nulls of many tags at once. */
@@ -38,7 +38,7 @@ async function rig(count: number, unit: string | null, serve: (id: string, group
   );
   const requests: (readonly string[])[] = [];
   const quota = createTrialQuota(clock);
-  const source = trialSource({
+  const source = partialSource({
     quota: quota.status,
     read: (chosen, lane, signal) =>
       quota.run(lane, "read", chosen, signal, async (group) => {

@@ -14,9 +14,9 @@ import {
   followFor,
   inventory,
   openStage,
+  partialSource,
   tagNamed,
   trialMetrics,
-  trialSource,
 } from "./trial-building.ts";
 
 const START = Date.parse("2026-11-02T06:00:00Z");
@@ -38,7 +38,7 @@ function building(
 ) {
   const asked: (readonly string[])[] = [];
   const quota = createTrialQuota(clock, perMinute);
-  const source = trialSource({
+  const source = partialSource({
     quota: quota.status,
     read: (chosen, lane, signal) =>
       quota.run(lane, "read", chosen, signal, async (group) => {

@@ -19,7 +19,7 @@ import { temporaryFolder } from "../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../source/quota-rig.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-/** What tests of the live reads and the history share: tags in the store, and a quota that lets one out per slot. */
+/** What tests of live reads and history share: tags in the store, the real quota, and a loop that runs a follower. */
 
 export function tagNamed(id: string, more: Partial<Tag> = {}): Tag {
   return { id, displayName: `T${id}`, description: null, unit: "°C", ...more };
@@ -59,7 +59,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
     started,
     status: (): QuotaStatus => quota.status(),
     pause: (ms: number) => quota.pause(ms, "everything"),
-    /** Waits for a slot; `answer` gets what was asked for, or decided when the slot was free. */
+    /** Waits for a slot; `answer` gets the requested tags or range, or what was chosen when the slot was free. */
     async run<T extends object, R>(
       lane: Lane,
       endpoint: QuotaEndpoint,
@@ -77,7 +77,7 @@ export function createTrialQuota(clock: VirtualClock, perMinute = 20) {
   };
 }
 
-/** Lets a follower work for some virtual time, or until it gives up; what it threw, or null. */
+/** Runs a follower for some virtual time or until it fails; returns what it threw, or null. */
 export async function followFor(clock: VirtualClock, follower: Follower, ms: number): Promise<unknown> {
   const { drain, ended } = begin(follower);
   const endMs = clock.monotonic() + ms;
@@ -85,7 +85,7 @@ export async function followFor(clock: VirtualClock, follower: Follower, ms: num
   return drain(clock);
 }
 
-/** Lets a follower work until nothing was asked for 10 seconds, or it gives up; what it threw, or null. */
+/** Runs a follower until it sends no request for 10 seconds or fails; returns what it threw, or null. */
 export async function followUntilIdle(clock: VirtualClock, follower: Follower, asked: () => number): Promise<unknown> {
   const { drain, ended } = begin(follower);
   let before = asked();
@@ -97,7 +97,7 @@ export async function followUntilIdle(clock: VirtualClock, follower: Follower, a
   return drain(clock);
 }
 
-/** Begins the work of a follower; `drain` ends it in order. */
+/** Starts a follower; `drain` stops it gracefully. */
 export function begin(
   follower: Follower,
   well: () => void = () => undefined,
@@ -123,7 +123,7 @@ export function begin(
       await work;
       return failure;
     },
-    /** As a kill does. */
+    /** Aborts the follower, as a kill does. */
     async kill(clock: VirtualClock): Promise<void> {
       forced.abort(new Stopping());
       while (!over) await clock.advance(100);
@@ -132,8 +132,8 @@ export function begin(
   };
 }
 
-/** A source of which only what the test gives may be called. */
-export function trialSource(parts: Partial<Source>): Source {
+/** A source with the given methods; any other one throws. */
+export function partialSource(parts: Partial<Source>): Source {
   return new Proxy({ name: "trial", ...parts } as Source, {
     get(target, name, receiver) {
       const member: unknown = Reflect.get(target, name, receiver);

@@ -11,7 +11,7 @@ import type { Series } from "#src/engine/sync/history/series.ts";
 import type { StoredBackfill, StoredHistory } from "#src/engine/sync/snapshot.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore } from "./memory-store.ts";
-import { createTrialQuota, inventory, tagNamed, trialSource, wholeMsClock } from "./trial-building.ts";
+import { createTrialQuota, inventory, partialSource, tagNamed, wholeMsClock } from "./trial-building.ts";
 
 export const MINUTE_MS = 60_000;
 export const FIVE_MS = 5 * MINUTE_MS;
@@ -25,7 +25,7 @@ export function historyStage(startMs = START, turns = 1) {
   return { clock, store: createMemoryStore(() => clock.now()), service: trialHistory(clock) };
 }
 
-/** A logged bucket, and when the service comes to know it. */
+/** A logged bucket, and the time from which the service returns it. */
 export interface LoggedPoint {
   readonly atMs: number;
   readonly value: TagValue;
@@ -44,18 +44,18 @@ export interface TrialHistory {
   readonly quota: ReturnType<typeof createTrialQuota>;
   readonly truth: Truth;
   readonly asked: HistoryQuery[];
-  /** Thrown instead of an answer while it returns something. */
+  /** Error of the response to a query; null without one. */
   trouble: (query: HistoryQuery) => Error | null;
   readonly withoutLog: Set<string>;
-  /** Values that one answer can have at most. */
+  /** Maximum number of values in a response; larger ones fail. */
   valuesMax: number;
-  /** What is left of an answer. */
+  /** Shortens a response. */
   shorten: (logs: readonly TrialLog[]) => readonly TagLog[];
   /** Whether `from` and `to` include the bucket that begins there. */
   ends: { readonly from: boolean; readonly to: boolean };
 }
 
-/** A service in memory that answers history from its truth, with late data and the troubles that a test wants. */
+/** A service in memory that returns history from its truth, with late data and the failures that a test sets. */
 export function trialHistory(clock: VirtualClock): TrialHistory {
   const quota = createTrialQuota(clock);
   const trial: Omit<TrialHistory, "source" | "quota"> & { source?: Source } = {
@@ -85,7 +85,7 @@ export function trialHistory(clock: VirtualClock): TrialHistory {
       .filter(([at]) => (trial.ends.from ? at >= from : at > from) && (trial.ends.to ? at <= to : at < to))
       .map(([at, value]) => ({ time: new Date(at).toISOString(), value }));
   };
-  const source = trialSource({
+  const source = partialSource({
     quota: quota.status,
     history: (asked, lane, signal) => quota.run(lane, "history", asked, signal, (query) => answer(query, signal)),
     async totals(asked, lane, signal) {
@@ -159,7 +159,7 @@ export interface ToldPoints {
   readonly facts: readonly TagHistoryFact[];
 }
 
-/** Adds up what a sink would have after all events. */
+/** Points that a sink has after all events. */
 export function toldPoints(events: readonly AnyEvent[]): ToldPoints {
   const values = new Map<string, Map<number, TagValue>>();
   const faults: string[] = [];

@@ -20,7 +20,7 @@ import { simulatedTransport } from "../simulated-transport.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createMemoryStore, type MemoryStore } from "./memory-store.ts";
 
-/** A whole worker's polling beside the simulated service, in one process and on one clock that we move. */
+/** The polling of a worker against the simulated service, in one process and with one virtual clock. */
 export interface TrialSync {
   readonly clock: VirtualClock;
   readonly simulator: Simulator;
@@ -33,26 +33,26 @@ export interface TrialSync {
     readonly query: URLSearchParams;
     readonly atMs: number;
   }[];
-  /** Every run of a job that came to an end, and when. */
+  /** Each completed run of a job. */
   readonly polls: readonly { readonly job: string; readonly outcome: string; readonly atMs: number }[];
   /** Called after each request that the service answered, e.g. to move the world between two pages. */
   onRequest(listener: (path: string, query: URLSearchParams) => void): void;
-  /** Changes the records of every list from now on, and what is around them; null: as the service says them. */
+  /** Changes every list from now on; null returns the lists of the service again. */
   rewriteLists(change: ListChange | null): void;
-  /** Everything that was logged from `warn` up. */
+  /** Log lines of the level `warn` and above. */
   readonly warnings: readonly string[];
   /** The client that the worker uses since its last start. */
   source(): Source;
   start(): Promise<void>;
   stop(): Promise<void>;
-  /** Stops at once, as a kill does, and begins anew with what is in the store. */
+  /** Stops at once, as a kill does, and starts again with the same store. */
   restart(): Promise<void>;
-  /** Forgets everything that was remembered, but what was told, and begins anew. */
+  /** Starts again without the stored state; the list of emitted events stays. */
   loseState(): Promise<void>;
   events(...kinds: readonly Kind[]): readonly Event[];
 }
 
-/** The list as the service sends it, to be changed in place; what is returned is sent instead. */
+/** Changes a list of the service in place; a returned list replaces it. */
 export type ListChange = (list: WireList, path: string, query: URLSearchParams) => unknown;
 // biome-ignore lint/suspicious/noExplicitAny: records of the wire, which a test bends as it likes
 export type WireList = { data: any[]; links: any; meta: any };
@@ -70,7 +70,7 @@ export interface TrialOptions {
 
 export const START_MS = Date.UTC(2026, 5, 1, 0, 0, 0);
 
-/** Alarms alone, every 30 s, and the sweep every 2 min: what most of the tests are about. */
+/** Polls alarms every 30 s and resolved alarms every 2 min, and lists nothing else. */
 export const ALARMS_ONLY = {
   schedules: {
     token: "0 * * * *",

@@ -13,7 +13,7 @@ import { ReadConfig } from "#src/engine/sync/read/config.ts";
 import { createLiveReads } from "#src/engine/sync/read/live-reads.ts";
 import { temporaryFolder } from "../../real-servers.ts";
 import { createVolatileMemory, usedBefore } from "../../source/quota-rig.ts";
-import { begin, inventory, tagNamed, trialSource } from "../../sync/trial-building.ts";
+import { begin, inventory, partialSource, tagNamed } from "../../sync/trial-building.ts";
 import { createVirtualClock } from "../../virtual-clock.ts";
 import type { Class } from "./simulate.ts";
 
@@ -87,7 +87,7 @@ export async function driveWorker(
     };
     return quota.run(lane, endpoint, task, signal, choose);
   };
-  const source = trialSource({
+  const source = partialSource({
     quota: () => quota.status(),
     clockSkewMs: () => null,
     read: (asked, lane, signal) =>
