@@ -24,7 +24,7 @@ const PATHS: Record<string, string> = {
 };
 
 describe("each endpoint (trap 20)", () => {
-  it.each(Object.keys(CALLS))("%s: one request with its path, both media types and the token", async (name) => {
+  it.each(Object.keys(CALLS))("%s: sends one request with its path, both media types and the token", async (name) => {
     const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
     const trial = trialSource(() => reply(200, GOOD[name]), { clock });
     expect(await CALLS[name]?.(trial.source)).toMatchSnapshot();

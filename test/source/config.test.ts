@@ -14,7 +14,7 @@ function complaint(change: object): string {
     : parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`).join(" ");
 }
 
-describe("where the service is", () => {
+describe("base_url", () => {
   it.each([
     "https://service.example",
     "https://service.example:8443/path/",
@@ -22,7 +22,7 @@ describe("where the service is", () => {
     "http://localhost:8080",
     "http://[::1]:8080",
     "http://sim.localhost",
-  ])("%s is fine", (base_url) => {
+  ])("%s is accepted", (base_url) => {
     expect(complaint({ base_url })).toBe("fine");
   });
 
@@ -32,7 +32,7 @@ describe("where the service is", () => {
     ["https://service.example/api/v1/", "https://service.example"],
     ["https://service.example:8443/path/api/v1//", "https://service.example:8443/path"],
     ["https://service.example/api/v12", "https://service.example/api/v12"],
-  ])("%s is taken as %s", (base_url, address) => {
+  ])("%s is normalized to %s", (base_url, address) => {
     expect(SourceConfig.parse({ ...LEAST, base_url }).base_url).toBe(address);
   });
 

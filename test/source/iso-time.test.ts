@@ -40,7 +40,7 @@ describe("times of the service (trap 41)", () => {
   });
 
   it.each(["2026-06-01T12:00:00", "2026-06-01T12:00:00.5", "2026-06-01 12:00:00", "2026-06-01", "20260601T120000"])(
-    "%s has no offset and stays as it is: nobody guesses",
+    "%s has no offset and stays unchanged",
     (raw) => {
       expect(wireTime(raw)).toEqual({ text: raw, known: true });
     },

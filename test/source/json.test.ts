@@ -10,7 +10,7 @@ const parsed = (text: string | Uint8Array) =>
 
 const nested = (depth: number) => `${"[".repeat(depth)}${"]".repeat(depth)}`;
 
-describe("JSON from outside (traps 13 and 17)", () => {
+describe("JSON of the service (traps 13 and 17)", () => {
   it.each([
     ["32 levels", nested(32), true],
     ["33 levels", nested(33), false],
@@ -57,7 +57,7 @@ describe("JSON from outside (traps 13 and 17)", () => {
   });
 
   it.each(['{"id":01234567890123456789}', '{"id":12345678901234567891x}', '{"id":"12345678901234567891}'])(
-    "%s is no JSON still",
+    "%s is rejected as JSON",
     (text) => expect(parsed(text).ok).toBe(false),
   );
 
@@ -73,7 +73,7 @@ describe("JSON from outside (traps 13 and 17)", () => {
   });
 });
 
-it("damaged replies of every endpoint: an answer or one of our failures, never another error or a changed prototype", async () => {
+it("damaged replies of every endpoint: returns a result or one of our errors, and changes no prototype", async () => {
   const runs = Number(process.env.PLENUM_RUNS ?? 2_000);
   const names = Object.keys(CALLS);
   const damage = fc.record({

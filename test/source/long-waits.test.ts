@@ -8,7 +8,7 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 import { createVolatileMemory, START_MS, usedBefore, type VolatileMemory } from "./quota-rig.ts";
 import { failureOf, never, reply, TOKEN, trialConfig } from "./trial-source.ts";
 
-/** Pauses of more than a minute that the service orders, and requests that are sent in spite of them. */
+/** Pauses of more than a minute that the service orders, and the trial requests that may end them early. */
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -85,7 +85,7 @@ describe.each([
   ["503 with 30 days", maintenance],
   ["429 of a list with 30 days", tooMany],
 ])("%s", (_name, refusal) => {
-  test("the list goes on within three minutes after the health check says healthy", async () => {
+  test("the list continues within three minutes after the health check succeeds", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     trial.service.healthy = false;
@@ -105,7 +105,7 @@ describe.each([
     expect(asked(trial, /healthcheck/)).toHaveLength(health);
   });
 
-  test("a trial that is refused is repeated after five minutes, then ever more rarely", async () => {
+  test("repeats a refused trial after 5, 10 and 20 minutes", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -115,7 +115,7 @@ describe.each([
     expect(gaps.map(Math.round)).toEqual([2, 5, 10, 20]);
   });
 
-  test("one healthy answer between unhealthy ones permits no trial", async () => {
+  test("one healthy response between unhealthy ones permits no trial", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -127,7 +127,7 @@ describe.each([
   });
 });
 
-test("503 without a time: the list goes on when the health check says healthy once", async () => {
+test("503 without a time: the list continues after one healthy check", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
   trial.service.healthy = false;
@@ -145,7 +145,7 @@ test("503 without a time: the list goes on when the health check says healthy on
   expect(times.length).toBeGreaterThan(0);
 });
 
-test("a usual wait of a minute asks no health check and sends no trial", async () => {
+test("a wait of a minute sends no health check and no trial", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 60 } }] });
   const refused = failureOf(trial.source.me(never()));
@@ -160,7 +160,7 @@ test("a usual wait of a minute asks no health check and sends no trial", async (
 });
 
 describe("429 of the tag endpoints with 30 days", () => {
-  test("a read is the trial, never a write; the write leaves after it", async () => {
+  test("sends a read as the trial, and a waiting write after it", async () => {
     const trial = rig();
     const { clock, source, sent, service } = trial;
     service.refusal = tooMany;
@@ -180,7 +180,7 @@ describe("429 of the tag endpoints with 30 days", () => {
     expect(firstWrite?.atMs).toBeGreaterThanOrEqual((trialRead?.atMs ?? 0) + 50);
   });
 
-  test("a pause from before a restart ends in the same way", async () => {
+  test("a pause from before a restart ends by a trial, too", async () => {
     const before = rig();
     before.service.refusal = tooMany;
     const refused = failureOf(before.source.read(["1"], "live", never()));

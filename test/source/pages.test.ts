@@ -53,7 +53,7 @@ describe("links.next (traps 8 and 9)", () => {
     ["without a position", () => LIST],
     ["that is no address", () => "http://["],
     ["with a prototype", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
-  ])("%s: the same pages of the same list", async (_name, next) => {
+  ])("%s: requests the pages of the same list", async (_name, next) => {
     const trial = pagedAlarms(5, next);
     const items = await allItems(trial.source.alarms(FILTER, never()));
     expect(items.map((alarm) => alarm.id)).toEqual(["a0", "a1", "a2", "a3", "a4"]);
@@ -187,7 +187,7 @@ describe("page sizes (trap 11)", () => {
     ["in words", { message: "The per page field must not be greater than 100.", source: "per page" }],
     ["with its place", { message: "too large", source: "query.perPage" }],
     ["without a field", { message: "The per page must be at most 100." }],
-  ])("a size that is refused costs one request, once: %s", async (_name, said) => {
+  ])("requests the default size after a refused one, which costs one request: %s", async (_name, said) => {
     const trial = trialSource(
       ({ path }) =>
         path.includes("per_page=500")
@@ -238,7 +238,7 @@ describe("page sizes (trap 11)", () => {
   });
 });
 
-describe("a page that cannot be counted is malformed, never a short list", () => {
+describe("a page whose records cannot be counted is malformed", () => {
   it.each([
     ["data is one record", { ...envelope([]), data: tagRecord("1") }],
     ["data is null", { ...envelope([]), data: null }],
@@ -254,7 +254,7 @@ describe("a page that cannot be counted is malformed, never a short list", () =>
   });
 });
 
-describe("what PHP makes of an empty object or list", () => {
+describe("empty objects and lists as PHP sends them", () => {
   it.each([
     ["data as an object", { ...envelope([]), data: {} }, []],
     ["data with gaps in its numbers", { ...envelope([tagRecord("1")]), data: { 3: tagRecord("1") } }, ["1"]],
@@ -272,7 +272,7 @@ describe("what PHP makes of an empty object or list", () => {
     ["meta as a list", { data: [tagRecord("1")], links: {}, meta: [] }],
     ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
     ["no meta", { data: [tagRecord("1")] }],
-  ])("%s: what is shown is shown, and nothing says that it is all", async (_name, body) => {
+  ])("%s: returns the records as an incomplete list", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
     const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: false, count: 1, total: null });

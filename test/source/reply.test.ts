@@ -72,7 +72,7 @@ describe("errors and data (trap 2)", () => {
   });
 
   const both = Object.keys(CALLS).map((endpoint) => ({ endpoint }));
-  it.each(both)("$endpoint uses no part of a reply that has both", async ({ endpoint }) => {
+  it.each(both)("$endpoint rejects a reply with data and errors", async ({ endpoint }) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
     const trial = trialSource(() => reply(200, body));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
@@ -163,17 +163,20 @@ describe("HTML pages instead of responses (trap 6)", () => {
     { endpoint, status: 302, meaning: { kind: "malformed" } },
     { endpoint, status: 503, meaning: { kind: "throttled", scope: "everything", retryAfterMs: null } },
   ]);
-  it.each(cases)("HTML with $status of $endpoint is no empty list", async ({ endpoint, status, meaning }) => {
-    const trial = trialSource(() => reply(status, html, { "content-type": "text/html" }));
-    const failure = await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve());
-    expect(failure).toMatchObject(meaning);
-    if (status === 200) expect(failure).toMatchObject({ sample: html });
-  });
+  it.each(cases)(
+    "HTML with $status of $endpoint is an error, not an empty list",
+    async ({ endpoint, status, meaning }) => {
+      const trial = trialSource(() => reply(status, html, { "content-type": "text/html" }));
+      const failure = await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve());
+      expect(failure).toMatchObject(meaning);
+      if (status === 200) expect(failure).toMatchObject({ sample: html });
+    },
+  );
 });
 
 describe("secrets", () => {
   it.each([TOKEN, encodeURIComponent(TOKEN), Buffer.from(TOKEN).toString("base64"), TOKEN.replaceAll("/", "\\/")])(
-    "a service that echoes %s does not get it into an error",
+    "an error does not contain the echoed token %s",
     async (spelling) => {
       const bodies = [
         { errors: [{ status: 401, message: `Bad token ${spelling}.`, source: spelling }] },

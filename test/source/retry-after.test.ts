@@ -22,7 +22,7 @@ function wait(body: unknown, header?: string): unknown {
 const inErrors = (retry_after: unknown) => ({ errors: [{ status: 429, message: "slow", meta: { retry_after } }] });
 const inMeta = (retry_after: unknown) => ({ errors: [{ status: 429, meta: [] }], meta: { retry_after } });
 
-describe("429 (trap 4): told seconds, one more for whole-second arithmetic, 60 s when nobody says", () => {
+describe("429 (trap 4): the stated seconds and one more for rounding, or 60 s without a statement", () => {
   it.each([
     [inErrors(30), undefined, 31],
     [inErrors("30"), undefined, 31],
@@ -68,7 +68,7 @@ describe("429 (trap 4): told seconds, one more for whole-second arithmetic, 60 s
   });
 });
 
-describe("503 (trap 5): seconds or a date, measured from the service's own clock, else null", () => {
+describe("503 (trap 5): seconds, or a date by the clock of the service, or null", () => {
   const now = Date.parse("2026-06-01T12:00:00Z");
   const date = "Mon, 01 Jun 2026 11:50:00 GMT";
   it.each([

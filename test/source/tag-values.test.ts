@@ -15,7 +15,7 @@ const notes = async (trial: ReturnType<typeof trialSource>) =>
   (await trial.metrics.unknownWords.get()).values.map((entry) => (entry.labels as { field: string }).field);
 
 describe("values of a read", () => {
-  it.each([21.5, 0, -3, true, false, null])("%s is passed on as it is", async (value) => {
+  it.each([21.5, 0, -3, true, false, null])("%s is returned unchanged", async (value) => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value }] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
   });
@@ -24,7 +24,7 @@ describe("values of a read", () => {
     ["21.5", 21.5],
     ["-0.5", -0.5],
     ["1e3", 1_000],
-  ])("the text %j is the number that it writes", async (text, value) => {
+  ])("the text %j is returned as a number", async (text, value) => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value: text }] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
     await trial.source.read(["1"], "live", never());
@@ -56,7 +56,7 @@ describe("values of a read", () => {
     expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
   });
 
-  it("no value is not null", async () => {
+  it("a record without a value is no reading", async () => {
     const trial = trialSource(() => reply(200, { data: [tagRecord("1")] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toEqual([]);
   });

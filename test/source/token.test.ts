@@ -26,18 +26,18 @@ const clock = systemClock;
 const revealed = () => createToken({ file }, clock)().reveal();
 
 describe("a token in a file", () => {
-  it("is read without the line end, and does not print", () => {
+  it("is read without the line end, and is not printed", () => {
     const secret = createToken({ file }, clock)();
     expect(secret.reveal()).toBe("17|first");
     expect([String(secret), JSON.stringify({ secret }), inspect(secret)].join()).not.toContain("first");
   });
 
-  it.each([0o644, 0o640, 0o604, 0o660, 0o620])("with mode %o is refused, and told how to mend it", (mode) => {
+  it.each([0o644, 0o640, 0o604, 0o660, 0o620])("with mode %o is refused with the command that corrects it", (mode) => {
     put("17|first\n", mode);
     expect(revealed).toThrow(expect.objectContaining({ kind: "config", hint: `Run: chmod 600 ${file}` }));
   });
 
-  it("is read again when it changed, even when its time and size did not", () => {
+  it("is read again after a change, even with the same time and size", () => {
     utimesSync(file, 1000, 1000);
     expect(revealed()).toBe("17|first");
     put("17|other\n");
@@ -56,18 +56,18 @@ describe("a token in a file", () => {
     }
   });
 
-  it("that is missing is a matter of configuration", () => {
+  it("that is missing is a configuration error", () => {
     rmSync(file);
     expect(revealed).toThrow(expect.objectContaining({ kind: "config" }));
   });
 });
 
-it("a token in the environment", () => {
+it("reads a token from the environment, and rejects a missing one", () => {
   expect(createToken({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
   expect(() => createToken({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
 });
 
-it("after a 401 the next request carries the new token, without a restart", async () => {
+it("uses the new token in the next request after a 401, without a restart", async () => {
   const config = trialConfig("https://service.example", { token: { file } });
   const trial = trialSource(
     (request) =>

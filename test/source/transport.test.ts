@@ -62,7 +62,7 @@ const QUICK = { deadlines: { connect_ms: 500, headers_ms: 300, total_ms: 900 } }
 const json = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
 
-it("brings a whole reply", async () => {
+it("returns status, headers and body of a reply", async () => {
   const url = await service((request, response) => {
     response.setHeader("X-RateLimit-Remaining", "3");
     json(response, { url: request.url });
@@ -91,7 +91,7 @@ describe("a body that is cut (trap 12)", () => {
     "ended by closing": `${head}Connection: close\r\n\r\n${body}`,
   };
 
-  it.each(Object.entries(FORMS))("%s: no cut is accepted, the whole is", async (_name, whole) => {
+  it.each(Object.entries(FORMS))("%s: accepts the complete body and no part of it", async (_name, whole) => {
     let cut = 0;
     const url = await raw(() => whole.slice(0, cut));
     const transport = transportTo(url);
@@ -111,7 +111,7 @@ describe("a body that is cut (trap 12)", () => {
     expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
   });
 
-  it("every prefix of the body itself is no answer", async () => {
+  it("rejects every prefix of a JSON body", async () => {
     let prefix = "";
     const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(prefix) }));
     for (let cut = 0; cut < body.length; cut++) {
@@ -133,7 +133,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
     "no HTTP any more": "Transfer-Encoding: chunked\r\n\r\nlong\r\n",
   };
 
-  it.each(Object.entries(LOST))("%s: what its head says is obeyed", async (_name, rest) => {
+  it.each(Object.entries(LOST))("%s: obeys its status and headers", async (_name, rest) => {
     for (const [status, retryAfterMs] of [
       // A second more than stated, for services that count in whole ones.
       [429, 41_000],
@@ -196,7 +196,7 @@ describe("redirects (trap 7)", () => {
 describe("bodies that are too large (trap 13)", () => {
   const cap = { max_body_bytes: 65_536 };
 
-  it("a stated length over the cap is refused at once", async () => {
+  it("rejects a stated length over the limit at once", async () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
@@ -206,7 +206,7 @@ describe("bodies that are too large (trap 13)", () => {
     });
   });
 
-  it("an endless body is left after the cap", async () => {
+  it("stops reading an endless body at the limit", async () => {
     let sent = 0;
     const url = await service((_request, response) => {
       response.writeHead(200);
@@ -222,7 +222,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(sent).toBeLessThan(64 * 1024 ** 2);
   });
 
-  it("a compressed bomb is refused without unpacking it", async () => {
+  it("rejects a compressed body without unpacking it", async () => {
     const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2, 32), { level: 9 });
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-encoding": "gzip", "content-length": bomb.length }).end(bomb);
@@ -230,7 +230,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
   });
 
-  it("asks for no compression", async () => {
+  it("requests no compression", async () => {
     let headers: IncomingMessage["headers"] = {};
     const url = await service((request, response) => {
       headers = request.headers;
@@ -241,7 +241,7 @@ describe("bodies that are too large (trap 13)", () => {
   });
 });
 
-describe("slow answers (trap 14)", () => {
+describe("slow responses (trap 14)", () => {
   const stopped: (() => void)[] = [];
   afterEach(() => {
     for (const stop of stopped.splice(0)) stop();
@@ -251,19 +251,22 @@ describe("slow answers (trap 14)", () => {
     stopped.push(() => clearInterval(timer));
   };
 
-  it.each(["alarms", "tags", "read", "write", "history"])("a drip on %s ends at the total deadline", async (name) => {
-    const url = await service((_request, response) => drip(response.writeHead(200)));
-    const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
-    const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
-    expect(failure).toMatchObject({ kind: "retryable", message: `${url} did not answer completely within 900 ms.` });
-  });
+  it.each(["alarms", "tags", "read", "write", "history"])(
+    "a slow body of %s fails at the total deadline",
+    async (name) => {
+      const url = await service((_request, response) => drip(response.writeHead(200)));
+      const trial = trialSource(transportTo(url, QUICK).send, { config: trialConfig(url) });
+      const failure = await failureOf(CALLS[name]?.(trial.source) ?? Promise.resolve());
+      expect(failure).toMatchObject({ kind: "retryable", message: `${url} did not answer completely within 900 ms.` });
+    },
+  );
 
-  it("no answer at all ends too", async () => {
+  it("fails without any response", async () => {
     const url = await service(() => undefined);
     expect(await failureOf(transportTo(url, QUICK).send(GET, never()))).toMatchObject({ kind: "retryable" });
   });
 
-  it("other requests are answered meanwhile", async () => {
+  it("serves other requests meanwhile", async () => {
     const url = await service((request, response) => {
       if (request.url === "/slow") drip(response.writeHead(200));
       else json(response, {});
@@ -317,7 +320,7 @@ describe("slow answers (trap 14)", () => {
 describe("connections that break (trap 15)", () => {
   const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
-  it("nobody listening, and a name that does not exist", async () => {
+  it("rejects a refused connection and an unknown host name", async () => {
     const server = createTcpServer();
     const url = await listening(server);
     await new Promise((resolve) => server.close(resolve));
@@ -361,17 +364,17 @@ describe("connections that break (trap 15)", () => {
     expect(requests).toBe(4);
   });
 
-  it("what is not HTTP", async () => {
+  it("rejects a reply that is not HTTP", async () => {
     const url = await raw(() => "SSH-2.0-OpenSSH_9.2\r\n");
     expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
   });
 
-  it("headers without end", async () => {
+  it("rejects headers without an end", async () => {
     const url = await raw(() => `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`);
     expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
   });
 
-  it("close ends what is under way and leaves nothing open", async () => {
+  it("close ends the running requests and closes the connections", async () => {
     const server = createServer(() => undefined);
     const url = await listening(server);
     const transport = createHttpTransport(trialConfig(url));

@@ -17,23 +17,23 @@ const schedules = Number(process.env.PLENUM_SCHEDULES ?? sized(60, 20));
 /** A test each, so that no time limit depends on how many there are. */
 const LOT = 5;
 
-async function holds(seed: number): Promise<void> {
+async function expectNoProblem(seed: number): Promise<void> {
   const { problems } = await simulate(seed);
   expect(problems, `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`).toEqual([]);
 }
 
 describe("random schedules (trap 23, trap 35)", () => {
   if (only !== undefined) {
-    test(`seed ${only}`, () => holds(Number(only)));
+    test(`seed ${only}`, () => expectNoProblem(Number(only)));
     return;
   }
   for (let first = 1; first <= schedules; first += LOT) {
     const last = Math.min(schedules, first + LOT - 1);
     test(`seeds ${first} to ${last}`, async () => {
-      for (let seed = first; seed <= last; seed += 1) await holds(seed);
+      for (let seed = first; seed <= last; seed += 1) await expectNoProblem(seed);
     });
   }
-  test.each(kept.filter((seed) => seed > schedules))("kept seed %i", holds);
+  test.each(kept.filter((seed) => seed > schedules))("kept seed %i", expectNoProblem);
 
   test("a seed gives the same events twice", async () => {
     const [once, again] = [await simulate(4_711), await simulate(4_711)];

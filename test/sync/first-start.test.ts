@@ -61,7 +61,7 @@ describe("a first start", () => {
     }
   });
 
-  test("reads tags of later pages while the list still comes, each tag once before any tag twice", async () => {
+  test("reads tags of later pages while the list is still read, each tag once before any tag twice", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 50_000 });
     await virtual.clock.advance(10 * MINUTE);
     const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
@@ -70,7 +70,7 @@ describe("a first start", () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  test("lists gateways and hosts of 6,000 tags within the first minute, and history gets requests in it", async () => {
+  test("with 6,000 tags, lists gateways and hosts and requests history within the first minute", async () => {
     const { building, virtual } = await started(
       { sites: 3, tags: 2_000 },
       { history: [{ name: "past", resolution: "5m", every: "1h" }] },
@@ -86,7 +86,7 @@ describe("a first start", () => {
     expect((await sourceOf(virtual)).historyStarvesSince).toBeNull();
   });
 
-  test("lists gateways of 300 sites within 19 minutes, and a page of tags after each two of them", async () => {
+  test("with 300 sites, lists the gateways within 19 minutes and a page of tags after every two of them", async () => {
     const { building, virtual } = await started({ sites: 300, tags: 20 });
     await virtual.clock.advance(MINUTE);
     // The token, three pages of sites and the alarms took the rest of the 27.
@@ -100,8 +100,8 @@ describe("a first start", () => {
   });
 });
 
-describe("while the first list comes", () => {
-  test("nothing is removed, no class is warned of, and no site's number of tags is known", async () => {
+describe("while the first list is read", () => {
+  test("removes no tag, warns about no class, and states no number of tags", async () => {
     const { virtual, warnings } = await started(
       { sites: 2, tags: 3_000 },
       {
@@ -128,7 +128,7 @@ describe("while the first list comes", () => {
     expect(warnings.filter((line) => line.includes("the live reads ask for more"))).toHaveLength(1);
   });
 
-  test.each(["stop", "crash"] as const)("a %s in its midst goes on with what is known", async (how) => {
+  test.each(["stop", "crash"] as const)("continues with the stored tags after a %s", async (how) => {
     const { building, virtual, warnings } = await started({ sites: 1, tags: 6_000 });
     await virtual.clock.advance(90 * SECOND);
     const before = await virtual.events();
@@ -149,7 +149,7 @@ describe("while the first list comes", () => {
     expect(warnings.filter((line) => line.includes("gone at once"))).toEqual([]);
   });
 
-  test("a page that fails leaves the pages before it, and the next try tells the rest once", async () => {
+  test("keeps the pages before a failed one, and the next attempt emits the rest once", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 1_000 });
     let failures = 0;
     building.fail = ({ endpoint, query }) => {
@@ -164,7 +164,7 @@ describe("while the first list comes", () => {
     expect(countOf(events, "tag-removed")).toBe(0);
   });
 
-  test("no day is sealed and no history is complete before the last tag of the site is known", async () => {
+  test("finalizes no day and completes no history before the last tag of the site is listed", async () => {
     const ids = [...Array.from({ length: 20 }, (_, n) => String(1_000_000 + n)), "1004999"];
     const past = { name: "past", resolution: "1d", every: "1h", backfill: "10d", look_back: "1h" };
     const { building, virtual } = await started(
@@ -189,7 +189,7 @@ describe("while the first list comes", () => {
 });
 
 describe("the progress of the first inventory", () => {
-  test("says how many pages of tags have come and how long the rest takes, then nothing", async () => {
+  test("states the number of read pages and the remaining time, then nothing", async () => {
     const { virtual } = await started({ sites: 1, tags: 6_000 });
     await virtual.clock.advance(65 * SECOND);
     const { firstInventory, notices } = await sourceOf(virtual);
@@ -208,14 +208,14 @@ describe("the progress of the first inventory", () => {
     });
   });
 
-  test("is done from the start where an earlier start has read the building", async () => {
+  test("is done from the start when an earlier start has read the building", async () => {
     const { virtual } = await started({ sites: 1, tags: 200 });
     await virtual.clock.advance(MINUTE);
     await virtual.restart("stop");
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });
 
-  test("is done where a list is refused, and where one is switched off", async () => {
+  test("is done although one list is refused and another one is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>
       endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
@@ -223,7 +223,7 @@ describe("the progress of the first inventory", () => {
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });
 
-  test("names the short lists once all pages of tags have come", async () => {
+  test("names the short lists once all pages of tags were read", async () => {
     const { virtual } = await started({ sites: 60, tags: 1 });
     await virtual.clock.advance(8 * MINUTE);
     expect((await sourceOf(virtual)).firstInventory?.message).toMatch(

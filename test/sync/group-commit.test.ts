@@ -159,7 +159,7 @@ describe("replies of several sources", () => {
 });
 
 describe("a failure", () => {
-  test("of change rejects that reply alone", async () => {
+  test("of change rejects only that reply", async () => {
     await committed();
     const bad = outcome(together.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
     const good = commit("c", 1);

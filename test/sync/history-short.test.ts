@@ -127,7 +127,7 @@ describe("a service that cuts its responses without an error", () => {
     expect(missing(tags, 0)).toEqual([]);
   });
 
-  test.each(cuts.slice(0, 5))("loses nothing where the worker is stopped again and again: %s", async (_, shorten) => {
+  test.each(cuts.slice(0, 5))("loses nothing when the worker is stopped again and again: %s", async (_, shorten) => {
     service.shorten = shorten;
     const tags = ids(5);
     for (const id of tags) logged(id, LONG_AGO);
@@ -136,7 +136,7 @@ describe("a service that cuts its responses without an error", () => {
     expect(missing(tags, BACKFILL_MS)).toEqual([]);
   });
 
-  test("gets a single request for an end that it refuses, which then has no log", async () => {
+  test("gets one request for the refused end of a log, which is then recorded as without a log", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
     service.trouble = ({ resolution, from }) =>
       resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS ? new NoLog("404, no log") : null;
@@ -148,7 +148,7 @@ describe("a service that cuts its responses without an error", () => {
     expect(history.progress().requestsLeft).toBe(0);
   });
 
-  test("gets smaller requests from then on, also after a restart", async () => {
+  test("gets smaller requests after the first short response, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
     for (const id of tags) logged(id, START - 47 * DAY_MS);
@@ -208,7 +208,7 @@ describe("a service that does not cut", () => {
 describe("a tag that a response leaves out", () => {
   const order = backfillFrom(START - 5 * DAY_MS, START - DAY_MS);
 
-  test("once is requested again at once, so that a backfill request is done within a minute", async () => {
+  test("once is requested again at once, and its backfill request is done within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     let left = 1;
@@ -222,7 +222,7 @@ describe("a tag that a response leaves out", () => {
     expect(missing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
   });
 
-  test("repeatedly waits five minutes each time", async () => {
+  test("repeatedly is requested again after five minutes each time", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
     const history = await pull(ids(20), { backfill: "1d" });

@@ -120,7 +120,7 @@ describe("live following", () => {
     for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
-  test("continues after a restart of an hour or 12 days, in requests of at most 1,000 values", async () => {
+  test("continues after 12 days without the worker, in requests of at most 1,000 values", async () => {
     const tags = ids(3);
     logEvery5m(tags, START - DAY_MS, START + 20 * DAY_MS);
     await follow(await pull(tags, [FIVE]), HOUR_MS);
@@ -131,7 +131,7 @@ describe("live following", () => {
     expect(told.facts.filter((fact) => fact.origin === "backfill").length).toBeGreaterThan(10);
   });
 
-  test("marks what changed later as revised, and finds late data within the look-back", async () => {
+  test("marks later changes as revised, and finds late data within the look-back", async () => {
     const tags = ids(2);
     logEvery5m(tags, START - DAY_MS, START + 3 * DAY_MS);
     const bucket = START + 2 * HOUR_MS;

@@ -4,9 +4,9 @@ import type { Page, Source } from "#src/engine/source/source.ts";
 import { type ListProgress, listingText, tagsFromLists } from "#src/engine/sync/seen-building.ts";
 import { tagNamed } from "./trial-building.ts";
 
-/** What somebody who waits for the tags of a large building is told. */
+/** Progress messages while the tags of a large building are listed. */
 
-test("the wait follows the pace: 24 pages at once, and 24 in each minute", () => {
+test("states the remaining time of 24 pages at once and 24 in each minute", () => {
   const at = (pages: number, pagesLeft: number) =>
     listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
@@ -16,7 +16,7 @@ test("the wait follows the pace: 24 pages at once, and 24 in each minute", () =>
   expect(at(60, 0)).toBe("Listing tags: 30000, site 1 of 1");
 });
 
-test("sites that were not begun are assumed to have as many pages as the others", async () => {
+test("assumes as many pages for sites that were not listed yet as for the others", async () => {
   async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };

@@ -233,13 +233,13 @@ describe("simulated for hours", () => {
         [25, 12],
       ],
     },
-  ])("groups of short intervals do not collide for ever: $mix", ({ classes }) => {
+  ])("groups of short intervals do not collide forever: $mix", ({ classes }) => {
     const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
     expect(load).toBeLessThan(0.95);
     expect(late).toBe(0);
   });
 
-  test("at 135 % demand every class stretches alike", () => {
+  test("at 135 % demand stretches every class by the same factor", () => {
     const { worst, load } = simulate(OVERLOAD, { eager: true, hours: 2, warmUpHours: 1 });
     expect(load).toBeCloseTo(1.35, 2);
     expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
@@ -248,7 +248,7 @@ describe("simulated for hours", () => {
 });
 
 describe("when the target intervals exceed the quota", () => {
-  test("an unread tag gets its value although the others need every slot", () => {
+  test("reads an unread tag although the others need every slot", () => {
     const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
@@ -263,13 +263,13 @@ describe("when the target intervals exceed the quota", () => {
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
   });
 
-  test("nothing stretches while they fit", () => {
+  test("stretches nothing while they fit", () => {
     const { factors, demand } = overloadFactor([wish("a", 100, 60)], 3_000, 20);
     expect(demand).toBeCloseTo(0.25);
     expect(factors.get("a")).toBe(1);
   });
 
-  test("all classes stretch alike, firm ones not, important ones less", () => {
+  test("stretches all classes by the same factor, important ones less, and firm ones not", () => {
     const alike = overloadFactor([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
@@ -284,7 +284,7 @@ describe("when the target intervals exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("a failing tag is requested less often, at most ten times less", () => {
+  test("requests a failing tag up to ten times less often", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);
   });

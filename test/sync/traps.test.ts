@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
-/** Transport and envelope, identity, scope and quota, alarms: the rows of README.md beside this. */
+/** Rows 1 to 42 of README.md in this folder: transport, identity, scope, quota and alarms. */
 const ROWS = Array.from({ length: 42 }, (_, index) => index + 1);
 const TESTS = fileURLToPath(new URL("..", import.meta.url));
 
@@ -45,7 +45,7 @@ test("the table in README.md lists every row that a title names, and the files w
 });
 
 /** A test.each of rows names the trap inside its table; such a number has to be listed as well. */
-test("no number of a trap stands anywhere in a test that the table does not list", () => {
+test("the table lists every trap number that a test mentions", () => {
   for (const file of files) {
     const text = readFileSync(join(TESTS, file), "utf8");
     for (const [, first, second] of text.matchAll(/\btraps? (\d+)(?: and (\d+))?/g)) {
@@ -56,7 +56,7 @@ test("no number of a trap stands anywhere in a test that the table does not list
   }
 });
 
-test("one variable of the environment names the seed of every random test, and test/README.md says so", () => {
+test("every random test takes its seed from PLENUM_SEED, which test/README.md documents", () => {
   const others = readdirSync(TESTS, { recursive: true, encoding: "utf8" })
     .filter((file) => file.endsWith(".ts"))
     .filter((file) => /process\.env\.(?!PLENUM_SEED\b)\w*SEED\b/.test(readFileSync(join(TESTS, file), "utf8")));
