@@ -1,6 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import { inFullSeconds } from "#src/core/runtime/full-seconds.ts";
-import { createWakeup, loop } from "#src/core/runtime/waiting.ts";
+import { createWakeup, inFullSeconds, loop } from "#src/core/runtime/waiting.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;

@@ -130,7 +130,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   ],
   "src/core/codec/packed-points.ts": [
     ["PACKED_BYTES = «60 → (60 * 2)»;", "Buffer size; a larger buffer gives the same text."],
-    ["if (place > «0 → 1») bytes[at", "The first two points are always one interval apart."],
+    ["if (index > «0 → 1») bytes[at", "The first two points are always one interval apart."],
   ],
   "src/engine/delivery/pruning.ts": [
     ["MOST_RAN_MS) : «0 → 1»;", "One millisecond of a minute."],

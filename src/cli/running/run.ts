@@ -6,8 +6,7 @@ import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-fi
 import { createWorker, type Worker, type WorkerOptions } from "../../app/worker.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
-import { createLog, type Log } from "../../core/runtime/log.ts";
-import { createRecentLines } from "../../core/runtime/recent-lines.ts";
+import { createLog, createRecentLines, type Log } from "../../core/runtime/log.ts";
 import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { MemberOptions } from "../../scale/member.ts";
 import { aborted, type CliContext } from "../shell/context.ts";

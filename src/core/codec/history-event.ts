@@ -7,11 +7,9 @@ import { listText, PointTime, QUOTED_POINT, writeNumber } from "./point-text.ts"
 import type { Points } from "./points.ts";
 
 /**
- * Events of history as stored text. A backfill has millions of points, so the text is written once, from columns, without
- * an object for each point. `data` is parsed when it is read for the first time; files, line protocol and messages convert
- * this text directly.
- *
- * The text is the JSON of the event, except that its points are packed into one string. The id is that of `makeEvent`.
+ * History events as stored text: the JSON of the event with its points packed into one string. A backfill has millions of
+ * points, so the text is written once from columns, without an object per point. `data` is parsed at the first access. Files,
+ * line protocol and messages convert the text directly. The id is that of `makeEvent`.
  */
 export interface HistoryFields {
   readonly source: string;
@@ -32,21 +30,21 @@ export function historyEvent(fields: HistoryFields): Event<"tag-history"> {
   const { source, subject, time, siteId, tag, resolution, timeZone, points, origin, revisedAt } = fields;
   const type = "tag-history";
   const facts = [type, source, subject, resolution, timeZone];
-  const before = opened(JSON.stringify({ tag, resolution, timeZone }));
+  const before = withoutEnd(JSON.stringify({ tag, resolution, timeZone }));
   const after = JSON.stringify({ origin, revised: revisedAt !== null }).slice(1);
-  const isUsual =
+  const canPack =
     points.isPlain &&
     (points.length === 0 || (points.timeMs(0) >= FIRST_MS && points.timeMs(points.length - 1) < END_MS));
-  const told = isUsual ? null : JSON.stringify(points);
-  const packing = told === null ? pack(points) : null;
+  const list = canPack ? null : JSON.stringify(points);
+  const packing = list === null ? pack(points) : null;
   const id = idOf([
-    `${opened(JSON.stringify(facts))},`,
-    packing === null ? JSON.stringify(told) : packing.quoted,
+    `${withoutEnd(JSON.stringify(facts))},`,
+    packing === null ? JSON.stringify(list) : packing.quoted,
     `,${JSON.stringify(revisedAt)}]`,
   ]);
   const site = siteId === null ? {} : { siteid: String(siteId) };
-  const head = `${opened(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA}${before}${POINTS}`;
-  const text = packing === null ? `${head}${told},${after}}` : packing.between(`${head}"`, `",${after}}`);
+  const head = `${withoutEnd(JSON.stringify({ id, source, type, subject, time, ...site }))}${DATA}${before}${POINTS}`;
+  const text = packing === null ? `${head}${list},${after}}` : packing.between(`${head}"`, `",${after}}`);
   return historyIn(text) as Event<"tag-history">;
 }
 
@@ -57,20 +55,21 @@ function idOf(parts: readonly (string | Uint8Array)[]): string {
   return `tag-history.${hash.digest().subarray(0, 16).toString("base64url")}`;
 }
 
-/** Whatever stands before these is no text of its own: inside one the quotes would be escaped. */
+/** Unambiguous markers in the event's JSON: inside a string their quotes would be escaped. */
 const DATA = `,"data":`;
 const POINTS = `,"points":`;
 const PACKED = `${POINTS}"`;
 const KIND = `"type":"tag-history"`;
 
-function opened(json: string): string {
+/** JSON without its closing bracket. */
+function withoutEnd(json: string): string {
   return json.slice(0, -1);
 }
 
-/** The texts of events that have one, as they are stored. */
+/** Stored texts of history events. */
 const texts = new WeakMap<Event, string>();
 
-/** An event of history out of its text, its data left as text until somebody looks at them; null where the text is of another kind. */
+/** Parses the text of a history event; its data only at the first access. Returns null for an event of another kind. */
 export function historyIn(text: string): Event<"tag-history"> | null {
   const at = text.indexOf(DATA);
   const kind = text.indexOf(KIND);
@@ -89,12 +88,12 @@ export function historyIn(text: string): Event<"tag-history"> | null {
   return event;
 }
 
-/** The text of an event of history that was made of columns or of a text, as it is stored; undefined of any other. */
+/** Stored text of an event from `historyEvent` or `historyIn`; undefined for any other event. */
 export function storedHistory(event: Event): string | undefined {
   return texts.get(event);
 }
 
-/** The event as a CloudEvents 1.0 JSON object with further attributes, as texts one after the other, so that a long one is not copied first. */
+/** Returns a CloudEvents 1.0 JSON object with further attributes, in parts, so that a long text is not copied. */
 export function cloudEventTexts(event: Event, further: object = {}): readonly string[] {
   const text = texts.get(event);
   if (text === undefined) return [JSON.stringify(toCloudEvent(event, further))];
@@ -110,7 +109,7 @@ export function dataText(event: Event): string {
   return text === undefined ? JSON.stringify(event.data) : dataTexts(text).join("");
 }
 
-/** The data of an event of history as JSON, from its text, in parts. */
+/** JSON of a history event's data, from its stored text, in parts. */
 function dataTexts(text: string): readonly string[] {
   const start = text.indexOf(DATA) + DATA.length;
   const packed = packedIn(text, start);
@@ -119,7 +118,7 @@ function dataTexts(text: string): readonly string[] {
   return [text.slice(start, from - 1), listText(text.slice(from, end)), text.slice(end + 1, -1)];
 }
 
-/** Range of the packed points in the event's text, without quotes; null when the points are a list. */
+/** Range of the packed points without quotes in the event's text; null if the points are a JSON list. */
 function packedIn(text: string, dataAt: number): { readonly from: number; readonly end: number } | null {
   const from = text.indexOf(PACKED, dataAt) + PACKED.length;
   if (from < PACKED.length) return null;
@@ -129,7 +128,7 @@ function packedIn(text: string, dataAt: number): { readonly from: number; readon
 /** The fields of a history event, with its points as a `PointReader`. */
 export interface HistoryText {
   readonly fact: Omit<TagHistoryFact, "points">;
-  /** Packed, or a JSON list; `listText` makes such a list of both. */
+  /** Packed points or a JSON list. `listText` converts both to a list. */
   readonly points: string;
 }
 
@@ -153,34 +152,34 @@ const BRACKET = 91;
 const CLOSING = 93;
 const BRACE = 125;
 
-/** The most that one point takes in the text of a text: 17 and 16 characters around a time of 24 and a number of 25, and `},`. */
+/** Most bytes of a point in quoted JSON: 17 and 16 characters around a time of 24 and a number of 25, and `},`. */
 const QUOTED_BYTES = 84;
 const DAY_MS = 86_400_000;
 /** Years of four digits. */
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
 
-/** Reused buffers for building texts. Their contents are used before the next text is built. */
-const BENCH = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
+/** Reused buffers. Read their contents before the next text is built. */
+const BUFFERS = { packed: Buffer.allocUnsafeSlow(0), quoted: Buffer.allocUnsafeSlow(0) };
 
 /** Most bytes before and after the points: names and descriptions of up to 10,000 characters each. */
 const ROUND_BYTES = 200_000;
 
-/** The points packed, between two texts, and the text of their JSON list as JSON, for the id. To be used at once. */
+/** Packs the points. `quoted` is the JSON list as a JSON string, for the id. Use the result before the next call. */
 function pack(points: Points): { between(head: string, tail: string): string; readonly quoted: Buffer } {
   const most = points.length * QUOTED_BYTES + 4 + 2 * ROUND_BYTES;
-  if (BENCH.quoted.length < most) {
-    BENCH.packed = Buffer.allocUnsafeSlow(points.length * PACKED_BYTES + 2 * ROUND_BYTES);
-    BENCH.quoted = Buffer.allocUnsafeSlow(most);
+  if (BUFFERS.quoted.length < most) {
+    BUFFERS.packed = Buffer.allocUnsafeSlow(points.length * PACKED_BYTES + 2 * ROUND_BYTES);
+    BUFFERS.quoted = Buffer.allocUnsafeSlow(most);
   }
-  const { packed, quoted } = BENCH;
+  const { packed, quoted } = BUFFERS;
   const [end, quotedEnd] = write(points, packed, quoted);
   return {
     quoted: quoted.subarray(0, quotedEnd),
     between(head, tail) {
       const [before, after] = [Buffer.byteLength(head), Buffer.byteLength(tail)];
-      const told = () => packed.toString("latin1", ROUND_BYTES, end);
-      if (before > ROUND_BYTES || after > ROUND_BYTES) return `${head}${told()}${tail}`;
+      if (before > ROUND_BYTES || after > ROUND_BYTES)
+        return `${head}${packed.toString("latin1", ROUND_BYTES, end)}${tail}`;
       const from = ROUND_BYTES - before;
       packed.write(head, from);
       packed.write(tail, end);
@@ -190,18 +189,18 @@ function pack(points: Points): { between(head: string, tail: string): string; re
   };
 }
 
-/** Writes the points both ways, and returns where they end. */
+/** Writes the points packed and as quoted JSON. Returns the ends of both. */
 function write(points: Points, packed: Buffer, quoted: Buffer): readonly [end: number, quotedEnd: number] {
   let at = ROUND_BYTES;
   let to = 0;
   quoted[to++] = QUOTE;
   quoted[to++] = BRACKET;
   const times = new PackedTimes(points);
-  const inText = new PointTime(QUOTED_POINT);
+  const pointStart = new PointTime(QUOTED_POINT);
   for (let i = 0; i < points.length; i++) {
     if (i > 0) quoted[to++] = COMMA;
     at = times.write(i, packed, at);
-    to = inText.write(points.timeMs(i), quoted, to);
+    to = pointStart.write(points.timeMs(i), quoted, to);
     const code = points.code(i);
     if (Number.isFinite(code)) {
       const from = at;

@@ -1,15 +1,14 @@
 import { type Event, subjectOf } from "../model/event.ts";
 
 /**
- * A live value as the text that it is stored as. An event of a good value says its time three times, its value twice, and
- * its site, its tag and what kind it is twice: 170 of 430 bytes are there already. And values are nearly all that is
- * written.
+ * Packed event of a good live value. Its JSON repeats the time, value, site, tag and kind: 170 of 430 bytes. Live values are
+ * most of the log.
  *
  *     {"id":"tag-value.…","source":"/sources/main","type":"tag-value","subject":"site/1/tag/7",
  *      "time":"2026-01-01T00:00:00.000Z","good":["7","Supply air",null,"°C",21.5,42]}
  *
- * `good` is the tag (id, name, description, unit), the value, and the latency in milliseconds. What differs from this in
- * any field, such as a value that could not be read, is stored as the JSON of its event.
+ * `good` is the tag (id, name, description, unit), the value, and the latency in milliseconds. An event with any other
+ * field, such as a value that could not be read, is stored as JSON.
  */
 interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" | "subject" | "time"> {
   readonly good: readonly [
@@ -22,10 +21,10 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
   ];
 }
 
-/** How many fields there are when there are no others: of an event, of its data, of a tag, and of a value read last. */
+/** Numbers of fields of a complete event, its data, its tag and its last good value. */
 const FIELDS = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
-/** The packed text of a good value; null of any other event. */
+/** Packed text of a good value; null for any other event. */
 export function packedText(event: Event): string | null {
   if (event.type !== "tag-value" || !isGood(event as Event<"tag-value">)) return null;
   const { id, source, type, subject, time, data } = event as Event<"tag-value">;
@@ -34,7 +33,7 @@ export function packedText(event: Event): string | null {
   return JSON.stringify({ id, source, type, subject, time, good });
 }
 
-/** Whether the packed text says all of it. */
+/** True if the packed text contains everything in the event. */
 function isGood(event: Event<"tag-value">): boolean {
   const { time, data } = event;
   const { tag, value, lastGood } = data;
@@ -55,7 +54,7 @@ function isGood(event: Event<"tag-value">): boolean {
   );
 }
 
-/** Without the list of names that `Object.keys` makes. */
+/** Counts fields without the array of `Object.keys`. */
 function fieldsOf(object: object): number {
   let count = 0;
   for (const _ in object) count += 1;

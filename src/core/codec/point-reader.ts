@@ -3,16 +3,15 @@ import { isoUtc } from "../values/iso-utc.ts";
 import { COLON, COMMA, MINUS, PLUS, SEMICOLON, WORDS } from "./packed-points.ts";
 
 /**
- * Goes through the points of an event of history (`historyText`), packed or a JSON list, without making an object of each
- * where they are packed.
+ * Iterates over the points of a history event (`historyText`), packed or a JSON list. Packed points need no object per point.
  *
  *     for (const reader = new PointReader(points); reader.next(); ) use(reader.timeMs, reader.value);
  */
 export class PointReader {
-  /** Milliseconds since 1970; NaN in a JSON list, where only the text says the time. */
+  /** Milliseconds since 1970; NaN in a JSON list, which has only the text of the time. */
   timeMs = Number.NaN;
   readonly #text: string;
-  /** Behind the value: a separator, or the end. */
+  /** Index after the value: a separator, or the end. */
   #at = 0;
   #valueAt = 0;
   #stepMs = 0;
@@ -24,7 +23,7 @@ export class PointReader {
     this.#listed = points.startsWith("[") ? (JSON.parse(points) as readonly Measurement[]) : null;
   }
 
-  /** Goes to the next point; false behind the last. */
+  /** Moves to the next point; false after the last. */
   next(): boolean {
     if (this.#listed !== null) return this.#count++ < this.#listed.length;
     const text = this.#text;
@@ -47,16 +46,16 @@ export class PointReader {
   /** The value as JSON: `21.5`, `true` or `null`. */
   get value(): string {
     if (this.#listed !== null) return JSON.stringify(this.#listed[this.#count - 1]?.value ?? null);
-    const told = this.#text.slice(this.#valueAt, this.#at);
-    return WORDS[told] ?? told;
+    const packed = this.#text.slice(this.#valueAt, this.#at);
+    return WORDS[packed] ?? packed;
   }
 
-  /** False where the value is a number and `writeNumber` can write it. */
+  /** True if the value is no number, so that `writeNumber` cannot write it. */
   get isOther(): boolean {
     return this.#listed !== null || this.#text.charCodeAt(this.#valueAt) > NINE;
   }
 
-  /** Writes the value unless `isOther`, and returns what follows it. */
+  /** Writes a number, unless `isOther`, and returns its end. */
   writeNumber(into: Buffer, from: number): number {
     const text = this.#text;
     let at = from;
@@ -70,12 +69,9 @@ export class PointReader {
   }
 
   #beginGroup(): void {
-    if (this.#at === 0) {
-      this.timeMs = this.#integer();
-    } else {
-      this.#at++;
-      this.timeMs += this.#integer();
-    }
+    const previousMs = this.#at === 0 ? 0 : this.timeMs;
+    if (this.#at > 0) this.#at++;
+    this.timeMs = previousMs + this.#integer();
     if (this.#text.charCodeAt(this.#at) === PLUS) {
       this.#at++;
       this.#stepMs = this.#integer();

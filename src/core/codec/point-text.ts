@@ -2,12 +2,12 @@ import { isoUtc } from "../values/iso-utc.ts";
 import { COMMA } from "./packed-points.ts";
 import { PointReader } from "./point-reader.ts";
 
-/** The points of an event of history as the JSON that is sent, `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`. */
+/** Converts points of a history event to JSON: `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`. */
 
-/** Packed points, or a JSON list, as a JSON list. */
+/** Returns the JSON list of packed points; a JSON list unchanged. */
 export function listText(points: string): string {
   if (points.startsWith("[")) return points;
-  const bytes = roomFor(points);
+  const bytes = bufferFor(points);
   const times = new PointTime(POINT);
   let at = 0;
   bytes[at++] = BRACKET;
@@ -26,7 +26,7 @@ export interface DayText {
   readonly text: string;
 }
 
-/** The points in parts of one day (UTC) each, in their order; those of a list one by one, because their time is only a text. */
+/** Splits packed points by day (UTC). Points of a JSON list come one by one, because they have only the text of a time. */
 export function* dayTexts(points: string): Generator<DayText> {
   const reader = new PointReader(points);
   if (points.startsWith("[")) {
@@ -37,25 +37,25 @@ export function* dayTexts(points: string): Generator<DayText> {
     return;
   }
   const times = new PointTime(POINT);
-  let bytes = roomFor(points);
+  let bytes = bufferFor(points);
   let at = 0;
   let firstMs = Number.NaN;
-  const told = (): DayText => ({
+  const dayText = (): DayText => ({
     time: isoUtc(firstMs),
     text: bytes.toString("latin1", 0, at),
   });
   for (; reader.next(); ) {
     if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
-      yield told();
+      yield dayText();
       // Other work may have used the buffer during the pause.
-      bytes = roomFor(points);
+      bytes = bufferFor(points);
       at = 0;
     }
     if (at > 0) bytes[at++] = COMMA;
     else firstMs = reader.timeMs;
     at = writePoint(reader, times, bytes, at);
   }
-  if (at > 0) yield told();
+  if (at > 0) yield dayText();
 }
 
 function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: number): number {
@@ -66,19 +66,19 @@ function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: 
   return at;
 }
 
-/** For all of a list; a point has two characters at least. */
-function roomFor(points: string): Buffer {
+/** Buffer for a complete list; a packed point has at least two characters. */
+function bufferFor(points: string): Buffer {
   const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
-  if (bench.length < most) bench = Buffer.allocUnsafeSlow(2 * most);
-  return bench;
+  if (reused.length < most) reused = Buffer.allocUnsafeSlow(2 * most);
+  return reused;
 }
 
 const BRACKET = 91;
 const CLOSING = 93;
 const BRACE = 125;
 
-/** Reused buffer for building lists. Its contents are used before the next list is built. */
-let bench = Buffer.allocUnsafeSlow(0);
+/** Reused buffer. Read its contents before the next list is built. */
+let reused = Buffer.allocUnsafeSlow(0);
 
 /** JSON before the value of a point, also as part of another text with escaped quotes. */
 export const POINT = `{"time":"2026-01-01T00:00:00.000Z","value":`;
@@ -90,7 +90,7 @@ const DAY_MS = 86_400_000;
 /** `2026-01-01T` */
 const DATE_LENGTH = 11;
 
-/** Writes what stands before the values of points, one after the other: of most of them only the clock differs. */
+/** Writes the JSON before the values of consecutive points. It formats the date only when the day changes. */
 export class PointTime {
   readonly #bytes: Buffer;
   readonly #at: number;
@@ -101,7 +101,7 @@ export class PointTime {
     this.#at = form.indexOf("2026");
   }
 
-  /** Writes it for a moment in the years 0 to 9999, and returns what follows it. */
+  /** Writes the start of a point in the years 0 to 9999 and returns its end. */
   write(timeMs: number, into: Buffer, from: number): number {
     const day = Math.floor(timeMs / DAY_MS);
     if (day !== this.#day) {
@@ -134,11 +134,11 @@ function writeTwo(bytes: Buffer, at: number, number: number): void {
   bytes[at + 1] = 48 + number - tens * 10;
 }
 
-/** A number as JSON.stringify writes it; returns what follows it. */
+/** Writes a number as JSON.stringify does and returns its end. */
 export function writeNumber(bytes: Buffer, from: number, number: number): number {
   const size = Math.abs(number);
   if (size < 2_000_000) {
-    // A number of three decimals or fewer is their quotient, and has no shorter spelling than these digits.
+    // A number with at most three decimals equals its thousandths divided by 1,000; these digits are its shortest form.
     const thousands = Math.round(size * 1_000);
     if (thousands / 1_000 === size) {
       let at = from;

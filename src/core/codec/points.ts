@@ -11,7 +11,7 @@ export class Points implements Iterable<Measurement> {
   #times: Float64Array<ArrayBuffer>;
   #codes: Float64Array<ArrayBuffer>;
   #length: number;
-  /** By place; null when every text follows from its milliseconds, as it nearly always does. */
+  /** Original texts by index; null, nearly always, when every text follows from its milliseconds. */
   #texts: Map<number, string> | null;
 
   constructor(times = new Float64Array(LEAST_ROOM), codes = new Float64Array(times.length), length = 0) {
@@ -21,7 +21,7 @@ export class Points implements Iterable<Measurement> {
     this.#texts = null;
   }
 
-  /** Empty, with room for so many: what is known beforehand need not be moved as it grows. */
+  /** Empty series with capacity for `count` points. */
   static withRoom(count: number): Points {
     return new Points(new Float64Array(Math.max(LEAST_ROOM, count)));
   }
@@ -33,7 +33,7 @@ export class Points implements Iterable<Measurement> {
     return points;
   }
 
-  /** One after the other. */
+  /** Concatenates series. */
   static joined(parts: readonly Points[]): Points {
     const [only] = parts;
     if (only !== undefined && parts.length === 1) return only;
@@ -46,12 +46,12 @@ export class Points implements Iterable<Measurement> {
     return this.#length;
   }
 
-  /** Whether the text of every time follows from its milliseconds. */
+  /** True if the text of every time follows from its milliseconds. */
   get isPlain(): boolean {
     return this.#texts === null;
   }
 
-  /** Milliseconds since 1970; NaN where the text is a time that only people understand. */
+  /** Milliseconds since 1970; NaN for a text that is no valid time. */
   timeMs(at: number): number {
     return this.#times[at] as number;
   }
@@ -69,7 +69,7 @@ export class Points implements Iterable<Measurement> {
     return this.#texts?.get(at) ?? isoUtc(this.#times[at] as number);
   }
 
-  /** A point whose text follows from its milliseconds. */
+  /** Appends a point whose text follows from its milliseconds. */
   push(timeMs: number, code: number): void {
     const at = this.#length;
     if (at === this.#times.length) this.#grow();
@@ -87,7 +87,7 @@ export class Points implements Iterable<Measurement> {
     this.push(timeMs, codeOf(value));
   }
 
-  /** A point of another series. */
+  /** Appends a point of another series. */
   copy(other: Points, at: number): void {
     const text = other.#texts?.get(at);
     if (text !== undefined) {
@@ -97,7 +97,7 @@ export class Points implements Iterable<Measurement> {
     this.push(other.timeMs(at), other.code(at));
   }
 
-  /** The points from one place up to another, which is not included. */
+  /** Points of an index range; `to` is exclusive. */
   part(from: number, to: number): Points {
     if (from === 0 && to === this.#length) return this;
     const part = new Points(this.#times.subarray(from, to), this.#codes.subarray(from, to), to - from);
@@ -109,7 +109,7 @@ export class Points implements Iterable<Measurement> {
     return part;
   }
 
-  /** Ascending, each time once, of two values for one the last; a time that is no moment is left out. */
+  /** Sorts by time. Of equal times the last point remains; invalid times are dropped. */
   ascending(): Points {
     if (this.isAscending()) return this;
     const last = new Map<number, number>();
@@ -168,7 +168,7 @@ export class Points implements Iterable<Measurement> {
 
 const LEAST_ROOM = 16;
 
-/** A value as one number. Numbers are finite, so the three that are not are free: for null, true and false. */
+/** Encodes a value as one number. Values are finite, so null, true and false use the three non-finite numbers. */
 export function codeOf(value: TagValue): number {
   if (typeof value === "number") return value;
   return value === null ? NULL : value ? TRUE : FALSE;

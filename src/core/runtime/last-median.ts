@@ -1,5 +1,3 @@
-import { insertSorted } from "./sorted-insert.ts";
-
 /** Median of the last numbers, kept sorted: sorting them at each reply took 1 % of the processor time of 20 sources. */
 export interface LastMedian {
   add(value: number): void;
@@ -36,4 +34,11 @@ export function createLastMedian(remembered: number): LastMedian {
       count = 0;
     },
   };
+}
+
+/** Inserts a number into the first `count` sorted numbers, in place. */
+export function insertSorted(value: number, sorted: Float64Array, count: number): void {
+  let index = count;
+  for (; index > 0 && (sorted[index - 1] as number) > value; index--) sorted[index] = sorted[index - 1] as number;
+  sorted[index] = value;
 }

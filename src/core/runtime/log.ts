@@ -2,7 +2,6 @@ import { inspect } from "node:util";
 import { type DestinationStream, type Logger, pino } from "pino";
 import { masked, neverShow } from "../values/masking.ts";
 import { printableJson } from "../values/printable.ts";
-import type { RecentLines } from "./recent-lines.ts";
 
 export type Log = Logger;
 
@@ -164,5 +163,30 @@ function describe(error: unknown): unknown {
     ...(hint === undefined ? {} : { hint }),
     ...(code === undefined ? {} : { code }),
     ...(error.cause === undefined ? {} : { cause: describe(error.cause) }),
+  };
+}
+
+/** Last lines of the log, kept in memory for `plenum doctor`. */
+export interface RecentLines {
+  add(line: string): void;
+  /** Oldest first. */
+  lines(): readonly string[];
+}
+
+/** Number of recent lines. */
+const RECENT_LINES = 300;
+/** Most characters of a recent line; all lines together take at most 600 kB. */
+const RECENT_LENGTH = 2_000;
+
+export function createRecentLines(): RecentLines {
+  const recent: string[] = [];
+  let next = 0;
+  return {
+    add(line) {
+      const text = line.trimEnd();
+      recent[next] = text.length > RECENT_LENGTH ? `${text.slice(0, RECENT_LENGTH)}…` : text;
+      next = (next + 1) % RECENT_LINES;
+    },
+    lines: () => [...recent.slice(next), ...recent.slice(0, next)],
   };
 }

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../core/runtime/clock.ts";
+import { insertSorted } from "../../../core/runtime/last-median.ts";
 import type { Mark, Moment } from "../../../core/runtime/moment.ts";
-import { insertSorted } from "../../../core/runtime/sorted-insert.ts";
 import type { QuotaSlot, QuotaStore } from "../../store/store.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "../source.ts";
 
