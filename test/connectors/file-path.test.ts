@@ -50,7 +50,7 @@ for (const gzip of [false, true]) {
 }
 
 describe("the path of an event", () => {
-  test("is by kind, site and its own day", async () => {
+  test("consists of kind, site and the day of the event", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write(
@@ -89,7 +89,7 @@ describe("the path of an event", () => {
     expect(FileConfig.safeParse({ folder: "/tmp/x", path: template }).success).toBe(false);
   });
 
-  test.each(["{date}", BY_DAY, "kind={kind}/site={site}/date={date}"])("%j is taken", (template) => {
+  test.each(["{date}", BY_DAY, "kind={kind}/site={site}/date={date}"])("accepts the template %j", (template) => {
     expect(templateError(template)).toBeNull();
   });
 });
@@ -164,7 +164,7 @@ describe("history of several days", () => {
 });
 
 describe("a file", () => {
-  test.each([false, true])("has its last name only when it is finished, after its time (gzip: %s)", async (gzip) => {
+  test.each([false, true])("gets its final name when it is finished after `finish_after` (gzip: %s)", async (gzip) => {
     const clock = monotonic();
     const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
     const sink = await opened(make());
@@ -182,7 +182,7 @@ describe("a file", () => {
     expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
   });
 
-  test("is finished before it is too large", async () => {
+  test("is finished before it exceeds max_file_mb", async () => {
     const { folder, make } = setUp({ gzip: true, max_file_mb: 0.001 });
     const sink = await opened(make());
     for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
@@ -192,7 +192,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toHaveLength(4);
   });
 
-  test("that was left unfinished is finished at the next start, without half a line", async () => {
+  test("left unfinished is finished at the next start without an incomplete line", async () => {
     const { folder, make } = setUp({ gzip: true });
     const first = await opened(make());
     await first.write([valueEvent(1), valueEvent(2)], never());
@@ -208,7 +208,7 @@ describe("a file", () => {
     expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(whole);
   });
 
-  test("that was compressed, and only not removed, is not there twice", async () => {
+  test("that was compressed but not removed is removed at the next start", async () => {
     const { folder, make } = setUp({ gzip: true });
     const sink = await opened(make());
     await sink.write([valueEvent(1)], never());
@@ -221,7 +221,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
 
-  test("that was removed is started again", async () => {
+  test("that was removed is replaced by a new one", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([valueEvent(1)], never());
@@ -231,7 +231,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toEqual([valueEvent(2).id]);
   });
 
-  test("is one of 16 that are open, however many days a batch touches", async () => {
+  test("is one of at most 16 open files, for any number of days in a batch", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     const days = Array.from({ length: 60 }, (_, n) => valueOn(n));
@@ -246,7 +246,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toHaveLength(120);
   });
 
-  test("is taken back when another of the same write fails", async () => {
+  test("is truncated when another file of the same write fails", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([valueOn(0)], never());
@@ -271,7 +271,7 @@ describe("a file", () => {
   });
 });
 
-test("kill -9 at any moment: what was acknowledged is in whole files, and no line is torn", async () => {
+test("loses no acknowledged line and leaves no torn line after kill -9 at any moment", async () => {
   const { folder, make } = setUp({ gzip: true });
   const acknowledged: string[] = [];
   for (let run = 0; run < 5; run += 1) {
@@ -293,7 +293,7 @@ test("kill -9 at any moment: what was acknowledged is in whole files, and no lin
   expect(acknowledged.length).toBeGreaterThan(300);
 });
 
-test("the views of the README give a value its type, whatever lines come first", async () => {
+test("the views of the README give a value its type for any first line", async () => {
   const parent = temporaryFolder();
   onTestFinished(() => rmSync(parent, { recursive: true }));
   const config = FileConfig.parse({ folder: join(parent, "lake"), path: BY_DAY, gzip: true });
@@ -334,7 +334,7 @@ test("the views of the README give a value its type, whatever lines come first",
   connection.closeSync();
 });
 
-test("files by the day of writing are compressed when the next one is begun", async () => {
+test("compresses a daily file when the next one begins", async () => {
   const folder = join(temporaryFolder(), "events");
   onTestFinished(() => rmSync(join(folder, ".."), { recursive: true }));
   const config = FileConfig.parse({ folder, gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });

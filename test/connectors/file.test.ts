@@ -42,7 +42,7 @@ describeSink("file", {
 });
 
 describe("file", () => {
-  test("accepts only what fdatasync has returned for, and takes back what it failed for", async () => {
+  test("accepts a line only after fdatasync and truncates it when fdatasync fails", async () => {
     const { folder, make } = setUp();
     const sink = make();
     onTestFinished(() => sink.close());
@@ -77,7 +77,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 2].map((n) => valueEvent(n).id));
   });
 
-  test("cuts off the half line of a crash and keeps every whole one", async () => {
+  test("removes the incomplete line of a crash and keeps all complete lines", async () => {
     const { folder, make } = setUp();
     const first = make();
     await first.open(never());
@@ -92,7 +92,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("cuts off from a hole in the last write on, and leaves one that is further back", async () => {
+  test("truncates at a hole in the last write and leaves an earlier hole", async () => {
     const path = join(temporaryFolder(), "events.jsonl");
     onTestFinished(() => rmSync(join(path, ".."), { recursive: true }));
     const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
@@ -103,7 +103,7 @@ describe("file", () => {
     expect(readFileSync(path, "utf8")).toBe('{"n":0}\n');
   });
 
-  test("a file that is nothing but half a line becomes empty", async () => {
+  test("empties a file that has only an incomplete line", async () => {
     const { folder, make } = setUp();
     await make().open(never());
     await appendFile(join(folder, names(folder)[0] ?? ""), '{"id":');
@@ -114,7 +114,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([valueEvent(1).id]);
   });
 
-  test("begins a new file by size and at midnight UTC, and goes on with it after a restart", async () => {
+  test("begins a new file by size and at midnight UTC, and continues it after a restart", async () => {
     const clock = clockAt("2026-11-20T23:59:59Z");
     const { folder, make } = setUp({ max_file_mb: 0.001 }, clock);
     let sink = make();
@@ -150,7 +150,7 @@ describe("file", () => {
     for (const stranger of strangers) expect(existsSync(join(folder, stranger))).toBe(true);
   });
 
-  test("notices that its file was moved away, and does not write into nothing", async () => {
+  test("creates a new file when the current one was moved away", async () => {
     const { folder, make } = setUp();
     const sink = make();
     await sink.open(never());
@@ -161,7 +161,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([valueEvent(2).id]);
   });
 
-  test("follows no symbolic link out of its folder", async () => {
+  test("does not follow a symbolic link out of its folder", async () => {
     const { folder, make } = setUp({}, clockAt("2026-11-21T12:00:00Z"));
     const target = join(temporaryFolder(), "target");
     await writeFile(target, "");
@@ -187,7 +187,7 @@ describe("file", () => {
     expect(FileConfig.safeParse({ folder: "/tmp/x", name }).success).toBe(false);
   });
 
-  test("a full disk keeps the events and says what to do", async () => {
+  test("keeps the events on a full disk and says what to do", async () => {
     const appender = await openAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
@@ -197,7 +197,7 @@ describe("file", () => {
     );
   });
 
-  test("probing creates nothing, and says when the folder is a file", async () => {
+  test("probes without creating a folder and reports a folder that is a file", async () => {
     const { folder, make } = setUp();
     await make().probe?.(never());
     expect(existsSync(folder)).toBe(false);
@@ -205,7 +205,7 @@ describe("file", () => {
     await expect(make().probe?.(never())).rejects.toThrow("is not a folder");
   });
 
-  test("what was acknowledged before kill -9 is on disk", async () => {
+  test("has every acknowledged line on disk after kill -9", async () => {
     const { folder } = setUp();
     const child = spawn(process.execPath, ["--input-type=module-typescript", "--eval", writerProgram(folder)], {
       cwd: join(import.meta.dirname, "../.."),
@@ -226,18 +226,18 @@ describe("file", () => {
 });
 
 describe("the names of the files", () => {
-  test("a clock set back does not make a new file older than an old one", () => {
+  test("never sort a new file before an old one when the clock is set back", () => {
     expect(
       nextFile("events", "2026-11-20", parseOwnFile("events", "events-2026-11-21-007.jsonl") ?? undefined).fileName,
     ).toBe("events-2026-11-21-008.jsonl");
   });
 
-  test("numbers above 999 still count", () => {
+  test("may have numbers above 999", () => {
     const file = parseOwnFile("events", "events-2026-11-21-1000.jsonl");
     expect(file).toMatchObject({ fileName: "events-2026-11-21-1000.jsonl", day: "2026-11-21", number: 1000 });
   });
 
-  test("the total stays below the bound with the open file at its full size", () => {
+  test("are removed so that the total stays below the limit with a full open file", () => {
     const closed = [1, 2, 3].map((number) => ({
       ...{ fileName: `events-2026-11-21-00${number}.jsonl`, day: "2026-11-21", number },
       isCompressed: false,

@@ -63,14 +63,14 @@ async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TA
 }
 
 describe("names as tags", () => {
-  test("stand on values, history and totals: the event's own name, and site and systems as they are known", async () => {
+  test("are added to values, history and totals: the tag name of the event, the current site and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
     for (const tags of await tagsOf(events)) {
       expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
     }
   });
 
-  test("a command has the name that is known; an alarm only its site, the worker's own events nothing", async () => {
+  test("are the stored tag name for a command, only the site for an alarm, and none for worker events", async () => {
     const result = sampleEvent("command-result");
     const command = { ...result, data: { ...result.data, tagId: TAG.id } };
     const [told, alarm, own] = await tagsOf([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);
@@ -79,7 +79,7 @@ describe("names as tags", () => {
     expect(own).toEqual({ name: undefined, site_name: undefined, system: undefined });
   });
 
-  test("only those that are asked for; without any nothing is looked up, and the points are those of before", async () => {
+  test("are only those configured; without any, no name is looked up", async () => {
     const [tags] = await tagsOf([valueEvent(1)], ["site_name"]);
     expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     reads = [];
@@ -93,14 +93,14 @@ describe("names as tags", () => {
     expect(reads).toEqual([]);
   });
 
-  test("what is not known is left out; a system without a code has its name", async () => {
+  test("are omitted when unknown; a system without a code uses its display name", async () => {
     await put("tag-system/main", "8", { systemIds: ["7"] });
     const [unknown, lift] = await tagsOf([valueEvent(1, "9"), valueEvent(1, "8")]);
     expect(unknown).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: undefined });
     expect(lift?.system).toBe("Lifts");
   });
 
-  test("are looked up by key, once a minute, and then a new name is seen", async () => {
+  test("are looked up once a minute and then updated", async () => {
     const names = createNames(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await names.prepare(batch);
@@ -121,7 +121,7 @@ describe("names as tags", () => {
     [...linesOf(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
-  test("a point waits until its site and systems are listed, and is the same when it is delivered again", async () => {
+  test("delay a point until site and systems are listed, and stay the same when it is redelivered", async () => {
     await forget("site/main", String(SITE.id));
     await forget("tag-system/main", TAG.id);
     await forget("tag-seen/main", String(SITE.id));
@@ -142,11 +142,11 @@ describe("names as tags", () => {
     expect(lineOf(restarted, valueEvent(1))).toBe(first);
   });
 
-  test("a tag without systems does not wait once the systems of its site are listed", async () => {
+  test("do not delay a tag without systems once the systems of its site are listed", async () => {
     expect(await createNames(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("a point does not wait for systems whose tags are not listed with the tags", async () => {
+  test("do not wait for systems when tags of systems are not read", async () => {
     await forget("tag-seen/main", String(SITE.id));
     const names = createNames(["system"], context);
     expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
@@ -154,7 +154,7 @@ describe("names as tags", () => {
     expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("a list that is never readable is waited for once, and its points keep their series", async () => {
+  test("wait once for a list that stays unreadable, and the points keep their series", async () => {
     await forget("site/main", String(SITE.id));
     const names = createNames(["site_name"], context);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
@@ -174,7 +174,7 @@ describe("names as tags", () => {
     expect(parseLine(lineOf(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("the name %j stays a tag", async (_, text) => {
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("encode %j as a tag", async (_, text) => {
     await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
     const tag = { ...TAG, displayName: text };
     const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
@@ -185,7 +185,7 @@ describe("names as tags", () => {
     for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
   });
 
-  test("a further tag of the same name is refused", () => {
+  test("refuse a configured tag of the same name", () => {
     const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
     expect(InfluxConfig.safeParse(config).success).toBe(true);
     const { error } = InfluxConfig.safeParse({ ...config, tags_from: ["system"] });

@@ -16,7 +16,7 @@ const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof points
   JSON.stringify([measurement, tags, timeMs, withinMs]);
 
 describe("influxdb: points", () => {
-  test("a value is a float under its tag, unit and site, at the time of the event", () => {
+  test("encodes a value as a float with tag, unit, site and the time of the event", () => {
     expect(pointsOf(valueEvent(250, "10042", 21.5))).toEqual([
       {
         measurement: "tag_value",
@@ -28,24 +28,24 @@ describe("influxdb: points", () => {
     ]);
   });
 
-  test("whole numbers stay floats, so that a later fraction is no conflict of types", () => {
+  test("encodes whole numbers as floats, so that a later fraction causes no type conflict", () => {
     const [line] = linesOf(valueEvent(1, "10042", 20), PLAIN);
     expect(line).toMatch(/,value=20 /);
     expect(line).not.toContain("20i");
   });
 
-  test("a value that could not be read has no value: never 0", () => {
+  test("omits the value of an unreadable tag", () => {
     const [point] = pointsOf(valueEvent(1, "10042", null));
     expect(point?.fields).toEqual({ quality: "bad", good: false, latency_ms: 80 });
   });
 
-  test("a boolean has a field of its own", () => {
+  test("encodes a boolean under a field of its own", () => {
     const [point] = pointsOf(valueEvent(1, "10042", false));
     expect(point?.fields).toMatchObject({ value_bool: false });
     expect(point?.fields).not.toHaveProperty("value");
   });
 
-  test("history gives one point a bucket at the bucket's time", () => {
+  test("encodes history as one point per bucket at the time of the bucket", () => {
     const points = pointsOf(sampleEvent("tag-history"));
     expect(points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good])).toEqual([
       ["2026-11-02T04:00:00.000Z", 20.5, true],
@@ -63,7 +63,7 @@ describe("influxdb: points", () => {
     expect(points[0]?.fields).toMatchObject({ origin: "live", revised: false });
   });
 
-  test("an alarm brings its site, its end and who acknowledged it, as fields", () => {
+  test("encodes site, end and acknowledgement of an alarm as fields", () => {
     const sample = sampleEvent("alarm-acknowledged");
     const alarm = {
       ...sample.data.alarm,
@@ -91,13 +91,13 @@ describe("influxdb: points", () => {
     );
   });
 
-  test("an unknown status leaves an alarm active; only an end resolves it", () => {
+  test("treats an alarm with an unknown status as active", () => {
     const sample = sampleEvent("alarm-changed");
     const odd = { ...sample, data: { ...sample.data, alarm: { ...sample.data.alarm, status: "muted" } } };
     expect(pointsOf(odd)[0]?.fields).toMatchObject({ active: true, state: "active", status: "muted" });
   });
 
-  test("hosts, systems, gateways and tags come with what is known about them", () => {
+  test("encodes details of hosts, systems, gateways and tags", () => {
     const fields = (kind: "host-added" | "system-changed" | "gateway-added" | "tag-added") =>
       pointsOf(sampleEvent(kind))[0]?.fields;
     expect(fields("host-added")).toMatchObject({
@@ -124,7 +124,7 @@ describe("influxdb: points", () => {
     expect(fields("tag-added")).toMatchObject({ unit: "°C" });
   });
 
-  test("every kind has its measurement", () => {
+  test("has a measurement for every event kind", () => {
     const measurements = Object.fromEntries(
       sampleOfEveryKind().map((event) => [event.type, pointsOf(event)[0]?.measurement]),
     );
@@ -143,7 +143,7 @@ describe("influxdb: points", () => {
     expect(Object.values(measurements).every((name) => name !== undefined)).toBe(true);
   });
 
-  test("the same event gives the same lines, and no two samples overwrite each other", () => {
+  test("gives the same lines for the same event and different points for different events", () => {
     const keys = new Set<string>();
     let count = 0;
     for (const event of sampleOfEveryKind()) {
@@ -157,7 +157,7 @@ describe("influxdb: points", () => {
     expect(keys.size).toBe(count - 1);
   });
 
-  test("of two events in one millisecond neither takes the other's place, and none has a series of its own", () => {
+  test("gives two events of one millisecond different times within one series", () => {
     const gap = sampleEvent("delivery-gap");
     const silence = sampleEvent("silence-started");
     const result = sampleEvent("command-result");
@@ -181,7 +181,7 @@ describe("influxdb: points", () => {
     }
   });
 
-  test("what is known of a thing at a time takes the place of what was said of the same time before", () => {
+  test("overwrites an earlier state of the same object and time", () => {
     for (const kind of ["tag-value", "tag-history", "tag-total", "day-sealed", "gateway-online"] as const) {
       const event = sampleEvent(kind);
       const again = { ...event, id: `${event.id}.other` } as Event;
@@ -189,7 +189,7 @@ describe("influxdb: points", () => {
     }
   });
 
-  test("what changed, who made a silence, and when a command ends are fields", () => {
+  test("encodes changes, tickets, silence authors and command expiry as fields", () => {
     const fields = (event: Event) => pointsOf(event)[0]?.fields;
     const changed = sampleEvent("tag-changed");
     expect(
@@ -223,7 +223,7 @@ describe("influxdb: points", () => {
     });
   });
 
-  test("a prefix and further tags go on every point", () => {
+  test("adds the prefix and the further tags to every point", () => {
     const settings = { prefix: "plenum_", tags: { environment: "test site" } };
     for (const event of sampleOfEveryKind()) {
       for (const line of linesOf(event, settings)) {
@@ -235,7 +235,7 @@ describe("influxdb: points", () => {
     }
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("the text %j stays inside its line", (_, text) => {
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("keeps the text %j within one line", (_, text) => {
     for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
       const lines = [...linesOf(event, PLAIN)];
       expect(lines).toHaveLength(1);
@@ -244,7 +244,7 @@ describe("influxdb: points", () => {
     }
   });
 
-  test("any text at all stays inside its line", () => {
+  test("keeps any text within one line", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), fc.constantFrom("\\", ",", "=", " ", '"', "\n"), (text, awkward) => {
         for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
@@ -259,12 +259,12 @@ describe("influxdb: points", () => {
     );
   });
 
-  test("a number that is none is no field", () => {
+  test("rejects NaN", () => {
     const parts = { measurement: "m", tags: {}, timeMs: 0 };
     expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow("NaN is no number for the field value.");
   });
 
-  test("a time without an offset means UTC on every machine, and an unreadable one is said", () => {
+  test("reads a time without an offset as UTC and rejects an unreadable one", () => {
     const at = (time: string) => pointsOf({ ...valueEvent(1), time })[0]?.timeMs;
     expect(at("2026-11-02T06:20:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
     expect(at("2026-11-02T07:20:00+01:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));

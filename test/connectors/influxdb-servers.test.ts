@@ -38,7 +38,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     }
   });
 
-  test("a null is no zero", async () => {
+  test("does not store null as zero", async () => {
     const sink = await opened("nulls");
     await sink.write(
       [10, null, 20, null].map((value, n) => valueEvent(n, "7", value)),
@@ -50,7 +50,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await rows("nulls", "SELECT quality FROM tag_value WHERE quality = 'bad'")).toHaveLength(2);
   });
 
-  test("a bucket that is delivered again overwrites itself", async () => {
+  test("overwrites a redelivered history bucket", async () => {
     const sink = await opened("again");
     const event = sampleEvent("tag-history");
     const points = event.data.points.map((point) => ({ ...point, value: 99 }));
@@ -60,7 +60,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(stored.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
   });
 
-  test("awkward texts come back as text, and their neighbours are untouched", async () => {
+  test("returns awkward texts unchanged in meaning and leaves neighbours untouched", async () => {
     const sink = await opened("texts");
     const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -72,7 +72,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(stored[2]).toMatchObject({ unit: "two lines and more lines still" });
   });
 
-  test("one poisoned point of 5,000: 4,999 are stored and one is rejected with the reason", async () => {
+  test("stores 4,999 of 5,000 points and rejects the faulty one with its reason", async () => {
     const sink = await opened("poison");
     await query("poison", "POST", "/write?db=poison", 'tag_value,tag_id=13 value="text" 1');
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
@@ -90,7 +90,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(n).toBe(4_999);
   });
 
-  test("says what to do when the database is missing, by probe and by write", async () => {
+  test("names the fix for a missing database, in probe and write", async () => {
     const sink = sinkFor({ url: server.url, api: "v1", database: "nowhere" });
     for (const attempt of [() => sink.probe?.(never()), () => sink.write([valueEvent(1)], never())]) {
       await expect(attempt()).rejects.toMatchObject({
@@ -102,7 +102,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await databases()).not.toContain("nowhere");
   });
 
-  test("the API of InfluxDB 2 on a server that has none: the hint names api: v1", async () => {
+  test("suggests api: v1 on a server without the InfluxDB 2 API", async () => {
     const sink = sinkFor({ url: server.url, bucket: "b" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "config",
@@ -110,14 +110,14 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     });
   });
 
-  test("a name that tries to be a statement is a name", async () => {
+  test("quotes a database name that looks like a statement", async () => {
     const name = 'x"; DROP DATABASE "kinds';
     const sink = await opened(name);
     await sink.write([valueEvent(1)], never());
     expect(await databases()).toContain(name);
   });
 
-  test("probing is well where the database is missing and we create it, and creates none", async () => {
+  test("probes successfully without creating a database that create_database would create", async () => {
     const sink = sinkFor({ url: server.url, api: "v1", database: "tomorrow", create_database: true });
     await sink.probe?.(never());
     expect(await databases()).not.toContain("tomorrow");
@@ -125,7 +125,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("a retention policy that does not exist is named as such", async () => {
+  test("names a missing retention policy", async () => {
     await opened("policies");
     const sink = sinkFor({ url: server.url, api: "v1", database: "policies", retention_policy: "decade" });
     const error = await sink.write([valueEvent(1)], never()).catch((cause: unknown) => cause);
@@ -160,12 +160,12 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await sink.keepsMs?.(never())).toBe(2 * 3_600_000);
   });
 
-  test("says how long it keeps: for ever by itself", async () => {
+  test("returns infinite retention by default", async () => {
     const sink = await opened("eternal");
     expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("an alarm that vanished, left the view or ended is active no longer", async () => {
+  test("ends an alarm that vanished, left the scope or was resolved", async () => {
     const sink = await opened("ends");
     const raised = sampleEvent("alarm-raised");
     const ends = { "1": "alarm-vanished", "2": "alarm-out-of-scope", "3": "alarm-resolved" } as const;
@@ -204,7 +204,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     ]);
   });
 
-  test("probing writes nothing", async () => {
+  test("writes nothing when probing", async () => {
     const sink = await opened("probed");
     await sink.probe?.(never());
     expect(await rows("probed", "SELECT * FROM /.*/")).toEqual([]);
@@ -246,7 +246,7 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
   });
   afterAll(() => server.stop());
 
-  test("stores every kind, awkward texts and all, without one invalid row", async () => {
+  test("stores every event kind and awkward texts without an invalid row", async () => {
     const sink = sinkFor({ url: server.url, bucket: "lake" });
     await sink.probe?.(never());
     expect(await sink.keepsMs?.(never()), "it does not know the question").toBeNull();
@@ -291,7 +291,7 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
 });
 
 describe.skipIf(absent("influxd"))("influxdb: a server that is killed", () => {
-  test("keeps what was not acknowledged, and writes it when the server is back", async () => {
+  test("keeps unacknowledged events and writes them after the server restarts", async () => {
     const server = await startInflux();
     const sink = sinkFor({ url: server.url, api: "v1", database: "d", create_database: true });
     await sink.open(never());

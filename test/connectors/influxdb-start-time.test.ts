@@ -17,7 +17,7 @@ test("reads a start time as Prometheus' libraries write it", () => {
   }
 });
 
-test("a later start than all others is a restart; an earlier one is a second server", async () => {
+test("treats only a later start time as a restart", async () => {
   const look = (before: string | null, startedAt: number) =>
     serverInstanceOf(
       server(() => metrics(startedAt)),

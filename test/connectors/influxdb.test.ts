@@ -52,13 +52,13 @@ describe("influxdb: requests", () => {
     await expect(sinkFor(stub).probe?.(never())).rejects.toMatchObject({ message: expect.any(String) });
   });
 
-  test.each(["", "ok", "{}", '{"status":"success"}'])("a success with the body %j stores", async (body) => {
+  test.each(["", "ok", "{}", '{"status":"success"}'])("accepts a success with the body %j", async (body) => {
     const stub = await stubServer();
     stub.answer = () => ({ status: 200, body });
     expect(await sinkFor(stub).write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("a batch is one request, compressed, to the API that was chosen", async () => {
+  test("sends a batch as one compressed request to the configured API", async () => {
     const stub = await stubServer();
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await sinkFor(stub, { org: "a b", bucket: "c&d" }).write(batch, never());
@@ -216,7 +216,7 @@ describe("influxdb: requests", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("a server that never answers is given up after the time limit", async () => {
+  test("gives up a server that never responds after the time limit", async () => {
     const stub = await stubServer();
     stub.answer = () => null;
     await expect(sinkFor(stub, { timeout: "200ms" }).write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -225,7 +225,7 @@ describe("influxdb: requests", () => {
     });
   });
 
-  test("a batch that is too large is halved until it fits", async () => {
+  test("halves a batch that is too large until it fits", async () => {
     const stub = await stubServer();
     const stored = storing(stub, (points) => (points.length > 300 ? { status: 413 } : null));
     const batch = Array.from({ length: 1_000 }, (_, n) => valueEvent(n));
@@ -233,7 +233,7 @@ describe("influxdb: requests", () => {
     expect(stored().length).toBe(1_000);
   });
 
-  test("one poisoned point of 5,000 costs one event, on a server that refuses the whole request", async () => {
+  test("rejects one faulty point of 5,000 when the server refuses complete requests", async () => {
     const stub = await stubServer();
     const poison = Date.parse(valueEvent(3_456).time);
     const stored = storing(stub, (points) =>
@@ -252,7 +252,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen.length).toBeLessThan(30);
   });
 
-  test("an answer 201 that tells of a part only is not taken for success", async () => {
+  test("treats 201 with an error text as a partial failure", async () => {
     const stub = await stubServer();
     const poison = Date.parse(valueEvent(2).time);
     storing(stub, (points) =>
@@ -267,7 +267,7 @@ describe("influxdb: requests", () => {
     expect(receipt.rejected).toEqual([{ index: 1, reason: "partial write of line protocol occurred" }]);
   });
 
-  test("stopping in the middle of a search keeps what is settled", async () => {
+  test("settles what was stored when a search is aborted", async () => {
     const stub = await stubServer();
     const stop = new AbortController();
     stub.answer = ({ body }) => {
@@ -282,7 +282,7 @@ describe("influxdb: requests", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 2, error: new Error("stop") } });
   });
 
-  test.each([401, 403, 404, 500, 503])("an answer %i never brings the token into an error", async (status) => {
+  test.each([401, 403, 404, 500, 503])("never puts the token into the error for %i", async (status) => {
     const stub = await stubServer();
     stub.answer = () => ({ status });
     const sink = sinkFor(stub, { token: secretFile("canary-token") });
@@ -291,7 +291,7 @@ describe("influxdb: requests", () => {
     expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
   });
 
-  test("an event without a readable time is rejected, and its neighbours are stored", async () => {
+  test("rejects an event without a readable time and stores its neighbours", async () => {
     const stub = await stubServer();
     const batch = [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3)];
     expect(await sinkFor(stub).write(batch, never())).toEqual({
@@ -300,7 +300,7 @@ describe("influxdb: requests", () => {
     expect(parseLines(stub.seen[0]?.body.toString() ?? "")).toHaveLength(2);
   });
 
-  test("the probe goes to the very endpoint that writes, and writes nothing", async () => {
+  test("probes the write endpoint without writing a point", async () => {
     const stub = await stubServer();
     const sink = sinkFor(stub);
     await sink.probe?.(never());
@@ -385,7 +385,7 @@ describe("influxdb: https", () => {
   });
 });
 
-describe("influxdb: lines of history that are written where stored ones were", () => {
+describe("influxdb: history lines in reused buffers", () => {
   const MINUTES_5 = 300_000;
   /** 60 days of 288 points are 17,280 lines: four requests, and days that begin in one and end in the next. */
   const days = Array.from({ length: 60 }, (_, day) => {
@@ -421,11 +421,11 @@ describe("influxdb: lines of history that are written where stored ones were", (
   });
 });
 
-describe("influxdb: what is settled when something goes wrong", () => {
+describe("influxdb: settling after a failure", () => {
   const failed: Verdict = { kind: "failed", error: new Error("away") };
   const poison: Verdict = { kind: "poison", reason: "bad", all: false };
 
-  test("left of a failure everything is settled, right of it everything kept", async () => {
+  test("settles everything before a failure and keeps everything after it", async () => {
     // 12,000 lines go in three requests; the third fails.
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
@@ -435,7 +435,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 10_000, error: new Error("away") } });
   });
 
-  test("no event is called rejected that is kept", async () => {
+  test("does not reject an event that is kept", async () => {
     const lines = [0, 0, 1, 1, 2, 2].map((owner) => ({ owner, text: `${owner}` }));
     const receipt = await storeLines(lines, async (part) => {
       const owners = new Set(part.map(({ owner }) => owner));
@@ -448,7 +448,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     });
   });
 
-  test("an event of several requests that is faulty in the first and fails in the second is kept", async () => {
+  test("keeps an event that is faulty in its first request and fails in its second", async () => {
     const lines = Array.from({ length: 6_000 }, (_, n) => ({ owner: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) => {
       if (part.length === 1_000) return failed;
@@ -457,7 +457,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 1, error: new Error("away") } });
   });
 
-  test("when all lines are faulty and the server says so, one request is enough", async () => {
+  test("needs one request when the server reports that all lines are faulty", async () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(3_000), async () => {
       requests += 1;
@@ -467,7 +467,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     expect(receipt.rejected).toHaveLength(3_000);
   });
 
-  test("when it does not say so, the search is cut in pieces, each a step forward", async () => {
+  test("splits a long search into several writes, each of which settles events", async () => {
     let from = 0;
     let writes = 0;
     while (from < 1_000) {
@@ -486,7 +486,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     expect(writes).toBeLessThan(20);
   });
 
-  test("a single event of many points is rejected once, as a whole", async () => {
+  test("rejects a single event of many points once", async () => {
     const lines = Array.from({ length: 11_000 }, (_, n) => ({ owner: 0, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) =>
       part.some(({ text }) => text === "7000") ? poison : { kind: "stored", tooOld: null },
@@ -494,7 +494,7 @@ describe("influxdb: what is settled when something goes wrong", () => {
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
   });
 
-  test("a point that is too large by itself is rejected, others of its request are stored", async () => {
+  test("rejects a single point that is too large and stores the others", async () => {
     const stored: string[] = [];
     const lines = [0, 1, 2].map((owner) => ({ owner, text: owner === 1 ? "x".repeat(100) : `${owner}` }));
     const receipt = await storeLines(lines, async (part) => {

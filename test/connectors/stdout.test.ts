@@ -39,7 +39,7 @@ describeSink("stdout", {
   },
 });
 
-test("stdout: a line has the number of its event", async () => {
+test("stdout: a line contains the sequence number of its event", async () => {
   const stream = new PassThrough();
   const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }];
   await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, {
@@ -55,7 +55,7 @@ test("stdout: a line has the number of its event", async () => {
 });
 
 describe("stdout", () => {
-  test("waits for a slow reader instead of filling memory", async () => {
+  test("waits for a slow reader instead of buffering", async () => {
     const stream = new PassThrough({ highWaterMark: 16 });
     const sink = createStdoutSink(stream);
     await sink.open(never());
@@ -72,7 +72,7 @@ describe("stdout", () => {
     expect(settled).toBe(true);
   });
 
-  test("a reader that has gone stops the sink with a sentence, and not the process", async () => {
+  test("stops the sink with a ConfigError, and not the process, when the reader is gone", async () => {
     const program = `
       import { createStdoutSink } from "./connectors/stdout/sink.ts";
       import { valueEvent } from "./test/sample-events.ts";

@@ -91,7 +91,7 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
   "mixed.example": ["93.184.216.34", "127.0.0.1"],
 };
 
-describe("webhook: addresses inside the house", () => {
+describe("webhook: private addresses", () => {
   test.each(HOSTS.flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]))(
     "%s gets no connection",
     async (form) => {
@@ -119,7 +119,7 @@ describe("webhook: addresses inside the house", () => {
     expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(false);
   });
 
-  test("a name that moves inside between two connections is caught at the second", async () => {
+  test("are refused when a name resolves to one at the second connection", async () => {
     const answers = [["127.0.0.2"], ["127.0.0.1"]];
     let lookups = 0;
     const moving: Lookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
@@ -145,7 +145,7 @@ describe("webhook: addresses inside the house", () => {
     },
   );
 
-  test("a name that nobody knows is tried again, not given up", async () => {
+  test("a name that cannot be resolved is retryable", async () => {
     const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -154,7 +154,7 @@ describe("webhook: addresses inside the house", () => {
     await sink.close();
   });
 
-  test("public addresses are open, and an allowed network opens itself only", () => {
+  test("are allowed only within allow_networks, public addresses always", () => {
     const reach = reachOf(["10.20.0.0/16", "fd12::/16"]);
     for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"]) {
       expect(reach.isOpen(address), address).toBe(true);
@@ -165,9 +165,12 @@ describe("webhook: addresses inside the house", () => {
     expect(reach.isAllowed("93.184.216.34")).toBe(false);
   });
 
-  test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])("%s is no network", (text) => {
-    expect(parseNetwork(text)).toBeNull();
-  });
+  test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
+    "refuses %s as a network",
+    (text) => {
+      expect(parseNetwork(text)).toBeNull();
+    },
+  );
 });
 
 describe("webhook: https", () => {

@@ -39,7 +39,7 @@ describeSink("webhook", {
   },
 });
 
-test("webhook: every event is told as accepted with its own 2xx, before the next is sent", async () => {
+test("webhook: accepts each event with its own 2xx before it sends the next", async () => {
   const stub = await startStub();
   onTestFinished(() => stub.stop());
   const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, ...LOOPBACK });
@@ -88,7 +88,7 @@ test.each(["cloudevents", "standard"])(
 const NOON = "Sat, 21 Nov 2026 12:00:00 GMT";
 
 describe("webhook: signature", () => {
-  test("the library of the standard verifies 1,000 payloads", async () => {
+  test("is verified by the library of the standard for 1,000 payloads", async () => {
     const { stub, sink, keys } = await signed();
     const events = Array.from({ length: 1_000 }, (_, n) => {
       const text = AWKWARD_TEXTS[n % AWKWARD_TEXTS.length] ?? "";
@@ -106,7 +106,7 @@ describe("webhook: signature", () => {
     });
   });
 
-  test("any flipped bit of the body, the id or the time fails", async () => {
+  test("fails for any flipped bit of body, id or time", async () => {
     const { stub, sink, keys } = await signed();
     await sink.write([sampleEvent("gateway-offline")], never());
     const verifier = new Webhook(keys[0]?.text ?? "");
@@ -123,7 +123,7 @@ describe("webhook: signature", () => {
     expect(() => verifier.verify(body, { ...headers, "webhook-timestamp": later })).toThrow();
   });
 
-  test("while a key is exchanged, receivers with either key verify; the new one is read without a restart", async () => {
+  test("verifies with the old and the new key during an exchange, without a restart", async () => {
     const { stub, sink, keys } = await signed({}, 2);
     await sink.write([valueEvent(1)], never());
     const before = stub.seen[0];
@@ -136,7 +136,7 @@ describe("webhook: signature", () => {
     expect(() => verify(keys[0]?.text ?? "", stub.seen[1])).toThrow();
   });
 
-  test("a retry keeps id and content, and signs the time of the attempt", async () => {
+  test("of a retry has the same id and content, and the time of the attempt", async () => {
     const clock = clockAt("2026-11-21T12:00:00Z");
     const { stub, sink } = await signed({}, 1, clock);
     stub.answer = () => ({ status: 500 });
@@ -161,7 +161,7 @@ describe("webhook: signature", () => {
     },
   );
 
-  test("unsigned only when said so", () => {
+  test("is missing only with `unsigned: true`", () => {
     const url = "https://example.com/";
     expect(WebhookConfig.safeParse({ url }).success).toBe(false);
     expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(true);
@@ -169,7 +169,7 @@ describe("webhook: signature", () => {
   });
 });
 
-describe("webhook: request and answer", () => {
+describe("webhook: request and response", () => {
   test("`standard` sends type, timestamp and data of every kind", async () => {
     const { stub, sink } = await signed({ format: "standard" });
     for (const event of sampleOfEveryKind()) await sink.write([event], never());
@@ -200,12 +200,12 @@ describe("webhook: request and answer", () => {
     },
   );
 
-  test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])("a header %s may be plain", (name) => {
+  test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])("accepts a plain-text header %s", (name) => {
     const headers = { [name]: "north" };
     expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(true);
   });
 
-  test("sends further headers, also from secrets, and none that are ours to set", async () => {
+  test("sends configured headers, also from secrets, and refuses reserved ones", async () => {
     const { stub, sink } = await signed({
       headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc").ref },
     });
@@ -217,7 +217,7 @@ describe("webhook: request and answer", () => {
     }
   });
 
-  test("a failure keeps the rest of the batch, and nothing is sent twice", async () => {
+  test("keeps the rest of the batch after a failure and sends no event twice", async () => {
     const { stub, sink } = await signed();
     const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
     let calls = 0;
@@ -278,7 +278,7 @@ describe("webhook: request and answer", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
-  test("a success with an endless body is a success, and costs little", async () => {
+  test("accepts a success with an endless body after a bounded number of bytes", async () => {
     const { stub, sink } = await signed();
     let sent = 0;
     stub.answer = (_seen, response) => {
@@ -296,7 +296,7 @@ describe("webhook: request and answer", () => {
     expect(sent).toBeLessThan(64 * 1024 * 1024);
   });
 
-  test("a receiver that never answers is given up after the time limit", async () => {
+  test("gives up a receiver that never responds after the time limit", async () => {
     const { stub, sink } = await signed({ timeout: "200ms" });
     stub.answer = () => null;
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -305,7 +305,7 @@ describe("webhook: request and answer", () => {
     });
   });
 
-  test("stopping in the middle of a batch keeps what was not answered", async () => {
+  test("keeps the unanswered events when a batch is aborted", async () => {
     const { stub, sink } = await signed();
     const stop = new AbortController();
     stub.answer = ({ headers }) => {
@@ -317,7 +317,7 @@ describe("webhook: request and answer", () => {
     expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
   });
 
-  test.each([null, 301, 401, 500])("a failure (%s) brings no secret and no path into its error", async (status) => {
+  test.each([null, 301, 401, 500])("has neither secret nor path in the error for %s", async (status) => {
     const header = secretFile("canary-header");
     const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
     stub.answer = () => (status === null ? null : { status });
@@ -327,7 +327,7 @@ describe("webhook: request and answer", () => {
     for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(shown).not.toContain(secret);
   });
 
-  test("probing opens a connection and sends nothing", async () => {
+  test("probes by a connection without a request", async () => {
     const { stub, sink } = await signed();
     await sink.probe?.(never());
     expect(stub.connections).toBe(1);

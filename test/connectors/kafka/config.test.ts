@@ -6,7 +6,7 @@ const complaintOf = (config: object) =>
 const sasl = { mechanism: "PLAIN", username: "plenum", password: { env: "PW" } };
 
 describe("configuration", () => {
-  test("needs brokers only, and is secure without a word", () => {
+  test("requires only brokers and uses TLS by default", () => {
     expect(KafkaConfig.parse({ brokers: ["kafka.example:9093"] })).toMatchObject({
       tls: { enabled: true },
       topic: "plenum.{noun}",
@@ -53,7 +53,7 @@ describe("configuration", () => {
     for (const value of refused) expect(complaintOf({ [option]: value }), String(value)).not.toBe("");
   });
 
-  test("an address is a host and a port", () => {
+  test("parses a broker into host and port", () => {
     expect(addressOf("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
     expect(addressOf("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });
   });

@@ -5,7 +5,7 @@ import { recordOf } from "#connectors/kafka/records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
 describe("a broker's code", () => {
-  test("that the library does not know is named by its number", () => {
+  test("unknown to the library is named by its number", () => {
     expect(nameOfCode(10)).toBe("MESSAGE_TOO_LARGE");
     expect(nameOfCode(9_999)).toBe("error 9999");
   });
@@ -18,12 +18,12 @@ describe("a broker's code", () => {
     expect(refusal(87, "plenum.tag", said)).toBe(`Topic plenum.tag: the topic does not take such a record. ${end}`);
   });
 
-  test("about anything but the record rejects no record", () => {
+  test("that does not concern the record rejects no record", () => {
     for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(refusal(code, "t", null)).toBeNull();
   });
 });
 
-test("a failure that only the library knows is retried and named by its code", () => {
+test("retries a failure of the library and names its code", () => {
   const failure = connectionFailure(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
   expect(failure).toMatchObject({
     kind: "retryable",
@@ -31,7 +31,7 @@ test("a failure that only the library knows is retried and named by its code", (
   });
 });
 
-test("a record counts 36 bytes, 10 for each header, and its texts", () => {
+test("counts 36 bytes per record, 10 per header, and the texts", () => {
   const { bytes, headers, key, value } = recordOf(valueEvent(1), "plenum.tag");
   const texts = [key, value, ...[...headers].flat()].reduce((sum, { length }) => sum + length, 0);
   expect(bytes).toBe(36 + 10 * headers.size + texts);

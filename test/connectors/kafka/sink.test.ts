@@ -93,7 +93,7 @@ describe("a record", () => {
     });
   });
 
-  test("has the number of what this sink was offered, where there is one", async () => {
+  test("has the sequence number of its event, if there is one", async () => {
     const { cluster, sink } = await setUp();
     const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
     const offer = { positions: [7, 8], committedAt: [], again: false, sequences };
@@ -106,7 +106,7 @@ describe("a record", () => {
     expect(other?.headers).not.toHaveProperty("ce_sequence");
   });
 
-  test("of one key lies in one partition, the one of the Java clients", async () => {
+  test("goes to the partition of its key that the Java clients use", async () => {
     const { cluster, sink } = await setUp({ topics: 7 });
     const batch = ["1", "2", "3", "4", "5"].flatMap((tag) => values(3, tag));
     await sink.write(batch, never());
@@ -116,8 +116,8 @@ describe("a record", () => {
   });
 });
 
-describe("what the receipt says", () => {
-  test("is what the brokers acknowledged: nothing before is missing, nothing behind is sent twice", async () => {
+describe("the receipt", () => {
+  test("settles acknowledged records, and those after a failure are not sent twice", async () => {
     let away = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -152,7 +152,7 @@ describe("what the receipt says", () => {
     expect(idsOf(cluster)).toHaveLength(40);
   });
 
-  test("keeps from the first event whose topic is missing, and sends nothing behind it", async () => {
+  test("keeps from the first event whose topic is missing and sends no later event", async () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
@@ -170,7 +170,7 @@ describe("what the receipt says", () => {
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
   });
 
-  test("a topic that may not be written is a matter of settings", async () => {
+  test("is a ConfigError for a topic that may not be written", async () => {
     const { cluster, sink } = await setUp({ produce: () => 29 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "config",
@@ -180,7 +180,7 @@ describe("what the receipt says", () => {
     expect(cluster.stored).toEqual([]);
   });
 
-  test("one record that is too large is found among hundreds, and all others are stored in order", async () => {
+  test("rejects one record of hundreds that is too large and stores the others in order", async () => {
     const batch = values(300).map((event, n) =>
       n === 123 ? { ...event, data: { ...event.data, behindGateway: "x".repeat(4_000) } } : event,
     );
@@ -219,7 +219,7 @@ describe("what the receipt says", () => {
     expect(idsOf(cluster)).toEqual([batch[0]?.id, batch[2]?.id]);
   });
 
-  test("what is larger than max_message_bytes is rejected here, and batches stay below it", async () => {
+  test("rejects a record above max_message_bytes unsent and limits batches to it", async () => {
     const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
     const { rejected } = await sink.write([...values(7), large, valueEvent(8)], never());
@@ -248,7 +248,7 @@ describe("a batch", () => {
     }
   });
 
-  test("of one record may be as large as max_message_bytes, and no byte larger", async () => {
+  test("of one record may have max_message_bytes and no more", async () => {
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
     for (const [spare, rejected] of [
       [0, []],
@@ -259,7 +259,7 @@ describe("a batch", () => {
     }
   });
 
-  test("is sent again when it is offered again after its receipt", async () => {
+  test("is sent again when a person requests it again", async () => {
     let isAway = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -278,7 +278,7 @@ describe("a batch", () => {
 });
 
 describe("a leader", () => {
-  test("that is missing keeps the events, and is asked for again with the next write", async () => {
+  test("that is missing keeps the events and is looked up again by the next write", async () => {
     let isMissing = true;
     const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -317,7 +317,7 @@ describe("the idempotent producer", () => {
     expect(new Set(cluster.batches.map(({ producerId }) => producerId))).toEqual(new Set([4_001n]));
   });
 
-  test("after an answer that got lost, goes on in a later epoch, which shuts out what is still on its way", async () => {
+  test("continues in a later epoch after a lost response, so that brokers refuse the late batch", async () => {
     let lost = true;
     const { cluster, sink } = await setUp({ topics: 1, produce: () => (lost ? "late" : 0) });
     await sink.open(never());
@@ -345,7 +345,7 @@ describe("the idempotent producer", () => {
     expect([last?.producerId, last?.epoch]).toEqual(expected);
   });
 
-  test("asks for a new number where the brokers have forgotten its own", async () => {
+  test("requests a new producer id when the brokers lost it", async () => {
     let codes = [0, 45];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
     await sink.write([valueEvent(1)], never());
@@ -359,7 +359,7 @@ describe("the idempotent producer", () => {
     ]);
   });
 
-  test("is off when configured; without the right for it the error names both solutions", async () => {
+  test("can be disabled; without the right for it the error names both solutions", async () => {
     const without = await setUp({}, { idempotent: false });
     await without.sink.write([valueEvent(1)], never());
     expect(without.cluster.asked).not.toContain("InitProducerId");
@@ -374,8 +374,8 @@ describe("the idempotent producer", () => {
   });
 });
 
-describe("no more than it has to", () => {
-  test("one attempt a write: nothing is sent again by itself", async () => {
+describe("requests", () => {
+  test("makes one attempt per write without its own retries", async () => {
     const { cluster, sink } = await setUp({ produce: () => "cut" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -384,13 +384,13 @@ describe("no more than it has to", () => {
     expect(cluster.batches).toHaveLength(1);
   });
 
-  test("after a failure nothing more is sent in that write", async () => {
+  test("sends no further batch of a write after a failure", async () => {
     const { cluster, sink } = await setUp({ topics: 1, produce: () => 7 }, { max_message_bytes: 2_048 });
     await expect(sink.write(values(50), never())).rejects.toMatchObject({ kind: "retryable" });
     expect(cluster.batches).toHaveLength(1);
   });
 
-  test("a signal that aborts after its write ends no connection", async () => {
+  test("keeps the connection when the signal aborts after its write", async () => {
     const { cluster, sink } = await setUp();
     const stop = new AbortController();
     await sink.write([valueEvent(1)], stop.signal);
@@ -400,13 +400,13 @@ describe("no more than it has to", () => {
     expect(idsOf(cluster)).toHaveLength(2);
   });
 
-  test("where topics are is asked once, not for each batch", async () => {
+  test("requests topic metadata once and not for each batch", async () => {
     const { cluster, sink } = await setUp();
     for (let n = 0; n < 5; n++) await sink.write([valueEvent(n)], never());
     expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(1);
   });
 
-  test("a broker that does not answer in time: the event is kept", async () => {
+  test("keeps the event when the broker does not respond in time", async () => {
     const { sink } = await setUp({ produce: () => "silence" }, { publish_deadline: "100ms" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -415,8 +415,8 @@ describe("no more than it has to", () => {
   });
 });
 
-describe("a topic that is missing", () => {
-  test("is waited for when the brokers create it, and then is a matter of settings", async () => {
+describe("a missing topic", () => {
+  test("is retryable while the brokers may create it, and then a ConfigError", async () => {
     let nowMs = 0;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
     const cluster = await startScriptedCluster({ topics: {} });
@@ -433,7 +433,7 @@ describe("a topic that is missing", () => {
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
   });
 
-  test("is waited for again where it was there in between", async () => {
+  test("is retryable again when it existed in between", async () => {
     let nowMs = 0;
     let isThere = false;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
@@ -456,7 +456,7 @@ describe("a topic that is missing", () => {
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
   });
 
-  test("probing says whether any is there, whether we may write, and sends nothing", async () => {
+  test("is reported by the probe, as is a missing write right, without sending a record", async () => {
     const there = await setUp({ topics: { "plenum.tag": 1 } });
     await there.sink.probe?.(never());
     expect(there.cluster.batches).toEqual([]);
@@ -477,7 +477,7 @@ describe("a topic that is missing", () => {
   });
 });
 
-describe("a broker that is none", () => {
+describe("a server that is no Kafka broker for us", () => {
   test.each([
     ["takes the connection and says nothing", false, / gave no answer in time\.$/],
     ["hangs up at once", true, / broke the connection\.$/],
@@ -501,13 +501,13 @@ describe("a broker that is none", () => {
   });
 });
 
-describe("who is let in", () => {
+describe("authentication", () => {
   const sasl = (mechanism: string) => {
     process.env.KAFKA_TEST_PASSWORD = "correct horse";
     return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
   };
 
-  test("PLAIN is let in, and a wrong password is a matter of settings without the password", async () => {
+  test("accepts PLAIN, and a wrong password is a ConfigError that does not contain it", async () => {
     const well = await setUp({ sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } }, sasl("PLAIN"));
     expect(await well.sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
 
@@ -521,7 +521,7 @@ describe("who is let in", () => {
     expect(JSON.stringify(error)).not.toContain("correct horse");
   });
 
-  test("another mechanism, no password wanted, or none given: each has its own sentence", async () => {
+  test("has its own message for a wrong mechanism, an unwanted password and a missing one", async () => {
     const other = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
     await expect(other.sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl.mechanism" });
 
@@ -539,7 +539,7 @@ describe("who is let in", () => {
     });
   });
 
-  test("a broker behind TLS that asks for a password says so where none is configured", async () => {
+  test("reports a broker behind TLS that requires a password when none is configured", async () => {
     const cluster = await startScriptedCluster({ sasl: { mechanism: "PLAIN", answer: () => "refused" } });
     const port = Number(cluster.brokers[0]?.split(":")[1]);
     const { path, ...certificate } = certificateFor("localhost");
@@ -569,7 +569,7 @@ describe("who is let in", () => {
     });
   });
 
-  test("a broker that answers nonsense to SCRAM is a failed authentication, and the worker lives", async () => {
+  test("treats an invalid SCRAM response as failed authentication without ending the process", async () => {
     const { sink } = await setUp(
       { sasl: { mechanism: "SCRAM-SHA-256", answer: () => Buffer.from("no such thing") } },
       sasl("SCRAM-SHA-256"),
@@ -578,7 +578,7 @@ describe("who is let in", () => {
   });
 });
 
-test("a cluster on this machine cannot send us elsewhere with a readable password", async () => {
+test("sends no plain-text password to a broker elsewhere that a local cluster names", async () => {
   process.env.KAFKA_TEST_PASSWORD = "correct horse";
   const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
   const password = { env: "KAFKA_TEST_PASSWORD" };
@@ -592,7 +592,7 @@ test("a cluster on this machine cannot send us elsewhere with a readable passwor
   expect(cluster.batches).toEqual([]);
 });
 
-test("every kind has a topic, and an event about a tag lies with the others about it", async () => {
+test("assigns every event kind a topic, and all events about a tag the same one", async () => {
   const { cluster, sink } = await setUp();
   expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
   const about = cluster.stored.filter(({ key }) => key === `/sources/main site/1/tag/${TAG.id}`);

@@ -14,7 +14,7 @@ const anyText = fc.oneof(
 );
 
 describe("texts in topics", () => {
-  test("are encodeForTopic, and two texts are never one", () => {
+  test("use legal characters, and two texts never become equal", () => {
     fc.assert(
       fc.property(anyText, anyText, (one, other) => {
         for (const text of [one, other]) expect(encodeForTopic(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
@@ -47,7 +47,7 @@ describe("topics of events", () => {
     expect(of("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
   });
 
-  test("two places never get one topic", () => {
+  test("differ for two different sources or sites", () => {
     fc.assert(
       fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
         const topics = createTopics("p-{source}.{site}");
@@ -60,7 +60,7 @@ describe("topics of events", () => {
     );
   });
 
-  test("what has one key has one noun, whatever happened to it", () => {
+  test("have one noun for each key, whatever the event kind", () => {
     expect(nounOf("site/1")).toBe("site");
     expect(nounOf("site/1/tag/10042/history/1h")).toBe("tag");
     expect(nounOf("gateway/9")).toBe("gateway");
@@ -70,7 +70,7 @@ describe("topics of events", () => {
     expect(topics.of(sampleEvent("alarm-raised"))).toBe(topics.of(sampleEvent("alarm-resolved")));
   });
 
-  test("are recognised, and listed where neither source nor site is in the template", () => {
+  test("match the template, and are listed when it contains neither source nor site", () => {
     expect(createTopics("plenum.{kind}").all).toContain("plenum.tag-value");
     expect(createTopics("one").all).toEqual(["one"]);
     const bySite = createTopics("plenum.{site}.{noun}");

@@ -57,7 +57,7 @@ function readIn(bytes: Buffer, lengths: readonly number[]) {
 }
 
 describe("mqtt: acknowledgements", () => {
-  test("are found in whatever pieces they come, and all else is left for the library, to the byte", () => {
+  test("extracts acknowledgements from chunks of any size and returns all other bytes unchanged", () => {
     const lengths = fc.array(fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 5_000 })), {
       minLength: 1,
       maxLength: 10,

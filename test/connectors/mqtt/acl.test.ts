@@ -9,7 +9,7 @@ import type { Arrival } from "#src/core/connector.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { sampleEvent, valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { observe } from "./observer.ts";
+import { observeInTest } from "./observer.ts";
 
 const example = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
 
@@ -37,13 +37,12 @@ async function guardedBroker(): Promise<string> {
 }
 
 async function as(url: string, username: string, filters: string | string[]) {
-  const someone = await observe(url, filters, { username, password: "pw" });
-  onTestFinished(() => someone.leave());
+  const someone = await observeInTest(url, filters, { username, password: "pw" });
   return someone;
 }
 
 describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
-  test("lets the worker do its work, the operator command, and everybody else only look", async () => {
+  test("allows the worker to publish, the operator to send commands, and all other users only to read", async () => {
     const url = await guardedBroker();
     process.env.PLENUM_TEST_MQTT_PASSWORD = "pw";
     onTestFinished(() => {
@@ -84,7 +83,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
     expect(arrived.map(({ payload }) => Buffer.from(payload).toString())).toEqual(["3"]);
   });
 
-  test("lets nobody both send a command and agree to it", async () => {
+  test("allows no user both to send a command and to approve it", async () => {
     const url = await guardedBroker();
     const worker = await as(url, "plenum", ["plenum/cmd/#"]);
     const operator = await as(url, "operator", []);
@@ -103,7 +102,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
     expect(worker.heard).toHaveLength(4);
   });
 
-  test("keeps the worker itself out of everything else", async () => {
+  test("denies the worker all topics that it does not need", async () => {
     const url = await guardedBroker();
     const worker = await as(url, "plenum", ["plenum/cmd/#"]);
     for (const topic of ["plenum/cmd/main/1/set", "other/topic", "plenum/other/1", "homeassistant/x"]) {
@@ -119,7 +118,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
     expect(nosy.heard.map(({ topic }) => topic)).toEqual(["plenum/cmd/main/1/set"]);
   });
 
-  test("names no topic by a pattern that would include commands for the worker", () => {
+  test("has no pattern that also matches command topics of the worker", () => {
     const lines = readFileSync(example, "utf8").split("\n");
     const worker = lines.slice(lines.indexOf("user plenum"), lines.indexOf("user operator"));
     expect(worker).not.toContain("topic write plenum/#");
@@ -127,7 +126,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
   });
 });
 
-test("a worker that the list does not know is told so at the start, and nothing becomes a dead letter", async (context) => {
+test("fails at open without dead letters when the access list lacks the worker", async (context) => {
   if (absent("mosquitto")) return context.skip();
   const url = await guardedBroker();
   process.env.PLENUM_TEST_MQTT_PASSWORD_2 = "pw";

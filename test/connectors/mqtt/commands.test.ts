@@ -10,7 +10,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { absent, startMosquitto } from "../../real-servers.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { observe } from "./observer.ts";
+import { observeInTest } from "./observer.ts";
 import { startScriptedBroker } from "./scripted-broker.ts";
 
 type Protocol = "5" | "3.1.1";
@@ -55,8 +55,7 @@ async function mosquitto() {
 }
 
 async function operatorAt(url: string) {
-  const operator = await observe(url, "plenum/status/#");
-  onTestFinished(() => operator.leave());
+  const operator = await observeInTest(url, "plenum/status/#");
   return operator;
 }
 
@@ -64,7 +63,7 @@ const text = (arrival: Arrival | undefined) => Buffer.from(arrival?.payload ?? [
 
 describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
-    test("arrive one at a time, with their tag and source, in order", async () => {
+    test("arrive one at a time and in order, with tag and source", async () => {
       const server = await mosquitto();
       let busy = 0;
       let most = 0;
@@ -93,7 +92,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(into.arrived[30]).toMatchObject({ source: "main", tagId: null });
     });
 
-    test("that come in a burst leave others their turns in between", async () => {
+    test("yield to the event loop between the commands of a burst", async () => {
       const server = await mosquitto();
       let turn = 0;
       let isOver = false;
@@ -114,7 +113,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(new Set(turns).size).toBe(200);
     });
 
-    test("that the broker kept are not taken for fresh ones", async () => {
+    test("have `retained` set when the broker stored them", async () => {
       const server = await mosquitto();
       const operator = await operatorAt(server.url);
       await operator.publish("plenum/cmd/main/1/set", "21.5", { retain: true });
@@ -127,7 +126,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(kept.map(({ retained }) => retained)).toEqual(protocol === "5" ? [] : [true]);
     });
 
-    test("that come while nobody listens are gone", async () => {
+    test("are lost when they are sent while the worker is offline", async () => {
       const server = await mosquitto();
       const config = MqttConfig.parse({ url: server.url, protocol, commands: { enabled: true } });
       const operator = await operatorAt(server.url);
@@ -144,7 +143,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(into.arrived.map(text)).toEqual(["new"]);
     });
 
-    test("are heard again after the broker was restarted, and the status says so", async () => {
+    test("arrive again after a restart of the broker, and the status becomes online", async () => {
       const server = await mosquitto();
       const into = ear();
       await listen(server.url, into, protocol);
@@ -158,7 +157,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     });
   });
 
-  test("carry everything that MQTT 5 says about them", async () => {
+  test("carry expiry, response topic, correlation data and user properties of MQTT 5", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -186,7 +185,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived[0]?.receivedAtMs).toBeLessThanOrEqual(Date.now());
   });
 
-  test("are told from a second person's word about one, by its topic alone", async () => {
+  test("are distinguished from approvals by a second person by the topic alone", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -203,7 +202,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     ]);
   });
 
-  test("do not come from what we publish ourselves", async () => {
+  test("never result from messages that the sink publishes", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -218,7 +217,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived).toHaveLength(1);
   });
 
-  test("are not listened for unless switched on", async () => {
+  test("are not subscribed to unless `commands.enabled` is true", async () => {
     const server = await mosquitto();
     const commands = createMqttCommands(MqttConfig.parse({ url: server.url }), contextFor("building"));
     const into = ear();
@@ -232,7 +231,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived).toEqual([]);
   });
 
-  test("larger than a mebibyte do not reach us, and the next one does", async () => {
+  test("above one mebibyte are not delivered, and the next command is", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -263,7 +262,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     return broker;
   }
 
-  test("waits until the command is in safe hands", async () => {
+  test("is sent only after `accept` has resolved", async () => {
     const { promise: journaled, resolve } = Promise.withResolvers<void>();
     const into = ear(() => journaled);
     const broker = await setUp(into);
@@ -275,7 +274,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     expect(await broker.until("puback")).toMatchObject([{ messageId: 7 }]);
   });
 
-  test("is never given for a command that could not be taken; a new connection listens", async () => {
+  test("is not sent when `accept` rejects, and a new connection subscribes", async () => {
     let full = true;
     const into = ear(async () => {
       if (full) throw new Error("disk full");
@@ -290,7 +289,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     expect(into.arrived.map(({ duplicate }) => duplicate)).toEqual([false, true]);
   });
 
-  test("asks for a clean session, for no kept messages, and for QoS 1", async () => {
+  test("belongs to a clean session that subscribes with QoS 1 and without retained messages", async () => {
     const broker = await setUp(ear());
     const [connect] = await broker.until("connect");
     const [subscribe] = await broker.until("subscribe");
@@ -302,7 +301,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
   });
 });
 
-test("commands are not taken any more after the end, also when the broker leaves the farewell unanswered", async () => {
+test("accepts no command after close, even when the broker does not acknowledge the last message", async () => {
   const sockets: Socket[] = [];
   const broker = await startScriptedBroker(5, (packet, socket) => {
     if (packet.cmd === "connect") sockets.push(socket);
@@ -333,7 +332,7 @@ test("commands are not taken any more after the end, also when the broker leaves
   expect(into.arrived).toEqual([]);
 });
 
-test("commands whose broker is away at the start are heard once it is there", async () => {
+test("receives commands once a broker that was unreachable at the start is available", async () => {
   const first = await startScriptedBroker(5, () => undefined);
   await first.close();
   const into = ear();

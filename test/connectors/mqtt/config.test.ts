@@ -8,12 +8,12 @@ import { createMqttSink } from "#connectors/mqtt/sink.ts";
 import { startBroker } from "#src/cli/demo/services.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
-import { observe } from "./observer.ts";
+import { observeInTest } from "./observer.ts";
 
 const complaintOf = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
 
 describe("configuration", () => {
-  test("needs an address only", () => {
+  test("requires only `url`", () => {
     expect(MqttConfig.parse({ url: "mqtts://broker.example" })).toMatchObject({
       protocol: "5",
       prefix: "plenum",
@@ -63,7 +63,7 @@ describe("configuration", () => {
     expect(complaintOf({ url: "mqtts://broker.example", ...config })).toContain(complaint);
   });
 
-  test("has every option in the README, and the README no option that is not there", () => {
+  test("has exactly the options that the README lists", () => {
     const readme = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/README.md"), "utf8");
     const section = readme.slice(readme.indexOf("## Options"), readme.indexOf("## Limits"));
     const named = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = ""]) =>
@@ -90,7 +90,7 @@ function optionsOf(schema: Schema, path = ""): readonly string[] {
 
 describe("the client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });
-  test("stays the same, and differs by sink, by machine, by prefix and from the original of a copied state", () => {
+  test("is stable, and differs by sink, machine, prefix and copied state", () => {
     const name = "scada";
     expect(clientIdOf(config, { name }, "a")).toBe(clientIdOf(config, { name }, "a"));
     const ids = [
@@ -104,7 +104,7 @@ describe("the client id", () => {
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
   });
 
-  test("is that of the source in a fleet, at whatever machine", () => {
+  test("depends on the source and not on the machine in a fleet", () => {
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
     const id = clientIdOf(config, { name: "scada", share }, "a");
     expect(id).toMatch(/^plenum-scada-north-[0-9a-f]{8}$/);
@@ -116,15 +116,14 @@ describe("the client id", () => {
 });
 
 describe("the broker of the demo", () => {
-  test("takes what the sink publishes with 3.1.1, keeps it, and says no to 5", async () => {
+  test("accepts and retains messages of MQTT 3.1.1 and refuses MQTT 5", async () => {
     const broker = await startBroker();
     onTestFinished(() => broker.close());
     const sink = createMqttSink(MqttConfig.parse({ url: broker.url, protocol: "3.1.1" }), contextFor("demo"));
     onTestFinished(() => sink.close());
     await sink.open(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
-    const late = await observe(broker.url, "plenum/#", { protocolVersion: 4 });
-    onTestFinished(() => late.leave());
+    const late = await observeInTest(broker.url, "plenum/#", { protocolVersion: 4 });
     expect((await late.until(({ topic }) => topic.endsWith("/value"))).retained).toBe(true);
     const modern = createMqttSink(MqttConfig.parse({ url: broker.url }), contextFor("modern"));
     onTestFinished(() => modern.close());

@@ -36,7 +36,7 @@ test.each([
   ["the later first", [3, 1]],
   ["the earlier first", [1, 3]],
   ["one by one backwards", [4, 3, 1]],
-])("of several failures the first event of the batch counts, whichever is told first: %s", async (_, told) => {
+])("keeps from the first failed event of the batch, whichever failure arrives first: %s", async (_, told) => {
   const { link, answerTo } = pendingLink();
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
@@ -48,7 +48,7 @@ test.each([
   });
 });
 
-test("what is rejected before a failure is settled, and behind it offered again with the rest", async () => {
+test("settles rejections before the first failure and keeps those after it", async () => {
   const { link, answerTo } = pendingLink();
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   answerTo(3).reject(new Rejected("not allowed"));
@@ -80,7 +80,7 @@ describe("an abort", () => {
     return { link, sent, stop, options: { ...OPTIONS, signal: stop.signal } };
   }
 
-  test("keeps what was not acknowledged in order, and settles what was", async () => {
+  test("keeps from the first unacknowledged event and settles those before it", async () => {
     const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
     const receipt = deliver(link, batch, messagesOf, options);
     const late = new Retryable("too late");
@@ -88,14 +88,14 @@ describe("an abort", () => {
     expect(await receipt).toEqual({ rejected: [], kept: { from: 2, error: late } });
   });
 
-  test.each(parts)("settles an event only with all of its messages: %s is missing", async (part) => {
+  test.each(parts)("keeps an event whose message %s is not acknowledged", async (part) => {
     const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
     const receipt = deliver(link, batch, inParts, options);
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
   });
 
-  test("between two messages of an event keeps it, and sends no more", async () => {
+  test("between two messages of an event keeps the event and stops sending", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
     const receipt = deliver(link, batch, inParts, { ...options, maxInFlight: 1 });
     stop.abort(new Retryable("too late"));
@@ -103,7 +103,7 @@ describe("an abort", () => {
     expect(sent).toEqual(["value/0/a", "value/0/b", "value/0/c", "value/1/a", "value/1/b"]);
   });
 
-  test("while nothing is on its way sends no more", async () => {
+  test("with no message in flight stops sending", async () => {
     const stop = new AbortController();
     const acknowledged: (() => void)[] = [];
     const link: Pick<Link, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
@@ -115,7 +115,7 @@ describe("an abort", () => {
     expect(acknowledged).toHaveLength(1);
   });
 
-  test("before anything was acknowledged rejects", async () => {
+  test("before the first acknowledgement rejects with the reason", async () => {
     const { link, options, stop } = abortableLink((topic) => topic === "value/4");
     const receipt = deliver(link, batch, messagesOf, options);
     stop.abort(new Retryable("too late"));
@@ -123,7 +123,7 @@ describe("an abort", () => {
   });
 });
 
-test("a link that is lost already keeps all of it, from the first event on", async () => {
+test("keeps the complete batch when the link is already lost", async () => {
   let asked = 0;
   const link: Pick<Link, "send"> = {
     send(_, done) {

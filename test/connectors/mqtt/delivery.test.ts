@@ -44,8 +44,8 @@ function reasonFor(nth: number, reasonCode: number): Answers {
   };
 }
 
-describe("what the broker says to a message", () => {
-  test.each([135, 144, 149, 153])("reason %i: that one is a dead letter, the others are delivered", async (code) => {
+describe("the broker's reason code for a message", () => {
+  test.each([135, 144, 149, 153])("%i rejects this event and delivers the others", async (code) => {
     const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     const receipt = await sink.write(batch, never());
@@ -53,7 +53,7 @@ describe("what the broker says to a message", () => {
     expect(values(broker)).toHaveLength(batch.length);
   });
 
-  test.each([128, 131, 145])("reason %i may pass: kept from there on", async (code) => {
+  test.each([128, 131, 145])("%i is retryable and keeps the events from this one on", async (code) => {
     const { sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     const receipt = await sink.write(batch, never());
@@ -62,14 +62,14 @@ describe("what the broker says to a message", () => {
     expect(receipt.rejected).toEqual([]);
   });
 
-  test("reason 151 is a quota: kept, and told to wait", async () => {
+  test("151 (quota exceeded) keeps the event and throttles", async () => {
     const { sink } = await setUp(reasonFor(0, 151));
     await sink.open(never());
     expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
   });
 
   // 1 is what mochi-mqtt says at MQTT 5; the standard knows 0 and 16 only, and our promise says: below 128.
-  test.each([0, 1, 2, 16, 17, 24, 127])("reason %i is success", async (code) => {
+  test.each([0, 1, 2, 16, 17, 24, 127])("%i accepts the event", async (code) => {
     const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -90,7 +90,7 @@ describe("what the broker says to a message", () => {
     },
   );
 
-  test("a dead letter behind the first kept event is not settled yet", async () => {
+  test("a rejected event after the first kept event is not settled", async () => {
     let seen = -1;
     const { sink } = await setUp((packet) => {
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
@@ -103,7 +103,7 @@ describe("what the broker says to a message", () => {
     expect(receipt.rejected).toEqual([]);
   });
 
-  test("a reply that the requester may not have does not hold up the result", async () => {
+  test("a rejected reply does not keep the result event", async () => {
     const { sink } = await setUp((packet) =>
       packet.cmd === "publish" && packet.topic === "answers/1"
         ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
@@ -116,7 +116,7 @@ describe("what the broker says to a message", () => {
   });
 });
 
-describe("a connection that ends", () => {
+describe("a lost connection", () => {
   test.each([4, 5] as const)(
     "in the middle of a batch (version %i): kept from the first unacknowledged",
     async (version) => {
@@ -171,7 +171,7 @@ describe("a connection that ends", () => {
     expect(kept?.error).toMatchObject({ hint });
   });
 
-  test("with the reason 149: a person has to say what the broker takes", async () => {
+  test("with reason 149 is a ConfigError for max_message_bytes", async () => {
     const { broker, sink } = await setUp((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode: 149 }] : undefined,
     );
@@ -182,7 +182,7 @@ describe("a connection that ends", () => {
     expect((await write).kept?.error).toMatchObject({ kind: "config", field: "max_message_bytes" });
   });
 
-  test("is not mended by the library: a lost message is sent again only by a new write", async () => {
+  test("is not restored by the library: only a new write sends the message again", async () => {
     const { broker, sink } = await setUp((packet, socket) => {
       if (!isValue(packet)) return undefined;
       setImmediate(() => socket.destroy());
@@ -196,7 +196,7 @@ describe("a connection that ends", () => {
     expect(values(broker)).toHaveLength(1);
   });
 
-  test("because of a missing acknowledgement: kept within the deadline, and the next connection is clean", async () => {
+  test("after a missing acknowledgement keeps the event within the deadline, and the next connection works", async () => {
     let silent = true;
     const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined), {
       publish_deadline: "200ms",
@@ -211,7 +211,7 @@ describe("a connection that ends", () => {
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(2);
   });
 
-  test("by an abort: rejects promptly, and the connection serves the next write", async () => {
+  test("stays usable after an abort, which rejects the write at once", async () => {
     let silent = true;
     const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined));
     await sink.open(never());
@@ -224,7 +224,7 @@ describe("a connection that ends", () => {
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
-  test("because another took our name: a person has to look, and nobody fights", async () => {
+  test("after a takeover of the client id is a ConfigError without quick reconnects", async () => {
     const { broker, sink } = await setUp((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode: 142 }] : undefined,
     );
@@ -246,7 +246,7 @@ describe("limits that the broker states", () => {
     return (packet) => (packet.cmd === "connect" ? [{ ...connack(5, 0), properties } as Packet] : undefined);
   };
 
-  test("its receive maximum bounds what is in flight", async () => {
+  test("receive maximum limits the messages in flight", async () => {
     let waiting: Packet[] = [];
     let most = 0;
     const { broker, sink } = await setUp((packet) => {
@@ -267,7 +267,7 @@ describe("limits that the broker states", () => {
     expect(most).toBe(3);
   });
 
-  test("a message above its maximum packet size is a dead letter and is not sent", async () => {
+  test("a message above the maximum packet size is rejected without being sent", async () => {
     const { broker, sink } = await setUp(limited({ maximumPacketSize: 1_500 }));
     await sink.open(never());
     const sample = valueEvent(1);
@@ -288,7 +288,7 @@ describe("limits that the broker states", () => {
   });
 });
 
-describe("being let in", () => {
+describe("connecting", () => {
   test.each([
     [5, 134, ConfigError],
     [5, 135, ConfigError],
@@ -311,18 +311,18 @@ describe("being let in", () => {
     if (sink.probe !== undefined) await expect(sink.probe(never())).rejects.toBeInstanceOf(meaning);
   });
 
-  test("a broker that never answers is given up after the deadline", async () => {
+  test("fails after the deadline when the broker never responds", async () => {
     const { sink } = await setUp(() => [], { connect_deadline: "200ms" });
     await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
   });
 
-  test("nobody there: may pass", async () => {
+  test("is retryable when no broker listens", async () => {
     const { broker, sink } = await setUp(() => undefined);
     await broker.close();
     await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
   });
 
-  test("a status topic that we may not write is found at once, before any event becomes a dead letter", async () => {
+  test("is a ConfigError when the status topic is forbidden, before any event is rejected", async () => {
     const { sink } = await setUp((packet) =>
       packet.cmd === "publish" ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }] : undefined,
     );
@@ -356,7 +356,7 @@ describe("being let in", () => {
     expect(inOld.filter((packet) => "username" in packet && packet.username !== undefined)).toEqual([]);
   });
 
-  test("a broker that hangs up once, as one does that restarts, is not called old", async () => {
+  test("reports no version problem when the broker hangs up once, as during a restart", async () => {
     let calls = 0;
     const { sink } = await setUp((packet, socket) => {
       if (packet.cmd !== "connect" || calls++ > 0) return undefined;
@@ -368,7 +368,7 @@ describe("being let in", () => {
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
-  test("the signal's abort ends the wait", async () => {
+  test("rejects when the signal aborts", async () => {
     const { sink } = await setUp(() => []);
     await expect(sink.open(AbortSignal.timeout(50))).rejects.toThrow();
   });
@@ -395,8 +395,8 @@ function gathering(): Answers {
   };
 }
 
-describe("a broker that holds acknowledgements back until we confirm the one before", () => {
-  test("is made to let them go, batch after batch", async () => {
+describe("a broker that delays acknowledgements until TCP confirms the last one", () => {
+  test("sends them at once because of a ping, in each batch", async () => {
     const { broker, sink } = await setUp(gathering(), { publish_deadline: "10s" });
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -404,7 +404,7 @@ describe("a broker that holds acknowledgements back until we confirm the one bef
     expect(values(broker)).toHaveLength(2 * batch.length);
   });
 
-  test("is not pinged on and on when it answers pings and nothing else", async () => {
+  test("gets a limited number of pings when it answers only pings", async () => {
     const { broker, sink } = await setUp(
       (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
       { publish_deadline: "300ms" },
@@ -415,13 +415,13 @@ describe("a broker that holds acknowledgements back until we confirm the one bef
   });
 });
 
-describe("probing", () => {
+describe("the probe", () => {
   const onPublish = (reasonCode: number | null) => (packet: Packet) => {
     if (packet.cmd !== "publish") return undefined;
     return reasonCode === null ? [] : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
   };
 
-  test("has one message acknowledged, which nobody keeps, and leaves", async () => {
+  test("publishes one message that is not retained and disconnects", async () => {
     const { broker, sink } = await setUp(() => undefined, { prefix: "house/plenum" });
     await sink.probe?.(never());
     const sent = broker.came.filter(({ cmd }) => cmd === "publish");
@@ -429,17 +429,17 @@ describe("probing", () => {
     await broker.until("disconnect");
   });
 
-  test("is well with any reason below 128", async () => {
+  test("succeeds with any reason below 128", async () => {
     const { sink } = await setUp(onPublish(1));
     await sink.probe?.(never());
   });
 
-  test("is not well at a broker that lets us in and may not be written to", async () => {
+  test("fails at a broker that forbids publishing", async () => {
     const { sink } = await setUp(onPublish(135));
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
   });
 
-  test("is not well at a broker that lets us in and acknowledges nothing", async () => {
+  test("fails at a broker that acknowledges nothing", async () => {
     const { sink } = await setUp(onPublish(null), { publish_deadline: "200ms" });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });

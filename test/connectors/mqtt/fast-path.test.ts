@@ -60,7 +60,7 @@ const id = fc.integer({ min: 1, max: 65_535 });
 const version = fc.constantFrom(4 as const, 5 as const);
 
 describe("mqtt: a PUBLISH", () => {
-  test("is to the byte what the library writes", () => {
+  test("equals the bytes that the library writes", () => {
     fc.assert(
       fc.property(message, id, version, (sent, number, spoken) => {
         const bytes = byUs(sent, number, spoken);
@@ -72,7 +72,7 @@ describe("mqtt: a PUBLISH", () => {
     );
   });
 
-  test("is measured to the byte where that decides", () => {
+  test("has the exact size that `bytesIfOver` returns", () => {
     const sent: Message = {
       ...{ topic: "a/b", payload: "21,5 °C", retain: true },
       ...{ contentType: "application/json", properties: {} },
@@ -81,7 +81,7 @@ describe("mqtt: a PUBLISH", () => {
     expect([bytesIfOver(bytes, sent), bytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
   });
 
-  test("of one turn all leave in one write, in order, whatever their sizes", async () => {
+  test("leaves in one write with all others of the same tick, in order", async () => {
     const turns = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
     await fc.assert(
       fc.asyncProperty(turns, version, async (all, spoken) => {

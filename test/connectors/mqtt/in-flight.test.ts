@@ -16,7 +16,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.constant({ do: "take-all" } as const) },
 );
 
-test("it answers as a map in the order of sending would, whatever the order of the answers", () => {
+test("messages in flight behave like an ordered map for any order of acknowledgements", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 400, size: "max" }), (steps) => {
       const flight = createInFlight<{ readonly id: number }>();
@@ -46,7 +46,7 @@ test("it answers as a map in the order of sending would, whatever the order of t
   );
 });
 
-test("a message that is never answered does not make it grow for ever", () => {
+test("an unacknowledged message does not make the slots grow without limit", () => {
   const flight = createInFlight<{ readonly id: number }>();
   const first = { id: 1 };
   flight.add(first);
@@ -61,7 +61,7 @@ test("a message that is never answered does not make it grow for ever", () => {
   expect(flight.slots()).toBeLessThan(200);
 });
 
-test("the same numbers come again after 65,535", () => {
+test("packet ids are reused after 65,535", () => {
   const flight = createInFlight<{ readonly id: number }>();
   for (let n = 0; n < 140_000; n += 1) {
     const id = (n % 65_535) + 1;

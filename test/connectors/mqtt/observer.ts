@@ -1,6 +1,7 @@
 import { connectAsync, type IClientOptions, type IPublishPacket } from "mqtt";
+import { onTestFinished } from "vitest";
 
-/** Somebody else at the broker, who listens. */
+/** Another client of the broker that records what it receives. */
 export interface Observer {
   readonly heard: readonly Heard[];
   /** Resolves with the first message, heard already or yet to come, for which `matches` is true. */
@@ -58,6 +59,13 @@ export async function observe(
     publish: (topic, payload, publishOptions) => client.publishAsync(topic, payload, { qos: 1, ...publishOptions }),
     leave: () => client.endAsync(true),
   };
+}
+
+/** An observer that leaves when the test has finished. */
+export async function observeInTest(...args: Parameters<typeof observe>): Promise<Observer> {
+  const observer = await observe(...args);
+  onTestFinished(() => observer.leave());
+  return observer;
 }
 
 function objectOf(text: string): Record<string, unknown> {

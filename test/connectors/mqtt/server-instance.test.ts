@@ -24,20 +24,20 @@ function isNew(
   return serverInstanceOf(before.life, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
-describe("the life of a broker", () => {
-  test("is another when it has forgotten our session", () => {
+describe("the instance of a broker", () => {
+  test("is new when the broker lost our session", () => {
     expect(isNew({ uptime: null }, { afterS: 60, uptime: null, sessionLost: true })).toBe(true);
     expect(isNew({ uptime: null }, { afterS: 60, uptime: null })).toBe(false);
   });
 
-  test("is another when it has been up for less than it should have been", () => {
+  test("is new when the uptime is shorter than the time that passed", () => {
     // It still had the session, from its disk.
     expect(isNew({ uptime: 2 * HOUR_S }, { afterS: 60, uptime: 3 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 4 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 23 * HOUR_S })).toBe(true);
   });
 
-  test("is the same while it grows old with us, though what is retained of its uptime is 10 s old", () => {
+  test("is the same while the uptime grows with time, also with a report that is 10 s old", () => {
     for (const lagS of [0, 5, 10]) {
       expect(isNew({ uptime: HOUR_S }, { afterS: HOUR_S, uptime: 2 * HOUR_S - lagS })).toBe(false);
     }
@@ -45,17 +45,17 @@ describe("the life of a broker", () => {
     expect(isNew({ uptime: HOUR_S }, { afterS: -2 * HOUR_S, uptime: HOUR_S + 60 })).toBe(false);
   });
 
-  test("is not known where it does not tell one of the two times", () => {
+  test("is the same when one of the two uptimes is unknown", () => {
     expect(isNew({ uptime: null }, { afterS: 60, uptime: 3 })).toBe(false);
     expect(isNew({ uptime: HOUR_S }, { afterS: 60, uptime: null })).toBe(false);
   });
 
-  test("as another program wrote it is none", () => {
+  test("is the same when the stored text is unreadable", () => {
     expect(serverInstanceOf("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
   });
 });
 
-describe("the life of a broker, where time was measured", () => {
+describe("the instance of a broker with measured time", () => {
   const life = (uptime: number, wallS: number, measured: SinceBoot | undefined) => ({
     ...{ uptime, atMs: AT + wallS * 1_000, sessionLost: false },
     ...(measured === undefined ? {} : { measured }),
@@ -68,7 +68,7 @@ describe("the life of a broker, where time was measured", () => {
     return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
-  test.each([4_200, -4_200, 30 * 24 * HOUR_S])("is the same when our wall clock was set by %i s", (stepS) => {
+  test.each([4_200, -4_200, 30 * 24 * HOUR_S])("is the same after the wall clock was set by %i s", (stepS) => {
     for (const lagS of [-10, 0, 10])
       expect(isNew(2 * HOUR_S - lagS, { wallS: HOUR_S + stepS, measuredS: HOUR_S })).toBe(false);
   });
@@ -83,7 +83,7 @@ describe("the life of a broker, where time was measured", () => {
     },
   );
 
-  test("is judged by the wall clock where the measuring stood still, as in a machine that sleeps", () => {
+  test("is compared by the wall clock when measured time stood still, as on a suspended machine", () => {
     const asleep = { wallS: 8 * HOUR_S, measuredS: 60 };
     expect(isNew(9 * HOUR_S, asleep)).toBe(false);
     expect(isNew(7 * HOUR_S, asleep)).toBe(true);
@@ -103,8 +103,8 @@ describe("the life of a broker, where time was measured", () => {
   });
 });
 
-describe.skipIf(absent("mosquitto"))("the life of a broker that another member of a fleet has seen", () => {
-  test.each([-300, 300])("is the same to a member whose clock is %i s ahead", async (aheadS) => {
+describe.skipIf(absent("mosquitto"))("the instance of a broker that another fleet member recorded", () => {
+  test.each([-300, 300])("is the same for a member whose clock is %i s ahead", async (aheadS) => {
     const broker = await startMosquitto();
     onTestFinished(() => broker.stop());
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
@@ -125,7 +125,7 @@ describe.skipIf(absent("mosquitto"))("the life of a broker that another member o
   });
 });
 
-describe("the life of a broker an hour later, while our wall clock was set by ten minutes", () => {
+describe("the instance of a broker an hour later after the wall clock was set by ten minutes", () => {
   const UP_S = 1_000;
 
   test.each([

@@ -13,7 +13,7 @@ import { describeSink } from "../../suites/sink-suite.ts";
 import { contextFor, never } from "../context.ts";
 import { startCuttingProxy } from "./cutting-proxy.ts";
 import { hostileTexts } from "./hostile-texts.ts";
-import { observe } from "./observer.ts";
+import { observe, observeInTest } from "./observer.ts";
 
 type Settings = Partial<z.input<typeof MqttConfig>>;
 
@@ -38,7 +38,7 @@ async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
 
 const missing = absent("mosquitto");
 
-describe.skipIf(missing)("against Mosquitto", () => {
+describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     describeSink(`mqtt ${protocol}`, {
       without: ["stall"],
@@ -74,13 +74,12 @@ describe.skipIf(missing)("against Mosquitto", () => {
       },
     });
 
-    test("keeps the last value, the alarm's state and the inventory for those who come later", async () => {
+    test("retains the last value, the alarm state and the inventory for later subscribers", async () => {
       const server = await broker();
       const sink = await openSink(server.url, { protocol });
       const batch = [valueEvent(1), valueEvent(2), sampleEvent("alarm-raised"), sampleEvent("gateway-offline")];
       await sink.write(batch, never());
-      const late = await observe(server.url, "plenum/#");
-      onTestFinished(() => late.leave());
+      const late = await observeInTest(server.url, "plenum/#");
       const value = await late.until(({ topic }) => topic === "plenum/main/1/tag/10042/value");
       expect(value.retained).toBe(true);
       expect(value.json).toMatchObject({
@@ -106,32 +105,28 @@ describe.skipIf(missing)("against Mosquitto", () => {
       ).toBe(false);
     });
 
-    test("says online, and offline when it is closed, and offline by its will when it dies", async () => {
+    test("publishes online at open, offline at close, and offline by its will after a crash", async () => {
       const server = await broker();
-      const observer = await observe(server.url, "plenum/status");
-      onTestFinished(() => observer.leave());
+      const observer = await observeInTest(server.url, "plenum/status");
       const first = sinkFor(server.url, { protocol });
       await first.open(never());
       await observer.until(({ json }) => json.status === "online");
       await first.close();
       expect((await observer.until(({ json }) => json.status === "offline")).json.reason).toBe("stopped");
-      const later = await observe(server.url, "plenum/status");
-      onTestFinished(() => later.leave());
+      const later = await observeInTest(server.url, "plenum/status");
       expect((await later.until(() => true)).retained).toBe(true);
 
       // A second client of the same id makes the broker cut the first connection, as a dead one is cut.
       const clientId = `plenum-${randomUUID()}`;
       const second = await openSink(server.url, { protocol, client_id: clientId });
-      const thief = await observe(server.url, "nothing", { clientId });
-      onTestFinished(() => thief.leave());
+      await observeInTest(server.url, "nothing", { clientId });
       expect((await observer.until(({ json }) => json.reason === "connection lost")).json.status).toBe("offline");
       await expect(second.write([valueEvent(1)], never())).rejects.toThrow("no connection");
     });
 
-    test("survives five hundred hostile ids, each on a topic of its own", async () => {
+    test("publishes each of 500 hostile ids on a topic of its own", async () => {
       const server = await broker();
-      const observer = await observe(server.url, "#");
-      onTestFinished(() => observer.leave());
+      const observer = await observeInTest(server.url, "#");
       const sink = await openSink(server.url, { protocol, max_message_bytes: 2_000_000 });
       const ids = [...new Set(hostileTexts())];
       const events = ids.map((id, n) =>
@@ -164,10 +159,9 @@ describe.skipIf(missing)("against Mosquitto", () => {
     });
   });
 
-  test("gives MQTT 5 its content types, marks, and an end to the memory of resolved alarms", async () => {
+  test("sets content type, user properties and the expiry of resolved alarms in MQTT 5", async () => {
     const server = await broker();
-    const observer = await observe(server.url, "plenum/main/#");
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = await openSink(server.url);
     const resolved = sampleEvent("alarm-resolved");
     await sink.write([resolved], never());
@@ -182,10 +176,9 @@ describe.skipIf(missing)("against Mosquitto", () => {
     expect(state.packet.properties?.messageExpiryInterval).toBe(604_800);
   });
 
-  test("gives each message the number of its event", async () => {
+  test("adds the sequence number of the event to each message", async () => {
     const server = await broker();
-    const observer = await observe(server.url, "plenum/main/#");
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = await openSink(server.url);
     await sink.write([valueEvent(1), sampleEvent("alarm-resolved")], never(), undefined, {
       positions: [8, 9],
@@ -203,22 +196,20 @@ describe.skipIf(missing)("against Mosquitto", () => {
     expect(value.packet.properties?.userProperties).not.toHaveProperty("sequence");
   });
 
-  test("lets the broker forget what is gone", async () => {
+  test("clears retained topics of removed objects", async () => {
     const server = await broker();
     const sink = await openSink(server.url);
     await sink.write([sampleEvent("tag-added"), valueEvent(1), sampleEvent("alarm-raised")], never());
     await sink.write([sampleEvent("tag-removed"), sampleEvent("alarm-vanished")], never());
     await sink.write([valueEvent(9, "10099")], never());
-    const late = await observe(server.url, "plenum/main/#");
-    onTestFinished(() => late.leave());
+    const late = await observeInTest(server.url, "plenum/main/#");
     await late.until(({ topic }) => topic === "plenum/main/1/tag/10099/value");
     expect(late.heard.map(({ topic }) => topic)).toEqual(["plenum/main/1/tag/10099/value"]);
   });
 
-  test("answers a command on its result topic and where the requester asked for it", async () => {
+  test("publishes a result on its own topic and on the requested response topic", async () => {
     const server = await broker();
-    const observer = await observe(server.url, ["plenum/main/+/tag/+/result", "answers/#", "plenum/cmd/#"]);
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, ["plenum/main/+/tag/+/result", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);
     const correlation = Buffer.from([0, 255, 7]).toString("base64");
     const answerTo = (replyTo: string, fact: number) => {
@@ -236,10 +227,9 @@ describe.skipIf(missing)("against Mosquitto", () => {
     ]);
   });
 
-  test("says that a command is accepted beside the response topic, on which only the result comes", async () => {
+  test("publishes the acceptance below the response topic, which gets only the result", async () => {
     const server = await broker();
-    const observer = await observe(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);
     const correlation = Buffer.from([0, 255, 7]).toString("base64");
     const answer = <K extends "command-accepted" | "command-result">(kind: K, replyTo: string) => {
@@ -268,21 +258,19 @@ describe.skipIf(missing)("against Mosquitto", () => {
     expect(interim?.json).not.toHaveProperty("replyTo");
   });
 
-  test("comes back by itself when nothing is to be sent, and says so", async () => {
+  test("reconnects without an event to send and publishes online", async () => {
     const server = await broker();
     await openSink(server.url);
     await server.kill();
     const again = await startMosquitto({ port: server.port });
     onTestFinished(() => again.stop());
-    const observer = await observe(again.url, "plenum/status");
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(again.url, "plenum/status");
     await observer.until(({ json }) => json.status === "online");
   });
 
-  test("says online again where the broker has noticed the end of an older connection too late", async () => {
+  test("publishes online again after a late will of an older connection", async () => {
     const server = await broker();
-    const observer = await observe(server.url, "plenum/status");
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, "plenum/status");
     const minute = 60_000;
     const fast: Clock = {
       ...systemClock,
@@ -299,7 +287,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
     await expect.poll(() => observer.heard.at(-1)?.json.status).toBe("online");
   });
 
-  test("makes a message that is too large a dead letter and goes on", async () => {
+  test("rejects a message that is too large and delivers the next", async () => {
     const server = await broker();
     const sink = await openSink(server.url, { max_message_bytes: 2_000 });
     const sample = sampleEvent("tag-history");
@@ -310,7 +298,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
     expect(receipt.rejected).toEqual([{ index: 1, reason: expect.stringContaining("max_message_bytes") }]);
   });
 
-  test("loses nothing when the line is cut in the middle of batches, and repeats no more than was in flight", async () => {
+  test("loses no event when connections are cut, and repeats at most the messages in flight", async () => {
     const server = await broker();
     const random = seededRandom(seed);
     const cutsLeft = { count: 12 };
@@ -319,8 +307,7 @@ describe.skipIf(missing)("against Mosquitto", () => {
       return cutsLeft.count < 0 ? null : 1_000 + Math.floor(random() * 60_000);
     });
     onTestFinished(() => proxy.close());
-    const observer = await observe(server.url, "plenum/main/#");
-    onTestFinished(() => observer.leave());
+    const observer = await observeInTest(server.url, "plenum/main/#");
     const sink = await openSinkThrough(proxy.port);
     const events = Array.from({ length: 1_500 }, (_, n) => valueEvent(n, String(n % 50)));
     let next = 0;

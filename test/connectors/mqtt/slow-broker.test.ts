@@ -43,7 +43,7 @@ async function acknowledge(
   await vi.waitFor(() => expect(sink.lastStepMs?.()).toBe(clock.monotonic()), WITHIN);
 }
 
-test("a broker that takes a message every 8 s gets each once, over one connection", async () => {
+test("delivers each event once over one connection to a broker that needs 8 s for a message", async () => {
   const workshop = await openWorkshop();
   onTestFinished(() => workshop.dispose());
   const { clock, store } = workshop;
@@ -59,7 +59,7 @@ test("a broker that takes a message every 8 s gets each once, over one connectio
   expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
 });
 
-test("a broker that stops answering is given up 10 s after its last answer, and what it took is settled", async () => {
+test("gives up 10 s after the last acknowledgement and settles the acknowledged events", async () => {
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"));
   const far = await setUp(clock);
   await far.sink.open(never());

@@ -10,7 +10,7 @@ import { absent, freePort, startMosquitto, temporaryFolder } from "../../real-se
 import { valueEvent } from "../../sample-events.ts";
 import { contextFor, never } from "../context.ts";
 import { type Authority, createAuthority, type Issued } from "./certificates.ts";
-import { observe } from "./observer.ts";
+import { observeInTest } from "./observer.ts";
 
 let folder: string;
 let authority: Authority;
@@ -38,8 +38,7 @@ async function brokerWith(issued: Issued, extra: readonly string[] = []) {
     ],
   });
   onTestFinished(() => server.stop());
-  const observer = await observe(server.url, "#");
-  onTestFinished(() => observer.leave());
+  const observer = await observeInTest(server.url, "#");
   return { url: `mqtts://127.0.0.1:${securePort}`, observer };
 }
 
@@ -58,7 +57,7 @@ async function refusal(url: string, tls: z.input<typeof MqttConfig>["tls"]): Pro
 }
 
 describe.skipIf(absent("mosquitto"))("TLS", () => {
-  test("delivers to a broker whose certificate is signed by the authority that is named", async () => {
+  test("delivers to a broker whose certificate is signed by the configured authority", async () => {
     const { url, observer } = await brokerWith(good);
     const sink = sinkFor(url, { tls: { ca_file: authority.caFile } });
     await sink.open(never());
@@ -76,20 +75,20 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     expect(observer.heard).toEqual([]);
   });
 
-  test("sends nothing where no authority is named and the public ones do not know the broker", async () => {
+  test("sends nothing to a private authority without `ca_file`", async () => {
     const { url, observer } = await brokerWith(good);
     await refusal(url, {});
     expect(observer.heard).toEqual([]);
   });
 
-  test("takes another name where servername says so", async () => {
+  test("accepts the certificate name in `servername`", async () => {
     const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
     const sink = sinkFor(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
     await sink.open(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("shows our certificate to a broker that asks for one, and says what is wrong when there is none", async () => {
+  test("sends the client certificate on request and explains a missing one", async () => {
     const { url } = await brokerWith(good, ["require_certificate true", "use_identity_as_username true"]);
     const ours = authority.issue("worker");
     const tls = { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile };
@@ -99,7 +98,7 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     await refusal(url, { ca_file: authority.caFile });
   });
 
-  test("is how the example of a broker's configuration works", async () => {
+  test("works with the example configuration of the broker", async () => {
     const example = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"), "utf8");
     const acl = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
     const passwords = join(folder, "example-passwords");
@@ -129,12 +128,12 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("needs files that can be read", async () => {
+  test("is a ConfigError when a file cannot be read", async () => {
     const { url } = await brokerWith(good);
     expect((await refusal(url, { ca_file: join(folder, "absent.pem") })).message).toContain("absent.pem");
   });
 
-  test("a password never shows, and a renewed one is used at the next connection", async () => {
+  test("never prints the password and uses a renewed one for the next connection", async () => {
     const passwords = join(folder, "passwords");
     writeFileSync(passwords, "", { mode: 0o600 });
     execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "right-secret"], { stdio: "ignore" });

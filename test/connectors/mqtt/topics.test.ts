@@ -24,13 +24,13 @@ describe("a level of a topic", () => {
     expect(segment(text)).toBe(level);
   });
 
-  test("never breaks out, whatever the text is", () => {
+  test("contains only safe characters for any text", () => {
     for (const text of hostileTexts()) {
       expect(segment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
     }
   });
 
-  test("is shared by no two texts", () => {
+  test("differs for two different texts", () => {
     const texts = new Set(hostileTexts());
     expect(new Set([...texts].map(segment)).size).toBe(texts.size);
     fc.assert(
@@ -61,7 +61,7 @@ describe("topics", () => {
     expect(uns.status).toBe("plenum/status");
   });
 
-  test("of one source in a fleet say who is there for that source, and bring its commands only", () => {
+  test("of a fleet source contain the source in the status and subscribe to its commands only", () => {
     const ours = createTopics("plenum", LAYOUT, "cmd");
     expect(ours.status).toBe("plenum/status/source/%63md");
     expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
@@ -69,12 +69,12 @@ describe("topics", () => {
     expect(ours.of(place)).toBe(topics.of(place));
   });
 
-  test("leave a level out where there is only one thing to say", () => {
+  test("omit the aspect when there is none", () => {
     const { aspect: _, ...event } = { ...place, kind: "event", id: "alarm-raised" };
     expect(topics.of(event)).toBe("plenum/main/1/event/alarm-raised");
   });
 
-  test("of ours are never topics of commands or of the status", () => {
+  test("for events never equal command or status topics", () => {
     const layouts = [
       LAYOUT,
       "{prefix}/{id}/{kind}/{aspect}",
@@ -90,7 +90,7 @@ describe("topics", () => {
     }
   });
 
-  test("of commands name a source and a tag, and come back as the texts they were made of", () => {
+  test("for commands decode to the source and the tag that they were made of", () => {
     expect(topics.parseCommand("plenum/cmd/main/10001/set")).toEqual({ source: "main", tagId: "10001" });
     expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
     for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
@@ -101,7 +101,7 @@ describe("topics", () => {
     }
   });
 
-  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("let an answer go to %s", (topic) => {
+  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow a response on %s", (topic) => {
     expect(topics.mayReply(topic)).toBe(true);
   });
 
@@ -120,7 +120,7 @@ describe("topics", () => {
     expect(topics.mayReply(topic)).toBe(false);
   });
 
-  test("let no answer go into a tree of ours that does not begin with the prefix", () => {
+  test("allow no response below our own topics without a prefix", () => {
     const uns = createTopics("plenum", "acme/{site}/{kind}/{id}/{aspect}");
     expect(uns.mayReply("acme/1/tag/10001/value")).toBe(false);
     expect(uns.mayReply("acme/1/tag/10001/history/5m")).toBe(false);
@@ -128,11 +128,11 @@ describe("topics", () => {
   });
 });
 
-describe("what is configured", () => {
-  test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("prefix %s is fine", (prefix) => {
+describe("configured prefix and layout", () => {
+  test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("accept the prefix %s", (prefix) => {
     expect(prefixError(prefix)).toBeNull();
   });
-  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])("prefix %j is refused", (prefix) => {
+  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])("refuse the prefix %j", (prefix) => {
     expect(prefixError(prefix)).not.toBeNull();
   });
   test.each([
