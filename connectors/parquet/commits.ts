@@ -120,11 +120,7 @@ export function createStagedCommits(options: {
   };
 }
 
-/**
- * Inserts redelivered events, and events without a log position, idempotently: it reads the keys that the
- * partition's files already have and leaves those rows out. A replay restores what the lake has lost and
- * duplicates nothing.
- */
+/** Inserts events again: it reads the keys of the partition's files and leaves rows out that they already have. */
 export function createIdempotentInserts(format: TableFormat) {
   const rowKeysByFolder = new Map<string, Set<string>>();
 

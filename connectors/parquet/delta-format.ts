@@ -289,10 +289,7 @@ function txnOf(positions: CommitWork["positions"]) {
   return positions === null ? null : { appId: positions.writerId, version: positions.through };
 }
 
-/**
- * Schedules the vacuum: an hour after the start, then once a day in monotonic time. Tombstones have wall times, so
- * the vacuum pauses for an hour after somebody has set the clock.
- */
+/** Schedules the vacuum: daily, from an hour after the start or a clock step on, because tombstones have wall times. */
 export function createVacuumTime(clock: Clock) {
   const offset = () => clock.now() - clock.monotonic();
   let lastOffset = offset();

@@ -47,10 +47,7 @@ interface Tools {
   readonly signal: AbortSignal;
 }
 
-/**
- * Compacts the files of a site's day that the ledger has accounted for, and lists them in a manifest. A repetition
- * changes only the time in the manifest, so it is safe after a crash.
- */
+/** Compacts and lists the files of a day that the ledger has accounted for. A repetition after a crash is safe. */
 export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void> {
   for (const table of TABLES) {
     if (table.rowPolicy === "append") {
@@ -65,8 +62,8 @@ export async function finalizeDay(day: CompleteDay, tools: Tools): Promise<void>
 }
 
 /**
- * Lists the files of a compacted day. A day that the ledger has accounted for keeps its account. If the ledger has
- * yet to account for it, no manifest is written, because readers of complete days wait for the manifest.
+ * Lists the files of a compacted day, with the ledger's account where there is one. A day that the ledger will account for
+ * gets no manifest yet, because readers of complete days wait for it.
  */
 export async function listUnaccountedDay(day: SiteDay, hasLedger: boolean, tools: Tools): Promise<void> {
   const last = await readManifest(day, tools);

@@ -13,10 +13,7 @@ const UNFINISHED = /^\..*\.[0-9a-f]{8}\.tmp$/;
 /** Age at which an unfinished file is abandoned, in milliseconds: a write takes seconds. */
 const ABANDONED_MS = 10 * 60_000;
 
-/**
- * Stores objects as files in a folder. A file gets its name once its content is on disk, and the name is on disk
- * when `put` resolves, so a power cut leaves the old file or the new one, complete.
- */
+/** Stores objects as files. After a power cut a file is the old one or the new one, complete. */
 export function createFolderStore(
   folder: string,
   mode: number,

@@ -22,9 +22,8 @@ export function createPlainFormat(
   maxRows?: number,
 ): TableFormat {
   /**
-   * Puts the new file before it removes the old ones, so a reader misses nothing; for a moment it sees rows twice,
-   * with the same key. The sources are recorded first. The name contains a digest of the content, so a file never
-   * changes while it is read.
+   * Records the sources, puts the new file, then removes the sources: a reader misses no row, and for a moment sees rows
+   * twice, with the same key. The digest in the name keeps a file from changing while it is read.
    */
   async function replace({ bytes, kind, partition, sources }: Compacted, signal: AbortSignal): Promise<void> {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
@@ -67,10 +66,7 @@ export function createPlainFormat(
       await store.put(`${site === undefined ? today : `${folder}${newest}/${site}/`}${EMPTY}`, empty, signal);
     },
 
-    /**
-     * Writes an empty file for each table without files, and moves what earlier versions put under 1970-01-01:
-     * empty files, and alarms without a time.
-     */
+    /** Writes an empty file for each table without files, and moves what earlier versions put under 1970-01-01. */
     async prepare(signal) {
       for (const table of TABLES.filter(isDivided)) {
         const dates = await store.folders(folderOf(table), signal);

@@ -42,10 +42,7 @@ interface S3Request {
   readonly allow?: readonly number[];
 }
 
-/**
- * Stores objects in a bucket. It repeats no request, and the storage itself guarantees that an object is complete.
- * Requests are signed with AWS Signature Version 4, their content included.
- */
+/** Stores objects in a bucket, with requests signed by AWS Signature Version 4. It repeats no request. */
 export function createS3Store(config: S3Config, clock: Clock) {
   const endpoint = new URL(endpointOf(config));
   const prefix = prefixOf(config);

@@ -11,9 +11,8 @@ const FORMAT = "_format";
 const OPTION = "table_format";
 
 /**
- * Compares the tables with those stored in the lake, records new columns, and creates each table. A new or dropped
- * column is null in the other files, because readers unite files by column name. A column with another type would
- * make all of them unreadable together, so that is a ConfigError.
+ * Compares the tables with those stored in the lake, records new columns, and creates each table. Readers unite files by
+ * column name, so a column with another type is a ConfigError; a new or dropped column is null in the other files.
  */
 export async function agreeOnSchemas(store: ObjectStore, format: TableFormat, signal: AbortSignal): Promise<void> {
   const bytes = await store.get(SCHEMAS, signal);

@@ -75,8 +75,8 @@ interface Writer {
 }
 
 /**
- * Loads the state. Starts with a new writer id where there is none, and where the lake has more commits of this
- * writer than the state records: the state is then an older copy, and its positions will mean other events.
+ * Loads the state. Starts with a new writer id where there is none, and where the lake has more commits of this writer:
+ * the state is then an older copy, and its positions will mean other events.
  */
 export async function openSinkState(
   { memory, log }: Pick<ConnectorContext, "memory" | "log">,

@@ -142,9 +142,7 @@ function writeText(text: string, into: Buffer, at: number): number {
   return at + into.write(text, at, "utf8");
 }
 
-/**
- * Replaces U+0000, which PostgreSQL cannot store, and lone surrogates, which UTF-8 cannot encode, by U+FFFD.
- */
+/** Replaces U+0000, which PostgreSQL cannot store, and lone surrogates by U+FFFD. */
 export function storableText(text: string): string {
   const whole = text.isWellFormed() ? text : text.toWellFormed();
   return whole.includes("\0") ? whole.replaceAll("\0", "\ufffd") : whole;

@@ -139,8 +139,8 @@ function warnOfLoss({ synchronousCommit, fsync }: Durability, log: Log): void {
 }
 
 /**
- * Identifies the server instance. A new timeline is a promoted replica, which may lack the last commits; without
- * synced commits, each start may have lost some. Otherwise a restart loses nothing.
+ * Identifies the server instance. A new timeline is a promoted replica, which may lack the last commits. Without synced
+ * commits, each start may have lost some.
  */
 async function serverInstanceOf(session: Session, before: string | null): Promise<ServerInstance> {
   const { rows } = await session.query(

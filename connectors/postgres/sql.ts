@@ -16,10 +16,7 @@ export function listOf(names: readonly string[]): string {
   return names.map(quoted).join(", ");
 }
 
-/**
- * Primary key of a table: starts with the columns that people search by where possible, so that one index
- * suffices. Hypertables need their time column in every key.
- */
+/** Primary key: starts with the sort columns where possible. Hypertables need their time column in every key. */
 export function keyOf(table: Table, { timescale }: Pick<Target, "timescale">): readonly string[] {
   const names = timescale && table.rowPolicy === "append" ? new Set([...table.key, table.time]) : table.key;
   const key = [...names];

@@ -22,10 +22,7 @@ export interface WriteContext {
 /** Largest number of parts in one search for refused events; 14 find one among 5,000. */
 const MOST_PARTS = 200;
 
-/**
- * Writes a batch in one transaction. Where the server refuses a value, a second transaction with savepoints
- * searches for it by halves; refused events are rejected, all others stored.
- */
+/** Writes a batch in one transaction. Where the server refuses a value, a second one finds and rejects its event. */
 export async function writeBatch(batch: readonly OfferedEvent[], context: WriteContext): Promise<Receipt> {
   const { session, timeoutMs } = context;
   const { events, rejected, tableRows } = mapRows(batch);
@@ -187,10 +184,7 @@ function createTableWriter(table: Table) {
   };
 }
 
-/**
- * Returns the rows of a table of versions that the updates change or add. It reads the stored states first, so the
- * caller must hold the table lock.
- */
+/** Returns the rows of a table of versions that the updates change or add. The caller must hold the table lock. */
 async function changedRows(
   session: Session,
   table: Table,

@@ -14,18 +14,16 @@ import { openStore } from "#src/engine/store/open.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { contextFor } from "../connectors/context.ts";
 import { query, rowsIn, tableIn } from "../connectors/parquet/duck.ts";
+import { values } from "../connectors/parquet/engine.ts";
 import { inS3, KEYS, type S3Server, startS3 } from "../connectors/parquet/s3-server.ts";
 import { createDatabase, type Database } from "../connectors/postgres/rig.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { smallDisk } from "../small-disk.ts";
 
-/**
- * What a lake meets on bad days, with the whole delivery and a second sink beside it: one sentence that says what to do,
- * the other sink gets everything meanwhile, and afterwards each row is in the lake once.
- */
+/** Failures of a lake within the complete delivery, next to a second sink that must not be delayed. */
 
-/** Waits are a hundredth: a sink that needs a person is looked at again after 3 s instead of 5 minutes. */
+/** Shortens waits: a stopped sink is tried again after 3 s instead of 5 minutes. */
 const SPEED = 100;
 const fast: Clock = {
   ...systemClock,
@@ -38,8 +36,8 @@ const WITHIN = { timeout: 60_000, interval: 20 };
 
 interface Delivery {
   commit(events: readonly Event[]): Promise<void>;
-  /** Ids that the second sink has taken. */
-  readonly beside: string[];
+  /** Ids that the second sink has accepted. */
+  readonly otherIds: string[];
   /** Waits for a log line about the lake. */
   says(words: RegExp): Promise<void>;
   /** Waits until the lake has settled everything. */
@@ -52,11 +50,11 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
   const store = await openStore({ folder, clock: fast });
   const lines: string[] = [];
   const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
-  const beside: string[] = [];
+  const otherIds: string[] = [];
   const other: Sink = {
     open: async () => {},
     async write(batch) {
-      beside.push(...batch.map(({ id }) => id));
+      otherIds.push(...batch.map(({ id }) => id));
       return ACCEPTED;
     },
     close: async () => {},
@@ -86,7 +84,7 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
   });
   const depth = async () => (await store.outbox.lag()).find(({ sink }) => sink === "lake")?.depth ?? 0;
   return {
-    beside,
+    otherIds,
     depth,
     commit: async (events) => void (await store.commit({ events })),
     says: (words) =>
@@ -100,14 +98,19 @@ async function deliver(make: (context: ConnectorContext) => Sink): Promise<Deliv
 
 const parquet = (config: object) => (context: ConnectorContext) =>
   createParquetSink(ParquetConfig.parse({ max_rows: 100, max_age: "1s", ...config }), context);
-const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
+
+function lakeFolder(): string {
+  const lake = temporaryFolder();
+  onTestFinished(() => rmSync(lake, { recursive: true }));
+  return lake;
+}
 const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 
-/** The lake stands still with a sentence while the other sink gets everything; nothing is lost. */
-async function standsStill(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
+/** Expects that the lake keeps the events and reports the failure while the other sink gets them. */
+async function expectKept(delivery: Delivery, events: readonly Event[], words: RegExp): Promise<void> {
   await delivery.commit(events);
   await delivery.says(words);
-  await vi.waitFor(() => expect(delivery.beside).toEqual(expect.arrayContaining(ids(events))), WITHIN);
+  await vi.waitFor(() => expect(delivery.otherIds).toEqual(expect.arrayContaining(ids(events))), WITHIN);
   expect(await delivery.depth()).toBe(events.length);
 }
 
@@ -116,62 +119,49 @@ async function expectOnce(lake: string, events: readonly Event[]): Promise<void>
   expect(rows.map(({ event_id }) => event_id).sort()).toEqual(ids(events).toSorted());
 }
 
-describe("a storage that refuses", () => {
-  const troubles: [string, (s3: S3Server) => void, (s3: S3Server) => void, RegExp][] = [
-    [
-      "there is no such bucket",
-      (s3) => {
-        s3.fault = () => ({ status: 404, code: "NoSuchBucket" });
-      },
-      (s3) => {
-        s3.fault = () => null;
-      },
-      /there is no bucket lake\. Create it, or correct s3\.bucket/,
-    ],
-    [
-      "the key is wrong",
-      () => {
-        process.env.PLENUM_TEST_S3_SECRET = "not-the-key";
-      },
-      () => {
-        process.env.PLENUM_TEST_S3_SECRET = KEYS.secret;
-      },
-      /does not accept the keys\. Check s3\.access_key_id/,
-    ],
-    [
-      "its clock is an hour ahead",
-      (s3) => {
-        s3.now = () => Date.now() + 3_600_000;
-      },
-      (s3) => {
-        s3.now = () => Date.now();
-      },
-      /its clock and that of this machine differ too much\. Set the clock/,
-    ],
-  ];
-  test.each(troubles)(
-    "because %s keeps every event, and disturbs nobody",
-    async (_, wrong, right, words) => {
-      const s3 = await startS3();
-      onTestFinished(() => s3.close());
-      const config = inS3(s3);
-      wrong(s3);
-      onTestFinished(() => right(s3));
-      const delivery = await deliver(parquet(config));
-      const events = values(150);
-      await standsStill(delivery, events, words);
-      right(s3);
-      await delivery.settled();
-      const lake = temporaryFolder();
-      onTestFinished(() => rmSync(lake, { recursive: true }));
-      s3.dump(lake);
-      await expectOnce(lake, events);
-    },
-    120_000,
-  );
-});
+const setSecret = (secret: string) => {
+  process.env.PLENUM_TEST_S3_SECRET = secret;
+};
 
-test("a full folder keeps every event, leaves other sinks alone, and continues when there is room", async (context) => {
+test.each<[string, (s3: S3Server) => void, RegExp]>([
+  [
+    "a missing bucket",
+    (s3) => {
+      s3.fault = () => ({ status: 404, code: "NoSuchBucket" });
+    },
+    /there is no bucket lake\. Create it, or correct s3\.bucket/,
+  ],
+  ["a wrong key", () => setSecret("not-the-key"), /does not accept the keys\. Check s3\.access_key_id/],
+  [
+    "a clock that is an hour ahead",
+    (s3) => {
+      s3.now = () => Date.now() + 3_600_000;
+    },
+    /its clock and that of this machine differ too much\. Set the clock/,
+  ],
+])(
+  "a storage with %s keeps every event and delays no other sink",
+  async (_, breakStorage, message) => {
+    const s3 = await startS3();
+    onTestFinished(() => s3.close());
+    onTestFinished(() => setSecret(KEYS.secret));
+    const config = inS3(s3);
+    breakStorage(s3);
+    const delivery = await deliver(parquet(config));
+    const events = values(150);
+    await expectKept(delivery, events, message);
+    s3.fault = () => null;
+    s3.now = () => Date.now();
+    setSecret(KEYS.secret);
+    await delivery.settled();
+    const lake = lakeFolder();
+    s3.dump(lake);
+    await expectOnce(lake, events);
+  },
+  120_000,
+);
+
+test("a full folder keeps every event, delays no other sink, and continues when there is space", async (context) => {
   const disk = smallDisk(2);
   if (disk === null) return context.skip();
   const lake = join(disk, "lake");
@@ -182,7 +172,7 @@ test("a full folder keeps every event, leaves other sinks alone, and continues w
   await delivery.settled();
   writeUntilFull(join(disk, "ballast"));
   const events = values(150, 1_000);
-  await standsStill(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
+  await expectKept(delivery, events, /is full \(ENOSPC\)\. Free some space; the events wait\./);
   rmSync(join(disk, "ballast"));
   await delivery.settled();
   await expectOnce(lake, [...before, ...events]);
@@ -197,16 +187,12 @@ function writeUntilFull(path: string): void {
   }
 }
 
-describe("awkward days", () => {
-  test("values that turn from numbers into booleans and back within a day are typed, and none is lost", async () => {
-    const lake = temporaryFolder();
-    onTestFinished(() => rmSync(lake, { recursive: true }));
+describe("a folder", () => {
+  test("stores numbers and booleans of one tag in typed columns", async () => {
+    const lake = lakeFolder();
     const delivery = await deliver(parquet({ folder: lake }));
     const told = [21.5, true, null, false, 22].map((value, n) => valueEvent(n, "4711", value));
-    const points = [20.5, true, null, false, 21].map((value, n) => ({
-      time: `2026-11-02T0${n}:00:00.000Z`,
-      value,
-    }));
+    const points = [20.5, true, null, false, 21].map((value, n) => ({ time: `2026-11-02T0${n}:00:00.000Z`, value }));
     const sample = sampleEvent("tag-history");
     await delivery.commit([...told, { ...sample, data: { ...sample.data, points } }]);
     await delivery.settled();
@@ -228,9 +214,8 @@ describe("awkward days", () => {
     }
   });
 
-  test("a day of 25 hours has 25 rows, and the hour that comes twice is two", async () => {
-    const lake = temporaryFolder();
-    onTestFinished(() => rmSync(lake, { recursive: true }));
+  test("stores 25 hourly rows for the day on which summer time ends", async () => {
+    const lake = lakeFolder();
     const delivery = await deliver(parquet({ folder: lake }));
     await delivery.commit([LONG_DAY]);
     await delivery.settled();
@@ -265,14 +250,14 @@ describe.skipIf(absent("postgres"))("a database", () => {
   });
   afterAll(() => server.stop());
 
-  test("whose column a person has altered keeps every event until it is repaired, and leaves other sinks alone", async () => {
+  test("with a renamed column keeps every event until the repair and delays no other sink", async () => {
     const delivery = await deliver((context) => database.sink({}, context));
     const before = values(20);
     await delivery.commit([...before, LONG_DAY]);
     await delivery.settled();
     await database.ask("alter table plenum.value rename column quality to goodness");
     const events = values(150, 1_000);
-    await standsStill(delivery, events, /The table plenum\.value .*goodness|has lost its column quality/);
+    await expectKept(delivery, events, /The table plenum\.value .*goodness|has lost its column quality/);
     await database.ask("alter table plenum.value rename column goodness to quality");
     await delivery.settled();
     const rows = await database.ask("select event_id from plenum.value");

@@ -52,7 +52,7 @@ test("the file reads every table", () => {
 });
 
 describe("the views", () => {
-  test("show the last value of each tag", async () => {
+  test("return the last value of each tag", async () => {
     await fill([value("10:00", 20), value("10:05", 21), value("10:03", 5, "other")]);
     expect(await lake.ask("SELECT tag_id, value_number FROM current_value ORDER BY tag_id")).toEqual([
       { tag_id: TAG.id, value_number: 21 },
@@ -60,7 +60,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("show history with revisions applied, each bucket once", async () => {
+  test("return each bucket of history once, with its last revision", async () => {
     await fill([
       history("08:00", "09:00", 1, false),
       history("08:05", "09:00", 2, false),
@@ -73,7 +73,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("say how long an alarm lasted, and nothing of one that lasts", async () => {
+  test("return the duration of an ended alarm, and null for an active one", async () => {
     const raised = sampleEvent("alarm-raised");
     const alarm = { ...ALARM, triggeredAt: at("08:00"), resolvedAt: at("09:30"), status: "resolved" };
     const resolved = sampleEvent("alarm-resolved");
@@ -89,7 +89,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("name a value as its tag was called at that moment, and each value once", async () => {
+  test("return each value once, with the name of its tag at that time", async () => {
     await fill([
       sampleEvent("site-added"),
       named("tag-added", "10:00", "Supply"),

@@ -42,19 +42,18 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["buffer.characters «>= → >» MAX_CHARACTERS", "One character of a bound of 16 million."],
   ],
   "connectors/parquet/delta-format.ts": [
-    ["place, rows[n]« ?? 0 → »));", "Only for the type checker: there are so many rows."],
+    ["column, rows[n]« ?? 0 → »));", "Only for the type checker: there are so many rows."],
     ["= randomBytes(«4 → (4 * 2)»).toString", "A random name; its length does not matter."],
-    ["(let tried = «0 → 1»; tried <", "A bound on conflicts; its exact value does not matter."],
+    ["(let attempt = «0 → 1»; attempt <", "A bound on conflicts; its exact value does not matter."],
   ],
   "connectors/parquet/delta/log.ts": [
-    ["version)) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
+    ["signal, false))) return load(signal, «false → true»);", "The statistics stay in memory and are not read."],
   ],
   "connectors/parquet/delta/statistics.ts": [
     ["return text.length «<= → <» PREFIX ?", "Both branches return a text of that length unchanged."],
     ["value !== min «&& → ||» value !==", "A value that equals a bound moves neither bound."],
-    ["return a.length «< → <=» b.length;", "Equal texts are not compared."],
-    ["(other) ? one «< → <=» other : isSurrogate", "The two units differ at this index."],
-    ["textComesBefore(a, b) : a «< → <=» b;", "A value that equals a bound is not compared with it."],
+    ["SURROGATE.test(b))) return a «< → <=» b;", "A value that equals a bound is not compared with it."],
+    ["compareUtf8(a, b) «< → <=» 0;", "A value that equals a bound is not compared with it."],
     ["(text.length «<= → <» PREFIX) return", "Both branches return a text of that length unchanged."],
     ["=== AT_ONCE - «1 → (1 * 2)») await yieldToEventLoop", "The yield to other work moves by one cell."],
     ["const AT_ONCE = «20_000 → (20_000 * 2)»;", "How often the loop yields; its exact value does not matter."],
@@ -82,14 +81,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["offer.positions[n]« ?? 0 → », offer.committedAt", "Only for the type checker: each event has a position."],
     ["positions[n] ?? «0 → 1», offer.committedAt", "Only for the type checker: each event has a position."],
   ],
-  "connectors/shared/lake/cells.ts": [
-    ["(CODES[known]« ?? null → ») : null;", "Only for the type checker: the object has the property."],
-  ],
-  "connectors/shared/lake/rows.ts": [
-    ["common.observed_at« ?? 0 → ») : 0,", "Only for the type checker: `emitRows` always sets it."],
-    ["observed_at ?? «0 → 1») : 0,", "Only for the type checker: `emitRows` always sets it."],
-    ['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".'],
-  ],
+  "connectors/shared/lake/rows.ts": [['d\\d$/.exec(raw« ?? "" → »)?.[0] ??', 'The pattern does not match "null".']],
   "connectors/shared/lake/table.ts": [
     ['"valid_from")]« ?? null → »);', "Only for the type checker: a row has every cell."],
     ["index, by[index]« ?? null → »);", "Only for the type checker: a row has every cell."],

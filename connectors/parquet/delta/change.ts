@@ -22,9 +22,8 @@ export interface Change {
   /** Keys of files to take out of the table. */
   readonly remove: readonly string[];
   /**
-   * Progress of the application: the change is done where the log has this version or a higher one. An application
-   * that restarts its count needs another id. Null where a repetition is impossible because the removed files are
-   * gone.
+   * The change is done where the log has this version of the application or a higher one. Null where a repetition is
+   * impossible because the removed files are gone.
    */
   readonly txn: { readonly appId: string; readonly version: number } | null;
   /** Operation in the table's history: rows added, rows replaced, or the same rows in fewer files. */

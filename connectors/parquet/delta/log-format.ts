@@ -164,10 +164,7 @@ export function decodedPathOf(key: string, prefix: string): string {
   return key.slice(prefix.length);
 }
 
-/**
- * Encodes a storage key for the log, whose paths are percent-encoded URIs: `site=a%2Fb` becomes `site=a%252Fb`.
- * Source: PROTOCOL.md, "Add File and Remove File".
- */
+/** Encodes a storage key as a percent-encoded URI: `site=a%2Fb` becomes `site=a%252Fb` ("Add File and Remove File"). */
 export function pathOf(key: string, prefix: string): string {
   return decodedPathOf(key, prefix).split("/").map(encodeURIComponent).join("/").replaceAll("%3D", "=");
 }

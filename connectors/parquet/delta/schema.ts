@@ -3,10 +3,7 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { ColumnType, Table } from "../../shared/lake/table.ts";
 import { type MetaData, type Protocol, parseOrRefuse } from "./log-format.ts";
 
-/**
- * Schema of a table in Delta, and errors where another writer changed it. Source: PROTOCOL.md, "Schema
- * Serialization Format", "Column Invariants", "Append-only Tables".
- */
+/** Schema of a Delta table, and errors where another writer changed it. Source: PROTOCOL.md, "Column Invariants" ff. */
 
 /** Types and descriptions of the partition columns; their values are in the log, not in the files. */
 const PARTITIONS = {
@@ -15,10 +12,7 @@ const PARTITIONS = {
 } as const;
 export type PartitionColumn = keyof typeof PARTITIONS;
 
-/**
- * Lowest versions: every reader and writer supports them, and the code below meets their demands. Features such as
- * constraints or generated columns raise them.
- */
+/** Lowest versions, which every reader and writer supports. Constraints or generated columns raise them. */
 export const PROTOCOL: Protocol = { minReaderVersion: 1, minWriterVersion: 2 };
 
 const TYPES: Readonly<Record<ColumnType, string>> = {

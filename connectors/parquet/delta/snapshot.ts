@@ -101,9 +101,8 @@ export function rowsIn({ stats }: Add): number | null {
 }
 
 /**
- * Checkpoints: the complete state at a version in one Parquet file, so that readers need not read the log from its
- * beginning. A row is one action; each kind of action is a group of columns. Source: PROTOCOL.md, "Checkpoint
- * Schema", "V1 Spec".
+ * Checkpoint: the complete state at a version in one Parquet file. A row is one action; each kind of action is a group of
+ * columns. Source: PROTOCOL.md, "Checkpoint Schema", "V1 Spec".
  */
 
 type Node = readonly SchemaElement[];
@@ -169,10 +168,7 @@ type Kind = keyof typeof KINDS;
 const NAMES = Object.keys(KINDS) as readonly Kind[];
 const SCHEMA: Node = [{ name: "root", num_children: NAMES.length }, ...Object.values(KINDS).flat()];
 
-/**
- * Actions written or read without a yield: 10 to 15 ms of work. A checkpoint with the statistics of 20,000 files
- * takes half a second.
- */
+/** Actions written or read without a yield: 10 to 15 ms of work. */
 const AT_ONCE = 500;
 
 /** Encodes a checkpoint and counts its actions. */
@@ -206,19 +202,11 @@ export async function checkpointOf({ protocol, metaData, txns, files, tombstones
 function parquetValue(kind: Kind, action: Action): Record<string, unknown> | null {
   const value = action[kind];
   if (value === null || value === undefined) return null;
-  const longs = LONGS[kind] as readonly string[];
+  const longs = KINDS[kind].filter(({ type }) => type === "INT64").map(({ name }) => name);
   return Object.fromEntries(
     Object.entries(value).map(([name, of]) => [name, longs.includes(name) && typeof of === "number" ? BigInt(of) : of]),
   );
 }
-
-const LONGS = {
-  txn: ["version", "lastUpdated"],
-  add: ["size", "modificationTime"],
-  remove: ["deletionTimestamp", "size"],
-  metaData: ["createdTime"],
-  protocol: [],
-} as const satisfies Record<Kind, readonly string[]>;
 
 /** Compressions of other writers' checkpoints that the reader does not include. */
 const COMPRESSORS = {

@@ -188,10 +188,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       return { version, files: active };
     },
 
-    /**
-     * Version of an application's last commit; null without one. After a crash, events up to this version are in the
-     * table already and must be left out.
-     */
+    /** Version of an application's last commit, whose events are in the table; null without one. */
     async lastVersionOf(appId: string, signal: AbortSignal): Promise<number | null> {
       return (await refresh(signal)).txns.get(appId)?.version ?? null;
     },
@@ -202,9 +199,8 @@ export function openDeltaTable(options: DeltaTableOptions) {
     },
 
     /**
-     * Changes the table, and creates it first where needed. The added files must exist. Throws errors of the
-     * storage, and ConfigError where another writer made the table unwritable; nothing is then changed, or the next
-     * attempt with the same `txn` reports the change as done.
+     * Changes the table, and creates it first where needed. The added files must exist. After an error nothing is changed,
+     * or the next attempt with the same `txn` reports the change as done.
      */
     commit: (change: Change, signal: AbortSignal) => commitChange(change, signal),
 
@@ -217,10 +213,7 @@ export function openDeltaTable(options: DeltaTableOptions) {
       });
     },
 
-    /**
-     * Removes up to `atMost` files whose retention has expired and returns their number. Call it daily, and again
-     * while it returns `atMost`. Old log files stay: the owner decides how far back the table is readable.
-     */
+    /** Removes up to `atMost` expired files and returns their number. Call it again while it returns `atMost`. */
     vacuum: async (signal: AbortSignal, atMost?: number) => removeExpired(await refresh(signal), signal, atMost),
   };
 }

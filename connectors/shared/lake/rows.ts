@@ -33,17 +33,16 @@ export interface OfferedEvent {
   readonly committedAt: string;
 }
 
+type CommonCells = Readonly<Record<"source" | "site_id" | "event_id" | "position" | "observed_at", Cell>>;
+
 /** Receives one row. The array is reused after the call returns. */
 export type AddRow = (table: Table, row: Row) => void;
 
-/**
- * Emits the rows of an event; for tables of versions, updates (table.ts). A snapshot event repeats the stored state, so
- * it emits no rows for tables of occurrences.
- */
+/** Emits the rows of an event. A snapshot event repeats the stored state: no rows for append-only tables. */
 export function emitRows({ event, position, committedAt }: OfferedEvent, add: AddRow): void {
   const seenMs = momentMs(event.time);
   if (seenMs === null) throw new Error(`The time of ${event.id} is no moment: ${event.time}.`);
-  const common: Cells = {
+  const common: CommonCells = {
     source: sourceName(event) ?? "",
     site_id: event.siteid ?? null,
     event_id: event.id,
@@ -138,13 +137,11 @@ function cellsOf(event: OtherEvent, seenMs: number): readonly TableCells[] {
 
 /** Orders cells by the table's columns. A missing cell is a programming error. */
 function rowOf(table: Table, cells: Cells): Cell[] {
-  return table.columns.map(({ name }) => cellNamed(table, name, cells));
-}
-
-function cellNamed(table: Table, name: string, cells: Cells): Cell {
-  const cell = cells[name];
-  if (cell === undefined) throw new Error(`The cell ${name} of ${table.name} is missing.`);
-  return cell;
+  return table.columns.map(({ name }) => {
+    const cell = cells[name];
+    if (cell === undefined) throw new Error(`The cell ${name} of ${table.name} is missing.`);
+    return cell;
+  });
 }
 
 /** Milliseconds since 1970; null for null and for a time without an offset. */
@@ -165,38 +162,26 @@ function scalarCells(name: string, value: TagValue): Cells {
   };
 }
 
-const VALUE_NAMES = VALUE_TABLE.columns.map(({ name }) => name);
-
 /** Emits a value's row without an object of cells by name, which would double the work: most events are values. */
-function addValue(event: Event<"tag-value">, seenMs: number, common: Cells, add: AddRow): void {
+function addValue(event: Event<"tag-value">, seenMs: number, common: CommonCells, add: AddRow): void {
   const { tag, value, quality, time, latencyMs, behindGateway } = event.data;
-  add(
-    VALUE_TABLE,
-    VALUE_NAMES.map((name) => {
-      switch (name) {
-        case "tag_id":
-          return tag.id;
-        case "time":
-          return time === event.time ? seenMs : momentMs(time);
-        case "value_number":
-          return typeof value === "number" ? value : null;
-        case "value_boolean":
-          return typeof value === "boolean" ? value : null;
-        case "quality":
-          return quality;
-        case "unit":
-          return tag.unit;
-        case "unit_ucum":
-          return ucumOf(tag.unit);
-        case "latency_ms":
-          return latencyMs;
-        case "behind_gateway":
-          return behindGateway;
-        default:
-          return cellNamed(VALUE_TABLE, name, common);
-      }
-    }),
-  );
+  // In the column order of VALUE_TABLE.
+  add(VALUE_TABLE, [
+    common.source,
+    common.site_id,
+    tag.id,
+    time === event.time ? seenMs : momentMs(time),
+    typeof value === "number" ? value : null,
+    typeof value === "boolean" ? value : null,
+    quality,
+    tag.unit,
+    ucumOf(tag.unit),
+    latencyMs,
+    behindGateway,
+    common.observed_at,
+    common.event_id,
+    common.position,
+  ]);
 }
 
 const HISTORY_COLUMNS = {
@@ -207,7 +192,7 @@ const HISTORY_COLUMNS = {
 };
 
 /** Emits history rows. A backfill has millions of points that differ in four cells, so one row is refilled for each. */
-function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): void {
+function addHistory(event: Event<"tag-history">, common: CommonCells, add: AddRow): void {
   const { fact, points } = historyText(event);
   const { tag, resolution, timeZone, origin, revised } = fact;
   const row = rowOf(HISTORY_TABLE, {
@@ -221,7 +206,7 @@ function addHistory(event: Event<"tag-history">, common: Cells, add: AddRow): vo
     unit: tag.unit,
     unit_ucum: ucumOf(tag.unit),
     origin,
-    revision: revised ? (common.observed_at ?? 0) : 0,
+    revision: revised ? common.observed_at : 0,
   });
   for (const reader = new PointReader(points); reader.next(); ) {
     const timeMs = Number.isNaN(reader.timeMs) ? momentMs(reader.time) : reader.timeMs;

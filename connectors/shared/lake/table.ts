@@ -1,12 +1,6 @@
-/**
- * Table of the lake, the same for every connector that stores events as rows (docs/lake.md). A connector derives
- * its own schema from it, such as a Parquet schema or a `create table`. The rows come from `rows.ts`.
- */
+/** Table of the lake (docs/lake.md), from which each connector derives its own schema. The rows come from `rows.ts`. */
 
-/**
- * `time` is a UTC time: milliseconds since 1970 in a cell, microseconds when written. `number` is a double,
- * `integer` a 64-bit integer, `json` a text with JSON.
- */
+/** `time` is UTC, in milliseconds since 1970. `number` is a double, `integer` has 64 bits, `json` is a text. */
 export type ColumnType = "text" | "time" | "number" | "integer" | "boolean" | "json";
 
 /** Number for `time`, `number` and `integer`; text for `text` and `json`. Never undefined. */
