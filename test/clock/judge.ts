@@ -1,22 +1,7 @@
 import type { Transport } from "#src/engine/source/transport.ts";
 import type { Problem } from "../campaign/campaign.ts";
 
-/** What must hold, whatever happens to the wall clock. All times are milliseconds. */
-export interface ClockJudge {
-  /** A request leaves. */
-  left(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }): void;
-  answered(at: Moment): void;
-  /** The wall clock was stepped. */
-  stepped(byMs: number): void;
-  /** The process stood still for so long. */
-  stoodStill(ms: number): void;
-  sent(command: Sent): void;
-  wasWritten(value: number): boolean;
-  complain(rule: string, text: string): void;
-  end(measuredMs: number, woken: number): void;
-  problems(): readonly Problem[];
-  written(): number;
-}
+export type ClockJudge = ReturnType<typeof createClockJudge>;
 
 interface Moment {
   /** By our clock, and by the service's. */
@@ -48,8 +33,11 @@ const AGREEING_REPLIES = 2;
 const MOST_WAKES = 40;
 const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
 
-/** `tags`: those whose values are to be read every minute. */
-export function createClockJudge(tags: readonly string[]): ClockJudge {
+/**
+ * Checks what must hold whatever happens to the wall clock; times are milliseconds. `tags`: tags whose values are read
+ * every minute.
+ */
+export function createClockJudge(tags: readonly string[]) {
   const problems: Problem[] = [];
   const commands = new Map<number, Sent>();
   const written = new Set<number>();
@@ -102,7 +90,8 @@ export function createClockJudge(tags: readonly string[]): ClockJudge {
   }
 
   return {
-    left(request, at) {
+    /** A request leaves. */
+    left(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }) {
       if (/\/alarms\b/.test(request.path)) alarms.asked(at.measuredMs);
       if (/\/tags\/read/.test(request.path)) {
         const { searchParams } = new URL(request.path, "http://service");
@@ -118,23 +107,25 @@ export function createClockJudge(tags: readonly string[]): ClockJudge {
           `more than ${QUOTA} tag requests in a minute at ${Math.round(at.measuredMs / 1_000)} s`,
         );
     },
-    answered({ wallMs, trueMs }) {
+    answered({ wallMs, trueMs }: Moment) {
       agreeing = Math.abs(wallMs - trueMs) <= DIFFERENCE_MS ? agreeing + 1 : 0;
     },
-    stepped(byMs) {
+    /** The wall clock was stepped. */
+    stepped(byMs: number) {
       if (Math.abs(byMs) > STEP_MS) agreeing = 0;
     },
-    stoodStill(ms) {
+    /** The process stood still. */
+    stoodStill(ms: number) {
       alarms.stoodStill(ms);
       for (const gaps of reads.values()) gaps.stoodStill(ms);
       stillTotalMs += ms;
     },
-    sent(command) {
+    sent(command: Sent) {
       commands.set(command.value, command);
     },
-    wasWritten: (value) => written.has(value),
+    wasWritten: (value: number) => written.has(value),
     complain,
-    end(measuredMs, woken) {
+    end(measuredMs: number, woken: number) {
       alarms.asked(measuredMs);
       for (const gaps of reads.values()) gaps.asked(measuredMs);
       const perSecond = (woken * 1_000) / (measuredMs - stillTotalMs);
@@ -142,7 +133,7 @@ export function createClockJudge(tags: readonly string[]): ClockJudge {
         complain("nothing spins", `${perSecond.toFixed(0)} wakes in a second of measured time`);
       if (tagRequests.length < 100) complain("there was work", `only ${tagRequests.length} tag requests`);
     },
-    problems: () => problems,
+    problems: (): readonly Problem[] => problems,
     written: () => written.size,
   };
 }

@@ -2,19 +2,8 @@ import type { AnyEvent } from "#src/core/model/event.ts";
 import type { LoggedEvent } from "#src/engine/store/store.ts";
 import type { Stage } from "./stage.ts";
 
-/** What a sink would have got so far, as far as a judge needs it. Times are milliseconds since 1970. */
-export interface FarEnd {
-  /** By series (`<tag> <resolution>`), by the start of the bucket. */
-  readonly points: ReadonlyMap<string, ReadonlyMap<number, ToldPoint>>;
-  /** By tag, in the order of their telling. */
-  readonly values: ReadonlyMap<string, readonly ToldValue[]>;
-  /** When a tag was told to be there for the first time. */
-  readonly added: ReadonlyMap<string, number>;
-  /** Takes what was committed since the last look. */
-  look(): Promise<void>;
-  /** The same, where somebody has read it already, the oldest first. */
-  take(fresh: readonly LoggedEvent[]): void;
-}
+/** What a sink would have received so far. Times are milliseconds since 1970. */
+export type FarEnd = ReturnType<typeof createFarEnd>;
 
 export interface ToldPoint {
   /** As it was told last. */
@@ -32,9 +21,12 @@ export function seriesKey(tagId: string, resolution: string): string {
   return `${tagId} ${resolution}`;
 }
 
-export function createFarEnd(stage: Stage): FarEnd {
+export function createFarEnd(stage: Stage) {
+  /** By series (`<tag> <resolution>`), by the start of the bucket. */
   const points = new Map<string, Map<number, ToldPoint>>();
+  /** By tag, in the order of arrival. */
   const values = new Map<string, ToldValue[]>();
+  /** When each tag was added first. */
   const added = new Map<string, number>();
   let seen = 0;
 
@@ -58,6 +50,7 @@ export function createFarEnd(stage: Stage): FarEnd {
     }
   }
 
+  /** Takes events that were read already, the oldest first. */
   function take(fresh: readonly LoggedEvent[]): void {
     // Where rows have left the log, so many reach back further than the last look.
     for (const { event, committedAt, position } of fresh)
@@ -70,6 +63,7 @@ export function createFarEnd(stage: Stage): FarEnd {
     values,
     added,
     take,
+    /** Takes what was committed since the last look. */
     async look() {
       const { outbox } = stage.virtual.worker.store;
       const [last] = await outbox.latest(1);

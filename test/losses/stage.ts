@@ -5,9 +5,9 @@ import { type StoredBackfill, syncSet } from "#src/engine/sync/snapshot.ts";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
-import { startVirtualWorker, type VirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
+import { startVirtualWorker, type VirtualWorkerOptions } from "../virtual-worker.ts";
 import { ALL_RIGHTS, type Trouble } from "./troubles.ts";
-import { type LossWorld, lossWorld } from "./world.ts";
+import { lossWorld } from "./world.ts";
 
 /** A trouble and when it was there; `toMs` is infinite while it lasts. Milliseconds since 1970. */
 export interface Lasting {
@@ -34,22 +34,7 @@ export interface PlacedOrder {
 }
 
 /** The whole worker, the world that it looks at, and what was done to both. */
-export interface Stage {
-  readonly world: LossWorld;
-  readonly virtual: VirtualWorker;
-  readonly troubles: readonly Lasting[];
-  /** When workers began; milliseconds since 1970. */
-  readonly starts: readonly number[];
-  readonly orders: readonly PlacedOrder[];
-  readonly answers: readonly HistoryAnswer[];
-  now(): number;
-  begin(trouble: Trouble): Lasting;
-  end(lasting: Lasting): void;
-  order(order: Omit<PlacedOrder, "placedMs">): Promise<void>;
-  restart(how: "stop" | "crash"): Promise<void>;
-  /** The process stands still, at a moment when no request is under way. */
-  suspend(ms: number): Promise<void>;
-}
+export type Stage = Awaited<ReturnType<typeof createStage>>;
 
 /** The client gives up after so many milliseconds. */
 const DEADLINE_MS = 30_000;
@@ -60,9 +45,10 @@ export type StageExtras = Pick<
   "commands" | "sinks" | "serviceNow" | "around" | "onCrash"
 >;
 
-export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}): Promise<Stage> {
+export async function createStage(seed: number, random: SeededRandom, extras: StageExtras = {}) {
   const world = lossWorld(seed, random);
   const troubles: Lasting[] = [];
+  /** Starts of workers, milliseconds since 1970. */
   const starts: number[] = [];
   const orders: PlacedOrder[] = [];
   const answers: HistoryAnswer[] = [];
@@ -124,26 +110,27 @@ export async function createStage(seed: number, random: SeededRandom, extras: St
     orders,
     answers,
     now: () => clock.now(),
-    begin(trouble) {
-      const lasting = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
+    begin(trouble: Trouble) {
+      const lasting: Lasting = { trouble, fromMs: clock.now(), toMs: Number.POSITIVE_INFINITY };
       troubles.push(lasting);
       apply();
       return lasting;
     },
-    end(lasting) {
+    end(lasting: Lasting) {
       lasting.toMs = clock.now();
       apply();
     },
-    async order(order) {
+    async order(order: Omit<PlacedOrder, "placedMs">) {
       const { store } = virtual.worker;
       await store.commit({ documents: [{ set: syncSet("backfill", "main"), insert: [[order.id, order.held]] }] });
       orders.push({ ...order, placedMs: clock.now() });
     },
-    async restart(how) {
+    async restart(how: "stop" | "crash") {
       await virtual.restart(how);
       starts.push(clock.now());
     },
-    async suspend(ms) {
+    /** Suspends the process at a moment when no request is under way. */
+    async suspend(ms: number) {
       while (underWay > 0) await clock.advance(50);
       clock.suspend(ms);
     },

@@ -1,10 +1,8 @@
 import { describe, expect, test } from "vitest";
-import { Phrases } from "#connectors/shared/receiver/phrases.ts";
 import { incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
-import { documentSet } from "#src/engine/store/store.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
@@ -12,12 +10,6 @@ import { alarm, gatewayOnline, OPTIONS, receiving } from "./trial.ts";
 
 const MINUTE = 60_000;
 const behind = (n: number, priority = "B") => alarm(n, { behind: GATEWAY.id, priority });
-
-async function gatewayIs(trial: ReturnType<typeof receiving>, online: boolean) {
-  const since = "2026-01-01T00:00:00.000Z";
-  const held = { value: { ...GATEWAY, online }, siteId: 1, since, missingSince: null };
-  await trial.store.commit({ documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }] });
-}
 
 /** Counts how often the sink reads the gateways of the building. */
 function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
@@ -33,7 +25,7 @@ function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
 describe("the list of a gateway's alarms", () => {
   test("shows active alarms by priority, then the latest; ended ones by their beginning", async () => {
     const trial = receiving(noticeBoard("same"));
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     const at = (n: number, minutes: number, priority = "B") => alarm(n, { behind: GATEWAY.id, at: minutes, priority });
     const all = [at(1, 0), at(2, 2), at(3, 1, "A"), at(4, 3, "C"), at(5, 4), at(6, 5), at(7, 5)];
     await trial.offer(...all.map((one) => one.raised()));
@@ -48,7 +40,7 @@ describe("the list of a gateway's alarms", () => {
   test("is published in quiet hours as soon as an urgent alarm joins it", async () => {
     const quiet = [{ priorities: ["B"], from: "10:00", to: "20:00" }];
     const trial = receiving(noticeBoard("same"), { quiet });
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(behind(1).raised());
     await trial.pass(MINUTE);
     expect(trial.board.said).toEqual([]);
@@ -63,7 +55,7 @@ describe("the list of a gateway's alarms", () => {
     [22, "and 2 more"],
   ])("of %i shows twenty, and then: %s", async (count, last) => {
     const trial = receiving(noticeBoard("same"));
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(...Array.from({ length: count }, (_, n) => behind(n).raised()));
     const list = trial.board.notes[0]?.told.text.list ?? [];
     expect([list.slice(0, 20).every((line) => line.startsWith("B Alarm")), list[20]]).toEqual([true, last]);
@@ -71,7 +63,7 @@ describe("the list of a gateway's alarms", () => {
 
   test("names an alarm by its trigger, its description, or its id", async () => {
     const trial = receiving(noticeBoard("same"));
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     const named = (n: number, displayName: string, description: string): Event => {
       const raised = alarm(n, { behind: GATEWAY.id, at: -n, name: displayName }).raised();
       const data = raised.data as AlarmFact;
@@ -83,7 +75,7 @@ describe("the list of a gateway's alarms", () => {
 
   test("is one for each source, also where two services call a gateway the same", async () => {
     const trial = receiving(noticeBoard("same"));
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     const elsewhere = (event: Event): Event => ({ ...event, source: sourceUri("other") });
     await trial.offer(behind(1).raised(), elsewhere(behind(2).raised()));
     expect(trial.board.notes.map(({ told }) => [told.source, told.members.total])).toEqual([
@@ -99,17 +91,9 @@ describe("the list of a gateway's alarms", () => {
     ]);
   });
 
-  test("takes up an alarm that is sent again while the gateway is still offline", async () => {
-    const trial = receiving();
-    await gatewayIs(trial, false);
-    await trial.holdsActive(behind(1).record, behind(1).episode);
-    await trial.replay([behind(1).raised()]);
-    expect(trial.board.said).toEqual(["open active Gateway Basement gateway is offline: 1 of 1 alarms active"]);
-  });
-
   test("reads the gateways once a minute while one is offline, and otherwise not at all", async () => {
     const trial = receiving();
-    await gatewayIs(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(alarm(9).raised());
     const reads = countGatewayReads(trial);
     await trial.pass(10 * MINUTE);
@@ -122,15 +106,6 @@ describe("the list of a gateway's alarms", () => {
 });
 
 describe("one alarm", () => {
-  test("that is raised again in its episode after its end counts as a return", async () => {
-    const trial = receiving();
-    await trial.offer(alarm(1).raised());
-    await trial.offer(alarm(1).resolved(3));
-    await trial.offer(alarm(1).raised());
-    expect(trial.board.notes).toHaveLength(1);
-    expect(trial.board.notes[0]).toMatchObject({ isOpen: true, told: { change: "retriggered" } });
-  });
-
   test("that the receiver rejects is sent again only when there is something new to say", async () => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attempts = 0;
@@ -178,11 +153,6 @@ test("a sink has the identity and the progress of its receiver, where the receiv
   expect(known).toMatchObject({ farEnd: "a hash", lastStepMs });
   const unknown = createReceiverSink(noticeBoard("same"), config, context);
   expect("farEnd" in unknown || "lastStepMs" in unknown).toBe(false);
-});
-
-test("own words have 1 to 200 characters", () => {
-  const isTaken = (site: string) => Phrases.safeParse({ site }).success;
-  expect(["", "S", "x".repeat(200), "x".repeat(201)].map(isTaken)).toEqual([false, true, true, false]);
 });
 
 test("the key of an incident is the one that earlier versions stored", () => {

@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
 import { addSilence, endSilence } from "#src/engine/silence/silence.ts";
-import { documentSet } from "#src/engine/store/store.ts";
 import { GATEWAY } from "../sample-events.ts";
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, gatewayOffline, gatewayOnline, receiving, START } from "./trial.ts";
@@ -9,17 +8,12 @@ const MINUTE = 60_000;
 const titles = (trial: ReturnType<typeof receiving>) =>
   trial.board.notes.map(({ isOpen, told }) => `${isOpen ? "open" : "closed"}: ${told.text.title}`);
 
-async function named(trial: ReturnType<typeof receiving>, online: boolean) {
-  const held = { value: { ...GATEWAY, online }, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
-  await trial.store.commit({ documents: [{ set: documentSet("gateway", "main"), put: [[GATEWAY.id, held]] }] });
-}
-
 describe("alarms behind a gateway that is offline", () => {
   const behind = (n: number) => alarm(n, { behind: GATEWAY.id });
 
   test("are one thing with a list, edited as the list changes", async () => {
     const trial = receiving();
-    await named(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(behind(1).raised(), behind(2).raised());
     expect(titles(trial)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
     expect(trial.board.notes[0]?.told.text.list).toEqual([
@@ -39,7 +33,7 @@ describe("alarms behind a gateway that is offline", () => {
 
   test("get things of their own when it is back and they are still active", async () => {
     const trial = receiving();
-    await named(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(behind(1).raised(), behind(2).raised());
     await trial.offer(behind(1).resolved(3));
     await trial.offer(gatewayOnline(5));
@@ -56,20 +50,9 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
-  test("are not told by themselves when they end within three minutes of its return", async () => {
-    const trial = receiving();
-    await named(trial, false);
-    await trial.offer(behind(1).raised());
-    await trial.offer(gatewayOnline(5));
-    await trial.pass(2 * MINUTE);
-    await trial.offer(behind(1).resolved(7));
-    await trial.pass(10 * MINUTE);
-    expect(titles(trial)).toEqual([expect.stringMatching(/^closed: Gateway/)]);
-  });
-
   test("that wait for their hold are told as behind it, when it is the only gateway of the site", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
-    await named(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(alarm(1).raised(), alarm(2).raised());
     await trial.offer(gatewayOffline());
     await trial.pass(5 * MINUTE);
@@ -78,22 +61,22 @@ describe("alarms behind a gateway that is offline", () => {
 
   test("also where the event of its return never comes", async () => {
     const trial = receiving();
-    await named(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(behind(1).raised());
     await trial.pass(5 * MINUTE);
     expect(titles(trial)).toHaveLength(1);
-    await named(trial, true);
+    await trial.gatewayIs(true);
     await trial.pass(5 * MINUTE);
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
   test("that come back after the gateway did are told, and closed at their end", async () => {
     const trial = receiving();
-    await named(trial, false);
+    await trial.gatewayIs(false);
     await trial.offer(behind(1).raised());
     await trial.offer(behind(1).resolved(3));
     await trial.offer(gatewayOnline(5));
-    await named(trial, true);
+    await trial.gatewayIs(true);
     await trial.offer(alarm(1).retriggered(10));
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
     await trial.offer(alarm(1).resolved(12));
@@ -102,7 +85,7 @@ describe("alarms behind a gateway that is offline", () => {
 
   test("are another thing at the next absence, also where the same alarm begins it", async () => {
     const trial = receiving();
-    await named(trial, false);
+    await trial.gatewayIs(false);
     const one = behind(1);
     await trial.offer(one.raised());
     await trial.offer(one.resolved(3));
@@ -117,7 +100,7 @@ describe("alarms behind a gateway that is offline", () => {
 
   test("are another thing at the next absence, also where nobody was told of the alarm in between", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
-    await named(trial, false);
+    await trial.gatewayIs(false);
     const one = behind(1);
     await trial.offer(one.raised());
     await trial.pass(3 * MINUTE);
@@ -132,38 +115,15 @@ describe("alarms behind a gateway that is offline", () => {
     expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
   });
 
-  test("stay one thing when an earlier return is delivered again", async () => {
-    const trial = receiving();
-    await named(trial, false);
-    await trial.offer(behind(1).raised());
-    const batch = [gatewayOnline(5), behind(2).raised()];
-    await trial.offer(...batch);
-    const before = titles(trial);
-    expect(before, "it is away again while its alarms go on").toEqual([expect.stringMatching(/^open: Gateway/)]);
-    await trial.offerAgain(batch);
-    await trial.replay(batch);
-    await trial.pass(5 * MINUTE);
-    expect(titles(trial)).toEqual([expect.stringMatching(/^open: Gateway .* 2 of 2/)]);
-  });
-
-  test("stand by themselves in a replay when the gateway is back by now", async () => {
-    const trial = receiving();
-    await named(trial, true);
-    const one = behind(1);
-    await trial.holdsActive(one.record, one.episode);
-    await trial.replay([one.raised()]);
-    expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
-  });
-
   test("that come back after an absence too short to be told are told", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
-    await named(trial, false);
+    await trial.gatewayIs(false);
     const one = behind(1);
     await trial.offer(one.raised());
     await trial.offer(one.resolved(0.5), gatewayOnline(1));
     await trial.pass(5 * MINUTE);
     expect(titles(trial)).toEqual([]);
-    await named(trial, true);
+    await trial.gatewayIs(true);
     await trial.offer(alarm(1).retriggered(6));
     expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
   });
@@ -177,25 +137,6 @@ describe("alarms behind a gateway that is offline", () => {
     await trial.offer(behind(2).raised(), alarm(1).acknowledged());
     expect(titles(trial)[0]).toBe("open: Alarm 1, Building 1");
     expect(trial.board.notes).toHaveLength(2);
-  });
-
-  test("survive a crash at any moment as one thing", async () => {
-    for (const isDone of [true, false]) {
-      const trial = receiving();
-      await named(trial, false);
-      let isArmed = true;
-      trial.board.trouble = (done) => {
-        if (isArmed && done === isDone) {
-          isArmed = false;
-          throw new Error("crash");
-        }
-      };
-      const batch = [behind(1).raised(), behind(2).raised()];
-      await expect(trial.offer(...batch)).rejects.toThrow();
-      trial.restart();
-      await trial.offerAgain(batch);
-      expect(trial.board.notes).toHaveLength(1);
-    }
   });
 });
 
@@ -251,7 +192,7 @@ describe("a storm", () => {
 
   test("may be what is left when a gateway is back", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
-    await named(trial, false);
+    await trial.gatewayIs(false);
     const all = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
     await trial.offer(...all.map((one) => one.raised()));
     await trial.pass(10 * MINUTE);
@@ -263,7 +204,7 @@ describe("a storm", () => {
 
   test("does not count the alarms that a gateway explains", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
-    await named(trial, false);
+    await trial.gatewayIs(false);
     const behind = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
     await trial.offer(...behind.map((one) => one.raised()));
     await trial.offer(alarm(20).raised());
@@ -297,26 +238,6 @@ describe("an alarm that ends soon", () => {
     // What was never told is not remembered either.
     expect((await trial.memory.all()).size).toBe(1);
   });
-
-  test.each(["same", "findable", "another"] as const)(
-    "is closed where it may have been told before its end was known (%s)",
-    async (sort) => {
-      const trial = receiving(noticeBoard(sort), { hold: "2m" });
-      const one = alarm(1);
-      await trial.offer(one.raised());
-      await trial.clock.advance(3 * MINUTE);
-      trial.board.trouble = (isDone) => {
-        if (isDone) throw new Error("crash");
-      };
-      await expect(trial.tick()).rejects.toThrow("crash");
-      trial.board.trouble = () => undefined;
-      trial.restart();
-      await trial.offer(one.resolved(1.5));
-      const open = trial.board.notes.filter(({ isOpen }) => isOpen);
-      // Nobody knows of the first one where it can neither be found nor is the same.
-      expect(open).toHaveLength(sort === "another" ? 1 : 0);
-    },
-  );
 
   test("is not told either when the sink was away and hears of both at once", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });

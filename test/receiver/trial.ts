@@ -85,6 +85,12 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
       }
     },
     test: (say: (line: string) => void) => sink.test?.(say, never()),
+    /** Stores whether the gateway of site 1 is online, as a poll does. */
+    async gatewayIs(online: boolean) {
+      const value = { ...GATEWAY, online };
+      const stored = { value, siteId: 1, since: "2026-01-01T00:00:00.000Z", missingSince: null };
+      await store.commit({ documents: [{ set: "gateway/main", put: [[GATEWAY.id, stored]] }] });
+    },
     async holdsActive(alarm: Alarm, episode: string) {
       const held: StoredAlarm = { alarm, episode, state: "active", since: alarm.triggeredAt, misses: 0, returns: 0 };
       await store.commit({ documents: [{ set: "alarm/main", put: [[alarm.id, held]] }] });

@@ -131,24 +131,6 @@ describe("email: what is sent", () => {
     expect(end.mails[2]?.mail.subject).toBe("State unknown: Supply temperature low, Kvarnholmen 4");
     expect(end.mails).toHaveLength(3);
   });
-
-  test("what is folded is a list", async () => {
-    const { receiver, end } = await begun();
-    const member = {
-      title: "Fan <b>stopped</b>",
-      site: "Kvarnholmen 4",
-      priority: "B",
-      status: "active" as const,
-      startedAt: "2026-11-02T06:15:00.000Z",
-      endedAt: null,
-    };
-    const members = { total: 2, active: 1, shown: [member] };
-    await receiver.open(toldOf({ kind: "storm", key: "s", alarm: null, members }), never());
-    expect(end.mails[0]?.mail.text).toContain(
-      "- B Fan <b>stopped</b> (Active, 2026-11-02 07:15:00 +01:00)\n- and 1 more",
-    );
-    expect(end.mails[0]?.mail.html).toContain("<li>B Fan &lt;b&gt;stopped&lt;/b&gt; (Active,");
-  });
 });
 
 describe("email: hostile and long texts", () => {

@@ -32,26 +32,17 @@ export interface Life {
   readonly explainedMs: number[];
 }
 
-/**
- * Two sites whose alarms begin, flap, are acknowledged, end and come back, some of them behind a gateway that is away.
- * What happens is committed as the worker does: events and snapshots in one transaction.
- */
-export interface EventfulBuilding {
-  readonly lives: readonly Life[];
-  /** When the sink was first there, milliseconds since 1970. */
-  sinkMs(): number;
-  isAway(gateway: string): boolean;
-  /** When it was back, milliseconds since 1970, ascending. */
-  returnsOf(gateway: string): readonly number[];
-  /** Something happens; from the first `hasSink` on, with the sink there. */
-  happen(nowMs: number, hasSink: boolean): Promise<void>;
-}
+export type EventfulBuilding = ReturnType<typeof eventfulBuilding>;
 
+/**
+ * Two sites whose alarms begin, flap, are acknowledged, end and come back, some of them behind a gateway that is offline.
+ * Events and snapshots are committed in one transaction, as the worker does.
+ */
 export function eventfulBuilding(
   random: SeededRandom,
   { gateways, storms }: RequestContext,
   store: Pick<Store, "commit">,
-): EventfulBuilding {
+) {
   const lives: Life[] = [];
   let sinkMs = Number.POSITIVE_INFINITY;
   const away = new Set<string>();
@@ -120,12 +111,14 @@ export function eventfulBuilding(
   }
 
   return {
-    lives,
+    lives: lives as readonly Life[],
+    /** The first time with the sink, milliseconds since 1970. */
     sinkMs: () => sinkMs,
-    isAway: (gateway) => away.has(gateway),
-    returnsOf: (gateway) => returned.filter(({ id }) => id === gateway).map(({ atMs }) => atMs),
+    isAway: (gateway: string) => away.has(gateway),
+    /** When the gateway came back, milliseconds since 1970, ascending. */
+    returnsOf: (gateway: string) => returned.filter(({ id }) => id === gateway).map(({ atMs }) => atMs),
 
-    async happen(nowMs, hasSink) {
+    async happen(nowMs: number, hasSink: boolean) {
       const minutes = (nowMs - START) / 60_000;
       if (hasSink) sinkMs = Math.min(sinkMs, nowMs);
       for (const life of lives) life.wasActive ||= hasSink && !life.isOver;

@@ -137,16 +137,6 @@ describe("slack: one message for one alarm", () => {
     expect(end.messages[2]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: true });
   });
 
-  test("of a place that does not say whether it was over, the change says it", async () => {
-    const { end, receiver, place } = await opened();
-    await receiver.close(over(), place, never());
-    const bare = { ...place, ref: { channel: CHANNEL, ts: end.messages[0]?.ts } };
-    await receiver.update(told({ change: "changed" }), bare, never());
-    expect(end.messages).toHaveLength(2);
-    await receiver.update(told({ change: "retriggered" }), bare, never());
-    expect(end.messages).toHaveLength(3);
-  });
-
   test("a gateway or a storm has a list, of which no member is lost", async () => {
     const { end, receiver } = await started();
     const list = Array.from({ length: 21 }, (_, n) => `${n} & <${"long name ".repeat(40)}>`);
@@ -409,16 +399,6 @@ describe("slack: what people do there", () => {
     expect(closed).toMatchObject({ ref: { closed: true } });
     expect(end.messages[2]).toMatchObject({ isBroadcast: true });
     expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
-  });
-
-  test("a thread that is locked costs the reply, and not the end", async () => {
-    const { end, receiver, place, lines } = await opened();
-    end.answer("chat.postMessage", () => json({ ok: false, error: "restricted_action_thread_locked" }));
-    expect(await receiver.close(over(), place, never())).toMatchObject({ ref: { closed: true } });
-    expect(end.things()).toMatchObject([{ isOpen: false }]);
-    expect(lines.join()).toContain("restricted_action_thread_locked");
-    end.workspace.isEditable = false;
-    expect(await failureOf(receiver.close(over(), place, never()))).toMatchObject({ kind: "rejected" });
   });
 
   test("of the channel of older settings nobody has to mend anything; of ours they have", async () => {

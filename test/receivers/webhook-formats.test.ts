@@ -33,7 +33,11 @@ function at(name: FormatName): RequestContext {
 }
 
 // biome-ignore lint/suspicious/noExplicitAny: the shapes of twelve vendors
-function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): any {
+type Any = any;
+
+const bytes = (json: unknown) => Buffer.byteLength(JSON.stringify(json));
+
+function saidBy(name: FormatName, told: IncidentMessage, deed: Operation = "open"): Any {
   return JSON.parse(JSON.stringify(FORMATS[name].format.requestFor(told, deed, at(name))));
 }
 
@@ -52,6 +56,50 @@ const HOSTILE = [
   '"'.repeat(50_000),
   "&".repeat(50_000),
 ];
+
+/** Per format: sizes of a message with their limits. */
+const SIZES: Readonly<Partial<Record<FormatName, (json: Any) => readonly (readonly [size: number, most: number])[]>>> =
+  {
+    pagerduty: (json) => [[bytes(json), 512_000]],
+    jsm: ({ description, entity, message }) => [
+      [message.length, 130],
+      [description.length, 15_000],
+      [entity.length, 512],
+    ],
+    "servicenow-event": ({ records: [record] }) => [
+      ...["node", "resource", "metric_name"].map((column) => [record[column].length, 100] as const),
+      [record.description.length, 4_000],
+    ],
+    incidentio: (json) => [[bytes(json), 512_000]],
+    "splunk-oncall": ({ state_message }) => [[state_message.length, 20_480]],
+    ntfy: (json) => [
+      [Buffer.byteLength(json.message), 4_096],
+      [bytes(json), 8_192],
+    ],
+    teams: (json) => [[bytes(json), 20_000]],
+    googlechat: (json) => [[bytes(json), 32_000]],
+    mattermost: ({ text }) => [[text.length, 16_383]],
+    discord: ({ embeds: [{ description = "", fields, title }] }) => [
+      [title.length, 256],
+      [description.length, 4_096],
+      [fields.length, 25],
+      ...fields.flatMap(({ name, value }: Any) => [
+        [name.length, 256],
+        [value.length, value === "" ? -1 : 1_024],
+      ]),
+      [[title, description, ...fields.flatMap(({ name, value }: Any) => [name, value])].join("").length, 6_000],
+    ],
+  };
+
+describe.each(FORMAT_NAMES)("%s with hostile and long names", (name) => {
+  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the sizes: %j", (_, text) => {
+    for (const message of [namedOf(text), stormOf(text)]) {
+      const { json } = saidBy(name, message);
+      for (const [size, most] of SIZES[name]?.(json) ?? []) expect(size).toBeLessThanOrEqual(most);
+      expect(JSON.stringify(json)).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u(000[0-8]|202e|d800)/);
+    }
+  });
+});
 
 const CHANGES: readonly Change[] = [
   "retriggered",
@@ -183,15 +231,6 @@ describe("jsm", () => {
       /^State unknown: .*does not say that it is over\.$/s,
     );
   });
-
-  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the lengths: %j", (_, text) => {
-    for (const told of [namedOf(text), stormOf(text)]) {
-      const { json } = saidBy("jsm", told);
-      expect(json.message.length).toBeLessThanOrEqual(130);
-      expect(json.description.length).toBeLessThanOrEqual(15_000);
-      expect(json.entity.length).toBeLessThanOrEqual(512);
-    }
-  });
 });
 
 test("servicenow-event: records of texts, GMT, and severity 0 at the end", () => {
@@ -213,13 +252,8 @@ test("servicenow-event: records of texts, GMT, and severity 0 at the end", () =>
     resolution_state: "Closing",
     time_of_event: "2026-11-02 06:20:00",
   });
-  for (const text of HOSTILE) {
-    const [record] = saidBy("servicenow-event", namedOf(text)).json.records;
-    for (const value of Object.values(record)) expect(typeof value).toBe("string");
-    for (const column of ["node", "resource", "metric_name"]) expect(record[column].length).toBeLessThanOrEqual(100);
-    expect(record.description.length).toBeLessThanOrEqual(4_000);
-    expect(JSON.parse(record.additional_info)).toMatchObject({ priority: "A", alarm_id: "500001" });
-  }
+  expect(JSON.parse(raised.additional_info)).toMatchObject({ priority: "A", alarm_id: "500001" });
+  for (const value of Object.values(raised)) expect(typeof value).toBe("string");
 });
 
 test("incidentio: firing and resolved under one key, Markdown escaped, far below 512 kB", () => {
@@ -231,10 +265,6 @@ test("incidentio: firing and resolved under one key, Markdown escaped, far below
     status: "resolved",
     deduplication_key: toldOf().key,
   });
-  for (const text of HOSTILE) {
-    for (const told of [namedOf(text), stormOf(text)])
-      expect(Buffer.byteLength(JSON.stringify(saidBy("incidentio", told).json))).toBeLessThan(512_000);
-  }
 });
 
 test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a line and opens nothing", () => {
@@ -249,8 +279,6 @@ test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a 
     entity_id: toldOf().key,
     state_start_time: 1_793_600_100,
   });
-  for (const text of HOSTILE)
-    expect(saidBy("splunk-oncall", namedOf(text)).json.state_message.length).toBeLessThanOrEqual(20_480);
 });
 
 test("ntfy: the topic of the address, the key as sequence id, and never a file", () => {
@@ -265,11 +293,6 @@ test("ntfy: the topic of the address, the key as sequence id, and never a file",
   });
   expect(saidBy("ntfy", resolvedOf(), "close").json).toMatchObject({ priority: 3, topic: "heating" });
   expect(saidBy("ntfy", toldOf({ change: "vanished" }), "update").json.priority).toBe(2);
-  for (const text of HOSTILE) {
-    const { json } = saidBy("ntfy", namedOf(text));
-    expect(Buffer.byteLength(json.message)).toBeLessThanOrEqual(4_096);
-    expect(Buffer.byteLength(JSON.stringify(json))).toBeLessThan(8_192);
-  }
   const root = { ...at("ntfy"), url: new URL("https://ntfy.example.com/") };
   expect(() => FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
 });
@@ -320,22 +343,6 @@ describe("slack", () => {
     const marked = JSON.stringify(message.blocks).match(/"type":"mrkdwn","text":"[^"]*"/g);
     expect(marked).toEqual(['"type":"mrkdwn","text":"<https://plenum.example.com/#alarm/main/500001|Open in Plenum>"']);
     expect(saidBy("slack", resolvedOf(), "close").json.text).toMatch(/^Resolved: Supply/);
-  });
-
-  test("what turns the direction of reading, or is not seen, is left out", () => {
-    const said = JSON.stringify(slackMessageOf(namedOf("\u202eevil\u2066 \u200bx\u0007")));
-    expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069\u200b]|\\u0007/);
-    expect(said).toContain("evil x");
-  });
-});
-
-describe("no format lets through what is not seen, or turns the direction of reading", () => {
-  const text = "a\u202eb\u0007c\ud800 d";
-
-  test.each(FORMAT_NAMES)("%s", (name) => {
-    const said = JSON.stringify(saidBy(name, namedOf(text)).json);
-    expect(said).not.toMatch(/[\u202a-\u202e\u2066-\u2069]|\\u(0007|202e|d800)/);
-    expect(said).toContain(" d");
   });
 });
 
@@ -400,10 +407,6 @@ test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 
   const said = JSON.stringify(card.sections);
   expect(said).toContain("&lt;users/all&gt; &lt;b&gt;x&lt;/b&gt; &amp;");
   expect(said.match(/<[^>]*>/g)).toEqual(["<b>", "</b>"]);
-  for (const text of HOSTILE) {
-    for (const told of [namedOf(text), stormOf(text)])
-      expect(Buffer.byteLength(JSON.stringify(saidBy("googlechat", told).json))).toBeLessThanOrEqual(32_000);
-  }
 });
 
 test("mattermost: a post within its length that mentions nobody and marks nothing", () => {
@@ -414,10 +417,6 @@ test("mattermost: a post within its length that mentions nobody and marks nothin
   expect(text).toMatch(/\n\[Open in Plenum\]\(https:\/\/plenum\.example\.com\/#alarm\/main\/500001\)$/);
   // Without the marks that only stop others, it is the name.
   expect(text.replaceAll(/\\|\u200b/g, "")).toContain("@channel <!channel> **x** [y](https://evil.example) :fire:");
-  for (const each of HOSTILE) {
-    for (const told of [namedOf(each), stormOf(each)])
-      expect(saidBy("mattermost", told).json.text.length).toBeLessThanOrEqual(16_383);
-  }
 });
 
 test("mattermost: a time stays as it is", () => {
@@ -435,26 +434,6 @@ test("discord: one embed within its sizes; edits go to the message, and nobody i
   const edited = saidBy("discord", toldOf({ change: "acknowledged", status: "acknowledged" }), "update");
   expect(edited).toMatchObject({ method: "PATCH", path: "/api/webhooks/1/token/messages/4711" });
   expect(edited.json.embeds[0].title).toMatch(/^Acknowledged: /);
-  for (const text of HOSTILE) {
-    for (const told of [namedOf(text), stormOf(text)]) {
-      const [embed] = saidBy("discord", told).json.embeds;
-      const {
-        title,
-        description = "",
-        fields,
-      } = embed as { title: string; description?: string; fields: { name: string; value: string }[] };
-      expect(title.length).toBeLessThanOrEqual(256);
-      expect(description.length).toBeLessThanOrEqual(4_096);
-      expect(fields.length).toBeLessThanOrEqual(25);
-      for (const { name, value } of fields) {
-        expect(name.length).toBeLessThanOrEqual(256);
-        expect(value.length).toBeLessThanOrEqual(1_024);
-        expect(value).not.toBe("");
-      }
-      const together = [title, description, ...fields.flatMap(({ name, value }) => [name, value])].join("");
-      expect(together.length).toBeLessThanOrEqual(6_000);
-    }
-  }
   const { ref: _, ...elsewhere } = at("discord").place ?? { ref: null, ticket: null, link: null };
   const evil = { ...at("discord"), place: { ...elsewhere, ref: { id: "../../x" } } };
   expect(FORMATS.discord.format.requestFor(toldOf(), "update", evil)).toBeNull();

@@ -1,0 +1,141 @@
+import { describe, expect, test } from "vitest";
+import { mailOf } from "#connectors/email/mail.ts";
+import { ADF, descriptionOf as issueOf, WIKI } from "#connectors/jira/body.ts";
+import { descriptionOf as recordOf } from "#connectors/servicenow/receiver.ts";
+import { type IncidentMessage, incidentKey } from "#connectors/shared/receiver/receiver.ts";
+import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
+import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
+import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
+import { fieldsOf } from "#connectors/webhook/formats/template.ts";
+import { gatewayOf, toldOf } from "./told-samples.ts";
+
+/** A receiver drops time series before it shortens any text: whole lines, the series of the alarm's own tag last. */
+
+const HEADING = "Values until 2026-11-02 07:15:04 +01:00";
+const line = (n: number, name = `VS1-GT${n}`) => `${name} ▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h`;
+const twenty = (name?: string) => [HEADING, ...Array.from({ length: 20 }, (_, n) => line(n, name))];
+
+const withSeries = (incident: IncidentMessage, curves: readonly string[]): IncidentMessage => ({
+  ...incident,
+  text: { ...incident.text, curves },
+});
+const withDescription = (length: number): IncidentMessage => {
+  const { text, ...incident } = toldOf();
+  return {
+    ...incident,
+    text: { ...text, fields: [...text.fields, { label: "Description", text: "x".repeat(length) }] },
+  };
+};
+
+const formatted = (name: FormatName) => (incident: IncidentMessage) => {
+  const url = new URL(name === "ntfy" ? "https://ntfy.example.com/heating" : "https://example.com/in");
+  const at = { url, key: "key", name: "pager", place: null, nowMs: 0 };
+  return JSON.stringify(FORMATS[name].format.requestFor(incident, "open", at)?.json);
+};
+const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
+
+test("drops time series from the end, and the heading with the last one", () => {
+  const texts = withFewerTimeSeries({ curves: [HEADING, "a", "b"] });
+  expect(texts.map(({ curves }) => curves)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
+  expect(withFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
+});
+
+/** Seven long fields, or a list of long lines, that fill most of a message. */
+const FIELDS = Array.from({ length: 7 }, () => ({ label: "Description", text: "x".repeat(3_990) }));
+const longFields = { ...toldOf(), text: { ...toldOf().text, fields: FIELDS } };
+const storm = gatewayOf(30, { key: incidentKey("main", "gateway", "8") });
+const longList = { ...storm, text: { ...storm.text, list: Array<string>(21).fill("x".repeat(150)) } };
+
+test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => string]>([
+  ["jira cloud", 32_000, longFields, (incident) => asText(issueOf(incident, ADF))],
+  ["jira data center", 32_000, longFields, (incident) => asText(issueOf(incident, WIKI))],
+  ["servicenow", 4_000, withDescription(2_500), recordOf],
+  ["servicenow with a longer text", 4_000, withDescription(3_300), recordOf],
+  ["discord", 6_000, longList, formatted("discord")],
+  ["teams", 20_000, longList, formatted("teams")],
+  ["googlechat", 32_000, longList, formatted("googlechat")],
+  ["mattermost", 16_383, longList, formatted("mattermost")],
+])("%s: drops time series and no other text of a message for more than %i characters", (_, most, incident, textOf) => {
+  const all = [HEADING, ...Array<string>(Math.ceil(most / 40)).fill(line(1))];
+  const text = textOf(withSeries(incident, all));
+  const countOf = (each: string) => each.split("x".repeat(150)).length;
+  expect(countOf(text)).toBe(countOf(textOf(incident)));
+  const shown = text.split("VS1-GT1 ").length - 1;
+  expect(shown).toBeGreaterThan(0);
+  expect(shown).toBeLessThan(all.length - 1);
+});
+
+test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
+  const text = formatted(name)(withSeries(toldOf(), [HEADING, line(1)]));
+  expect(text).toContain("▇▆▅▄\u00a0\u00a0▁▁ 18.2–21.4 °C, last 18.2, 3 h");
+  expect(text.indexOf("Values until 2026-11-02 07:15:04")).toBeGreaterThan(text.indexOf("Priority"));
+});
+
+describe("slack", () => {
+  const sections = (incident: IncidentMessage, sizes = FULL) =>
+    messageOf(incident, sizes).blocks.flatMap((block) =>
+      "text" in block && block.text.text.includes("▁") ? [block.text] : [],
+    );
+
+  test("has a section of plain text before the link", () => {
+    const incident = withSeries(toldOf(), twenty());
+    expect(sections(incident)).toEqual([{ type: "plain_text", text: twenty().join("\n"), emoji: false }]);
+    expect(messageOf(incident, FULL).blocks.map(({ type }) => type)).toEqual([
+      "header",
+      "section",
+      "section",
+      "context",
+    ]);
+  });
+
+  test("shows whole lines of at most 3,000 escaped characters, and none in the small message", () => {
+    const incident = withSeries(toldOf(), twenty("<".repeat(60)));
+    const text = sections(incident)[0]?.text ?? "";
+    expect(text.length).toBeLessThanOrEqual(3_000);
+    const lines = text.split("\n");
+    expect(lines.length).toBeGreaterThan(8);
+    expect(lines.slice(1).every((each) => each.startsWith("&lt;") && each.endsWith(", 3 h"))).toBe(true);
+    expect(sections(incident, SMALL)).toEqual([]);
+  });
+});
+
+describe("a fixed-width block without markup", () => {
+  test("email", () => {
+    const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
+    const mail = mailOf(withSeries(toldOf(), [HEADING, line(1, "<b>VS1</b>")]), "title", config, 0);
+    expect(mail.text).toContain(`\n\n${HEADING}\n${line(1, "<b>VS1</b>")}\n\n`);
+    expect(mail.html).toContain(`<pre>${HEADING}\n${line(1, "&lt;b&gt;VS1&lt;/b&gt;")}</pre>`);
+    expect(mailOf(toldOf(), "title", config, 0).html).not.toContain("<pre>");
+  });
+
+  test("jira", () => {
+    const name = "{noformat}[~ola]";
+    const { content } = issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), ADF) as { content: readonly unknown[] };
+    const code = { type: "codeBlock", content: [{ type: "text", text: `${HEADING}\n${line(1, name)}` }] };
+    expect(content.at(-2)).toEqual(code);
+    const text = String(issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), WIKI));
+    expect(text).toContain(`{noformat}\n${HEADING}\n${line(1, "{ noformat}[ ~ola]")}\n{noformat}\n`);
+    expect(text.split("{noformat}")).toHaveLength(3);
+  });
+
+  test("servicenow", () => {
+    const text = recordOf(withSeries(toldOf(), [HEADING, line(1, "[code]<b>[/code]")]));
+    expect(text).toContain(`\n\n${HEADING}\n${line(1, "[ code]<b>[ /code]")}\n\nOpen in Plenum: https://`);
+    const long = withDescription(9_000);
+    expect(recordOf(withSeries(long, twenty()))).toBe(recordOf(long));
+  });
+});
+
+test("pagerduty has a list of details, a template a field of its own, and ntfy cuts the end", () => {
+  const incident = withSeries(toldOf(), [HEADING, line(1)]);
+  expect(JSON.parse(formatted("pagerduty")(incident)).payload.custom_details.values).toEqual([HEADING, line(1)]);
+  expect(JSON.parse(formatted("pagerduty")(toldOf())).payload.custom_details).not.toHaveProperty("values");
+  const field = fieldsOf(incident, null);
+  expect(field("curves")).toEqual([HEADING, line(1)]);
+  expect(field("text")).toMatch(/\nValues until .*\nVS1-GT1 ▇.*, 3 h$/);
+  const { message } = JSON.parse(formatted("ntfy")(withSeries(toldOf(), twenty("å".repeat(60))))) as {
+    message: string;
+  };
+  expect(Buffer.byteLength(message)).toBeLessThanOrEqual(3_000);
+  expect(message).toMatch(/Priority: A[^]*…$/);
+});
