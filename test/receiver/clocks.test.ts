@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { noticeBoard } from "./notice-board.ts";
+import { failAfter, noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 
 const MINUTE = 60_000;
@@ -18,19 +18,19 @@ async function toldAfter(trial: ReturnType<typeof receiving>): Promise<number | 
 const begun = (aheadMin: number) => alarm(1, { at: aheadMin });
 
 describe.each([-60, -1, 0, 1, 60])("the service's clock is %i min ahead of ours", (aheadMin) => {
-  test.each(["same", "findable", "another"] as const)("an alarm is told at once (%s)", async (sort) => {
+  test.each(["same", "findable", "another"] as const)("sends an alarm at once (%s)", async (sort) => {
     const trial = receiving(noticeBoard(sort));
     await trial.offer(begun(aheadMin).raised());
     expect(trial.board.said).toEqual(["open active Alarm 1, Building 1"]);
   });
 
-  test("and with `hold` when it has lasted for that since it was met", async () => {
+  test("sends it `hold` after it was received", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(begun(aheadMin).raised());
     expect(await toldAfter(trial)).toBe(5);
   });
 
-  test("one that ended within `hold` by the service's clock is not told, and one that lasted is", async () => {
+  test("sends an alarm only when it lasted for `hold` by the service's clock", async () => {
     for (const [lasted, things] of [
       [4, 0],
       [6, 1],
@@ -43,7 +43,7 @@ describe.each([-60, -1, 0, 1, 60])("the service's clock is %i min ahead of ours"
     }
   });
 
-  test("one whose end has no time of the service's is told where nothing holds it back", async () => {
+  test("sends an alarm without an end time when nothing delays it", async () => {
     const trial = receiving();
     await trial.offer(begun(aheadMin).raised(), begun(aheadMin).resolved(2, { resolvedAt: null }));
     expect(trial.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
@@ -51,7 +51,7 @@ describe.each([-60, -1, 0, 1, 60])("the service's clock is %i min ahead of ours"
 });
 
 describe("since when `hold` is counted", () => {
-  test("one that ends without a time, by our clock before it began, may have lasted", async () => {
+  test("sends an alarm that ends without a time, by our clock before its beginning", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(begun(60).raised());
     await trial.clock.advance(10 * MINUTE);
@@ -59,20 +59,20 @@ describe("since when `hold` is counted", () => {
     expect(trial.board.notes).toHaveLength(1);
   });
 
-  test("of one that was met when the worker was back", async () => {
+  test("counts from the receipt after the worker was down", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.clock.advance(3 * HOUR);
     await trial.offer(alarm(1).raised());
     expect(await toldAfter(trial)).toBe(5);
   });
 
-  test("of one that the worker knew before the sink heard of it", async () => {
+  test("counts from the commit when the sink received it late", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offerLate(alarm(1).raised(), 3 * MINUTE);
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("a time of the commit that is ahead of now keeps nothing back", async () => {
+  test("counts from now when the commit time is in the future", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offerLate(alarm(1).raised(), -HOUR);
     expect(await toldAfter(trial)).toBe(5);
@@ -81,14 +81,14 @@ describe("since when `hold` is counted", () => {
   test.each([
     ["a first look", alarm(1).raised(true)],
     ["the state", { ...alarm(1).raised(), snapshot: true as const }],
-  ])("of one that is told out of %s, from its own beginning on", async (_, event) => {
+  ])("counts from the alarm's beginning when it comes from %s", async (_, event) => {
     const trial = receiving(undefined, { hold: "5m", initial: true });
     await trial.clock.advance(3 * MINUTE);
     await trial.offer(event);
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("a beginning at a first look that is ahead of our clock counts as now", async () => {
+  test("counts from now when the first poll shows a beginning in the future", async () => {
     const trial = receiving(undefined, { hold: "5m", initial: true });
     await trial.offer(begun(60).raised(true));
     expect(await toldAfter(trial)).toBe(5);
@@ -96,7 +96,7 @@ describe("since when `hold` is counted", () => {
 });
 
 describe("the wall clock is set back by a day", () => {
-  test("while an alarm waits for its `hold`, it waits no longer", async () => {
+  test("does not prolong the `hold` of an alarm", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(alarm(1).raised());
     await trial.pass(3 * MINUTE);
@@ -104,7 +104,7 @@ describe("the wall clock is set back by a day", () => {
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("with a restart it waits for its `hold` from then, however often there is one", async () => {
+  test("counts `hold` from the first restart", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(alarm(1).raised());
     trial.clock.stepWall(-24 * HOUR);
@@ -115,7 +115,7 @@ describe("the wall clock is set back by a day", () => {
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test.each([false, true])("a list is edited as before (restart: %s)", async (isRestarted) => {
+  test.each([false, true])("updates a list as before (restart: %s)", async (isRestarted) => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await trial.offer(...[1, 2, 3].map((n) => alarm(n).raised()));
     trial.clock.stepWall(-24 * HOUR);
@@ -126,7 +126,7 @@ describe("the wall clock is set back by a day", () => {
     expect(trial.board.said.at(-1)).toMatch(/^update active 2 alarms/);
   });
 
-  test("an alarm is no part of a storm that was long before it", async () => {
+  test("does not add an alarm to a storm that was long before it", async () => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await trial.offer(...[1, 2].map((n) => alarm(n).raised()));
     await trial.pass(10 * MINUTE);
@@ -135,7 +135,7 @@ describe("the wall clock is set back by a day", () => {
     expect(trial.board.said.at(-1)).toBe("open active Alarm 3, Building 1");
   });
 
-  test.each([false, true])("what the far end forgets is said again (restart: %s)", async (isRestarted) => {
+  test.each([false, true])("repeats incidents for a receiver that forgets (restart: %s)", async (isRestarted) => {
     const trial = receiving(noticeBoard("same", { repeatMs: MINUTE }));
     await trial.offer(alarm(1).raised());
     trial.clock.stepWall(-24 * HOUR);
@@ -145,7 +145,7 @@ describe("the wall clock is set back by a day", () => {
     expect(trial.board.said).toHaveLength(6);
   });
 
-  test.each([false, true])("an opening in doubt is looked for (restart: %s)", async (isRestarted) => {
+  test.each([false, true])("searches for an unverified opening (restart: %s)", async (isRestarted) => {
     const trial = receiving();
     const { find } = trial.board;
     let isSearched = false;
@@ -154,9 +154,7 @@ describe("the wall clock is set back by a day", () => {
       isSearched = true;
       return { againInMs: MINUTE };
     };
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Error("The answer was lost.");
-    };
+    trial.board.trouble = failAfter(new Error("The answer was lost."));
     await expect(trial.offer(alarm(1).raised())).rejects.toThrow("lost");
     trial.board.trouble = () => undefined;
     await trial.offerAgain([alarm(1).raised()]);

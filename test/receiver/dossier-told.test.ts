@@ -5,7 +5,7 @@ import type { StoredIncident } from "#connectors/shared/receiver/stored-incident
 import { Throttled } from "#src/core/errors/errors.ts";
 import { DRAWN, reading, valuesInState } from "../receivers/dossier-state.ts";
 import { TAG } from "../sample-events.ts";
-import { noticeBoard } from "./notice-board.ts";
+import { failAfter, failBefore, noticeBoard } from "./notice-board.ts";
 import { alarm, receiving, START } from "./trial.ts";
 
 const LINES = ["Values until 2026-11-02 13:00:00 +01:00", `VS1-GT11 ${DRAWN}`];
@@ -20,13 +20,13 @@ const curvesOf = (trial: Awaited<ReturnType<typeof withValues>>) =>
   trial.board.notes.map(({ told }) => told.text.curves);
 
 describe("how the value of an alarm went", () => {
-  test("is told when it is opened, for A and B and for no other", async () => {
+  test("is sent with the opening of priorities A and B only", async () => {
     const trial = await withValues();
     for (const [n, priority] of ["A", "B", "C"].entries()) await trial.offer(alarm(n, { priority }).raised());
     expect(curvesOf(trial)).toEqual([LINES, LINES, []]);
   });
 
-  test("by the configuration: other priorities, fewer hours, or not at all; in the words of the sink", async () => {
+  test("follows the configured priorities, hours and language", async () => {
     const c = await withValues(noticeBoard("same"), { dossier: { priorities: ["C"], hours: 1 }, language: "no" });
     await c.offer(alarm(1, { priority: "C" }).raised(), alarm(2, { priority: "A" }).raised());
     expect(curvesOf(c)).toEqual([
@@ -39,7 +39,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(off)).toEqual([[]]);
   });
 
-  test("an edit, the end, a restart and new values leave it as it was told", async () => {
+  test("stays the same after updates, a restart and new values", async () => {
     const trial = await withValues();
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -55,7 +55,7 @@ describe("how the value of an alarm went", () => {
     expect(trial.board.notes[0]?.said).toHaveLength(4);
   });
 
-  test("new values alone are no news", async () => {
+  test("is not updated for new values alone", async () => {
     const trial = await withValues();
     await trial.offer(alarm(1).raised());
     await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
@@ -81,25 +81,21 @@ describe("how the value of an alarm went", () => {
     expect(before.digest("base64url")).toBe(held.told?.digest);
   });
 
-  test.each(["same", "findable", "another"] as const)(
-    "%s: one that comes back is told with what is now",
-    async (sort) => {
-      const trial = await withValues(noticeBoard(sort));
-      const one = alarm(1);
-      await trial.offer(one.raised());
-      await trial.offer(one.resolved(3));
-      await trial.clock.advance(600_000);
-      await trial.store.commit({ events: [reading(TAG, START + 600_000, 16)] });
-      await trial.offer(one.retriggered(10));
-      const now = trial.board.notes.at(-1)?.told.text.curves ?? [];
-      expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
-      expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
-      await trial.offer(one.acknowledged(11));
-      expect(trial.board.notes.at(-1)?.told.text.curves).toEqual(now);
-    },
-  );
+  test.each(["same", "findable", "another"] as const)("%s: is read again when the alarm returns", async (sort) => {
+    const trial = await withValues(noticeBoard(sort));
+    const one = alarm(1);
+    await trial.offerEach(one.raised(), one.resolved(3));
+    await trial.clock.advance(600_000);
+    await trial.store.commit({ events: [reading(TAG, START + 600_000, 16)] });
+    await trial.offer(one.retriggered(10));
+    const now = trial.board.notes.at(-1)?.told.text.curves ?? [];
+    expect(now[0]).toBe("Values until 2026-11-02 13:10:00 +01:00");
+    expect(now[1]).toMatch(/ 16–21.4 °C, last 16, 3 h$/);
+    await trial.offer(one.acknowledged(11));
+    expect(trial.board.notes.at(-1)?.told.text.curves).toEqual(now);
+  });
 
-  test("one that waited and was over before it was told has none", async () => {
+  test("is left out when the alarm ended before it was sent", async () => {
     const trial = await withValues(noticeBoard("findable"));
     const one = alarm(1);
     await trial.offer(one.raised(), one.resolved(5));
@@ -107,12 +103,10 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([[]]);
   });
 
-  test("after an opening in doubt the same is said, also when it is found", async () => {
+  test("is repeated after an unverified opening", async () => {
     const trial = await withValues();
     const one = alarm(1);
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Error("The answer was lost.");
-    };
+    trial.board.trouble = failAfter(new Error("The answer was lost."));
     await trial.offer(one.raised()).catch(() => undefined);
     trial.board.trouble = () => undefined;
     await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
@@ -121,19 +115,17 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([LINES]);
   });
 
-  test("an order to wait leaves it to be read when it is said", async () => {
+  test("is read at the attempt that succeeds after an order to wait", async () => {
     const trial = await withValues(noticeBoard("same"));
     const one = alarm(1);
-    trial.board.trouble = (isDone) => {
-      if (!isDone) throw new Throttled("Wait.", 1_000);
-    };
+    trial.board.trouble = failBefore(new Throttled("Wait.", 1_000));
     await trial.offer(one.raised()).catch(() => undefined);
     trial.board.trouble = () => undefined;
     await trial.offerAgain([one.raised()]);
     expect(curvesOf(trial)).toEqual([LINES]);
   });
 
-  test("what cannot be read stops no alarm", async () => {
+  test("is left out when it cannot be read", async () => {
     const trial = await withValues();
     trial.store.outbox.recent = () => Promise.reject(new Error("The disk is gone."));
     const { documents } = trial.store;
@@ -144,7 +136,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([[]]);
   });
 
-  test("nothing known: nothing told; a group has none of its own", async () => {
+  test("is left out without values, and for a gateway", async () => {
     const bare = receiving();
     await bare.offer(alarm(1).raised());
     expect(bare.board.notes[0]?.told.text.curves).toEqual([]);

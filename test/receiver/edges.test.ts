@@ -5,7 +5,7 @@ import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import { type AlarmFact, type Event, sourceUri } from "#src/core/model/event.ts";
 import { contextFor } from "../connectors/context.ts";
 import { GATEWAY } from "../sample-events.ts";
-import { noticeBoard } from "./notice-board.ts";
+import { failAfter, noticeBoard } from "./notice-board.ts";
 import { alarm, gatewayOnline, OPTIONS, receiving } from "./trial.ts";
 
 const MINUTE = 60_000;
@@ -130,9 +130,7 @@ describe("one alarm", () => {
       finds += 1;
       return { againInMs: 5 * MINUTE };
     };
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Retryable("The answer was lost.");
-    };
+    trial.board.trouble = failAfter(new Retryable("The answer was lost."));
     await expect(trial.offer(alarm(1).raised())).rejects.toThrow("lost");
     trial.board.trouble = () => undefined;
     await trial.offerAgain([alarm(1).raised()]);
@@ -163,9 +161,7 @@ test("an end in doubt is followed by an opening where only that opens again", as
   for (const sort of ["same", "another"] as const) {
     const trial = receiving(noticeBoard(sort));
     await trial.offer(alarm(1).raised());
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Retryable("The answer was lost.");
-    };
+    trial.board.trouble = failAfter(new Retryable("The answer was lost."));
     await expect(trial.offer(alarm(1).resolved(3))).rejects.toThrow("lost");
     trial.board.trouble = () => undefined;
     await trial.offer(alarm(1).retriggered(4));

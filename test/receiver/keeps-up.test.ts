@@ -60,7 +60,7 @@ async function running(board: NoticeBoard, options: object = {}) {
 }
 
 describe("a receiver that fails now and then", () => {
-  test("gets every tenth alarm a second later and the others at once", async () => {
+  test("receives a failed alarm a second later and the others at once", async () => {
     const room = await running(noticeBoard("findable"));
     let calls = 0;
     room.failing(() => {
@@ -93,7 +93,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.times.length - before).toBeGreaterThanOrEqual(8);
   });
 
-  test("has one alarm that fails again and again, which waits ever longer and stops no other", async () => {
+  test("retries one failing alarm with growing waits and sends the others", async () => {
     const room = await running(noticeBoard("same"));
     room.failing((title) => (title.startsWith("Alarm 1,") ? new Retryable("It is broken there.") : null));
     await room.start();
@@ -110,7 +110,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.sink.waiting?.()).toBe(1);
   });
 
-  test("is shown with its failure, and with what it has still to send", async () => {
+  test("shows its failure and the number of waiting incidents", async () => {
     const room = await running(noticeBoard("same"));
     room.failing(() => new Retryable("Jira answered 500."));
     await room.start();
@@ -122,7 +122,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.status()).toMatchObject({ state: "idle", lastError: null, waiting: 0 });
   });
 
-  test("is called once at a time, and ever more rarely, while no call succeeds", async () => {
+  test("is called with growing waits while no call succeeds", async () => {
     const room = await running(noticeBoard("same"));
     let isAway = true;
     room.failing(() => (isAway ? new Retryable("Connection refused.") : null));
@@ -139,7 +139,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
   });
 
-  test("is left alone for as long as it says, and no incident counts that as its failure", async () => {
+  test("is not called while it orders a wait", async () => {
     const room = await running(noticeBoard("same"));
     let isFull = true;
     room.failing(() => (isFull ? new Throttled("Wait.", 90 * SECOND) : null));
@@ -153,7 +153,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.times).toHaveLength(21);
   });
 
-  test("stops as a whole where a person has to change something", async () => {
+  test("stops after a wrong setting", async () => {
     const room = await running(noticeBoard("same"));
     room.failing(() => new ConfigError("The token is wrong."));
     await room.start();
@@ -178,7 +178,7 @@ describe("a backlog", () => {
     expect(order).toHaveLength(150);
   });
 
-  test("lets a new urgent alarm pass at once", async () => {
+  test("sends a new urgent alarm first", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);
     await room.start();
@@ -191,7 +191,7 @@ describe("a backlog", () => {
     expect((sent?.atMs ?? Number.POSITIVE_INFINITY) - atMs).toBeLessThanOrEqual(SECOND);
   });
 
-  test("comes before what is only repeated for a receiver that forgets", async () => {
+  test("is sent before repetitions", async () => {
     const rates = [{ count: 1, inMs: SECOND }];
     const room = await running(noticeBoard("same", { rates, repeatMs: MINUTE }));
     room.failing(() => null);
@@ -205,7 +205,7 @@ describe("a backlog", () => {
     expect(room.status()?.waiting).toBe(0);
   });
 
-  test("has only the newest state of each alarm", async () => {
+  test("sends only the newest state of each alarm", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);
     await room.start();
@@ -229,7 +229,7 @@ describe("a backlog", () => {
     expect(room.status()).toMatchObject({ waiting: 84, lag: { depth: 0, exact: true } });
   });
 
-  test("has a dead letter for what is refused after its event was settled", async () => {
+  test("adds a dead letter when an incident is rejected after its event was settled", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing((title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null));
     await room.start();
@@ -283,7 +283,7 @@ describe("the rate of a receiver", () => {
       ],
     ],
     ["60 in 5 min", [{ count: 60, inMs: 300_000 }]],
-  ])("of %s is never passed, and used up", async (_, rates) => {
+  ])("of %s is used up and never exceeded", async (_, rates) => {
     const room = await running(noticeBoard("same", { rates }));
     room.failing(() => null);
     await room.start();

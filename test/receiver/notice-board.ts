@@ -22,6 +22,16 @@ export interface NoticeBoard extends Receiver {
   readonly finds: () => number;
 }
 
+/** `trouble` that fails each call before the receiver carries it out. */
+export const failBefore = (error: Error) => (isDone: boolean) => {
+  if (!isDone) throw error;
+};
+
+/** `trouble` that fails each call after the receiver carried it out, as if the answer was lost. */
+export const failAfter = (error: Error) => (isDone: boolean) => {
+  if (isDone) throw error;
+};
+
 /** A receiver in memory, of any of the three sorts. */
 export function noticeBoard(opensAgain: Receiver["opensAgain"], more: Partial<Receiver> = {}): NoticeBoard {
   const notes: Note[] = [];

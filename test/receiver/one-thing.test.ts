@@ -1,20 +1,20 @@
 import { describe, expect, test } from "vitest";
 import type { Receiver } from "#connectors/shared/receiver/receiver.ts";
 import { ConfigError, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import { noticeBoard } from "./notice-board.ts";
+import { failAfter, noticeBoard } from "./notice-board.ts";
 import { alarm, receiving, START } from "./trial.ts";
 
 const SORTS: readonly Receiver["opensAgain"][] = ["same", "findable", "another"];
 
 describe("one alarm is one thing", () => {
-  test("what several events say is said once", async () => {
+  test("sends one message for several events of an alarm", async () => {
     const trial = receiving();
     const one = alarm(1);
     await trial.offer(one.raised(), one.acknowledged(), one.changed("Colder still"));
     expect(trial.board.said).toEqual(["open active Alarm 1, Building 1"]);
   });
 
-  test("an acknowledgement that came together with something else is still told as one", async () => {
+  test("reports an acknowledgement that came together with another change", async () => {
     const trial = receiving(noticeBoard("same"));
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -29,17 +29,16 @@ describe("one alarm is one thing", () => {
     expect(new Set(changes)).toEqual(new Set(["acknowledged"]));
   });
 
-  test("an end whose beginning was never told there says nothing", async () => {
+  test("sends nothing for the end of an alarm that it never opened", async () => {
     const trial = receiving();
     await trial.offer(alarm(1).resolved(3), alarm(2).acknowledged(), alarm(3).vanished(4));
     expect(trial.board.said).toEqual([]);
   });
 
-  test("one that vanishes is of unknown state and never closed", async () => {
+  test("marks a vanished alarm as unknown and keeps it open", async () => {
     const trial = receiving();
     const one = alarm(1);
-    await trial.offer(one.raised());
-    await trial.offer(one.vanished(4));
+    await trial.offerEach(one.raised(), one.vanished(4));
     expect(trial.board.notes[0]).toMatchObject({ isOpen: true });
     expect(trial.board.said.at(-1)).toBe("update unknown Alarm 1, Building 1");
     expect(trial.board.notes[0]?.told.text.fields).toContainEqual({
@@ -48,26 +47,23 @@ describe("one alarm is one thing", () => {
     });
   });
 
-  test("a later word about one that is over does not open it", async () => {
+  test("does not reopen an ended alarm after a later change", async () => {
     const trial = receiving();
     const one = alarm(1);
-    await trial.offer(one.raised());
-    await trial.offer(one.resolved(3));
-    await trial.offer(one.acknowledged(4));
+    await trial.offerEach(one.raised(), one.resolved(3), one.acknowledged(4));
     expect(trial.board.said).toHaveLength(2);
   });
 
-  test("alarms that were active at the first sight are told only where that is wished", async () => {
+  test("opens alarms that were active at the first poll only with `initial`", async () => {
     for (const initial of [false, true]) {
       const trial = receiving(noticeBoard("same"), { initial });
       const one = alarm(1);
-      await trial.offer(one.raised(true));
-      await trial.offer(one.resolved(3));
+      await trial.offerEach(one.raised(true), one.resolved(3));
       expect(trial.board.notes).toHaveLength(initial ? 1 : 0);
     }
   });
 
-  test("events of other kinds say nothing and cost nothing", async () => {
+  test("ignores events of other kinds", async () => {
     const { sampleOfEveryKind } = await import("../sample-events.ts");
     const trial = receiving();
     const others = sampleOfEveryKind().filter(({ type }) => !type.startsWith("alarm-"));
@@ -76,7 +72,7 @@ describe("one alarm is one thing", () => {
     expect(await trial.memory.all()).toEqual(new Map());
   });
 
-  test("what people removed is opened anew while the alarm is active, and left alone when it is over", async () => {
+  test("opens a removed incident again while its alarm is active, and not after its end", async () => {
     const trial = receiving();
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -88,11 +84,10 @@ describe("one alarm is one thing", () => {
     expect(trial.board.notes).toHaveLength(0);
   });
 
-  test("an end is forgotten after thirty days, and what it was too", async () => {
+  test("forgets an ended incident after 30 days", async () => {
     const trial = receiving();
     const one = alarm(1);
-    await trial.offer(one.raised());
-    await trial.offer(one.resolved(3));
+    await trial.offerEach(one.raised(), one.resolved(3));
     await trial.pass(29 * 86_400_000, 3_600_000);
     expect((await trial.memory.all()).size).toBe(1);
     await trial.pass(2 * 86_400_000, 3_600_000);
@@ -129,12 +124,10 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
   });
 
-  test("an opening in doubt is looked for, and not made while the search is not to be had", async () => {
+  test("does not repeat an unverified opening while the search fails", async () => {
     const trial = receiving();
     const one = alarm(1);
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Retryable("The answer was lost.");
-    };
+    trial.board.trouble = failAfter(new Retryable("The answer was lost."));
     await expect(trial.offer(one.raised())).rejects.toThrow("lost");
     trial.board.trouble = () => undefined;
     trial.board.isSearchable = false;
@@ -148,7 +141,7 @@ describe("a crash between what is said and what is remembered", () => {
     ["told to wait", new Throttled("Wait.", 1_000)],
     ["refused", new Rejected("No.")],
     ["not accepted", new ConfigError("No.")],
-  ])("%s: it surely was not made, so nobody looks for it", async (_, failure) => {
+  ])("%s: opens it again without a search", async (_, failure) => {
     const trial = receiving();
     const one = alarm(1);
     trial.board.trouble = (isDone) => {
@@ -164,9 +157,7 @@ describe("a crash between what is said and what is remembered", () => {
   test("an opening that a proxy answers with 503 may have been made, so it is searched for, not opened twice", async () => {
     const trial = receiving();
     const one = alarm(1);
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Throttled("Away.", 1_000, { scope: "everything" });
-    };
+    trial.board.trouble = failAfter(new Throttled("Away.", 1_000, { scope: "everything" }));
     await expect(trial.offer(one.raised())).rejects.toThrow("Away");
     trial.board.trouble = () => undefined;
     await trial.offerAgain([one.raised()]);
@@ -174,7 +165,7 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.notes).toHaveLength(1);
   });
 
-  test("while a search lags behind, the incident waits by itself, and nobody else", async () => {
+  test("delays only the incident whose search is not conclusive yet", async () => {
     const trial = receiving();
     const [one, two] = [alarm(1), alarm(2)];
     const asked: number[] = [];
@@ -211,7 +202,7 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.notes[0]).toMatchObject({ isOpen: false });
   });
 
-  test("one that is said again, or opened again, is told from others by what it was before", async () => {
+  test("opens an incident again with its first identity", async () => {
     const asked: unknown[] = [];
     const identify: Receiver["identify"] = ({ text }) => ({ label: text.fields[1]?.text });
     const trial = receiving(noticeBoard("same", { identify }));
@@ -222,19 +213,15 @@ describe("a crash between what is said and what is remembered", () => {
     };
     const one = alarm(1, { priority: "B" });
     const urgent = alarm(1, { priority: "A" });
-    trial.board.trouble = (isDone) => {
-      if (isDone) throw new Crash();
-    };
+    trial.board.trouble = failAfter(new Crash());
     await expect(trial.offer(one.raised())).rejects.toThrow(Crash);
     trial.board.trouble = () => undefined;
     trial.restart();
-    await trial.offer(urgent.changed("More urgent now"));
-    await trial.offer(urgent.resolved(3));
-    await trial.offer(urgent.retriggered(4));
+    await trial.offerEach(urgent.changed("More urgent now"), urgent.resolved(3), urgent.retriggered(4));
     expect(asked).toEqual(Array(3).fill({ label: "B" }));
   });
 
-  test("one that was in doubt before stays in doubt when the second try is told to wait", async () => {
+  test("keeps an opening unverified when the second attempt has to wait", async () => {
     const trial = receiving();
     const one = alarm(1);
     let failure: Error = new Retryable("lost");
@@ -253,7 +240,7 @@ describe("a crash between what is said and what is remembered", () => {
 });
 
 describe("trouble at the receiver", () => {
-  test("one that it refuses is a dead letter and stops nobody else", async () => {
+  test("rejects one alarm and opens the others", async () => {
     const trial = receiving();
     trial.board.trouble = (isDone, _, told) => {
       if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
@@ -270,7 +257,7 @@ describe("trouble at the receiver", () => {
     expect(trial.board.notes).toHaveLength(3);
   });
 
-  test("where the state cannot be written nothing is said", async () => {
+  test("sends nothing when the state cannot be stored", async () => {
     const trial = receiving();
     const { commit } = trial.store;
     trial.store.commit = () => Promise.reject(new Error("The disk is full."));
@@ -282,14 +269,10 @@ describe("trouble at the receiver", () => {
   });
 });
 
-describe("events that are sent again", () => {});
-
-test("a return that is offered again at its position is no second return", async () => {
+test("counts a return that is delivered twice once", async () => {
   const trial = receiving();
   const one = alarm(1);
-  await trial.offer(one.raised());
-  await trial.offer(one.resolved(3));
-  await trial.offer(one.retriggered(4));
+  await trial.offerEach(one.raised(), one.resolved(3), one.retriggered(4));
   await trial.offerAgain([one.retriggered(4)]);
   const changes: string[] = [];
   trial.board.trouble = (isDone, _, told) => {
@@ -300,7 +283,7 @@ test("a return that is offered again at its position is no second return", async
 });
 
 describe("a far end that forgets", () => {
-  test("is told again what is open, and for a while what is closed", async () => {
+  test("repeats open incidents, and closed ones for a while", async () => {
     const trial = receiving(noticeBoard("same", { repeatMs: 60_000, repeatClosedMs: 300_000 }));
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -312,7 +295,7 @@ describe("a far end that forgets", () => {
   });
 });
 
-test("a test opens, changes and closes a marked thing, and nothing is remembered", async () => {
+test("opens, changes and closes a test incident and stores nothing", async () => {
   const trial = receiving();
   const lines: string[] = [];
   const keys = new Set<string>();

@@ -11,7 +11,7 @@ const titles = (trial: ReturnType<typeof receiving>) =>
 describe("alarms behind a gateway that is offline", () => {
   const behind = (n: number) => alarm(n, { behind: GATEWAY.id });
 
-  test("are one thing with a list, edited as the list changes", async () => {
+  test("are one incident whose list is updated at most every 30 s", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offer(behind(1).raised(), behind(2).raised());
@@ -31,12 +31,11 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[0]).toContain("2 of 3");
   });
 
-  test("get things of their own when it is back and they are still active", async () => {
+  test("are opened singly when the gateway is back and they are still active", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offer(behind(1).raised(), behind(2).raised());
-    await trial.offer(behind(1).resolved(3));
-    await trial.offer(gatewayOnline(5));
+    await trial.offerEach(behind(1).resolved(3), gatewayOnline(5));
     await trial.pass(2 * MINUTE);
     expect(titles(trial), "most end with the next polls").toEqual([
       expect.stringMatching(/^open: Gateway Basement gateway/),
@@ -50,7 +49,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
-  test("that wait for their hold are told as behind it, when it is the only gateway of the site", async () => {
+  test("join the gateway while they wait for `hold`, when it is the only one of the site", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     await trial.gatewayIs(false);
     await trial.offer(alarm(1).raised(), alarm(2).raised());
@@ -59,7 +58,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual(["open: Gateway Basement gateway is offline: 2 of 2 alarms active"]);
   });
 
-  test("also where the event of its return never comes", async () => {
+  test("are opened singly when only the stored state shows that the gateway is back", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offer(behind(1).raised());
@@ -70,12 +69,10 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
-  test("that come back after the gateway did are told, and closed at their end", async () => {
+  test("are opened and closed singly when they return after the gateway", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
-    await trial.offer(behind(1).raised());
-    await trial.offer(behind(1).resolved(3));
-    await trial.offer(gatewayOnline(5));
+    await trial.offerEach(behind(1).raised(), behind(1).resolved(3), gatewayOnline(5));
     await trial.gatewayIs(true);
     await trial.offer(alarm(1).retriggered(10));
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
@@ -83,14 +80,11 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
-  test("are another thing at the next absence, also where the same alarm begins it", async () => {
+  test("are another incident at the next outage, even with the same first alarm", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     const one = behind(1);
-    await trial.offer(one.raised());
-    await trial.offer(one.resolved(3));
-    await trial.offer(gatewayOnline(5));
-    await trial.offer(one.retriggered(10));
+    await trial.offerEach(one.raised(), one.resolved(3), gatewayOnline(5), one.retriggered(10));
     expect(trial.board.notes.map(({ isOpen }) => isOpen)).toEqual([false, true]);
     expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
     await trial.offer(gatewayOnline(12), one.resolved(14));
@@ -98,7 +92,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
-  test("are another thing at the next absence, also where nobody was told of the alarm in between", async () => {
+  test("are another incident at the next outage when the alarm was not sent in between", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     await trial.gatewayIs(false);
     const one = behind(1);
@@ -115,7 +109,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(new Set(trial.board.notes.map(({ key }) => key)).size).toBe(2);
   });
 
-  test("that come back after an absence too short to be told are told", async () => {
+  test("are opened when they return after an outage shorter than `hold`", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     await trial.gatewayIs(false);
     const one = behind(1);
@@ -128,7 +122,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
   });
 
-  test("stand by themselves where folding is off, and where they were told before", async () => {
+  test("are opened singly without folding, and stay single when they were open before", async () => {
     const apart = receiving(noticeBoard("same"), { fold: { gateway: false } });
     await apart.offer(behind(1).raised(), behind(2).raised());
     expect(apart.board.notes).toHaveLength(2);
@@ -143,7 +137,7 @@ describe("alarms behind a gateway that is offline", () => {
 describe("a storm", () => {
   const storm = { fold: { storm: { openings: 5, within: "5m" } } } as const;
 
-  test("is told as one thing from the sixth opening on, and closed when all of it is over", async () => {
+  test("is one incident from the sixth alarm on and closes with its last alarm", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     const all = Array.from({ length: 30 }, (_, n) => alarm(n));
     await trial.offer(...all.map((one) => one.raised()));
@@ -156,7 +150,7 @@ describe("a storm", () => {
     expect(trial.board.notes[5]?.told.text.list.at(-1)).toBe("and 5 more");
   });
 
-  test("that is over tells what comes back from it, by itself", async () => {
+  test("opens an alarm singly that returns after the storm", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     const all = Array.from({ length: 8 }, (_, n) => alarm(n));
     await trial.offer(...all.map((one) => one.raised()));
@@ -167,7 +161,7 @@ describe("a storm", () => {
     expect(titles(trial).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
   });
 
-  test("that cannot end takes in nothing that comes long after it", async () => {
+  test("takes in no alarm that begins long after it", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.offer(...Array.from({ length: 8 }, (_, n) => alarm(n).raised()));
     await trial.pass(3 * MINUTE);
@@ -180,7 +174,7 @@ describe("a storm", () => {
     expect(titles(trial).at(-1)).toBe("open: Alarm 21, Building 1");
   });
 
-  test("is counted by site, or over all of them", async () => {
+  test("counts alarms by site, or over all sites", async () => {
     const bySite = receiving(noticeBoard("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => alarm(n, { site: n % 3 }));
     await bySite.offer(...spread.map((one) => one.raised()));
@@ -190,7 +184,7 @@ describe("a storm", () => {
     expect(titles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
   });
 
-  test("may be what is left when a gateway is back", async () => {
+  test("can begin when a gateway comes back", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.gatewayIs(false);
     const all = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
@@ -202,7 +196,7 @@ describe("a storm", () => {
     expect(titles(trial).at(-1)).toBe("open: 4 alarms at Building 1, 4 active");
   });
 
-  test("does not count the alarms that a gateway explains", async () => {
+  test("does not count alarms behind an offline gateway", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.gatewayIs(false);
     const behind = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
@@ -214,7 +208,7 @@ describe("a storm", () => {
     ]);
   });
 
-  test("begins anew after a quiet time", async () => {
+  test("begins again after a quiet time", async () => {
     const trial = receiving(noticeBoard("same"), storm);
     await trial.offer(...[0, 1, 2, 3, 4].map((n) => alarm(n).raised()));
     await trial.pass(6 * MINUTE);
@@ -224,7 +218,7 @@ describe("a storm", () => {
 });
 
 describe("an alarm that ends soon", () => {
-  test("is not told at all, and one that lasts is told when it has lasted", async () => {
+  test("is not sent within `hold`; one that lasts is sent after it", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     const [short, long] = [alarm(1), alarm(2)];
     await trial.offer(short.raised(), long.raised());
@@ -239,7 +233,7 @@ describe("an alarm that ends soon", () => {
     expect((await trial.memory.all()).size).toBe(1);
   });
 
-  test("is not told either when the sink was away and hears of both at once", async () => {
+  test("is not sent when the sink receives beginning and end at once", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     const [short, long] = [alarm(1), alarm(2)];
     await trial.clock.advance(60 * MINUTE);
@@ -255,7 +249,7 @@ describe("quiet hours", () => {
   // 12:00 UTC is 13:00 in Oslo.
   const quiet = { quiet: [{ priorities: ["C"], from: "13:30", to: "07:00" }] };
 
-  test("hold back what is not urgent, in the zone of the site; what is active at their end is told then", async () => {
+  test("delay unlisted priorities in the site's time zone until they end", async () => {
     const trial = receiving(noticeBoard("findable"), quiet);
     await trial.pass(40 * MINUTE, MINUTE);
     const [urgent, rest, over] = [
@@ -274,7 +268,7 @@ describe("quiet hours", () => {
     expect(trial.clock.now()).toBeGreaterThan(START + 18 * 60 * MINUTE);
   });
 
-  test("keep no end from whoever got the beginning", async () => {
+  test("do not delay the end of an open incident", async () => {
     const trial = receiving(noticeBoard("findable"), quiet);
     const one = alarm(1, { priority: "C" });
     await trial.offer(one.raised());
@@ -295,7 +289,7 @@ describe("a silence", () => {
     return trial;
   }
 
-  test("keeps alarms from people; what is active at its end is told then, what came and went is not", async () => {
+  test("delays alarms; sends those that are active at its end, and none that ended before", async () => {
     const trial = await silenced(60);
     const [rest, over, elsewhere] = [alarm(1), alarm(2), alarm(3, { site: 2 })];
     await trial.offer(rest.raised(), over.raised(), elsewhere.raised());
@@ -307,7 +301,7 @@ describe("a silence", () => {
     expect(titles(trial)).toEqual(["open: Alarm 3, Building 2", "open: Alarm 1, Building 1"]);
   });
 
-  test("keeps no end from whoever got the beginning", async () => {
+  test("does not delay the end of an open incident", async () => {
     const trial = await silenced(60, { from: time(5) });
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -327,7 +321,7 @@ describe("a silence", () => {
     expect(titles(trial)).toHaveLength(things);
   });
 
-  test("that is ended early tells what is active at once", async () => {
+  test("sends active alarms at once when it is ended early", async () => {
     const trial = await silenced(600);
     await trial.offer(alarm(1).raised());
     await trial.pass(5 * MINUTE);

@@ -18,7 +18,7 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
 const textIn = (language: "en" | "no", of: Incident, own = {}) => textOf(of, vocabulary(language, own), "Europe/Oslo");
 
 describe("what is to be read of an incident", () => {
-  test("what it is, where, since when in the zone of the building, and what the service says", () => {
+  test("has title, status, site, priority, local time, description and value", () => {
     expect(textIn("en", incident())).toMatchObject({
       title: "Supply temperature low, Kvarnholmen 4",
       status: "Active",
@@ -32,7 +32,7 @@ describe("what is to be read of an incident", () => {
     });
   });
 
-  test("a description that is said already is not said again", () => {
+  test("leaves out a repeated description", () => {
     const description = "Below 20 °C";
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
@@ -42,7 +42,7 @@ describe("what is to be read of an incident", () => {
     expect(labels(incident({ description: ALARM.trigger.displayName }))).toEqual([]);
   });
 
-  test("a value only where the service has one: a text of a list before a number", () => {
+  test("has the text of a list value, else the number, else no value", () => {
     const { lastActiveEvent } = ALARM;
     if (lastActiveEvent === null) throw new Error("The sample has no event.");
     const shownFor = (more: object | null) =>
@@ -55,7 +55,7 @@ describe("what is to be read of an incident", () => {
     expect(shownFor({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
   });
 
-  test("who acknowledged it, and a message only where there is one", () => {
+  test("has the person who acknowledged, and a message when there is one", () => {
     const fieldsOf = (acknowledgedMessage: string | null) =>
       textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
@@ -64,7 +64,7 @@ describe("what is to be read of an incident", () => {
     expect(fieldsOf("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
   });
 
-  test("in Norwegian, and in words of one's own", () => {
+  test("uses the language and the words of the configuration", () => {
     const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");
@@ -73,7 +73,7 @@ describe("what is to be read of an incident", () => {
     );
   });
 
-  test("a time without an offset is shown as it came, and no duration is made of it", () => {
+  test("shows a time without an offset as it came and computes no duration", () => {
     const raw = incident({}, { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
     const fields = textIn("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);

@@ -4,7 +4,7 @@ import { ticketKey, ticketsOf, withTickets } from "#src/engine/views/tickets.ts"
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 
-test("of each alarm is known where people find it, by itself or together with others, open or closed", async () => {
+test("returns the ticket of each single or folded alarm, open or closed", async () => {
   const trial = receiving(noticeBoard("findable"));
   const [own, behind, over] = [alarm(1), alarm(2, { behind: "7" }), alarm(3)];
   await trial.offer(own.raised(), behind.raised(), over.raised());
@@ -28,7 +28,7 @@ test("only an address of the web is a link", async () => {
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
 });
 
-test("what is told later of an alarm says where people find it; a beginning and an alarm without do not", async () => {
+test("adds the ticket to later events of an alarm that has one", async () => {
   const trial = receiving(noticeBoard("findable"));
   const [one, two] = [alarm(1), alarm(2)];
   await trial.offer(one.raised());

@@ -65,6 +65,13 @@ export function receiving(board: NoticeBoard = noticeBoard("findable"), options:
       position += events.length;
       return write(events, from);
     },
+    /** Offers events one after the other. */
+    async offerEach(...events: readonly Event[]): Promise<void> {
+      for (const event of events) {
+        position += 1;
+        await write([event], position);
+      }
+    },
     /** Offers it so many milliseconds after it was committed, as to a sink that waited after a failure. */
     async offerLate(event: Event, ms: number): Promise<Receipt> {
       position += 1;

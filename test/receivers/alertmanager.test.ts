@@ -24,7 +24,7 @@ async function begun(options: object = {}) {
 }
 
 describe("alertmanager: what is sent", () => {
-  test("an alarm is one alert with both times, its end far ahead", async () => {
+  test("posts an alarm as one alert that ends in a week", async () => {
     const { receiver, posted, end } = await begun({ labels: { team: "operations" } });
     const told = toldOf({ link: "https://plenum.example.com/#alarm" });
     const place = await receiver.open(told, never());
@@ -65,7 +65,7 @@ describe("alertmanager: what is sent", () => {
     expect(end.things()).toMatchObject([{ key: told.key, isOpen: true }]);
   });
 
-  test("whatever changes meanwhile, it stays the same alert until its true end", async () => {
+  test("keeps the labels of an alert until its end, whatever changes", async () => {
     const { receiver, posted, end } = await begun();
     const first = await receiver.open(toldOf(), never());
     const place = JSON.parse(JSON.stringify(first)) as IncidentReference;
@@ -90,7 +90,7 @@ describe("alertmanager: what is sent", () => {
     expect(new Set(posted().map(([{ labels }]) => JSON.stringify(labels))).size).toBe(1);
   });
 
-  test("opened again as what it was, it is one alert although its priority has changed", async () => {
+  test("keeps one alert when it is opened again with another priority", async () => {
     const { receiver, end } = await begun();
     const { key } = toldOf();
     const identity: unknown = JSON.parse(JSON.stringify(receiver.identify?.(toldOf())));
@@ -99,7 +99,7 @@ describe("alertmanager: what is sent", () => {
     expect(end.alerts()).toMatchObject([{ labels: { priority: "A" }, annotations: { priority: "C" } }]);
   });
 
-  test("a repeat brings back what a restart forgot, and an end is told again", async () => {
+  test("restores an alert after a restart of Alertmanager", async () => {
     const { receiver, end } = await begun({ repeat: "30s" });
     const place = await receiver.open(toldOf(), never());
     end.forget();
@@ -111,7 +111,7 @@ describe("alertmanager: what is sent", () => {
     expect(receiver.repeatClosedMs).toBe(300_000);
   });
 
-  test("a gateway and a storm have names that routes can be written with, and list what is in them", async () => {
+  test("names gateways and storms for routes and lists their alarms", async () => {
     const { receiver, end } = await begun();
     const member = {
       title: "Fan stopped",
@@ -135,7 +135,7 @@ describe("alertmanager: what is sent", () => {
 });
 
 describe("alertmanager: times", () => {
-  test("without an offset a time is taken as UTC, and the alert says so", async () => {
+  test("takes a time without an offset as UTC and adds a note", async () => {
     const { receiver, end } = await begun();
     const startedAt = "2026-11-02T06:15:00";
     const place = await receiver.open(toldOf({ startedAt }), never());
@@ -179,7 +179,7 @@ describe("alertmanager: times", () => {
 });
 
 describe("alertmanager: hostile and long texts", () => {
-  test("are shown, carried out nowhere, and cut at a character", async () => {
+  test("disables markup and cuts between characters", async () => {
     const { receiver, posted } = await begun();
     const hostile = "<!channel> @everyone \u202egnp.exe\u0000\u001b[31m\r\n{{ .Labels }} a@example.com";
     const trigger = {
@@ -199,7 +199,7 @@ describe("alertmanager: hostile and long texts", () => {
     expect(JSON.stringify(alert)).not.toMatch(/\\u0000|\u202e|\\u001b/);
   });
 
-  test("a name of nothing but blanks still makes an alert", async () => {
+  test("posts an alert for a blank name", async () => {
     const { receiver, end } = await begun();
     const trigger = { id: 1, displayName: " \n", description: null, priority: "", enabled: true };
     await receiver.open(toldOf({}, { trigger, site: { id: 3, displayName: "" } }), never());
@@ -231,7 +231,7 @@ describe("alertmanager: answers", () => {
     expect(sentence(error)).toContain(words);
   });
 
-  test("the probe asks for the status and posts nothing", async () => {
+  test("probes the status and posts nothing", async () => {
     const { receiver, end } = await begun();
     await receiver.probe(never());
     expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
@@ -244,7 +244,7 @@ describe("alertmanager: who we are", () => {
   test.each([
     [{ token: "abcdefghijkl-token" }, "Bearer abcdefghijkl-token"],
     [{ password: "correct horse" }, `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`],
-  ])("%j, read anew at each request, and in no error", async (secret, expected) => {
+  ])("sends %j, reads it again for each request and repeats it in no error", async (secret, expected) => {
     const [[name, text] = ["", ""]] = Object.entries(secret);
     const ref = secretFile(text);
     const { receiver, end } = await begun({ [name]: ref, ...(name === "password" ? { user: "plenum" } : {}) });
@@ -260,7 +260,7 @@ describe("alertmanager: who we are", () => {
     expect(end.seen.at(-1)?.headers.authorization).not.toBe(expected);
   });
 
-  test("a path prefix and headers of the user's own", async () => {
+  test("uses a path prefix and configured headers", async () => {
     const { end } = await begun();
     const receiver = receiverOf("alertmanager", end, contextFor("am"), {
       url: `${end.url}/alertmanager/`,

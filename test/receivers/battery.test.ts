@@ -7,7 +7,7 @@ import { RECEIVERS } from "./receivers.ts";
 /** Of each row, after a request left and before anything was written down of it; `receivers:long` does more. */
 const KILLS_IN_DOUBT = sized(8, 4);
 
-describe("killed between what is said and what is remembered, each alarm is one thing that ends with it", () => {
+describe("a process that is killed between request and commit leaves one incident per alarm", () => {
   test.each(RECEIVERS.map((row) => [row.name, row] as const))("%s", { timeout: 120_000 }, async (_, row) => {
     let inDoubt = 0;
     for (let round = 0; inDoubt < KILLS_IN_DOUBT; round += 1) {
@@ -18,7 +18,7 @@ describe("killed between what is said and what is remembered, each alarm is one 
     expect(inDoubt).toBeGreaterThanOrEqual(KILLS_IN_DOUBT);
   });
 
-  test("a seed gives the same run again", async () => {
+  test("repeats a run with the same seed", async () => {
     const row = RECEIVERS.find(({ name }) => name === "servicenow");
     if (row === undefined) throw new Error("ServiceNow takes no part.");
     const played = await playReceiver(row, seed);

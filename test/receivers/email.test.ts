@@ -29,7 +29,7 @@ function receiverFor(options: object) {
 }
 
 describe("email: what is sent", () => {
-  test("an alarm and its end are two mails in one thread", async () => {
+  test("sends an alarm and its end as two mails of one thread", async () => {
     const { receiver, end } = await begun({
       from: "Plenum, north <plenum@example.com>",
       cc: ["chief@example.com"],
@@ -80,7 +80,7 @@ describe("email: what is sent", () => {
     expect(end.things()).toMatchObject([{ key: told.key, isOpen: false, texts: [{}, {}] }]);
   });
 
-  test("the thread keeps its first title, whatever is renamed or counted meanwhile", async () => {
+  test("keeps the first title in all subjects of a thread", async () => {
     const { receiver, end } = await begun();
     const gateway = { id: "7", displayName: "Basement gateway" };
     const counting = (active: number, change: "raised" | "resolved") => ({
@@ -101,7 +101,7 @@ describe("email: what is sent", () => {
     expect(end.things()).toHaveLength(1);
   });
 
-  test("told again it has the same id, and another incident of the same event has another", async () => {
+  test("derives the message id from incident and event", async () => {
     const { receiver, end } = await begun();
     await receiver.open(toldOf(), never());
     await receiver.open(toldOf(), never());
@@ -115,7 +115,7 @@ describe("email: what is sent", () => {
     expect("find" in receiver).toBe(false);
   });
 
-  test("of changes only an acknowledgement of priority A is told, unless `tell` says otherwise", async () => {
+  test("sends only acknowledgements of priority A, unless `tell` has other changes", async () => {
     const { receiver, end } = await begun();
     const place = await receiver.open(toldOf(), never());
     expect(await receiver.update(toldOf({ change: "recovering", status: "recovering" }), place, never())).toBe(place);
@@ -136,7 +136,7 @@ describe("email: what is sent", () => {
 describe("email: hostile and long texts", () => {
   const hostile = "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
 
-  test("no header and no markup comes of them, and nothing is loaded", async () => {
+  test("adds no header, no markup and nothing to load from names", async () => {
     const { receiver, end } = await begun();
     const trigger = {
       id: 1,
@@ -158,7 +158,7 @@ describe("email: hostile and long texts", () => {
     expect(taken?.mail.attachments).toEqual([]);
   });
 
-  test("a dot alone on a line does not end a mail", async () => {
+  test("keeps a line with only a dot", async () => {
     const { receiver, end } = await begun();
     const description = "one\r\n.\r\nQUIT\r\n..two";
     await receiver.open(toldOf({}, { description }), never());
@@ -166,7 +166,7 @@ describe("email: hostile and long texts", () => {
     expect(end.mails[0]?.mail.text).toContain("one\n.\nQUIT\n..two");
   });
 
-  test("they are cut between characters", async () => {
+  test("cuts long texts between characters", async () => {
     const { receiver, end } = await begun();
     const family = "👨‍👩‍👧".repeat(2_000);
     const trigger = { id: 1, displayName: family, description: family, priority: "A", enabled: true };
@@ -206,7 +206,7 @@ describe("email: what the server says", () => {
     expect(end.mails).toEqual([]);
   });
 
-  test("some recipients refused: the others have it, and the log says so once for each", async () => {
+  test("sends to the accepted recipients and logs each rejected one once", async () => {
     const { receiver, end, lines } = await begun({ to: ["a@example.com", "gone@example.com", "b@example.com"] });
     end.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
     await receiver.open(toldOf(), never());
@@ -262,7 +262,7 @@ describe("email: no mail server", () => {
     expect(sentence(error).length).toBeLessThan(700);
   });
 
-  test("nobody there, and a name that nobody knows", async () => {
+  test("retries when the connection is refused or the name is unknown", async () => {
     const options = { from: "plenum@example.com", to: ["operations@example.com"], security: "none" };
     const refused = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() }).receiver;
     expect(sentence(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
@@ -270,7 +270,7 @@ describe("email: no mail server", () => {
     expect(await failureOf(unknown.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("one that says a letter now and then is not waited for longer than `timeout`", async () => {
+  test("gives up a server that sends single letters after `timeout`", async () => {
     const letters: ReturnType<typeof setInterval>[] = [];
     onTestFinished(() => letters.forEach(clearInterval));
     const options = await rawServer((socket) => {
@@ -285,7 +285,7 @@ describe("email: no mail server", () => {
     }
   });
 
-  test("an abort ends it at once, with its own reason", async () => {
+  test("ends at once with the reason of the signal", async () => {
     const connected = Promise.withResolvers<void>();
     const { receiver } = receiverFor({ ...(await rawServer(() => connected.resolve())), timeout: "60s" });
     for (const call of [
@@ -307,7 +307,7 @@ describe("email: TLS and who we are", () => {
   const secured = { disabledCommands: [], authOptional: false, key: own.key, cert: own.cert };
   const through = { host: "localhost", security: "starttls", ca_file: own.path };
 
-  test("STARTTLS, then name and password, and neither in a word of ours", async () => {
+  test("logs in after STARTTLS and repeats no secret", async () => {
     const password = secretFile("correct horse battery");
     const { receiver, end, lines } = await begun({ ...through, user: "plenum", password }, secured);
     await receiver.open(toldOf(), never());
@@ -389,7 +389,7 @@ describe("email: TLS and who we are", () => {
     expect(end.mails).toEqual([]);
   });
 
-  test("a certificate is checked whatever the environment says", async () => {
+  test("checks the certificate whatever the environment says", async () => {
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
     onTestFinished(() => {
       delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
@@ -398,7 +398,7 @@ describe("email: TLS and who we are", () => {
     expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
   });
 
-  test("a password that the server has no use for is told", async () => {
+  test("takes a server without login for a wrong setting", async () => {
     const options = { user: "plenum", password: secretFile("correct horse battery") };
     const { receiver, end } = await begun(options, { disabledCommands: ["STARTTLS", "AUTH"] });
     expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({
@@ -408,7 +408,7 @@ describe("email: TLS and who we are", () => {
     expect(end.mails).toEqual([]);
   });
 
-  test("the probe connects, changes to TLS, says who we are, and sends nothing", async () => {
+  test("probes with TLS and login and sends nothing", async () => {
     const { receiver, end } = await begun(
       { ...through, user: "plenum", password: secretFile("correct horse battery") },
       secured,

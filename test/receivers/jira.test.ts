@@ -32,7 +32,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     return first;
   };
   describe("open", () => {
-    test("creates one issue with our label, and answers what people call it and where it is", async () => {
+    test("creates one issue with our label and returns its key and link", async () => {
       const place = await opened();
       expect(place).toEqual({ ref: { id: "10001", over: false }, ticket: "FM-1", link: `${end.url}/browse/FM-1` });
       expect(issue().fields).toMatchObject({
@@ -49,7 +49,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(end.things()).toEqual([{ key: toldOf().key, isOpen: true, texts: issue().texts }]);
     });
 
-    test("priority, labels, type and further fields are as configured", async () => {
+    test("sets the configured priority, labels, type and fields", async () => {
       end.screen.set("customfield_10042", { name: "Bygg", required: true });
       const configured = receiverWith({
         issue_type: "Feil",
@@ -83,14 +83,14 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       }
     });
 
-    test("a summary is cut between characters, at 255 units", async () => {
+    test("cuts a summary between characters at 255 units", async () => {
       await opened(namedOf("👩‍👩‍👧‍👦".repeat(200)));
       expect(issue().fields.summary).toMatch(/^(👩‍👩‍👧‍👦)+…$/u);
       await opened(namedOf("å".repeat(400)));
       expect(end.issues[1]?.fields.summary).toBe(`${"å".repeat(254)}…`);
     });
 
-    test("a description that would be too long is shortened everywhere, not cut in the middle", async () => {
+    test("shortens every text of a description that is too long", async () => {
       await opened(namedOf("{[]} ".repeat(20_000)));
       const { description } = issue().fields;
       const size = typeof description === "string" ? description.length : JSON.stringify(description).length;
@@ -99,14 +99,14 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(issue().texts[1]).toMatch(/Open in Plenum/);
     });
 
-    test("without an address of the status page there is no link", async () => {
+    test("has no link without the address of the status page", async () => {
       await opened(toldOf({ link: null }));
       expect(issue().texts[1]).not.toContain("Open in Plenum");
     });
   });
 
   describe("update", () => {
-    test("with `comments: false` none is written", async () => {
+    test("adds no comment with `comments: false`", async () => {
       const silent = receiverWith({ comments: false });
       const place = await opened();
       await silent.update(toldOf({ change: "acknowledged" }), place, never());
@@ -117,7 +117,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 
   describe("close", () => {
-    test("by a transition to a status of the category done, whatever it is called there", async () => {
+    test("uses a transition to a status of the category done, whatever its name", async () => {
       const place = await opened();
       expect(await receiver.close(resolvedOf(), place, never())).toEqual({
         ...place,
@@ -128,7 +128,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(issue().comments).toHaveLength(1);
     });
 
-    test("by the name of a transition or of a status, in the order of `done`", async () => {
+    test("uses the first name of `done` that is a transition or a status", async () => {
       end.transitions.push(
         { id: "51", name: "Avvis", from: ["Å gjøre"], to: { name: "Avvist", category: "done" } },
         { id: "61", name: "Til kontroll", from: ["Å gjøre"], to: { name: "Kontroll", category: "new" } },
@@ -141,7 +141,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(end.issues[1]?.steps).toEqual([{ transition: { id: "61" } }]);
     });
 
-    test("a resolution that is asked for is the configured one, or the first", async () => {
+    test("sends the configured resolution, or the first one, when it is required", async () => {
       const resolution = {
         required: true,
         allowedValues: [
@@ -158,7 +158,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       ]);
     });
 
-    test("a transition that asks for what we do not know is passed over", async () => {
+    test("skips a transition with unknown required fields", async () => {
       const asks = { customfield_1: { required: true } };
       end.transitions.unshift({ id: "21", name: "Lukk", from: ["Å gjøre"], to: FERDIG, fields: asks });
       await receiver.close(resolvedOf(), await opened(), never());
@@ -167,7 +167,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 
   describe("an alarm that comes back", () => {
-    test("a closed issue that takes no comments stops nothing", async () => {
+    test("goes on when a closed issue refuses comments", async () => {
       end.refuseLateComments = true;
       const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
       expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toMatchObject({
@@ -176,7 +176,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(issue().comments).toHaveLength(1);
     });
 
-    test("says so in an issue that could not be closed", async () => {
+    test("adds a comment to an issue that could not be closed", async () => {
       end.transitions = [];
       const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
       await receiver.update(toldOf({ change: "changed" }), closed, never());
@@ -186,7 +186,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 
   describe("failures", () => {
-    test("a mandatory field is one of settings, and is named", async () => {
+    test("names a missing mandatory field as a wrong setting", async () => {
       end.screen.set("customfield_10042", { name: "Bygg", required: true });
       const failure = await failureOf(opened());
       expect(failure).toMatchObject({ kind: "config", reason: "validation", field: "fields" });
@@ -218,7 +218,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(await failureOf(opened())).toMatchObject(meaning);
     });
 
-    test("a page of a gatekeeper is not taken for an edit that was carried out", async () => {
+    test("retries an edit that is answered with a page", async () => {
       const place = await opened();
       const { answer } = end.stub;
       end.stub.answer = (seen, response) =>
@@ -240,7 +240,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(String(failure)).toMatch((message as RegExp | undefined) ?? /./);
     });
 
-    test("names the mandatory fields that nobody fills", async () => {
+    test("names mandatory fields that are not configured", async () => {
       end.screen.set("customfield_10042", { name: "Bygg", required: true });
       end.screen.set("customfield_10043", { name: "Etasje", required: true });
       end.screen.set("customfield_10044", { name: "Sone", required: true, hasDefaultValue: true });
@@ -253,7 +253,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 });
 
-test("jira: wiki text keeps a word that can be searched for, and no sign that means something", () => {
+test("jira: wiki text escapes markup and keeps names that people search for", () => {
   const description = WIKI.render({
     status: "Active",
     fields: [{ label: "Site", text: "VS1-GT11_a -gone- _it_\nh1. [~ola]" }],

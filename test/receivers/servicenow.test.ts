@@ -37,7 +37,7 @@ const record = () => {
 const find = (sinceMs: number) => receiver.find?.(toldOf(), sinceMs, never());
 
 describe("servicenow: open", () => {
-  test("creates one record with our key, and answers what people call it and where it is", async () => {
+  test("creates one record with our key and returns its number and link", async () => {
     const place = await opened();
     const { sys_id } = record();
     expect(place).toEqual({
@@ -65,7 +65,7 @@ describe("servicenow: open", () => {
     expect(lines).toEqual([]);
   });
 
-  test("priority, group and further fields are as configured", async () => {
+  test("sets the configured priority, group and fields", async () => {
     const configured = receiverWith({
       priority: { A: { impact: 1, urgency: "2" } },
       assignment_group: ID,
@@ -82,18 +82,18 @@ describe("servicenow: open", () => {
     expect(end.records[1]?.fields).not.toHaveProperty("impact");
   });
 
-  test("a line of a text cannot look like a label", async () => {
+  test("indents further lines of a text, so none looks like a label", async () => {
     await opened(namedOf("x\nPriority: C"));
     expect(record().fields.description).toMatch(/\n {2}Priority: C/);
     expect(record().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
   });
 
-  test("a short description is cut between characters, at 160 units", async () => {
+  test("cuts a short description between characters at 160 units", async () => {
     await opened(namedOf("å".repeat(400)));
     expect(record().fields.short_description).toBe(`${"å".repeat(159)}…`);
   });
 
-  test("a record that lost its key is told in the log, once", async () => {
+  test("logs once that a record did not keep its key", async () => {
     end.columns.delete("correlation_id");
     await opened();
     await opened();
@@ -101,7 +101,7 @@ describe("servicenow: open", () => {
     expect(lines[0]).toContain("did not keep its correlation_id");
   });
 
-  test("a token is sent in place of a password", async () => {
+  test("sends a token instead of a password", async () => {
     process.env.PLENUM_TEST_SNOW_TOKEN = "canary-token-of-servicenow";
     onTestFinished(() => {
       delete process.env.PLENUM_TEST_SNOW_TOKEN;
@@ -113,7 +113,7 @@ describe("servicenow: open", () => {
 });
 
 describe("servicenow: update", () => {
-  test("an incident that somebody has resolved or closed is left as it is", async () => {
+  test("leaves an incident as it is that a person resolved, closed or cancelled", async () => {
     const place = await opened();
     for (const state of ["6", "7", "8"]) {
       record().fields.state = state;
@@ -144,7 +144,7 @@ describe("servicenow: close", () => {
     expect(lines).toEqual([]);
   });
 
-  test("with the configured state and words", async () => {
+  test("uses the configured state and close notes", async () => {
     end.mandatory.clear();
     const other = receiverWith({ resolved_state: 3, close_code: undefined, close_notes: "Closed by the building." });
     await other.close(resolvedOf(), await opened(), never());
@@ -153,7 +153,7 @@ describe("servicenow: close", () => {
     expect(record().fields).not.toHaveProperty("close_code");
   });
 
-  test("what a data policy asks for is named, for a person to fill in", async () => {
+  test("names the fields that a data policy requires", async () => {
     const careless = receiverWith({ close_code: undefined });
     const failure = await failureOf(careless.close(resolvedOf(), await opened(), never()));
     expect(failure).toMatchObject({ kind: "config", reason: "validation", field: "fields" });
@@ -163,7 +163,7 @@ describe("servicenow: close", () => {
 });
 
 describe("servicenow: an alarm that comes back", () => {
-  test("what was closed for good is gone, so that it gets a new one", async () => {
+  test("reports an incident that was closed for good as gone", async () => {
     const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
     record().fields.state = "7";
     expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toBe("gone");
@@ -171,7 +171,7 @@ describe("servicenow: an alarm that comes back", () => {
 });
 
 describe("servicenow: find", () => {
-  test("a table without correlation_id finds everything, which is nobody's incident", async () => {
+  test("takes a table without correlation_id for a wrong setting", async () => {
     await opened(gatewayOf(2));
     end.columns.delete("correlation_id");
     for (const failing of [() => find(0), () => receiver.probe(never())]) {
@@ -179,7 +179,7 @@ describe("servicenow: find", () => {
     }
   });
 
-  test("what is closed, or is about something else, is not found", async () => {
+  test("finds no closed record and no record of another incident", async () => {
     await opened();
     record().fields.state = "7";
     await opened(gatewayOf(2));
@@ -188,14 +188,14 @@ describe("servicenow: find", () => {
 });
 
 describe("servicenow: failures", () => {
-  test("a business rule refuses this one, in its own words", async () => {
+  test("rejects an incident that a business rule aborts, with its text", async () => {
     end.ruleRefuses = true;
     const failure = await failureOf(opened());
     expect(failure).toMatchObject({ kind: "rejected" });
     expect(String(failure)).toContain("aborted by Business Rule 'Only in office hours");
   });
 
-  test("a table that is not there is one of settings", async () => {
+  test("takes a missing table for a wrong setting", async () => {
     expect(await failureOf(receiverWith({ table: "u_alarm" }).probe(never()))).toMatchObject({
       kind: "config",
       field: "table",

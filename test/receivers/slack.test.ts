@@ -35,7 +35,7 @@ describe("slack: one message for one alarm", () => {
     expect(post?.args).toMatchObject({ parse: "none", link_names: false, unfurl_links: false, unfurl_media: false });
   });
 
-  test("it is posted with all that is known, and where it is comes back", async () => {
+  test("posts a message with all fields and returns its reference", async () => {
     const { end, place } = await opened();
     const [message] = end.messages;
     expect(end.messages).toHaveLength(1);
@@ -78,7 +78,7 @@ describe("slack: one message for one alarm", () => {
     });
   });
 
-  test("each change edits it, with all blocks, and calls nobody", async () => {
+  test("edits the message with all blocks after a change", async () => {
     const { end, receiver, place } = await opened();
     const next = await receiver.update(told({ status: "acknowledged", change: "acknowledged" }), place, never());
     expect(next).toEqual(place);
@@ -97,7 +97,7 @@ describe("slack: one message for one alarm", () => {
     expect(update?.args.blocks).toHaveLength(3);
   });
 
-  test("its end edits it and says so in the thread, once, and for A in the channel", async () => {
+  test("edits the message at the end and replies once, for priority A in the channel too", async () => {
     const { end, receiver, place } = await opened();
     const closed = await receiver.close(over(), place, never());
     expect(closed).toEqual({ ...place, ref: { ...(place.ref as object), closed: true } });
@@ -126,7 +126,7 @@ describe("slack: one message for one alarm", () => {
     expect(end.messages[1]?.isBroadcast).toBe(isBroadcast);
   });
 
-  test("what returns after its end is edited back and said in the thread; what was not over is only edited", async () => {
+  test("replies when an alarm returns after its end, and only edits otherwise", async () => {
     const { end, receiver, place } = await opened();
     const again = told({ change: "retriggered", changeId: "again" });
     expect(await receiver.update(again, place, never())).toEqual(place);
@@ -137,7 +137,7 @@ describe("slack: one message for one alarm", () => {
     expect(end.messages[2]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: true });
   });
 
-  test("a gateway or a storm has a list, of which no member is lost", async () => {
+  test("shows all 21 lines of a list with long names", async () => {
     const { end, receiver } = await started();
     const list = Array.from({ length: 21 }, (_, n) => `${n} & <${"long name ".repeat(40)}>`);
     await receiver.open(withText({ list }), never());
@@ -216,7 +216,7 @@ describe("slack: sizes", () => {
     }
   });
 
-  test("as much as fits is shown, and … says that there was more", () => {
+  test("cuts texts at the limit and ends them with …", () => {
     const [header] = messageOf(withText({ title: "&".repeat(200) }), FULL).blocks;
     if (header?.type !== "header") throw new Error("no header");
     // 🔴 and "Active: " take 11 of 150 units, … takes one: 27 times `&amp;`.
@@ -225,7 +225,7 @@ describe("slack: sizes", () => {
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });
 
-  test("a message that Slack finds too large is sent once more with cut texts", async () => {
+  test("sends a message that Slack finds too large again with cut texts", async () => {
     const { end, receiver } = await started();
     const long = { fields: [{ label: "Description", text: "z".repeat(1_900) }] };
     const strict = (most: number) => (call: { readonly args: Readonly<Record<string, unknown>> }) =>
@@ -270,7 +270,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     },
   );
 
-  test("nothing is found where nothing was posted, of another alarm, another sink, a reply, or deleted", async () => {
+  test("finds no message of another alarm or sink, no reply, and no deleted message", async () => {
     const { end, receiver } = await started();
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
     const other = receiverFor(end, {}, "second");
@@ -288,7 +288,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
   });
 
-  test("where answers would be too long to read, smaller pages are asked for", async () => {
+  test("requests smaller pages when answers are too long to read", async () => {
     const { end, receiver } = await started();
     end.chatter(30, "w".repeat(30_000));
     await receiver.open(told(), never());
@@ -299,7 +299,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await failureOf(receiver.find?.(told(), 0, never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("a search ends, and says that it is not sure", async () => {
+  test("ends a search after 20 pages and logs that it is incomplete", async () => {
     const { end, receiver, lines } = await started();
     end.workspace.mostOfPage = 1;
     end.chatter(30);
@@ -309,7 +309,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(lines.join()).toContain("too many messages to be sure");
   });
 
-  test("an end whose reply was posted and not answered is replied to once", async () => {
+  test("replies once to an end when the answer to the reply was lost", async () => {
     const { end, receiver, place } = await opened();
     // Asked between the edit and the reply.
     end.answer("conversations.replies", () => {
@@ -337,7 +337,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(end.messages).toHaveLength(4);
   });
 
-  test("a thread is looked through to its end, page by page, and where it is too long it is said again", async () => {
+  test("searches a thread page by page and replies again when it is too long", async () => {
     const { end, receiver, place } = await opened();
     await receiver.close(over(), place, never());
     await receiver.update(
@@ -355,7 +355,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(end.messages).toHaveLength(35);
   });
 
-  test("Slack obeys the request key, and its message is gone: it is posted without", async () => {
+  test("posts without the request key when its message no longer exists", async () => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", ({ args }) =>
       args.client_msg_id === undefined ? null : json({ ok: false, error: "duplicate_message_not_found" }),
@@ -366,7 +366,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
 });
 
 describe("slack: what people do there", () => {
-  test("a message that is deleted between edit and reply is gone", async () => {
+  test("reports a message that is deleted between edit and reply as gone", async () => {
     const { end, receiver, place } = await opened();
     end.answer("conversations.replies", () => {
       end.remove(end.messages[0]?.ts ?? "");
@@ -378,14 +378,14 @@ describe("slack: what people do there", () => {
     expect(await receiver.close(over(), place, never())).toBe("gone");
   });
 
-  test("a place that is none of ours is gone", async () => {
+  test("reports an unknown reference as gone", async () => {
     const { end, receiver } = await started();
     for (const ref of [null, "C1", { channel: CHANNEL }, { id: 7 }])
       expect(await receiver.update(told(), { ref, ticket: null, link: null }, never())).toBe("gone");
     expect(end.requests()).toBe(0);
   });
 
-  test.each(["edit_window_closed", "cant_update_message"])("%s: a reply says all", async (error) => {
+  test.each(["edit_window_closed", "cant_update_message"])("%s: replies with the complete message", async (error) => {
     const { end, receiver, place } = await opened();
     end.answer("chat.update", () => json({ ok: false, error }));
     const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
@@ -401,7 +401,7 @@ describe("slack: what people do there", () => {
     expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
   });
 
-  test("of the channel of older settings nobody has to mend anything; of ours they have", async () => {
+  test("reports an incident in a former channel as gone, and an archived channel as a wrong setting", async () => {
     const { end, receiver, place } = await opened();
     const elsewhere: IncidentReference = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
     expect(await receiver.update(told(), elsewhere, never())).toBe("gone");
@@ -461,7 +461,7 @@ describe("slack: what a refusal means", () => {
     ["restricted_action_read_only_channel", { field: "channel" }, /posting permissions/],
   ];
 
-  test.each(settings)("%s has to be mended by a person", async (error, fields, hint) => {
+  test.each(settings)("takes %s for a wrong setting and gives a hint", async (error, fields, hint) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }));
     const failure = await failureOf(receiver.open(told(), never()));
@@ -476,7 +476,7 @@ describe("slack: what a refusal means", () => {
     ["message_limit_exceeded", "allowance"],
     ["service_unavailable", "everything"],
     ["team_added_to_org", "everything"],
-  ])("%s waits, and counts as %s", async (error, scope) => {
+  ])("waits after %s with the scope %s", async (error, scope) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }, 200, { "retry-after": "7" }));
     const failure = await failureOf(receiver.open(told(), never()));
@@ -485,13 +485,13 @@ describe("slack: what a refusal means", () => {
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ retryAfterMs: null });
   });
 
-  test.each(["fatal_error", "internal_error", "request_timeout"])("%s may have been carried out", async (error) => {
+  test.each(["fatal_error", "internal_error", "request_timeout"])("retries after %s", async (error) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }));
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("a scope that is missing is named", async () => {
+  test("names a missing scope", async () => {
     const { end, receiver } = await started();
     end.workspace.scopes = ["channels:read"];
     const failure = await failureOf(receiver.open(told(), never()));
@@ -550,7 +550,7 @@ describe("slack: the token", () => {
     ["https://hooks.slack.com/services/T000/B000/canarycanarycanary", /is an address/],
     ["xapp-1-A000-canarycanarycanary", /app-level token/],
     ["xoxb-canary canary\ncanarycanary", /characters that no token has/],
-  ])("that is none is told before anything is sent", async (text, words) => {
+  ])("rejects a text that is no token before it sends anything", async (text, words) => {
     const { end } = await started();
     const receiver = receiverFor(end, { token: secretFile(text) });
     const failure = await failureOf(receiver.probe(never()));
@@ -581,7 +581,7 @@ describe("slack: plenum check", () => {
     expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config", field: "channel" });
   });
 
-  test("does without the list of scopes where a gateway leaves it out", async () => {
+  test("passes without the header of scopes", async () => {
     const { end, receiver } = await started();
     end.answer("auth.test", () => json({ ok: true }));
     end.answer("conversations.info", () => json({ ok: true, channel: { id: CHANNEL } }));
@@ -590,7 +590,7 @@ describe("slack: plenum check", () => {
     expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("goes through a gateway under a path of its own", async () => {
+  test("uses a base address with a path and posts nothing", async () => {
     const { end } = await started();
     const receiver = receiverFor(end, { base_url: `${end.url}/slack/` });
     await receiver.probe(never());

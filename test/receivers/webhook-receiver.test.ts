@@ -35,7 +35,7 @@ async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer>
 }
 
 describe("pagerduty, which keeps one alert for each key", () => {
-  test("what would open again what a person closed is not sent", async () => {
+  test("does not send changes that would reopen an alert that a person closed", async () => {
     const { end, receiver } = await farEnd(startPagerdutyEnd);
     const place = await receiver.open(toldOf(), never());
     for (const change of ["changed", "recovering", "unacknowledged", "members", "vanished", "out-of-scope"] as const)
@@ -45,7 +45,7 @@ describe("pagerduty, which keeps one alert for each key", () => {
 });
 
 describe("slack, which knows neither key nor id", () => {
-  test("a message for the beginning, one for the end, and one when nobody knows", async () => {
+  test("sends a message for the beginning, the unknown state and the end", async () => {
     const { end, receiver } = await farEnd(startSlackEnd);
     expect(receiver.opensAgain).toBe("another");
     const place = await receiver.open(toldOf(), never());
@@ -59,7 +59,7 @@ describe("slack, which knows neither key nor id", () => {
     ]);
   });
 
-  test("the address can be exchanged without a restart, also for one at another server", async () => {
+  test("reads a changed address without a restart", async () => {
     const first = await farEnd(startSlackEnd);
     const second = await farEnd(startSlackEnd);
     const addressOf = ({ config }: ReceiverFarEnd) =>
@@ -174,7 +174,7 @@ function configOf(format: string, address: string) {
 }
 
 describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
-  test("takes a yes for one, and a no that looks like a success for none", async () => {
+  test("accepts a confirmation and not a failure with status 2xx", async () => {
     let answer = yes;
     const stub = await stubbed(() => answer);
     const receiver = receiverFor(configOf(format, `${stub.url}/in/topic`));
@@ -192,7 +192,7 @@ describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
     [502, "throttled"],
     [413, "rejected"],
     [307, "config"],
-  ])("the answer %i is %s, in a sentence without a secret", async (status, kind) => {
+  ])("takes the status %i for %s and repeats no secret", async (status, kind) => {
     const path = `/in/${randomBytes(16).toString("hex")}`;
     const stub = await stubbed(({ headers, body }) => ({
       status,
@@ -210,7 +210,7 @@ describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
   });
 });
 
-test("alertmanager takes every 2xx, and its headers may be secrets", async () => {
+test("alertmanager accepts every 2xx and secret headers", async () => {
   const stub = await stubbed(() => ({ status: 200, body: "whatever" }));
   const receiver = receiverFor({
     format: "alertmanager",
@@ -227,7 +227,7 @@ test("alertmanager takes every 2xx, and its headers may be secrets", async () =>
 });
 
 describe("discord, whose messages can be edited", () => {
-  test("opens with wait, edits that message, and says gone when somebody deleted it", async () => {
+  test("edits the message and reports a deleted one as gone", async () => {
     const stub = await stubbed(({ method }) =>
       method === "GET" ? { status: 200, body: '{"id":"1"}' } : { status: 200, body: '{"id":"4711"}' },
     );
@@ -250,7 +250,7 @@ describe("discord, whose messages can be edited", () => {
 });
 
 describe("in general", () => {
-  test("probing posts nothing", async () => {
+  test("connects and posts nothing when probed", async () => {
     const stub = await startStub();
     const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
     await receiver.probe(never());
@@ -260,7 +260,7 @@ describe("in general", () => {
   });
 
   test.each(["not an address", "ftp://example.com/", "https://me:word@example.com/x"])(
-    "the secret address %j is refused without being repeated",
+    "rejects the secret address %j without repeating it",
     async (text) => {
       const error = await failureOf(receiverFor(configOf("slack", text)).open(toldOf(), never()));
       expect(error).toMatchObject({ kind: "config", field: "url" });

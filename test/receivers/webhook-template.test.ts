@@ -44,7 +44,7 @@ function complaints(template: object): readonly string[] {
 }
 
 describe("what is sent", () => {
-  test("a text that is one field becomes its value, others become text", async () => {
+  test("replaces a text of one field by its value, and fields in other texts by text", async () => {
     const { receiver, bodies } = await withTemplate({
       open: {
         body: {
@@ -76,7 +76,7 @@ describe("what is sent", () => {
     ]);
   });
 
-  test.each(EVIL)("the name %j stays a name in body and path", async (text) => {
+  test.each(EVIL)("keeps the name %j as data in body and path", async (text) => {
     const { receiver, stub, bodies } = await withTemplate({
       open: {
         path: "/things/{{site.displayName}}/x?name={{site.displayName}}",
@@ -93,7 +93,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.headers["x-evil"]).toBeUndefined();
   });
 
-  test("a name that would lead to another path, or add a header, is not sent", async () => {
+  test("rejects a name that would change the path or add a header", async () => {
     const { receiver, stub } = await withTemplate({
       open: { path: "/{{site.displayName}}", headers: { "X-Title": "{{site.displayName}}" } },
     });
@@ -105,7 +105,7 @@ describe("what is sent", () => {
     expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
   });
 
-  test("each deed has its own request; without one nothing is sent", async () => {
+  test("sends one request per operation, and none for an operation without a template", async () => {
     const { receiver, stub } = await withTemplate({
       open: { method: "PUT", path: "/things/{{key}}", headers: { "Idempotency-Key": "{{changeId}}" }, body: {} },
       update: { method: "PATCH", path: "/things/{{place.id}}?by=plenum", body: { state: "{{status}}" } },
@@ -122,7 +122,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.headers["idempotency-key"]).toBe(toldOf().changeId);
   });
 
-  test("a header may be a secret, whatever it looks like", async () => {
+  test("sends a secret header unchanged", async () => {
     process.env.PLENUM_TEST_TEMPLATE_KEY = "{{title}} key";
     onTestFinished(() => {
       delete process.env.PLENUM_TEST_TEMPLATE_KEY;
@@ -134,7 +134,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.body.length).toBe(0);
   });
 
-  test("every field that is offered can be filled in, for any kind of incident", async () => {
+  test("fills in every field for any kind of incident", async () => {
     const names = FIELDS.filter((name) => !name.startsWith("place."));
     const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
     expect(complaints({ open: { body } })).toEqual([]);
@@ -163,7 +163,7 @@ describe("what is sent", () => {
 });
 
 describe("what is answered", () => {
-  test("ticket and link are read, and a link that is not https is none", async () => {
+  test("reads ticket and link, and ignores a link without https", async () => {
     const { receiver, stub } = await withTemplate({ open: {}, id: "$[0].id", ticket: "$[0].number", link: "$[0].url" });
     const answer = (body: unknown): StubAnswer => ({ status: 201, body: JSON.stringify(body) });
     stub.answer = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
@@ -215,7 +215,7 @@ describe("what is answered", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
-  test.each([404, 409, 410])("%i means that it is gone only where the request names the thing", async (status) => {
+  test.each([404, 409, 410])("takes %i for gone only where the request has the id", async (status) => {
     const { receiver, stub } = await withTemplate({
       open: {},
       update: { path: "/things/{{place.id}}" },
