@@ -28,7 +28,7 @@ const setpoint: AllowedTag = AllowedTagSchema.parse({
   max_step: 3,
 });
 const restorable: AllowedTag = { ...setpoint, restore: true };
-const heldTag: Listed<Tag> = {
+const listedTag: Listed<Tag> = {
   value: { id: "10001", displayName: "360.001_SP", description: null, unit: "°C" },
   siteId: 1,
   since: "2026-11-01T00:00:00Z",
@@ -76,7 +76,7 @@ function arrival(changes: Partial<ArrivalFacts> & { value?: number | boolean } =
     clockSkewMs: null,
     clockStep: null,
     entry: setpoint,
-    held: heldTag,
+    listed: listedTag,
     token,
     past: past([]),
     ...rest,
@@ -130,9 +130,9 @@ describe("on arrival", () => {
   test.each<[string, Partial<ArrivalFacts> & { value?: number | boolean }]>([
     ["retained", { retained: true }],
     ["not-allowed", { entry: undefined }],
-    ["unknown-tag", { held: undefined }],
-    ["unknown-tag", { held: { ...heldTag, siteId: 2 } }],
-    ["unknown-tag", { held: { ...heldTag, missingSince: "2026-11-19T00:00:00Z" } }],
+    ["unknown-tag", { listed: undefined }],
+    ["unknown-tag", { listed: { ...listedTag, siteId: 2 } }],
+    ["unknown-tag", { listed: { ...listedTag, missingSince: "2026-11-19T00:00:00Z" } }],
     ["wrong-unit", { entry: { ...setpoint, unit: "K" } }],
     ["no-ability", { token: { ...token, abilities: ["read:tags"] } }],
     ["no-ability", { token: { ...token, sites: [] } }],
@@ -205,8 +205,8 @@ describe("on arrival", () => {
     expect(message({ past: past(many(48)) })).toContain("more than 48 writes of this tag");
     expect(message({ past: past([], 100) })).toContain("more than 100 writes of all tags");
     expect(message({ entry: { ...setpoint, unit: "K" } })).toContain("the unit °C, not K");
-    const noUnit = { ...heldTag, value: { ...heldTag.value, unit: null } };
-    expect(message({ entry: { ...setpoint, unit: "K" }, held: noUnit })).toContain("the unit none, not K");
+    const noUnit = { ...listedTag, value: { ...listedTag.value, unit: null } };
+    expect(message({ entry: { ...setpoint, unit: "K" }, listed: noUnit })).toContain("the unit none, not K");
   });
 
   test("what is not known yet or not asked for refuses nobody", () => {

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { REFUSALS } from "#src/engine/commands/command.ts";
-import { isLost, maybeLater } from "#src/engine/commands/timed.ts";
+import { isLost, mayRetry } from "#src/engine/commands/timed.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
 
@@ -210,7 +210,7 @@ describe("the end of a write for a time", () => {
 
   test("every refusal of the gate is decided: what says 'not now' is tried again, what says 'not this' is told", () => {
     const finish = (reason: (typeof REFUSALS)[number]) => ({ outcome: "rejected", reason, message: "" }) as const;
-    expect(REFUSALS.filter((reason) => maybeLater(finish(reason)))).toEqual([
+    expect(REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
       "disabled",
       "killed",
       "not-armed",

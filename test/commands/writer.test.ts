@@ -38,6 +38,7 @@ test("a write that ends by itself does not leave without the value that is to be
   // The reading turns a minute old between the check and the look at what is to be put back, and is then renewed.
   let looks = 0;
   const values: FreshValues = {
+    live: async () => undefined,
     async of() {
       looks += 1;
       const time = isoUtc(clock.now() - (looks === 3 ? 60_001 : 1_000));
@@ -68,7 +69,7 @@ test("a write that ends by itself does not leave without the value that is to be
       },
     },
     closed: () => null,
-    readBack: { add: () => undefined, run: async () => undefined },
+    readBack: { add: () => undefined },
     endings: { end: async () => undefined, onEnd: () => undefined },
     clock,
     log: pino({ level: "silent" }),

@@ -59,7 +59,7 @@ describe("a machine", () => {
         document: async () => armed as never,
         describe: async () => ({}) as never,
       },
-      ...{ place: guards.place, request: guards.armRequest, unarmedHere: guards.unarmedHere },
+      guards,
       atStart: false,
       journal: { note: async () => {} },
       clock: createVirtualClock(0),

@@ -2,54 +2,71 @@ import { isDeepStrictEqual } from "node:util";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { tagKey } from "./command.ts";
 import type { AllowedTag, CommandsConfig } from "./config.ts";
+import type { Refusing } from "./gate.ts";
 import type { Accepted } from "./journal.ts";
 
 /** Entries of the configuration by source and tag. Other tags are never written. */
-export interface AllowList {
-  /** The source that a message means; null when it names none that exists, or none where there are several. */
-  sourceOf(named: string | null): string | null;
-  entry(source: string, tagId: string): AllowedTag | undefined;
-  /** Whether the entry by which a command was accepted is still the one that counts. */
-  holds(accepted: Accepted): boolean;
-  /** Other entries from now on. One that says the same as before is the one that was. */
-  change(config: CommandsConfig): void;
-}
+export type AllowList = ReturnType<typeof createAllowList>;
 
-export function createAllowList(config: CommandsConfig, sourceNames: readonly string[]): AllowList {
+export function createAllowList(config: CommandsConfig, sourceNames: readonly string[]) {
   const only = sourceNames.length === 1 ? (sourceNames[0] ?? null) : null;
-  let entries = entriesOf(config, sourceNames, only);
+  let entries = entriesOf(config);
+
+  function entriesOf({ allow }: CommandsConfig): Map<string, AllowedTag> {
+    const listed = new Map<string, AllowedTag>();
+    for (const entry of allow) {
+      const source = entry.source ?? only;
+      if (source === null || !sourceNames.includes(source)) {
+        throw new ConfigError(`The entry for tag ${entry.tag_id} under commands.allow names no known source.`, {
+          hint: `Write one of: ${sourceNames.join(", ")}.`,
+        });
+      }
+      const key = tagKey({ source, tagId: entry.tag_id });
+      if (listed.has(key)) {
+        const hint = "Keep one of them.";
+        throw new ConfigError(`Tag ${entry.tag_id} has two entries under commands.allow.`, { hint });
+      }
+      listed.set(key, entry);
+    }
+    return listed;
+  }
+
   return {
-    sourceOf: (named) => (named === null ? only : sourceNames.includes(named) ? named : null),
-    entry: (source, tagId) => entries.get(tagKey({ source, tagId })),
-    holds: ({ command, entry }) => entries.get(tagKey(command)) === entry,
-    change(next) {
-      const listed = entriesOf(next, sourceNames, only);
+    /** The source that a message names; null when it is unknown, or missing where there are several. */
+    sourceOf: (named: string | null): string | null =>
+      named === null ? only : sourceNames.includes(named) ? named : null,
+    entry: (source: string, tagId: string) => entries.get(tagKey({ source, tagId })),
+    /** True while the entry that accepted a command is unchanged. */
+    holds: ({ command, entry }: Accepted): boolean => entries.get(tagKey(command)) === entry,
+    /** Replaces the entries. An equal entry stays the same object, so that its commands stay valid. */
+    change(next: CommandsConfig): void {
+      const listed = entriesOf(next);
       for (const [key, entry] of entries) if (isDeepStrictEqual(listed.get(key), entry)) listed.set(key, entry);
       entries = listed;
     },
   };
 }
 
-function entriesOf(
-  config: CommandsConfig,
-  sourceNames: readonly string[],
-  only: string | null,
-): Map<string, AllowedTag> {
-  const entries = new Map<string, AllowedTag>();
-  for (const entry of config.allow) {
-    const source = entry.source ?? only;
-    if (source === null || !sourceNames.includes(source)) {
-      throw new ConfigError(`The entry for tag ${entry.tag_id} under commands.allow names no known source.`, {
-        hint: `Write one of: ${sourceNames.join(", ")}.`,
-      });
-    }
-    const key = tagKey({ source, tagId: entry.tag_id });
-    if (entries.has(key)) {
-      throw new ConfigError(`Tag ${entry.tag_id} has two entries under commands.allow.`, {
-        hint: "Keep one of them.",
-      });
-    }
-    entries.set(key, entry);
+/** Values that a person may write to a tag. */
+export interface WritableTag {
+  readonly type: "number" | "boolean";
+  readonly min: number | null;
+  readonly max: number | null;
+  /** Largest change at once. */
+  readonly step: number | null;
+  /** Message why nothing is written now, whatever the value; null where the gate decides by the value. */
+  readonly closed: string | null;
+}
+
+/** `refusing`: why all writing is closed now. */
+export function writableTag(entry: AllowedTag, rehearsal: boolean, refusing: Refusing | null): WritableTag {
+  const { from, type } = entry;
+  let closed = refusing?.message ?? null;
+  if (closed === null && from !== undefined && !from.includes("operator")) {
+    closed = `Only commands from ${from.join(", ")} may write this tag.`;
+  } else if (closed === null && rehearsal) {
+    closed = "This is a rehearsal (commands.rehearsal): everything is done but the write itself.";
   }
-  return entries;
+  if (entry.type === "boolean") return { type, min: null, max: null, step: null, closed };
+  return { type, min: entry.min, max: entry.max, step: entry.max_step ?? null, closed };
 }

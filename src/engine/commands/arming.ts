@@ -3,8 +3,9 @@ import { join } from "node:path";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import type { DocumentChange, Store, StoreDescription } from "../store/store.ts";
+import type { DocumentChange, Store } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
+import type { Guards } from "./guards.ts";
 import type { Journal } from "./journal.ts";
 import { RESTORES, UNRESTORED } from "./timed.ts";
 import { WRITE_COUNT } from "./write-count-limit.ts";
@@ -15,11 +16,7 @@ import { WRITE_COUNT } from "./write-count-limit.ts";
  * once, with `plenum writes arm` or `plenum run --arm-writing`. It must be armed again after its write limits were damaged,
  * and in a copy, because two workers would execute the same command.
  */
-export interface Arming {
-  refusing(): Refusing | null;
-  /** Takes a request to arm that is there: remembered and audited before it counts. */
-  look(): Promise<void>;
-}
+export type Arming = Awaited<ReturnType<typeof openArming>>;
 
 /** Request to arm writing, by a person with access to the state folder. */
 export interface ArmRequest {
@@ -42,81 +39,72 @@ const GUARDS = [ARMED, WRITE_COUNT, RESTORES, UNRESTORED];
 interface Armed {
   readonly at: string;
   readonly by: string;
-  /** Damaged documents of the guards that were known then; more than that is a reason to look again. */
+  /** Number of damaged documents when it was armed; with more, a person must arm it again. */
   readonly damaged: number;
-  /** Identity of the copy that the state was then; absent where it was none. */
+  /** Identity of the state when it was armed as a copy. */
   readonly copy?: string;
 }
 
-export interface ArmingOptions {
-  readonly store: Pick<Store, "describe" | "document" | "damagedKeys">;
-  /** For people: which state it is about. */
-  readonly place: string;
-  readonly request: ArmRequest;
-  /** Why this machine may not write although the state is armed; null where it may. */
-  readonly unarmedHere: () => string | null;
+type ArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
+
+export async function openArming(options: {
+  readonly store: ArmingStore;
+  readonly guards: Pick<Guards, "place" | "armRequest" | "unarmedHere">;
   /** True when the worker was started with `--arm-writing`. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;
   readonly log: Log;
-}
-
-export async function openArming(options: ArmingOptions): Promise<Arming> {
-  const { store, place, request, unarmedHere, atStart, journal, clock, log } = options;
-  const { copy, damaged, isAnothers, known } = await lookAtArming(store);
-  let armed = known;
+}) {
+  const { store, guards, atStart, journal, clock, log } = options;
+  const found = await readArming(store);
+  const { copy, damaged } = found;
+  let { armed } = found;
 
   async function arm(by: string): Promise<void> {
     const own = copy === undefined ? {} : { copy: copy.identity };
     const next = { at: isoUtc(clock.now()), by, damaged, ...own };
     await journal.note("writing-armed", { seenAt: next.at, by }, [armedAs(next)]);
     armed = next;
-    // No warning: somebody has just asked for it, and the audit log keeps who.
     log.info({ by }, "writing is armed in this state");
   }
 
   if (atStart && armed === null) await arm("whoever started the worker");
 
   return {
-    refusing() {
-      if (armed === null) return notArmed(place, { copy, damaged, isAnothers });
-      const message = unarmedHere();
+    refusing(): Refusing | null {
+      if (armed === null) return notArmed(guards.place, found);
+      const message = guards.unarmedHere();
       return message === null ? null : { reason: "not-armed", message };
     },
-    async look() {
-      if (armed !== null || !request.isThere()) return;
-      await arm(request.by);
-      request.taken();
+    /** Executes a waiting request to arm. It is audited before it counts. */
+    async look(): Promise<void> {
+      const { armRequest } = guards;
+      if (armed !== null || !armRequest.isThere()) return;
+      await arm(armRequest.by);
+      armRequest.taken();
     },
   };
 }
 
-/** Why this state writes nothing, without changing it; null where it is armed. */
-export async function armingRefusal(store: ArmingOptions["store"], place: string): Promise<Refusing | null> {
-  const found = await lookAtArming(store);
-  return found.known === null ? notArmed(place, found) : null;
+/** Why this state writes nothing, without changing it; null when it is armed. */
+export async function armingRefusal(store: ArmingStore, place: string): Promise<Refusing | null> {
+  const found = await readArming(store);
+  return found.armed === null ? notArmed(place, found) : null;
 }
 
-interface LookedAt {
-  /** Null where it is not armed, or not armed any more. */
-  readonly known: Armed | null;
-  readonly damaged: number;
-  readonly isAnothers: boolean;
-  readonly copy: StoreDescription["copy"];
-}
-
-async function lookAtArming(store: ArmingOptions["store"]): Promise<LookedAt> {
+async function readArming(store: ArmingStore) {
   const keys = await Promise.all(GUARDS.map((set) => store.damagedKeys(set)));
   const damaged = keys.flat().length;
-  const known = (await store.document<Armed>(ARMED, KEY)) ?? null;
+  const stored = (await store.document<Armed>(ARMED, KEY)) ?? null;
   const { copy } = await store.describe();
-  const isAnothers = known !== null && known.copy !== copy?.identity;
-  const isArmed = known !== null && !isAnothers && known.damaged >= damaged;
-  return { known: isArmed ? known : null, damaged, isAnothers, copy };
+  const isAnothers = stored !== null && stored.copy !== copy?.identity;
+  const isArmed = stored !== null && !isAnothers && stored.damaged >= damaged;
+  return { armed: isArmed ? stored : null, damaged, isAnothers, copy };
 }
 
-function notArmed(place: string, { copy, damaged, isAnothers }: Omit<LookedAt, "known">): Refusing {
+function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>): Refusing {
+  const { copy, damaged, isAnothers } = found;
   return {
     reason: "not-armed",
     message: isAnothers
@@ -135,7 +123,7 @@ export function armedAs(armed: Armed): DocumentChange {
 /** Asks the worker of this state, running or not, to arm it. */
 export function requestArming(stateFolder: string): void {
   const file = join(stateFolder, ARM_FILE);
-  // Whatever lies there in its place is taken away and not written into.
+  // Replace a file or link of another user instead of writing into it.
   rmSync(file, { force: true });
   writeFileSync(file, "", { mode: 0o600, flag: "wx" });
 }
@@ -144,14 +132,12 @@ export function requestArming(stateFolder: string): void {
 export function armRequestIn(stateFolder: string): ArmRequest {
   return {
     by: "a file in the state folder",
-    isThere: () => isAskedFor(stateFolder),
+    /** Accepts only a file of the worker's user or of root, and no link. */
+    isThere() {
+      const found = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
+      const own = process.geteuid?.();
+      return found?.isFile() === true && (own === undefined || found.uid === own || found.uid === 0);
+    },
     taken: () => rmSync(join(stateFolder, ARM_FILE), { force: true }),
   };
-}
-
-/** A file of the worker's own user; what somebody else laid there, or a link, asks for nothing. */
-function isAskedFor(stateFolder: string): boolean {
-  const found = lstatSync(join(stateFolder, ARM_FILE), { throwIfNoEntry: false });
-  const own = process.geteuid?.();
-  return found?.isFile() === true && (own === undefined || found.uid === own || found.uid === 0);
 }

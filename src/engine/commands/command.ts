@@ -8,33 +8,27 @@ export interface Command {
   readonly siteId: number;
   readonly tagId: string;
   readonly value: TagScalar;
-  /** Write only if the tag still holds this. */
+  /** Write only if the tag still holds this value. */
   readonly expect: TagScalar | null;
-  /** After this time, milliseconds, the old value is put back; null for a write that stays. */
+  /** After this many milliseconds the old value is put back; null for a write that stays. */
   readonly forMs: number | null;
-  /** True when it may leave only after a second person has agreed. */
+  /** True when a second person must agree before it is sent. */
   readonly needsSecond: boolean;
-  /** The connector instance that it came through, or `operator`. */
+  /** The connector instance, or `operator`. */
   readonly via: string;
-  /** Who asked: the connector instance and topic, or the operator on the command line. */
+  /** Requester: the connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
-  /** After this time it is not sent any more, UTC. */
+  /** The command is not sent after this time, UTC. */
   readonly expiresAt: string;
   readonly replyTo: string | null;
   readonly correlation: string | null;
 }
 
-/**
- * The life of a command. `sending` is on disk before the request leaves; a command found in that state after a
- * crash was perhaps written, so it is read back and never sent again.
- */
+/** After a crash, a command in state `sending` may have been written: it is read back and never sent again. */
 export type CommandState = "accepted" | "sending" | CommandOutcome;
 
-/**
- * Why the gate refuses, in the order of its checks; the first that fails answers. `value-unknown` and what follows
- * it is judged again at the moment of sending.
- */
+/** Reasons of rejections in the order of the checks. From `value-unknown` on they are checked again before sending. */
 export const REFUSALS = [
   "too-large",
   "unreadable",
@@ -88,7 +82,7 @@ export type Reason = CommandRefusal | (typeof ENDINGS)[number];
 /** Result of a finished command. */
 export interface Finish {
   readonly outcome: CommandOutcome;
-  /** Null when confirmed without anything to add. */
+  /** Null when confirmed. */
   readonly reason: Reason | null;
   readonly message: string;
   readonly before?: TagValue;
@@ -98,7 +92,7 @@ export interface Finish {
   readonly answer?: string;
 }
 
-/** A tag of a source, as the key of maps and documents. */
+/** Key of a tag in maps and documents. */
 export function tagKey({ source, tagId }: { readonly source: string; readonly tagId: string }): string {
   return `${source}/${tagId}`;
 }

@@ -8,23 +8,10 @@ import type { Command } from "./command.ts";
 import { FRESH_MS, type FreshValue, freshValue, isFromBefore, needsFreshValue } from "./gate.ts";
 import type { Accepted, Journal } from "./journal.ts";
 
-/**
- * Current values of tags for checks: from live reads when they are recent, otherwise from a request. A reading before
- * Plenum's last write of the tag does not count.
- */
-export interface FreshValues {
-  of(command: Command): Promise<FreshValue | undefined>;
-  /**
-   * Reads what the checks of these commands need and do not know; what cannot be read stays unknown. A slow reading
-   * is not waited for long, because others may leave without it.
-   */
-  refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void>;
-  /** Whether a command has to wait for a reading that was not tried yet. */
-  isMissing(accepted: Accepted): Promise<boolean>;
-  /** Takes over what somebody else read. */
-  learn(reply: ReadReply): void;
-}
+/** Current values of tags: from live reads when they are recent, otherwise from a request. */
+export type FreshValues = ReturnType<typeof createFreshValues>;
 
+/** A slower reading is not waited for, because other commands may leave without it. */
 const PATIENCE_MS = 3_000;
 
 export function createFreshValues(options: {
@@ -33,54 +20,40 @@ export function createFreshValues(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
-}): FreshValues {
-  const { clock, journal, log, source, view } = options;
+}) {
+  const { clock, journal, log, source } = options;
   const read = new Map<string, FreshValue>();
   const reading = new Set<string>();
   const triedAtMs = new WeakMap<Accepted, number>();
 
-  async function of({ tagId }: Command): Promise<FreshValue | undefined> {
-    const held = await heldValue(tagId);
-    const own = read.get(tagId);
-    const isOwnLater = held === undefined || isFromBefore(held, clock.now()) || (own?.time ?? "") > held.time;
-    const latest = own !== undefined && isOwnLater ? own : held;
-    const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
-    return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
-  }
-
-  /** A value that cannot be loaded is read again; it must not delay other commands. */
-  async function heldValue(tagId: string) {
+  /** Last live value; undefined when it cannot be loaded, which must not delay other commands. */
+  async function live(tagId: string): Promise<FreshValue | undefined> {
     try {
-      return await view.value(source.name, tagId);
+      return await options.view.value(source.name, tagId);
     } catch (error) {
-      log.warn({ err: error, tagId }, "what a live read showed is not known");
+      log.warn({ err: error, tagId }, "the last live value could not be loaded");
       return undefined;
     }
   }
 
-  async function isUnknown({ command, entry }: Accepted): Promise<boolean> {
-    return needsFreshValue(entry, command) && freshValue(await of(command), clock.now()) === null;
+  /** Latest reading of a tag since Plenum last wrote it. */
+  async function of({ tagId }: Pick<Command, "tagId">): Promise<FreshValue | undefined> {
+    const polled = await live(tagId);
+    const own = read.get(tagId);
+    const isOwnLater = polled === undefined || isFromBefore(polled, clock.now()) || (own?.time ?? "") > polled.time;
+    const latest = own !== undefined && isOwnLater ? own : polled;
+    const writtenAtMs = journal.wear.ofTag(source.name, tagId).at(-1) ?? Number.NEGATIVE_INFINITY;
+    return latest === undefined || Date.parse(latest.time) <= writtenAtMs ? undefined : latest;
   }
 
+  /** True when a command needs a reading that was not attempted within the last minute. */
   async function isMissing(accepted: Accepted): Promise<boolean> {
-    if (!(await isUnknown(accepted))) return false;
-    const triedAt = triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY;
-    return clock.monotonic() - triedAt > FRESH_MS;
+    const { command, entry } = accepted;
+    if (!needsFreshValue(entry, command) || freshValue(await of(command), clock.now()) !== null) return false;
+    return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > FRESH_MS;
   }
 
-  async function ask(asked: readonly Accepted[], signal: AbortSignal): Promise<void> {
-    const ids = asked.map(({ command }) => command.tagId);
-    for (const id of ids) reading.add(id);
-    try {
-      learn(await source.read(ids, "on-demand", signal));
-    } catch (error) {
-      if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
-    } finally {
-      for (const id of ids) reading.delete(id);
-      for (const accepted of asked) triedAtMs.set(accepted, clock.monotonic());
-    }
-  }
-
+  /** Takes over the readings of a reply. */
   function learn(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings) {
@@ -88,17 +61,31 @@ export function createFreshValues(options: {
     }
   }
 
+  async function request(missing: readonly Accepted[], signal: AbortSignal): Promise<void> {
+    const ids = missing.map(({ command }) => command.tagId);
+    for (const id of ids) reading.add(id);
+    try {
+      learn(await source.read(ids, "on-demand", signal));
+    } catch (error) {
+      if (!signal.aborted) log.warn({ err: error }, "the present value could not be read before a write");
+    } finally {
+      for (const id of ids) reading.delete(id);
+      for (const accepted of missing) triedAtMs.set(accepted, clock.monotonic());
+    }
+  }
+
   return {
+    live,
     of,
     learn,
     isMissing,
-    async refresh(group, signal) {
-      const asked: Accepted[] = [];
+    /** Reads the missing values of these commands. */
+    async refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void> {
+      const missing: Accepted[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {
-        if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) asked.push(accepted);
+        if (!reading.has(accepted.command.tagId) && (await isMissing(accepted))) missing.push(accepted);
       }
-      if (asked.length === 0) return;
-      await within(clock, PATIENCE_MS, ask(asked, signal));
+      if (missing.length > 0) await within(clock, PATIENCE_MS, request(missing, signal));
     },
   };
 }

@@ -4,23 +4,19 @@ import { type ArmRequest, armRequestIn } from "./arming.ts";
 import { freeBytesOf } from "./audit/space.ts";
 import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 
-/**
- * State outside the store that decides about writing. A single worker has files in its state folder; a fleet shares
- * one.
- */
+/** State outside the store that may close writing: files in the state folder, or rows that a fleet shares. */
 export interface Guards {
-  /** For people, such as `the state /var/lib/plenum/state`. */
+  /** Name for people, e.g. `the state /var/lib/plenum/state`. */
   readonly place: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmRequest;
-  /** Why this machine may not write although the state is armed; null where it may. */
+  /** Why this machine may not write although the state is armed; null when it may. */
   unarmedHere(): string | null;
   readonly pin: Pin;
-  /** Bytes that are left where the audit log lies; null where that cannot be known. */
+  /** Free bytes on the disk of the audit log; null when unknown. */
   freeBytes(): number | null;
 }
 
-/** The guards of one state, as files in its folder. */
 export function folderGuards(folder: string): Guards {
   return {
     place: `the state ${folder}`,

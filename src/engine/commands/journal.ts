@@ -5,11 +5,11 @@ import { oneAtATime } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import { AUDIT_LOG, type AuditEntry, type AuditRecord, auditHeadEvent, CHAIN_START, chain } from "./audit/audit.ts";
-import { type AuditSize, openAuditSize } from "./audit/size.ts";
+import { openAuditSize } from "./audit/size.ts";
 import { type Command, type CommandState, type Finish, tagKey } from "./command.ts";
 import type { AllowedTag } from "./config.ts";
 import { sameValue } from "./gate.ts";
-import { acceptedEvent, resultEvent, type Warning, warningEvent } from "./result-event.ts";
+import { acceptedEvent, type MessageResult, messageEvent, resultEvent } from "./result-event.ts";
 import {
   isLost,
   isWritten,
@@ -25,65 +25,25 @@ import {
   unrestored,
   withOlder,
 } from "./timed.ts";
-import { createWriteCountLimit, WRITE_COUNT, type WriteCount, type WriteCountLimit } from "./write-count-limit.ts";
+import { createWriteCountLimit, WRITE_COUNT, type WriteCount } from "./write-count-limit.ts";
 
 /**
- * The life of every command, on disk before anything happens: `accepted` before the broker is acknowledged,
- * `sending` before the request leaves, and one terminal outcome with its event. Each step is one transaction of
- * the entry, its audit record and, at the end, the `command-result` event: whatever cannot be recorded does not
- * happen.
+ * Stores each step of a command before it happens:
+ *
+ *   accepted (before the broker is acknowledged) ─► sending (before the request) ─► outcome, with its event
+ *
+ * A step is one transaction with its audit record. When it cannot be recorded, it does not happen.
  */
-export interface Journal {
-  /** Journals the new ones among them and answers which these are; a known id is left out. */
-  accept(accepted: readonly Accepted[]): Promise<readonly Accepted[]>;
-  /** Says that these are about to leave together, and counts them as writes. */
-  sending(leaving: readonly Leaving[]): Promise<void>;
-  /** A second person agrees; false when the command does not wait for that (any more), and then nothing is changed. */
-  second(id: string, by: string): Promise<boolean>;
-  /** A command that waits for a second person. */
-  unseconded(id: string): Command | undefined;
-  /**
-   * Records the one final outcome; false when the command had ended before. The end of a restore also ends its promise and
-   * emits `command-not-restored` when the old value does not hold again. The end of a written command ends earlier promises
-   * of its tag.
-   */
-  finish(command: Command, finish: Finish): Promise<boolean>;
-  /** Tells and audits what never became a command; its id stays free. */
-  tell(notices: readonly Warning[]): Promise<void>;
-  /** Audits a step that belongs to no command, together with what it changes. */
-  note(step: string, detail: Readonly<Record<string, unknown>>, documents?: readonly DocumentChange[]): Promise<void>;
-  knows(id: string): boolean;
-  /** An entry that has no outcome yet. */
-  entry(id: string): OpenEntry | undefined;
-  /** Commands that have no outcome yet. */
-  open(): readonly OpenEntry[];
-  /** Whether a write of this tag is under way: from `sending` to its outcome. */
-  isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean;
-  /** Whether the last write of this tag was of another value, and has ended, within a week, without the tag showing it. */
-  isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean;
-  readonly wear: Pick<WriteCountLimit, "ofTag" | "lastHour">;
-  readonly auditSize: AuditSize;
-  /** Old values that wait to be put back: each until its restore has ended, so that a stop forgets none. */
-  restores(): readonly Restore[];
-  /** The promise that a command is to keep. */
-  restoreBy(commandId: string): Restore | undefined;
-  /** Values that were meant for a time and could not be taken back, until they are known to be over. */
-  unrestored(): readonly Unrestored[];
-  forgetUnrestored(lost: Unrestored): Promise<void>;
-  /** Remembers the audit log's size, and forgets finished entries that are older than a week: far beyond any time to live. */
-  tidy(): Promise<void>;
-  /** Tells how far the audit log reaches, once there is anything in it. */
-  publishHead(): Promise<void>;
-}
+export type Journal = Awaited<ReturnType<typeof openJournal>>;
 
-/** A command with the entry that let it through. */
+/** A command with the entry that accepted it. */
 export interface Accepted {
   readonly command: Command;
   readonly entry: AllowedTag;
 }
 
 export interface Leaving extends Accepted {
-  /** The value that the tag held last, where it is known. */
+  /** Last value of the tag; null when unknown. */
   readonly before: TagValue;
 }
 
@@ -103,23 +63,23 @@ interface StoredEntry {
 }
 
 const COMMANDS = "command";
-const KEEP_MS = 7 * 86_400_000;
+/** Finished entries are deleted after a week, far beyond any time to live. */
+const RETENTION_MS = 7 * 86_400_000;
 
-export interface JournalOptions {
+export async function openJournal(options: {
   readonly store: Store;
   readonly clock: Clock;
-  /** A rehearsal wears out nothing, so it counts for itself. */
+  /** A rehearsal has its own write counts. */
   readonly rehearsal: boolean;
-  /** How long the quota would make a write to a source wait that is accepted now, in milliseconds. */
+  /** How long the quota would delay a write to a source now, in milliseconds. */
   readonly expectedWaitMs: (source: string) => number;
-}
-
-export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: JournalOptions): Promise<Journal> {
+}) {
+  const { store, clock, rehearsal, expectedWaitMs } = options;
   const wearSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
   const open = new Map<string, OpenEntry>();
   /** Times at which finished commands ended, by id. */
   const finished = new Map<string, string>();
-  /** By tag, how its last write that left has ended. */
+  /** Result of the last write that was sent, by tag. */
   const lastSent = new Map<string, StoredEntry>();
   for (const [id, stored] of await store.documents<StoredEntry>(COMMANDS)) {
     const { state, changedAt, command, sent } = stored;
@@ -136,24 +96,25 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
   const lost = await store.documents<Unrestored>(UNRESTORED);
   const auditSize = await openAuditSize(store);
   let tip = (await store.lastRecord<AuditRecord>(AUDIT_LOG))?.body.hash ?? CHAIN_START;
-  /** One step at a time: the audit chain has one tip. */
+  /** The audit chain has one tip, so steps run one at a time. */
   const inTurn = oneAtATime();
 
-  /** `events` are made from the hashes of the records, in their order. */
+  /** `events` are made from the hashes of the audit records, in their order. */
   async function commit(
     audits: readonly AuditEntry[],
     documents: readonly DocumentChange[],
     events: (hashes: readonly string[]) => readonly Event[] = () => [],
   ): Promise<void> {
-    let last = tip;
-    const records = audits.map((audit) => {
-      const record = chain(last, audit);
-      last = record.hash;
-      return { log: AUDIT_LOG, body: record };
+    const records: AuditRecord[] = [];
+    for (const audit of audits) records.push(chain(records.at(-1)?.hash ?? tip, audit));
+    const hashes = records.map(({ hash }) => hash);
+    await store.commit({
+      documents,
+      events: events(hashes),
+      records: records.map((body) => ({ log: AUDIT_LOG, body })),
     });
-    await store.commit({ documents, events: events(records.map(({ body }) => body.hash)), records });
-    tip = last;
-    auditSize.add(records.map(({ body }) => body));
+    tip = hashes.at(-1) ?? tip;
+    auditSize.add(records);
   }
 
   function restoreBy(commandId: string): Restore | undefined {
@@ -166,53 +127,63 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
     return isWaiting ? entry.command : undefined;
   }
 
+  function putEntries(commands: readonly Command[], state: OpenEntry["state"], changedAt: string) {
+    return commands.map((command) => [command.id, { command, state, changedAt }] as const);
+  }
+
   return {
-    accept: (all) =>
+    /** Journals the new commands and returns them; leaves out those whose id is known. */
+    accept: (all: readonly Accepted[]): Promise<readonly Accepted[]> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
         const fresh = all.filter(({ command }) => !open.has(command.id) && !finished.has(command.id));
         if (fresh.length === 0) return fresh;
-        const entries = fresh.map(({ command }) => ({ command, state: "accepted" as const, changedAt }));
+        const commands = fresh.map(({ command }) => command);
+        const entries = putEntries(commands, "accepted", changedAt);
         await commit(
-          fresh.map((accepted) => audited(accepted.command, "accepted", changedAt, asked(accepted))),
-          [{ set: COMMANDS, insert: entries.map((entry) => [entry.command.id, entry] as const) }],
-          () => fresh.map(({ command }) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
+          fresh.map(({ command, entry }) => {
+            const { replyTo: _replyTo, correlation: _correlation, id: _id, ...request } = command;
+            return audited(command, "accepted", changedAt, { ...request, limits: entry });
+          }),
+          [{ set: COMMANDS, insert: entries }],
+          () => commands.map((command) => acceptedEvent(command, expectedWaitMs(command.source), changedAt)),
         );
-        for (const entry of entries) open.set(entry.command.id, entry);
+        for (const [id, entry] of entries) open.set(id, entry);
         return fresh;
       }),
 
-    sending: (leaving) =>
+    /** Records that these commands leave in one request, and counts them as writes. */
+    sending: (leaving: readonly Leaving[]): Promise<void> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
         const commands = leaving.map(({ command }) => command);
-        const entries = commands.map((command) => ({ command, state: "sending" as const, changedAt }));
-        const wearing = wear.writing(commands);
-        const promised = leaving.flatMap(({ command, before }) => {
+        const group = commands.map(({ id }) => id);
+        const entries = putEntries(commands, "sending", changedAt);
+        const counts = wear.writing(commands);
+        const promises = leaving.flatMap(({ command, before }) => {
           // A command that restores a value keeps its promise until it has ended.
           if (command.forMs === null || before === null || restoreBy(command.id) !== undefined) return [];
           const key = tagKey(command);
           return [[key, promiseOf(command, before, restores.get(key), clock.now())] as const];
         });
         await commit(
-          leaving.map(({ command, before }) =>
-            audited(command, "sending", changedAt, { before, group: commands.map(({ id }) => id) }),
-          ),
+          leaving.map(({ command, before }) => audited(command, "sending", changedAt, { before, group })),
           [
-            { set: COMMANDS, put: entries.map((entry) => [entry.command.id, entry] as const) },
-            { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
-            { set: RESTORES, put: promised },
+            { set: COMMANDS, put: entries },
+            { set: wearSet, put: counts },
+            { set: RESTORES, put: promises },
           ],
           (hashes) => [
             auditHeadEvent({ records: auditSize.records() + hashes.length, head: hashes.at(-1) ?? tip }, changedAt),
           ],
         );
-        for (const entry of entries) open.set(entry.command.id, entry);
-        wear.remember(wearing);
-        for (const [key, promise] of promised) restores.set(key, promise);
+        for (const [id, entry] of entries) open.set(id, entry);
+        wear.remember(counts);
+        for (const [key, promise] of promises) restores.set(key, promise);
       }),
 
-    second: (id, by) =>
+    /** Records that a second person agrees; returns false when the command does not wait for that. */
+    second: (id: string, by: string): Promise<boolean> =>
       inTurn(async () => {
         const command = unseconded(id);
         if (command === undefined) return false;
@@ -220,9 +191,14 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
         seconded.add(id);
         return true;
       }),
+    /** The command if it waits for a second person. */
     unseconded,
 
-    finish: (command, finish) =>
+    /**
+     * Records the outcome; returns false when the command had ended before. The end of a restore also ends its promise, and
+     * emits `command-not-restored` when the old value does not hold again. A written command ends earlier promises of its tag.
+     */
+    finish: (command: Command, finish: Finish): Promise<boolean> =>
       inTurn(async () => {
         const promise = restoreBy(command.id);
         if (!open.has(command.id) && promise === undefined) return false;
@@ -231,36 +207,32 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
         const hasLeft = open.get(command.id)?.state === "sending";
         const sent = hasLeft ? { sent: { tag: key, value: command.value } } : {};
         const done: StoredEntry = { state: finish.outcome, changedAt, ...sent };
-        const wearing = wear.writing(finish.rehearsal === true ? [command] : []);
-        const held = restores.get(key);
-        const { kept, over } = promisesAfter(command, finish, held, clock.now());
+        const counts = wear.writing(finish.rehearsal === true ? [command] : []);
+        const stored = restores.get(key);
+        const { current, over } = promisesAfter(command, finish, stored, clock.now());
         const ended = over.map(takenOver);
         const endedIds = ended.map((each) => each.command.id).filter((id) => open.has(id));
-        const news = promise !== undefined && isLost(finish) ? unrestored(promise, finish, changedAt) : null;
-        const isSettled = news === null && lost.has(key) && isWritten(finish);
+        const superseded: StoredEntry = { state: "superseded", changedAt };
+        const failed = promise !== undefined && isLost(finish) ? unrestored(promise, finish, changedAt) : null;
+        const isSettled = failed === null && lost.has(key) && isWritten(finish);
         await commit(
           [
             ...ended.map((each) => audited(each.command, "superseded", changedAt, { ...each.finish })),
             audited(command, finish.outcome, changedAt, { ...finish }),
-            ...(news === null ? [] : [audited(command, "not-restored", changedAt, { ...news })]),
+            ...(failed === null ? [] : [audited(command, "not-restored", changedAt, { ...failed })]),
           ],
           [
-            {
-              set: COMMANDS,
-              put: [[command.id, done], ...endedIds.map((id) => [id, supersededAt(changedAt)] as const)],
-            },
-            { set: wearSet, put: wearing.map(([key, worn]) => [key, worn] as const) },
-            {
-              set: RESTORES,
-              put: kept === null ? [] : [[key, kept]],
-              remove: kept === null && held !== undefined ? [key] : [],
-            },
-            { set: UNRESTORED, put: news === null ? [] : [[key, news]], remove: isSettled ? [key] : [] },
+            { set: COMMANDS, put: [[command.id, done], ...endedIds.map((id) => [id, superseded] as const)] },
+            { set: wearSet, put: counts },
+            current === null
+              ? { set: RESTORES, remove: stored === undefined ? [] : [key] }
+              : { set: RESTORES, put: [[key, current]] },
+            { set: UNRESTORED, put: failed === null ? [] : [[key, failed]], remove: isSettled ? [key] : [] },
           ],
           () => [
             ...ended.map((each) => resultEvent(each.command, each.finish, changedAt)),
             resultEvent(command, finish, changedAt),
-            ...(news === null ? [] : [notRestoredEvent(news)]),
+            ...(failed === null ? [] : [notRestoredEvent(failed)]),
           ],
         );
         for (const id of [command.id, ...endedIds]) {
@@ -269,68 +241,81 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
         }
         seconded.delete(command.id);
         if (hasLeft) lastSent.set(key, done);
-        wear.remember(wearing);
-        if (kept === null) restores.delete(key);
-        else restores.set(key, kept);
-        if (news !== null) lost.set(key, news);
+        wear.remember(counts);
+        if (current === null) restores.delete(key);
+        else restores.set(key, current);
+        if (failed !== null) lost.set(key, failed);
         if (isSettled) lost.delete(key);
         return true;
       }),
 
-    tell: (notices) =>
+    /** Publishes and audits results of messages that never became commands; their ids stay free. */
+    report: (results: readonly MessageResult[]): Promise<void> =>
       inTurn(async () => {
         const at = isoUtc(clock.now());
         await commit(
-          notices.map(({ replyTo: _replyTo, correlation: _correlation, ...told }) => ({
+          results.map(({ replyTo: _replyTo, correlation: _correlation, ...detail }) => ({
             at,
-            commandId: told.commandId,
-            step: told.outcome,
-            detail: told,
+            commandId: detail.commandId,
+            step: detail.outcome,
+            detail,
           })),
           [],
-          (hashes) => notices.map((notice, index) => warningEvent(notice, at, hashes[index] ?? at)),
+          (hashes) => results.map((result, index) => messageEvent(result, at, hashes[index] ?? at)),
         );
       }),
 
-    note: (step, detail, documents = []) =>
-      inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
+    /** Audits a step that belongs to no command, together with the documents that it changes. */
+    note: (
+      step: string,
+      detail: Readonly<Record<string, unknown>>,
+      documents: readonly DocumentChange[] = [],
+    ): Promise<void> => inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
 
-    entry: (id) => open.get(id),
-    knows: (id) => open.has(id) || finished.has(id),
-    open: () => [...open.values()],
-    isUnderWay(tag) {
+    knows: (id: string): boolean => open.has(id) || finished.has(id),
+    /** An entry without outcome. */
+    entry: (id: string): OpenEntry | undefined => open.get(id),
+    /** Entries without outcome. */
+    open: (): readonly OpenEntry[] => [...open.values()],
+    /** True when the tag is being written: from `sending` to the outcome. */
+    isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean {
       const key = tagKey(tag);
       return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
     },
-    isUnproved(command) {
+    /** True when the tag's last write, within a week, was of another value that the tag never had. */
+    isUnproved(command: Pick<Command, "source" | "tagId" | "value">): boolean {
       const last = lastSent.get(tagKey(command));
       // Any later reading of the sent value proves the write.
       if (last?.sent === undefined || sameValue(last.sent.value, command.value)) return false;
       return ["mismatch", "unknown", "accepted-unverified"].includes(last.state);
     },
-    wear,
+    wear: { ofTag: wear.ofTag, lastHour: wear.lastHour },
     auditSize,
-    restores: () => [...restores.values()],
+    /** Promises to put an old value back, until the restore has ended. */
+    restores: (): readonly Restore[] => [...restores.values()],
+    /** The promise that a command is to keep. */
     restoreBy,
-    unrestored: () => [...lost.values()],
-    forgetUnrestored: (known) =>
+    /** Timed values that could not be taken back and may still be in force. */
+    unrestored: (): readonly Unrestored[] => [...lost.values()],
+    forgetUnrestored: (past: Unrestored): Promise<void> =>
       inTurn(async () => {
-        const key = tagKey(known);
-        if (lost.get(key)?.commandId !== known.commandId) return;
+        const key = tagKey(past);
+        if (lost.get(key)?.commandId !== past.commandId) return;
         await store.commit({ documents: [{ set: UNRESTORED, remove: [key] }] });
         lost.delete(key);
       }),
-
-    publishHead: () =>
+    /** Publishes how far the audit log reaches, unless it is empty. */
+    publishHead: (): Promise<void> =>
       inTurn(async () => {
         const records = auditSize.records();
         if (records === 0) return;
         await store.commit({ events: [auditHeadEvent({ records, head: tip }, isoUtc(clock.now()))] });
       }),
-    tidy: () =>
+    /** Stores the audit log's size and deletes old finished entries. */
+    tidy: (): Promise<void> =>
       inTurn(async () => {
         await auditSize.remember();
-        const limit = isoUtc(clock.now() - KEEP_MS);
+        const limit = isoUtc(clock.now() - RETENTION_MS);
         const old = [...finished].filter(([, endedAt]) => endedAt < limit).map(([id]) => id);
         if (old.length === 0) return;
         await store.commit({ documents: [{ set: COMMANDS, remove: old }] });
@@ -338,16 +323,6 @@ export async function openJournal({ store, clock, rehearsal, expectedWaitMs }: J
         for (const [key, { changedAt }] of lastSent) if (changedAt < limit) lastSent.delete(key);
       }),
   };
-}
-
-function supersededAt(changedAt: string): StoredEntry {
-  return { state: "superseded", changedAt };
-}
-
-/** Request, requester and limits of an accepted command. */
-function asked({ command, entry }: Accepted): Readonly<Record<string, unknown>> {
-  const { replyTo: _replyTo, correlation: _correlation, id: _id, ...told } = command;
-  return { ...told, limits: entry };
 }
 
 function audited(

@@ -1,22 +1,17 @@
 import { lstatSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/**
- * Stops all writing at once and until somebody lets it go on, restarts included: a person with a shell, the command
- * line, a message, the worker itself can throw it.
- */
+/** Stops all writing at once, also over restarts, until a person releases it. */
 export interface KillSwitch {
   /** How a person continues, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
-  /** Asked before every single write, so it answers at once. */
+  /** Called before every write. */
   thrown(): boolean;
-  /** Nothing leaves from here any more when it returns, and nowhere else once it resolves. */
+  /** Stops this worker when it returns, and all members of a fleet when it resolves. */
   throwIt(by: string, at: string): Promise<void> | void;
 }
 
-/**
- * Kill switch of one state folder: thrown while its file exists, so any program that can create a file can throw it.
- */
+/** Kill switch of one state folder: thrown while its file exists, so any program can throw it. */
 export interface FolderKillSwitch extends KillSwitch {
   readonly file: string;
   throwIt(by: string, at: string): void;
@@ -31,7 +26,7 @@ export function createKillSwitch(stateFolder: string): FolderKillSwitch {
   return {
     file,
     remedy: `remove ${file}`,
-    // Looked at each time, without any watcher to fail. A folder that cannot be looked into counts as stopped.
+    // Checks the file each time, because a watcher may fail. An unreadable folder counts as stopped.
     thrown() {
       try {
         return lstatSync(file, { throwIfNoEntry: false }) !== undefined;
@@ -43,7 +38,7 @@ export function createKillSwitch(stateFolder: string): FolderKillSwitch {
       try {
         writeFileSync(file, `Writing was stopped by ${by} at ${at}.\n`, { flag: "wx", mode: 0o600 });
       } catch (error) {
-        // Whatever is there stops writing already, and what a link points to is not ours to change.
+        // An existing file or link already stops writing.
         if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
       }
     },

@@ -6,22 +6,21 @@ interface FromOperator {
   readonly id: string;
   readonly source: string | null;
   readonly value: TagScalar;
-  /** The name that the person has at the machine, as the command line says. */
+  /** User name on the machine. */
   readonly user: string | null;
   readonly receivedAtMs: number;
-  /** Origin of the command. */
   readonly at?: "command line" | "status page";
 }
 
-/** A command as the operator gives it, in the form of an arrival. */
+/** An operator's command as an arrival. */
 export function operatorArrival(
   fields: FromOperator & {
     readonly tagId: string;
-    /** For this many seconds only; then the old value is restored. Null for good. */
+    /** The old value is put back after this time; null for a write that stays. */
     readonly forSeconds: number | null;
-    /** Written only if the tag still holds this; null for whatever it holds. */
+    /** Write only if the tag still holds this value; null for any value. */
     readonly expect?: TagScalar | null;
-    /** Given up after this many seconds; null for the configured time. */
+    /** Time to live; null for the configured one. */
     readonly ttlSeconds: number | null;
   },
 ): Arrival {

@@ -27,14 +27,7 @@ export interface Request {
   readonly expect: TagScalar | null;
 }
 
-export interface RefusedPayload {
-  readonly reason: CommandRefusal;
-  readonly message: string;
-  /** The id that the message claims, where it could be read. */
-  readonly id: string | null;
-}
-
-/** A second person agrees to a command, and says what it is about. */
+/** Agreement of a second person to a command, with the value to confirm. */
 export interface Second {
   readonly id: string;
   readonly value: TagScalar;
@@ -44,9 +37,10 @@ export type Parsed =
   | { readonly requests: readonly Request[] }
   | { readonly second: Second }
   | { readonly stop: { readonly id: string } }
-  | { readonly refused: RefusedPayload };
+  /** `id` is the one that the message states; null when it is unreadable. */
+  | { readonly refused: { readonly reason: CommandRefusal; readonly message: string; readonly id: string | null } };
 
-/** Ids become keys of the store, which holds Unicode text only; control characters have no place in a log. */
+/** Ids become keys of the store, which holds only Unicode text. */
 const Name = z
   .string()
   .regex(/^\P{Cc}{1,128}$/u, "must have 1 to 128 characters and no control characters")
@@ -62,8 +56,10 @@ const Shared = {
 const Write = z.strictObject({ tag: Name, value: Scalar, expect: Scalar.optional() });
 const Single = z.strictObject({ ...Shared, ...Write.shape, tag: Name.optional() });
 const Group = z.strictObject({ ...Shared, writes: z.array(Write).min(1).max(20) });
-const SecondWord = z.strictObject({ second: z.string().min(1).max(300), value: Scalar });
+const SecondMessage = z.strictObject({ second: z.string().min(1).max(300), value: Scalar });
 const Stop = z.strictObject({ id: Name.optional(), stop: z.literal(true) });
+
+const LOOP = "This is a message that Plenum itself published; it is not a command.";
 
 export function parsePayload(arrival: Arrival, bareValues: boolean): Parsed {
   let text: string;
@@ -90,33 +86,29 @@ function bare(value: unknown, arrival: Arrival, allowed: boolean): Parsed {
   if (arrival.tagId === null) return refuse("invalid", "A bare value needs the topic of its tag.");
   const id = givenId(arrival);
   if (id === null && arrival.duplicate) {
-    const message = "A repeated delivery of a bare value cannot be told from a new one; send an id.";
-    return refuse("duplicate", message);
+    return refuse("duplicate", "A repeated delivery of a bare value cannot be told from a new one; send an id.");
   }
   const { source, tagId } = arrival;
   const plain = { issuedAtMs: null, ttlMs: null, forMs: null, expect: null };
   return { requests: [{ id: id ?? arrivalId(arrival), source, tagId, value: scalar.data, ...plain }] };
 }
 
-const LOOP = "This is a message that Plenum itself published; it is not a command.";
-
 function fromJson(value: object, arrival: Arrival): Parsed {
-  const claimed = claimedId(value) ?? givenId(arrival);
-  if (isMarked(arrival) || looksLikeOurs(value, claimed)) return refuse("loop", LOOP, claimed);
+  const id = claimedId(value) ?? givenId(arrival);
+  const refuseIt = (message: string) => refuse("invalid", message, id);
+  if (isMarked(arrival) || looksLikeOurs(value, id)) return refuse("loop", LOOP, id);
   if ("stop" in value) {
-    const stop = Stop.safeParse(value);
-    if (!stop.success) return refuse("invalid", 'To stop all writing, send {"stop": true}.', claimed);
-    return { stop: { id: claimed ?? arrivalId(arrival) } };
+    if (!Stop.safeParse(value).success) return refuseIt('To stop all writing, send {"stop": true}.');
+    return { stop: { id: id ?? arrivalId(arrival) } };
   }
   if (arrival.purpose === "second") {
-    const word = SecondWord.safeParse(value);
-    if (word.success) return { second: { id: word.data.second, value: word.data.value } };
-    return refuse("invalid", 'Here goes {"second": "<id of a command>", "value": …} only.', claimed);
+    const second = SecondMessage.safeParse(value);
+    if (second.success) return { second: { id: second.data.second, value: second.data.value } };
+    return refuseIt('Here goes {"second": "<id of a command>", "value": …} only.');
   }
   const parsed = "writes" in value ? Group.safeParse(value) : Single.safeParse(value);
-  if (!parsed.success) return refuse("invalid", complaint(parsed.error), claimed);
+  if (!parsed.success) return refuseIt(firstIssue(parsed.error));
   const body = parsed.data;
-  const id = claimed;
   if (id === null) return refuse("invalid", "A command needs an id.");
   const shared = {
     source: body.source ?? arrival.source,
@@ -125,34 +117,27 @@ function fromJson(value: object, arrival: Arrival): Parsed {
     forMs: body.for_s === undefined ? null : body.for_s * 1000,
   };
   if (arrival.source !== null && shared.source !== arrival.source) {
-    return refuse("invalid", "The command names another source than its topic.", id);
+    return refuseIt("The command names another source than its topic.");
   }
   if (!("writes" in body)) {
     const { tag: tagId = arrival.tagId, value: wanted, expect = null } = body;
-    if (tagId === null) return refuse("invalid", "The command names no tag.", id);
+    if (tagId === null) return refuseIt("The command names no tag.");
     if (arrival.tagId !== null && tagId !== arrival.tagId) {
-      return refuse("invalid", "The command names another tag than its topic.", id);
+      return refuseIt("The command names another tag than its topic.");
     }
     return { requests: [{ id, tagId, value: wanted, expect, ...shared }] };
   }
-  if (arrival.tagId !== null) {
-    return refuse("invalid", "Send a command for several tags to the topic that names no tag.", id);
-  }
+  if (arrival.tagId !== null) return refuseIt("Send a command for several tags to the topic that names no tag.");
   if (new Set(body.writes.map((write) => write.tag)).size < body.writes.length) {
-    return refuse("invalid", "A tag is named twice in one command.", id);
+    return refuseIt("A tag is named twice in one command.");
   }
-  return {
-    requests: body.writes.map(({ tag, value: wanted, expect = null }) => ({
-      id: `${id}/${tag}`,
-      tagId: tag,
-      value: wanted,
-      expect,
-      ...shared,
-    })),
-  };
+  const requests = body.writes.map(({ tag, value: wanted, expect = null }) => {
+    return { id: `${id}/${tag}`, tagId: tag, value: wanted, expect, ...shared };
+  });
+  return { requests };
 }
 
-function complaint(error: z.ZodError): string {
+function firstIssue(error: z.ZodError): string {
   const [issue] = error.issues;
   const where = issue?.path.length ? `${issue.path.join(".")}: ` : "";
   return `${where}${issue?.message ?? "not a command"}.`.slice(0, 300);
@@ -163,18 +148,18 @@ function claimedId(value: object): string | null {
   return id?.success === true ? id.data : null;
 }
 
-/** MQTT 5 carries an id next to the payload; with 3.1.1 it can only be inside. */
+/** Id next to the payload, which only MQTT 5 has. */
 function givenId(arrival: Arrival): string | null {
   const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;
 }
 
-/** Every message that we publish over MQTT 5 says so. */
+/** True for a message that Plenum published over MQTT 5. */
 function isMarked(arrival: Arrival): boolean {
   return "plenum-event-id" in arrival.properties;
 }
 
-/** Our own events and states have members that no command has; a bridge or a flow may feed them back to us. */
+/** True for Plenum's own events and states, which a bridge may send back; no command has these members. */
 function looksLikeOurs(value: object, id: string | null): boolean {
   if ("specversion" in value || "ts" in value || "quality" in value) return true;
   return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));

@@ -3,104 +3,87 @@ import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop } from "../../core/runtime/waiting.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
-import type { Warning } from "./result-event.ts";
+import type { MessageResult } from "./result-event.ts";
 
 /**
  * Reports rejections. At a normal rate each gets its own event and audit record. In a flood, such as a loop or an attack,
  * they are counted: one record per reason and minute, so that the audit log cannot be filled.
  */
-export interface Refusals {
-  /** Resolves when they are durable, or counted. */
-  tell(notices: readonly Warning[]): Promise<void>;
-  run(signal: AbortSignal): Promise<void>;
-  /** Tells what was only counted so far. */
-  flush(): Promise<void>;
-}
+export type Refusals = ReturnType<typeof createRefusals>;
 
-/** Told one by one: so many of one reason at once … */
+/** Token bucket of each reason: 30 reports at once, 10 a minute for ever, which is 14,400 a day. */
 const BURST = 30;
-/** … and so many a minute for ever: 14,400 a day and reason at the worst. */
 const PER_MINUTE = 10;
 const MINUTE_MS = 60_000;
 
-interface Allowance {
-  left: number;
-  atMs: number;
-}
-
-interface Crowd {
+/** Rejections for one reason that are reported together. */
+interface Counted {
   count: number;
   readonly sinceMs: number;
-  /** When it is reported, in measured time. */
+  /** When they are reported, on the monotonic clock. */
   readonly dueMs: number;
-  latest: Warning;
+  latest: MessageResult;
 }
 
-export function createRefusals(options: {
-  readonly journal: Journal;
-  readonly clock: Clock;
-  readonly log: Log;
-}): Refusals {
+export function createRefusals(options: { readonly journal: Journal; readonly clock: Clock; readonly log: Log }) {
   const { journal, clock, log } = options;
-  const allowances = new Map<string, Allowance>();
-  const crowds = new Map<string, Crowd>();
-  const gathering = createWakeup();
+  const buckets = new Map<string, { tokens: number; atMs: number }>();
+  const counted = new Map<string, Counted>();
+  const countingBegan = createWakeup();
 
-  function isAlone(reason: string): boolean {
+  function takeToken(reason: string): boolean {
     const now = clock.monotonic();
-    const allowance = allowances.get(reason) ?? { left: BURST, atMs: now };
-    allowances.set(reason, allowance);
-    allowance.left = Math.min(BURST, allowance.left + ((now - allowance.atMs) / MINUTE_MS) * PER_MINUTE);
-    allowance.atMs = now;
-    if (allowance.left < 1) return false;
-    allowance.left -= 1;
-    return true;
+    const bucket = buckets.get(reason) ?? { tokens: BURST, atMs: now };
+    const tokens = Math.min(BURST, bucket.tokens + ((now - bucket.atMs) / MINUTE_MS) * PER_MINUTE);
+    buckets.set(reason, { tokens: tokens < 1 ? tokens : tokens - 1, atMs: now });
+    return tokens >= 1;
   }
 
-  function count(notice: Warning): void {
-    const crowd = crowds.get(notice.reason);
-    if (crowd === undefined) {
-      const dueMs = clock.monotonic() + MINUTE_MS;
-      crowds.set(notice.reason, { count: 1, sinceMs: clock.now(), dueMs, latest: notice });
-      gathering.wakeUp();
-    } else {
-      crowd.count += 1;
-      crowd.latest = notice;
+  function count(latest: MessageResult): void {
+    const same = counted.get(latest.reason);
+    if (same !== undefined) {
+      same.count += 1;
+      same.latest = latest;
+      return;
     }
+    const dueMs = clock.monotonic() + MINUTE_MS;
+    counted.set(latest.reason, { count: 1, sinceMs: clock.now(), dueMs, latest });
+    countingBegan.wakeUp();
   }
 
+  /** Reports what was only counted so far. */
   async function flush(): Promise<void> {
-    const gathered = [...crowds];
-    crowds.clear();
-    if (gathered.length === 0) return;
+    const all = [...counted];
+    counted.clear();
+    if (all.length === 0) return;
     try {
-      await journal.tell(gathered.map(([, crowd]) => together(crowd)));
+      await journal.report(all.map(([, each]) => resultOf(each)));
     } catch (error) {
-      for (const [reason, crowd] of gathered) {
-        const newer = crowds.get(reason);
-        crowds.set(reason, { ...crowd, count: crowd.count + (newer?.count ?? 0) });
+      for (const [reason, each] of all) {
+        counted.set(reason, { ...each, count: each.count + (counted.get(reason)?.count ?? 0) });
       }
       throw error;
     }
   }
 
   return {
-    async tell(notices) {
-      const alone = notices.filter((notice) => {
-        if (isAlone(notice.reason)) return true;
-        count(notice);
-        return false;
-      });
-      if (alone.length > 0) await journal.tell(alone);
+    /** Resolves when the results are durable, or counted. */
+    async report(results: readonly MessageResult[]): Promise<void> {
+      const single: MessageResult[] = [];
+      for (const result of results) {
+        if (takeToken(result.reason)) single.push(result);
+        else count(result);
+      }
+      if (single.length > 0) await journal.report(single);
     },
     flush,
-    run: (signal) =>
+    run: (signal: AbortSignal): Promise<void> =>
       loop({
         clock,
         signal,
-        bell: gathering,
+        bell: countingBegan,
         async turn() {
-          const dueMs = Math.min(...[...crowds.values()].map((crowd) => crowd.dueMs));
+          const dueMs = Math.min(...[...counted.values()].map((each) => each.dueMs));
           if (dueMs > clock.monotonic()) return dueMs - clock.monotonic();
           await flush();
           return Number.POSITIVE_INFINITY;
@@ -110,7 +93,7 @@ export function createRefusals(options: {
   };
 }
 
-function together({ count, sinceMs, latest }: Crowd): Warning {
+function resultOf({ count, sinceMs, latest }: Counted): MessageResult {
   const since = isoUtc(sinceMs);
   return {
     ...latest,

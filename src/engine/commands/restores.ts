@@ -10,7 +10,7 @@ import type { Endings } from "./endings.ts";
 import { isLawful, sameValue } from "./gate.ts";
 import type { Accepted, Journal } from "./journal.ts";
 import {
-  maybeLater,
+  mayRetry,
   PATIENCE_MS,
   type Restore,
   restoreId,
@@ -20,115 +20,97 @@ import {
   withOlder,
 } from "./timed.ts";
 
+/** Minimum and maximum wait between two attempts. Each may cost a request to read the present value. */
+const BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
+/** A wall clock that is set forward, and a value that is over by itself, are noticed within this time. */
+const CHECK_EVERY_MS = 30_000;
+
+/** State of one restoring command, by its id. */
+interface Attempt {
+  /** When the time of the value is over, on the monotonic clock: a wall clock that is set back prolongs nothing. */
+  dueMs?: number;
+  tries: number;
+  /** Null while the writer has the command. */
+  againAtMs: number | null;
+  /** Why the last attempt was not sent. */
+  why: string | null;
+  /** True while a final end is being recorded, which must not be postponed. */
+  isEnding: boolean;
+}
+
 /**
- * "22 °C for two hours": puts the old value back once, with an ordinary command that expects the tag to still hold ours. The
- * promise is in the journal until that command has ended, so it survives restarts. A later verified write of the tag through
- * Plenum ends it.
+ * Puts the old value of a timed write back with an ordinary command, which expects that the tag still holds ours. The promise
+ * is in the journal, so it survives restarts.
  *
  * Before the command is sent, failures are retried for a day. After it was sent, it is never sent again. When the old value
  * does not hold in the end, `command-not-restored` is emitted.
  */
-export interface Restores {
-  run(endings: Endings, signal: AbortSignal): Promise<void>;
-  /**
-   * True when this end of a restore is none, because it may pass by itself: the command stays accepted, and is tried
-   * again. Asked before any end is recorded.
-   */
-  putsOff(command: Command, finish: Finish): boolean;
-  /** Sentences about values that are still in force after their time. */
-  notices(): readonly string[];
-}
-
-/**
- * Between two tries. Each may cost a request to read the present value, so they become rarer; five minutes after a
- * gateway is back at the latest the old value is too.
- */
-const BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
-/** A wall clock that is set forward, and a value that is over by itself, are noticed within this. */
-const LATEST_LOOK_MS = 30_000;
-
-interface Attempt {
-  readonly tries: number;
-  /** Null while the command is on its way through the writer. */
-  readonly againAtMs: number | null;
-  /** Why it did not leave the last time; null before the first try has come back. */
-  readonly why: string | null;
-}
-
 export function createRestores(options: {
   readonly journal: Journal;
   readonly allowList: AllowList;
   readonly view: BuildingView;
   readonly clock: Clock;
-  /** Whether our clock was compared with the source's, and neither differs from it nor was stepped since. */
+  /** True when our clock agrees with the source's and was not stepped since. */
   readonly isClockTrusted: (source: string) => boolean;
   readonly log: Log;
   readonly dispatch: (accepted: Accepted) => void;
-}): Restores {
-  const { allowList, clock, journal, log, view } = options;
+}) {
+  const { allowList, clock, dispatch, isClockTrusted, journal, log, view } = options;
   const attempts = new Map<string, Attempt>();
-  /** By command, when its time is over by measured time: a clock that is set back prolongs none. */
-  const deadlines = new Map<string, number>();
-  /** Restores that are too late or rejected: their end is not postponed again. */
-  const ending = new Set<string>();
-  const bell = createWakeup();
+  const attemptOf = (id: string) => attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
+  const retry = createWakeup();
 
-  /** Null once it is with the writer, otherwise in how many milliseconds it has to be looked at. */
-  async function look(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
+  /** Starts a restore that is due. Returns the milliseconds until its next check; null when a wake-up follows. */
+  async function check(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
     const id = restoreId(restore.command.id);
-    const dueInMs = dueIn(id, restore);
+    const attempt = attemptOf(id);
+    attempts.set(id, attempt);
+    const { source } = restore.command;
+    const dueInMs = msUntilDue(attempt, restore);
     if (dueInMs > 0) return dueInMs;
-    if (journal.entry(id)?.state === "sending") return null;
-    // The first write of the tag goes first: when it is sent, the promise is over.
-    if (isTaken(restore)) return null;
-    const attempt = attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null };
-    if (attempt.againAtMs === null) return null;
+    const entry = journal.entry(id);
+    if (entry?.state === "sending" || isTagTaken(restore) || attempt.againAtMs === null) return null;
     const isLate = clock.now() >= Date.parse(restore.dueAt) + PATIENCE_MS;
-    // A clock that is ten days ahead must not end a promise for ever.
-    if (isLate && !options.isClockTrusted(restore.command.source)) return LATEST_LOOK_MS;
+    // A clock that is ten days ahead must not end a promise for good.
+    if (isLate && !isClockTrusted(source)) return CHECK_EVERY_MS;
     if (!isLate && attempt.againAtMs > clock.monotonic()) return attempt.againAtMs - clock.monotonic();
-    const restoring = journal.entry(id)?.command ?? restoringCommand(restore, clock.now());
-    const entry = allowList.entry(restoring.source, restoring.tagId);
+    const command = entry?.command ?? restoringCommand(restore, clock.now());
+    const allowed = allowList.entry(command.source, command.tagId);
     const end = isLate ? tooLate(restore, attempt.why) : refusal(restore);
-    if (end !== null || entry === undefined) {
-      ending.add(id);
+    if (end !== null || allowed === undefined) {
+      attempt.isEnding = true;
       try {
-        await endings.end(restoring, end ?? closed(restore), signal);
+        await endings.end(command, end ?? notAllowed(restore), signal);
+        attempts.delete(id);
       } finally {
-        ending.delete(id);
+        attempt.isEnding = false;
       }
-      attempts.delete(id);
       return null;
     }
-    attempts.set(id, { ...attempt, againAtMs: null });
-    if (journal.entry(id) === undefined) await accept(restoring, attempt, entry);
-    else options.dispatch({ command: restoring, entry });
+    const { againAtMs } = attempt;
+    attempt.againAtMs = null;
+    try {
+      const accepted = { command, entry: allowed };
+      for (const each of entry === undefined ? await journal.accept([accepted]) : [accepted]) dispatch(each);
+    } catch (error) {
+      attempt.againAtMs = againAtMs;
+      throw error;
+    }
     return null;
   }
 
-  /**
-   * In so many milliseconds its time is over: by the wall clock or by measured time, whichever is sooner, and by measured
-   * time alone while the wall clock is in doubt.
-   */
-  function dueIn(id: string, { command, dueAt }: Restore): number {
+  /** Uses the earlier of wall clock and monotonic clock, and only the monotonic clock while the wall clock is in doubt. */
+  function msUntilDue(attempt: Attempt, { command, dueAt }: Restore): number {
     const byWall = Date.parse(dueAt) - clock.now();
-    const isTrusted = options.isClockTrusted(command.source);
-    const deadline = deadlines.get(id) ?? clock.monotonic() + byWall;
-    if (isTrusted) deadlines.set(id, deadline);
-    const measured = deadline - clock.monotonic();
+    const isTrusted = isClockTrusted(command.source);
+    const dueMs = attempt.dueMs ?? clock.monotonic() + byWall;
+    if (isTrusted) attempt.dueMs = dueMs;
+    const measured = dueMs - clock.monotonic();
     return isTrusted ? Math.min(byWall, measured) : measured;
   }
 
-  async function accept(command: Command, attempt: Attempt, entry: Accepted["entry"]): Promise<void> {
-    try {
-      for (const accepted of await journal.accept([{ command, entry }])) options.dispatch(accepted);
-    } catch (error) {
-      attempts.set(command.id, attempt);
-      throw error;
-    }
-  }
-
-  function isTaken(restore: Restore): boolean {
+  /** True while another command for the tag is open: when it is sent, the promise is over. */
+  function isTagTaken(restore: Restore): boolean {
     const own = new Set(withOlder(restore).map(({ command }) => restoreId(command.id)));
     const key = tagKey(restore.command);
     return journal.open().some(({ command }) => tagKey(command) === key && !own.has(command.id));
@@ -141,57 +123,50 @@ export function createRestores(options: {
       const message = `The id ${id} was used before, so ${before} is not put back by it.`;
       return { outcome: "rejected", reason: "duplicate", message };
     }
-    const entry = allowList.entry(command.source, command.tagId);
-    return entry?.restore === true && isLawful(before, entry) ? null : closed(restore);
+    const allowed = allowList.entry(command.source, command.tagId);
+    return allowed?.restore === true && isLawful(before, allowed) ? null : notAllowed(restore);
   }
 
-  /** A value that a person has set right meanwhile is no trouble any more. */
+  /** True when a person has set another value since. */
   async function isOver({ source, tagId, inForce, toldAt }: Unrestored): Promise<boolean> {
-    const held = await view.value(source, tagId);
-    return (
-      held !== undefined &&
-      held.quality === "good" &&
-      held.time > toldAt &&
-      inForce !== null &&
-      !sameValue(held.value, inForce)
-    );
+    const live = await view.value(source, tagId);
+    if (live === undefined || live.quality !== "good" || live.time <= toldAt) return false;
+    return inForce !== null && !sameValue(live.value, inForce);
   }
 
   async function turn(endings: Endings, signal: AbortSignal): Promise<number> {
-    let nextMs = LATEST_LOOK_MS;
+    let nextMs = CHECK_EVERY_MS;
     for (const restore of journal.restores()) {
-      nextMs = Math.min(nextMs, (await look(restore, endings, signal)) ?? nextMs);
+      nextMs = Math.min(nextMs, (await check(restore, endings, signal)) ?? nextMs);
     }
     for (const lost of journal.unrestored()) if (await isOver(lost)) await journal.forgetUnrestored(lost);
-    const kept = new Set(
-      journal
-        .restores()
-        .flatMap(withOlder)
-        .map(({ command }) => restoreId(command.id)),
-    );
-    for (const id of attempts.keys()) if (!kept.has(id)) attempts.delete(id);
-    for (const id of deadlines.keys()) if (!kept.has(id)) deadlines.delete(id);
+    const promises = journal.restores().flatMap(withOlder);
+    const ids = new Set(promises.map(({ command }) => restoreId(command.id)));
+    for (const id of attempts.keys()) if (!ids.has(id)) attempts.delete(id);
     return Math.max(1, nextMs);
   }
 
   return {
-    putsOff(command, finish) {
-      const restore = journal.restoreBy(command.id);
-      if (restore === undefined || journal.entry(command.id)?.state !== "accepted") return false;
-      if (ending.has(command.id) || !maybeLater(finish)) return false;
-      const last = attempts.get(command.id);
-      const tries = (last?.tries ?? 0) + 1;
-      const inMs = backoffMs(BACKOFF, tries);
-      const why = saysLittle(finish) ? (last?.why ?? finish.message) : finish.message;
-      attempts.set(command.id, { tries, againAtMs: clock.monotonic() + inMs, why });
-      if (tries === 1) {
-        const { tagId, value } = command;
-        log.warn({ command: command.id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
+    /** True when this end of a restore may pass by itself: the command stays accepted and is tried again. */
+    putsOff(command: Command, finish: Finish): boolean {
+      const { id, tagId, value } = command;
+      if (journal.restoreBy(id) === undefined || journal.entry(id)?.state !== "accepted") return false;
+      const attempt = attemptOf(id);
+      if (attempt.isEnding || !mayRetry(finish)) return false;
+      attempts.set(id, attempt);
+      attempt.tries += 1;
+      attempt.againAtMs = clock.monotonic() + backoffMs(BACKOFF, attempt.tries);
+      // These two reasons must not hide an earlier, more useful one.
+      const isVague = finish.reason === "expired" || finish.reason === "clock-skew";
+      attempt.why = (isVague ? attempt.why : null) ?? finish.message;
+      if (attempt.tries === 1) {
+        log.warn({ command: id, tagId, value, why: finish.reason }, "an old value cannot be put back yet");
       }
-      bell.wakeUp();
+      retry.wakeUp();
       return true;
     },
-    notices() {
+    /** Messages about values that are still in force after their time. */
+    notices(): readonly string[] {
       const waiting = journal.restores().flatMap(({ command, before, dueAt }) => {
         const why = attempts.get(restoreId(command.id))?.why ?? null;
         if (why === null) return [];
@@ -203,12 +178,12 @@ export function createRestores(options: {
       });
       return [...journal.unrestored().map(unrestoredLine), ...waiting];
     },
-    run(endings, signal) {
-      endings.onEnd(() => bell.wakeUp());
+    run(endings: Endings, signal: AbortSignal): Promise<void> {
+      endings.onEnd(retry.wakeUp);
       return loop({
         clock,
         signal,
-        bell,
+        bell: retry,
         turn: () => turn(endings, signal),
         fault: (error) => log.error({ err: error }, "an old value could not be put back yet"),
       });
@@ -216,17 +191,12 @@ export function createRestores(options: {
   };
 }
 
-/** True for an end that must not hide the earlier reason of a delay: the day passed, or the clock was set. */
-function saysLittle({ reason }: Finish): boolean {
-  return reason === "expired" || reason === "clock-skew";
-}
-
 function tooLate({ before }: Restore, why: string | null): Finish {
   const message = `It was too late to put ${before} back; nothing was written.`;
   return { outcome: "expired", reason: "expired", message: why === null ? message : `${message} ${why}` };
 }
 
-function closed({ before, command }: Restore): Finish {
+function notAllowed({ before, command }: Restore): Finish {
   const message = `${before} is not put back: tag ${command.tagId} is not open for it any more.`;
   return { outcome: "rejected", reason: "not-restorable", message };
 }

@@ -3,57 +3,43 @@ import type { CommandOutcome } from "../../core/model/command-facts.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
-/** Event of a command that passed the gate, with its longest wait for the quota; its result follows. */
+/** Event of a command that passed the gate, with its longest wait for the quota. */
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
-  const { correlation, expiresAt, forMs, id, needsSecond, replyTo, source, siteId, tagId, value } = command;
+  const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, source, siteId, tagId, value } = command;
   return makeEvent({
     type: "command-accepted",
     source: sourceUri(source),
     subject: `site/${siteId}/tag/${tagId}`,
     time,
     siteId,
-    facts: [id],
+    facts: [commandId],
     data: {
-      commandId: id,
-      tagId,
-      requested: value,
-      waitMs: Math.round(waitMs),
-      expiresAt,
-      forMs,
-      needsSecond,
-      correlation,
-      replyTo,
+      ...{ commandId, tagId, requested: value, waitMs: Math.round(waitMs) },
+      ...{ expiresAt, forMs, needsSecond, correlation, replyTo },
     },
   });
 }
 
-/** Creates the `command-result` event of an ended or rejected command. */
+/** Event of the end of a command. */
 export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
+  const { correlation, id: commandId, replyTo, siteId, source, tagId, value: requested } = command;
+  const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
   return makeEvent({
     type: "command-result",
-    source: sourceUri(command.source),
-    subject: `site/${command.siteId}/tag/${command.tagId}`,
+    source: sourceUri(source),
+    subject: `site/${siteId}/tag/${tagId}`,
     time,
-    siteId: command.siteId,
-    facts: [command.id],
+    siteId,
+    facts: [commandId],
     data: {
-      commandId: command.id,
-      tagId: command.tagId,
-      outcome: finish.outcome,
-      reason: finish.reason,
-      message: finish.message,
-      requested: command.value,
-      before: finish.before ?? null,
-      readBack: finish.readBack ?? null,
-      rehearsal: finish.rehearsal ?? false,
-      correlation: command.correlation,
-      replyTo: command.replyTo,
+      ...{ commandId, tagId, outcome, reason, message, requested, before, readBack, rehearsal },
+      ...{ correlation, replyTo },
     },
   });
 }
 
-/** Something that never became a command, or is about none. */
-export interface Warning {
+/** Result of a message that never became a command. */
+export interface MessageResult {
   readonly commandId: string;
   /** Null when the message named no source that exists. */
   readonly source: string | null;
@@ -69,28 +55,19 @@ export interface Warning {
   readonly receivedAtMs: number;
 }
 
-/** `mark` tells apart notices of the same words: an id may be refused more than once. */
-export function warningEvent(notice: Warning, time: string, mark: string): Event<"command-result"> {
-  const { commandId, tagId, outcome, reason, message, requested, correlation, replyTo } = notice;
+/** `auditHash` makes the event's id unique, because one command id may be refused several times. */
+export function messageEvent(result: MessageResult, time: string, auditHash: string): Event<"command-result"> {
+  const { commandId, correlation, message, outcome, reason, replyTo, requested, siteId, source, tagId } = result;
   return makeEvent({
     type: "command-result",
-    source: notice.source === null ? "/plenum" : sourceUri(notice.source),
-    subject: tagId === null ? "commands" : `site/${notice.siteId ?? "-"}/tag/${tagId}`,
+    source: source === null ? "/plenum" : sourceUri(source),
+    subject: tagId === null ? "commands" : `site/${siteId ?? "-"}/tag/${tagId}`,
     time,
-    siteId: notice.siteId,
-    facts: [commandId, mark],
+    siteId,
+    facts: [commandId, auditHash],
     data: {
-      commandId,
-      tagId,
-      outcome,
-      reason,
-      message,
-      requested,
-      before: null,
-      readBack: null,
-      rehearsal: false,
-      correlation,
-      replyTo,
+      ...{ commandId, tagId, outcome, reason, message, requested, before: null, readBack: null, rehearsal: false },
+      ...{ correlation, replyTo },
     },
   });
 }

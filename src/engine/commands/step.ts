@@ -1,6 +1,6 @@
 /**
- * Whether two numbers lie further apart than a third, as they are written in decimals: from 0.6 to 1.1 is 0.5, although
- * the nearest binary numbers are 0.5000000000000001 apart. Exact; the numbers are finite.
+ * True when two finite numbers are further apart than `most`, computed exactly in decimals: from 0.6 to 1.1 is 0.5, although
+ * the binary numbers are 0.5000000000000001 apart.
  */
 export function isFurther(from: number, to: number, most: number): boolean {
   const decimals = [from, to, most].map(decimalOf);
@@ -9,14 +9,8 @@ export function isFurther(from: number, to: number, most: number): boolean {
   return (a > b ? a - b : b - a) > limit;
 }
 
-interface Decimal {
-  readonly digits: bigint;
-  /** Power of ten. */
-  readonly exponent: number;
-}
-
-/** The shortest decimal number that stands for this one, which is how it was written. */
-function decimalOf(value: number): Decimal {
+/** The number as `digits × 10^exponent`, from its shortest decimal form. */
+function decimalOf(value: number) {
   const [mantissa = "", power = "0"] = value.toString().split("e");
   const [whole = "", fraction = ""] = mantissa.split(".");
   return { digits: BigInt(whole + fraction), exponent: Number(power) - fraction.length };

@@ -1,13 +1,11 @@
 import { meaningOf, sentence } from "../../core/errors/errors.ts";
-import type { TagValue } from "../../core/model/building.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isStopping } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
-import { loop, sleepFor } from "../../core/runtime/waiting.ts";
+import { createWakeup, firstOf, loop, sleepFor, type WorkSignal } from "../../core/runtime/waiting.ts";
 import { type Source, TAGS_PER_REQUEST, type TagWrite } from "../source/source.ts";
-import { createBacklog } from "./backlog.ts";
 import type { BuildingView } from "./building-view.ts";
-import type { Finish } from "./command.ts";
+import { type Finish, tagKey } from "./command.ts";
 import type { CommandsConfig } from "./config.ts";
 import type { Endings } from "./endings.ts";
 import type { FreshValues } from "./fresh-values.ts";
@@ -16,86 +14,142 @@ import type { Accepted, Journal, Leaving } from "./journal.ts";
 import type { ReadBack, SendResult } from "./read-back.ts";
 
 /**
- * The second half of a command's way, per source: from the journal to the building.
+ * Sends the accepted commands of one source:
  *
- * Accepted commands wait in the backlog, one per tag: a later one supersedes. When a slot of the quota is free,
- * and only then, what goes is decided: everything is checked again, written to the journal as `sending`, and sent.
- * From that line on a command is never sent again, whatever happens; reading back tells what became of it.
+ *   add ─► queue ─ slot of the quota ─► checks ─ journal: sending ─► request ─► read-back ─► result
+ *            │                            │                             └ the service refuses: rejected
+ *            │                            └ a check fails, the value is set already, rehearsal
+ *            └ a newer command for the tag, time to live over, writing closed
+ *
+ * From the journal's `sending` on, a command is never sent again. Reading back determines its outcome.
  */
-export interface Writer {
-  add(accepted: Accepted): void;
-  /** Looks again what may leave: a second person has agreed. */
-  wake(): void;
-  /** Works until `stopping` aborts; `cutting` breaks off a request that is under way then. */
-  run(stopping: AbortSignal, cutting: AbortSignal): Promise<void>;
-  /** Commands that have not left yet. */
-  waiting(): number;
+export type Writer = ReturnType<typeof createWriter>;
+
+interface WriterState {
+  /** By tag, oldest first; a later command for a tag supersedes the earlier one. */
+  readonly queue: Map<string, Accepted>;
+  /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
+  readonly deadlines: WeakMap<Accepted, number>;
+  /** The current wait for a slot of the quota. */
+  slot: WorkSignal | null;
+  /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
+  readonly bisection: Set<string>;
+  /** Requests without a result and ends being recorded; a stop waits for them. */
+  readonly background: Set<Promise<void>>;
 }
 
-export interface WriterOptions {
-  readonly source: Source;
-  readonly timeZone: string;
-  /** The current configuration. */
-  readonly config: () => CommandsConfig;
-  readonly view: BuildingView;
-  readonly values: FreshValues;
-  readonly journal: Journal;
-  /** Why nothing at all may be written to this source. */
-  readonly closed: () => Refusing | null;
-  /** Whether what a command was accepted by still counts. */
-  readonly holds: (accepted: Accepted) => boolean;
-  readonly readBack: ReadBack;
-  readonly endings: Endings;
-  readonly clock: Clock;
-  readonly log: Log;
-}
-
-const STOPPED: Finish = {
+const EXPIRED: Finish = {
+  outcome: "expired",
+  reason: "expired",
+  message: "The time to live passed before the quota let it through; nothing was written.",
+};
+const NOT_SECONDED: Finish = {
+  outcome: "expired",
+  reason: "not-seconded",
+  message: "No second person agreed within the time to live; nothing was written.",
+};
+const RULES_CHANGED: Finish = {
+  outcome: "rejected",
+  reason: "rules-changed",
+  message: "What may be written to this tag was changed before the command left; nothing was written.",
+};
+export const STOPPED: Finish = {
   outcome: "expired",
   reason: "stopped",
   message: "The worker stopped before the command left; nothing was written.",
 };
-/** Commands live for seconds to minutes: what could not be sent is not left alone for longer. */
+/** Short, because commands live for seconds to minutes. */
 const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
-/** A moment's rest while all that wait need a reading that takes its time. */
-const LOOK_AGAIN_MS = 100;
+/** Wait while all queued commands need a slow reading. */
+const AFTER_MISSING_MS = 100;
+/** Interval of the check for closed writing while commands wait. */
+const CLOSED_CHECK_MS = 500;
+const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
 
-export function createWriter(options: WriterOptions): Writer {
+export function createWriter(options: {
+  readonly source: Source;
+  readonly timeZone: string;
+  readonly config: () => CommandsConfig;
+  readonly view: BuildingView;
+  readonly values: FreshValues;
+  readonly journal: Journal;
+  /** Why nothing may be written to this source; null when it may. */
+  readonly closed: () => Refusing | null;
+  /** True while the entry that accepted a command is unchanged. */
+  readonly holds: (accepted: Accepted) => boolean;
+  readonly readBack: Pick<ReadBack, "add">;
+  readonly endings: Endings;
+  readonly clock: Clock;
+  readonly log: Log;
+}) {
   const { clock, config, endings, journal, log, source, values } = options;
-  const backlog = createBacklog({
-    clock,
-    log,
-    endings,
-    closed: options.closed,
-    isUnseconded,
-    holds: options.holds,
-  });
-  const size = () => (config().group_window === 0 ? 1 : TAGS_PER_REQUEST);
-  /** Requests that have left and are not judged yet. */
-  const underWay = new Set<Promise<void>>();
-  /** Tags of a group that was refused as a whole: they travel alone until one of them is answered. */
-  const suspects = new Set<string>();
+  const state: WriterState = {
+    queue: new Map(),
+    deadlines: new WeakMap(),
+    slot: null,
+    bisection: new Set(),
+    background: new Set(),
+  };
+  /** Wakes when a command arrives or may leave. */
+  const mayLeave = createWakeup();
+  const queueGrew = createWakeup();
 
-  function isUnseconded({ command }: Accepted): boolean {
-    return journal.unseconded(command.id) !== undefined;
+  const isUnseconded = ({ command }: Accepted) => journal.unseconded(command.id) !== undefined;
+  const untilExpiry = ({ command }: Accepted) => Date.parse(command.expiresAt) - clock.now();
+  const msLeft = (accepted: Accepted) =>
+    Math.min(untilExpiry(accepted), (state.deadlines.get(accepted) ?? 0) - clock.monotonic());
+
+  function add(accepted: Accepted): void {
+    state.deadlines.set(accepted, clock.monotonic() + untilExpiry(accepted));
+    const key = tagKey(accepted.command);
+    const older = state.queue.get(key);
+    state.queue.delete(key);
+    state.queue.set(key, accepted);
+    if (older !== undefined) supersede(older, accepted);
+    queueGrew.wakeUp();
+    mayLeave.wakeUp();
   }
 
-  /**
-   * Commands that may be sent together: approved, no tag with an unverified write, and no bisection tag among others.
-   */
-  function candidates(): readonly Accepted[] {
-    const free = backlog.all().filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
-    const [first] = free;
-    if (first === undefined || suspects.has(first.command.tagId)) return free.slice(0, 1);
-    return free.filter(({ command }) => !suspects.has(command.tagId)).slice(0, size());
+  /** Returns false when the command is no longer in the queue. */
+  function take(accepted: Accepted): boolean {
+    const key = tagKey(accepted.command);
+    return state.queue.get(key) === accepted && state.queue.delete(key);
   }
 
-  /** Why a command ends here instead of leaving together with so many others; null when it may leave. */
-  async function endOf({ command, entry }: Accepted, others: number): Promise<Finish | null> {
+  /** Queues a command that could not leave, unless a newer one for its tag has arrived. */
+  function putBack(accepted: Accepted): void {
+    const newer = state.queue.get(tagKey(accepted.command));
+    if (newer === undefined) state.queue.set(tagKey(accepted.command), accepted);
+    else supersede(accepted, newer);
+    queueGrew.wakeUp();
+  }
+
+  function supersede(older: Accepted, newer: Accepted): void {
+    const message = `Command ${newer.command.id} for the same tag came before this one was sent.`;
+    const finish: Finish = { outcome: "superseded", reason: "superseded", message };
+    void endings.end(older.command, finish, new AbortController().signal).catch((error: unknown) => {
+      log.error({ err: error }, "the result of a superseded command could not be recorded");
+    });
+  }
+
+  /** Why a queued command must not leave any more; null while it may. */
+  function endInQueue(accepted: Accepted): Finish | null {
+    const closed = options.closed();
+    if (closed !== null) return { outcome: "rejected", ...closed };
+    if (!options.holds(accepted)) return RULES_CHANGED;
+    if (msLeft(accepted) > 0) return null;
+    return isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
+  }
+
+  /** Why a command ends without being sent together with `others` commands; null when it may leave. */
+  async function endBeforeSending(accepted: Accepted, others: number): Promise<Finish | null> {
+    const ended = endInQueue(accepted);
+    if (ended !== null) return ended;
+    const { command, entry } = accepted;
     const nowMs = clock.now();
     const current = await values.of(command);
     const before = freshValue(current, nowMs);
-    const refusing: Refusing | null = checkDispatch({
+    const refusing = checkDispatch({
       ...command,
       entry,
       current,
@@ -109,159 +163,137 @@ export function createWriter(options: WriterOptions): Writer {
       nowMs,
     });
     if (refusing !== null) return { outcome: "rejected", before, ...refusing };
-    // An older reading proves nothing after an unverified write, which an offline gateway may execute later: the sender wants
-    // the value written after the other one.
+    // After an unverified write, an offline gateway may still write the other value, so an older reading proves nothing.
     if (isSetAlready(before, command.value) && !journal.isUnproved(command)) {
       const message = `The tag held ${before} already; nothing was written.`;
       return { outcome: "confirmed", reason: "already-set", message, before, readBack: before };
     }
-    if (config().rehearsal) {
-      const message = "Rehearsal: everything was checked, nothing was written.";
-      return { outcome: "accepted-unverified", reason: "rehearsal", message, before, rehearsal: true };
-    }
-    return null;
+    if (!config().rehearsal) return null;
+    const message = "Rehearsal: everything was checked, nothing was written.";
+    return { outcome: "accepted-unverified", reason: "rehearsal", message, before, rehearsal: true };
+  }
+
+  /** Commands that may share a request: approved, no unverified write of the tag, a bisection tag only singly. */
+  function candidates(): readonly Accepted[] {
+    const free = [...state.queue.values()].filter((each) => !isUnseconded(each) && !journal.isUnderWay(each.command));
+    const [first] = free;
+    const size = config().group_window === 0 ? 1 : TAGS_PER_REQUEST;
+    if (first === undefined || state.bisection.has(first.command.tagId)) return free.slice(0, 1);
+    return free.filter(({ command }) => !state.bisection.has(command.tagId)).slice(0, size);
   }
 
   /**
-   * Decides what leaves and makes it durable. Commands leave the backlog first, so that a newer one for the same tag
-   * queues up behind instead of superseding what is about to leave. What fails before the journal says `sending`,
-   * or has to be looked at first, goes back. Nothing waits between the last look at the time and the request but
-   * the journal, and if that took long, there is one more look.
+   * Decides which commands leave and journals them as `sending`. They leave the queue first, so that a newer command for
+   * the tag waits instead of superseding them; those that cannot leave yet go back. The time to live is checked again
+   * after the journal, which may be slow.
    */
-  async function prepare(signal: AbortSignal): Promise<readonly Leaving[]> {
+  async function prepare(cutting: AbortSignal): Promise<readonly Leaving[]> {
     const taken = candidates();
-    for (const accepted of taken) backlog.take(accepted);
+    for (const accepted of taken) take(accepted);
     const ready = new Map<Accepted, Leaving>();
     const ends = new Map<Accepted, Finish>();
     try {
       for (const accepted of taken) {
         if (await values.isMissing(accepted)) continue;
-        const end = backlog.endOf(accepted) ?? (await endOf(accepted, ready.size));
-        const before = await presentValue(accepted);
+        const end = await endBeforeSending(accepted, ready.size);
+        const before = freshValue(await values.of(accepted.command), clock.now());
         if (end !== null) ends.set(accepted, end);
-        // A restore may have become too old since the last check; then it is checked again.
+        // Without a fresh value to put back, a timed write is checked again.
         else if (before !== null || accepted.command.forMs === null) ready.set(accepted, { ...accepted, before });
       }
       if (ready.size > 0) await journal.sending([...ready.values()]);
     } catch (error) {
-      for (const accepted of taken) backlog.putBack(accepted);
+      for (const accepted of taken) putBack(accepted);
       throw error;
     }
-    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) backlog.putBack(accepted);
+    for (const accepted of taken) if (!ready.has(accepted) && !ends.has(accepted)) putBack(accepted);
     for (const accepted of ready.keys()) {
-      const end = backlog.endOf(accepted);
+      const end = endInQueue(accepted);
       if (end !== null && ready.delete(accepted)) ends.set(accepted, end);
     }
-    track(endAll(ends, signal));
+    runInBackground(async () => {
+      for (const [accepted, end] of ends) await endings.end(accepted.command, end, cutting);
+    });
     return [...ready.values()];
   }
 
-  async function endAll(ends: ReadonlyMap<Accepted, Finish>, signal: AbortSignal): Promise<void> {
-    for (const [accepted, end] of ends) await endings.end(accepted.command, end, signal);
-  }
-
-  /** Keeps hold of what goes on in the background, so that a stop can wait for it. */
-  function track(work: Promise<void>): void {
-    const settled = work.catch((error: unknown) => {
+  function runInBackground(work: () => Promise<void>): void {
+    const settled = work().catch((error: unknown) => {
       if (!isStopping(error)) log.error({ err: error }, "the outcome of a command could not be recorded");
     });
-    underWay.add(settled);
-    void settled.then(() => underWay.delete(settled));
+    state.background.add(settled);
+    void settled.then(() => state.background.delete(settled));
   }
 
   /** Ends commands that need not or may not be sent, without using a slot of the quota. */
-  async function endEarly(signal: AbortSignal): Promise<void> {
+  async function endWithoutSlot(cutting: AbortSignal): Promise<void> {
     for (const accepted of candidates()) {
       if (await values.isMissing(accepted)) continue;
-      const end = backlog.endOf(accepted) ?? (await endOf(accepted, 0));
-      if (end !== null && backlog.take(accepted)) await endings.end(accepted.command, end, signal);
+      const end = await endBeforeSending(accepted, 0);
+      if (end !== null && take(accepted)) await endings.end(accepted.command, end, cutting);
     }
   }
 
-  async function mayAnyLeave(): Promise<boolean> {
+  async function isAnySendable(): Promise<boolean> {
     for (const accepted of candidates()) if (!(await values.isMissing(accepted))) return true;
     return false;
   }
 
-  async function presentValue({ command }: Accepted): Promise<TagValue> {
-    return freshValue(await values.of(command), clock.now());
-  }
-
-  /**
-   * Resolves when the request has left or turned out to be needless; its outcome is judged in the background. Answers
-   * after how many milliseconds to look again.
-   */
+  /** Sends one group; resolves when its request has left or is not needed. Returns the wait until the next group. */
   async function sendGroup(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
     await values.refresh(candidates(), stopping);
-    await endEarly(cutting);
-    if (!(await mayAnyLeave())) return LOOK_AGAIN_MS;
-    const slot = backlog.slotWait(stopping);
+    await endWithoutSlot(cutting);
+    if (!(await isAnySendable())) return AFTER_MISSING_MS;
+    const slot = firstOf(stopping);
+    state.slot = slot;
     const left = Promise.withResolvers<void>();
-    const whole = (async () => {
-      let leaving: readonly Leaving[] = [];
-      try {
-        const reply = await source.write(
-          async () => {
-            slot.over();
-            leaving = await prepare(cutting);
-            left.resolve();
-            return leaving.map(({ command: { tagId, value } }): TagWrite => ({ tagId, value }));
-          },
-          AbortSignal.any([slot.signal, cutting]),
-        );
-        left.resolve();
-        const written = new Map(reply.written.map(({ id, value }) => [id, value]));
-        for (const { command } of leaving) suspects.delete(command.tagId);
-        // The answer has the written value (interface, POST tags/write): null or 19 for our 21 is no word that 21 was.
-        const isTaken = ({ tagId, value }: Leaving["command"]) => sameValue(written.get(tagId) ?? null, value);
-        prove(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
-      } catch (error) {
-        if (leaving.length === 0) left.reject(error);
-        else await judgeFailure(leaving, error, cutting);
-      } finally {
-        slot.over();
-      }
-    })();
-    track(whole);
+    runInBackground(() => request(slot, left, cutting));
     try {
       await left.promise;
     } catch (error) {
-      if (!slot.isNeedless(error)) throw error;
+      if (!slot.signal.aborted) throw error;
     }
     return 0;
   }
 
-  async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
-    if (candidates().length === 0) return Number.POSITIVE_INFINITY;
-    if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
+  async function request(slot: WorkSignal, left: PromiseWithResolvers<void>, cutting: AbortSignal): Promise<void> {
+    let leaving: readonly Leaving[] = [];
+    function releaseSlot(): void {
+      slot.end();
+      if (state.slot === slot) state.slot = null;
+    }
+    async function writes(): Promise<readonly TagWrite[]> {
+      releaseSlot();
+      leaving = await prepare(cutting);
+      left.resolve();
+      return leaving.map(({ command: { tagId, value } }) => ({ tagId, value }));
+    }
     try {
-      return await sendGroup(stopping, cutting);
+      const reply = await source.write(writes, AbortSignal.any([slot.signal, cutting]));
+      left.resolve();
+      const written = new Map(reply.written.map(({ id, value }) => [id, value]));
+      for (const { command } of leaving) state.bisection.delete(command.tagId);
+      // The reply states the written value (interface, POST tags/write): null or 19 for 21 does not confirm 21.
+      const isTaken = ({ tagId, value }: Leaving["command"]) => sameValue(written.get(tagId) ?? null, value);
+      verify(leaving, ({ command }) => (isTaken(command) ? "answered" : "in-doubt"), null);
     } catch (error) {
-      await refuseUnsendable(error, cutting);
-      throw error;
+      if (leaving.length === 0) left.reject(error);
+      else await judgeFailure(leaving, error, cutting);
+    } finally {
+      releaseSlot();
     }
   }
 
-  /** Without a token nothing can leave until a person has acted, and each try would cost a slot. */
-  async function refuseUnsendable(error: unknown, signal: AbortSignal): Promise<void> {
-    const failure = meaningOf(error);
-    if (failure.kind !== "config") return;
-    const end: Finish = { outcome: "rejected", reason: "no-ability", message: sentence(failure) };
-    for (const accepted of candidates()) {
-      if (backlog.take(accepted)) await endings.end(accepted.command, end, signal);
-    }
-  }
-
-  /** A refusal before execution ends the command; anything else leaves its fate to the read-back. */
-  async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal) {
-    // Cut in mid-flight: the journal says `sending`, and the next start reads back.
+  /** A refusal before execution ends a single command; after any other failure the read-back decides. */
+  async function judgeFailure(leaving: readonly Leaving[], error: unknown, cutting: AbortSignal): Promise<void> {
+    // The journal says `sending`, so the next start reads back.
     if (cutting.aborted) return;
     const failure = meaningOf(error);
     log.warn({ err: error, commands: leaving.length }, "a write was not answered as hoped");
     const isRefused = failure.kind === "config" || failure.kind === "rejected" || failure.kind === "no-log";
     const isThrottled = failure.kind === "throttled" && failure.isOwnWord;
     if (isThrottled || (isRefused && leaving.length === 1)) {
-      // A throttled request was counted and not carried out. It is not sent again: one id, one request.
+      // The service counted a throttled request without executing it. One id is one request, so it is not sent again.
       const reason = isThrottled ? "throttled" : "refused-by-service";
       const hint = isThrottled ? " Send a new command." : "";
       const message = `The service refused the write: ${sentence(failure)}${hint}`;
@@ -270,37 +302,74 @@ export function createWriter(options: WriterOptions): Writer {
       }
       return;
     }
-    if (isRefused) for (const { command } of leaving) suspects.add(command.tagId);
-    prove(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
+    if (isRefused) for (const { command } of leaving) state.bisection.add(command.tagId);
+    verify(leaving, () => (isRefused ? "group-refused" : "in-doubt"), sentence(failure));
   }
 
-  function prove(leaving: readonly Leaving[], sent: (each: Leaving) => SendResult, complaint: string | null): void {
+  function verify(leaving: readonly Leaving[], sent: (each: Leaving) => SendResult, complaint: string | null): void {
+    const sentAtMs = clock.now();
     options.readBack.add(
-      leaving.map((each) => {
-        const { command, before } = each;
-        return { command, sent: sent(each), complaint, before, sentAtMs: clock.now() };
-      }),
+      leaving.map((each) => ({ command: each.command, sent: sent(each), complaint, before: each.before, sentAtMs })),
     );
   }
 
+  async function turn(stopping: AbortSignal, cutting: AbortSignal): Promise<number> {
+    if (candidates().length === 0) return Number.POSITIVE_INFINITY;
+    if (!(await sleepFor(clock, config().group_window, stopping))) return 0;
+    try {
+      return await sendGroup(stopping, cutting);
+    } catch (error) {
+      const failure = meaningOf(error);
+      // Without a token no command can leave until a person acts, and each attempt would cost a slot.
+      const end: Finish = { outcome: "rejected", reason: "no-ability", message: sentence(failure) };
+      for (const accepted of failure.kind === "config" ? candidates() : []) {
+        if (take(accepted)) await endings.end(accepted.command, end, cutting);
+      }
+      throw error;
+    }
+  }
+
+  /** Ends queued commands whose time is over, or all when writing closes. */
+  async function endOverdue(cutting: AbortSignal): Promise<number> {
+    for (const accepted of [...state.queue.values()]) {
+      const end = endInQueue(accepted);
+      if (end === null || !take(accepted)) continue;
+      if (state.queue.size === 0) state.slot?.abort(QUEUE_EMPTY);
+      await endings.end(accepted.command, end, cutting);
+    }
+    if (state.queue.size === 0) return Number.POSITIVE_INFINITY;
+    return Math.max(1, Math.min(CLOSED_CHECK_MS, ...[...state.queue.values()].map(msLeft)));
+  }
+
   return {
-    add: (accepted) => backlog.add(accepted),
-    wake: () => backlog.bell.wakeUp(),
-    waiting: () => backlog.all().length,
-    async run(stopping, cutting) {
-      endings.onEnd(() => backlog.bell.wakeUp());
-      const watching = backlog.watch(stopping, cutting);
+    add,
+    /** Checks again which commands may leave, e.g. after a second person agreed. */
+    wake: mayLeave.wakeUp,
+    /** Number of commands that have not left. */
+    waiting: () => state.queue.size,
+    /** Works until `stopping` aborts; `cutting` aborts a running request. */
+    async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {
+      endings.onEnd(mayLeave.wakeUp);
+      const overdue = loop({
+        clock,
+        signal: stopping,
+        bell: queueGrew,
+        turn: () => endOverdue(cutting),
+        fault: (error) => log.error({ err: error }, "overdue commands could not be ended"),
+      });
       await loop({
         clock,
         signal: stopping,
-        bell: backlog.bell,
+        bell: mayLeave,
         turn: () => turn(stopping, cutting),
         fault: (error) => log.error({ err: error }, "commands could not be sent"),
         backoff: BACKOFF,
       });
-      await watching;
-      await Promise.all(underWay);
-      for (const { command } of backlog.empty()) await endings.end(command, STOPPED, cutting);
+      await overdue;
+      await Promise.all(state.background);
+      const queued = [...state.queue.values()];
+      state.queue.clear();
+      for (const { command } of queued) await endings.end(command, STOPPED, cutting);
     },
   };
 }

@@ -32,20 +32,20 @@ export interface Pinned extends Approvers {
   readonly file: string;
 }
 
-/** Remembers whose approval counted last. */
+/** Stores the approval that was accepted last. */
 export interface Pin {
-  /** Throws where it cannot be read. */
+  /** Throws when it is unreadable. */
   read(): Pinned | null;
-  /** Null forgets it. A promise says that it will be remembered, and that it is asked again until `read` has it. */
+  /** Null deletes it. After a promise, the pin is stored once `read` returns it. */
   write(pinned: Pinned | null): Promise<void> | void;
-  /** Changes where somebody else has written. */
+  /** Changes when another process has written. */
   mark(): string;
 }
 
 /** Most milliseconds by which an approver's clock may be ahead. */
 const AHEAD_MS = 300_000;
 
-/** Everything that decides what may be written: the commands' own section, and what stands around it. */
+/** The rules to approve: the section `commands` and the settings around it. */
 export function rulesOf(config: CommandsConfig, around: Rules): Rules {
   const { approval, allow, ...rest } = config;
   const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
@@ -67,17 +67,16 @@ export function signersOf(text: string, { signatures }: Approvals, { approvers }
     .map(([name]) => name);
 }
 
-export interface ApprovalFacts {
+/** Why the rules are not approved; null when they are. */
+export function checkApproval(facts: {
   readonly rules: Rules;
   readonly approvals: Approvals | null;
-  /** Approvers in the configuration; null without the rule. */
+  /** Approvers in the configuration; null without the two-person rule. */
   readonly configured: Approvers | null;
   readonly pinned: Pinned | null;
   readonly nowMs: number;
-}
-
-/** Why the approvals do not do; null when they do. */
-export function checkApproval({ rules, approvals, configured, pinned, nowMs }: ApprovalFacts): Refusing | null {
+}): Refusing | null {
+  const { rules, approvals, configured, pinned, nowMs } = facts;
   if (configured === null && pinned === null) return null;
   if (approvals === null) return unapproved("nobody has approved it yet");
   if (Date.parse(approvals.at) > nowMs + AHEAD_MS) return unapproved("the approval lies in the future");
@@ -99,7 +98,7 @@ function unapproved(because: string): Refusing {
   return { reason: "unapproved", message };
 }
 
-/** One line for each fact, e.g. `commands.allow.main/10250.max = 24`, to be read and compared. */
+/** One line per setting, e.g. `commands.allow.main/10250.max = 24`. */
 export function linesOf(value: unknown, path = ""): readonly string[] {
   if (typeof value !== "object" || value === null) return [`${path} = ${JSON.stringify(value)}`];
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);

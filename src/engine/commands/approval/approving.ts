@@ -15,7 +15,7 @@ import { readApprovals, writeApprovals } from "./files.ts";
 import { fileOf } from "./guard.ts";
 import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
 
-/** Input of an approval. It needs no running worker, only the configuration and the state folder. */
+/** Input of an approval, which needs no running worker. */
 export interface ApprovalQuestion {
   readonly config: ApprovalConfig | null;
   readonly rules: Rules;
@@ -34,7 +34,7 @@ export interface ApprovalState {
 
 export function approvalState(question: ApprovalQuestion): ApprovalState {
   const { config, nowMs, pinned, rules } = question;
-  const file = placeOf(question);
+  const file = approvalsFile(question);
   const approvals = readApprovals(file);
   const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs });
   const groups = [config, pinned].filter((group) => group !== null);
@@ -52,10 +52,10 @@ export function approvalState(question: ApprovalQuestion): ApprovalState {
 export function approve(question: ApprovalQuestion, name: string, pem: string, keyFile: string): void {
   const { config, pinned, rules } = question;
   const key = privateKeyOf(pem, keyFile);
-  const known = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
-  if (known.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
-  if (!known.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
-  const file = placeOf(question);
+  const keys = [config?.approvers[name], pinned?.approvers[name]].filter((text) => text !== undefined);
+  if (keys.length === 0) throw new ConfigError(`${name} is not one of the approvers.`);
+  if (!keys.includes(publicKeyText(key))) throw new Rejected(`${keyFile} is not the key of ${name}.`);
+  const file = approvalsFile(question);
   const before = readApprovals(file);
   const isSame = before !== null && textOf(before.rules, before.at) === textOf(rules, before.at);
   const isNew = before !== null && (pinned === null || Date.parse(before.at) >= Date.parse(pinned.at));
@@ -64,18 +64,18 @@ export function approve(question: ApprovalQuestion, name: string, pem: string, k
   writeApprovals(file, { ...base, signatures: { ...base.signatures, [name]: signature } });
 }
 
-function placeOf({ config, pinned }: ApprovalQuestion): string {
+function approvalsFile({ config, pinned }: ApprovalQuestion): string {
   const file = fileOf(config, pinned);
   if (file !== null) return file;
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
-/** Every rule is new when no approver has signed the file's contents. */
+/** Without enough valid signatures of the file's contents, every rule counts as new. */
 function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: Rules): readonly string[] {
   const text = approvals === null ? "" : textOf(approvals.rules, approvals.at);
-  const isBelieved =
+  const isValid =
     approvals !== null && groups.some((group) => signersOf(text, approvals, group).length >= group.needed);
-  const before = isBelieved ? linesOf(approvals.rules) : [];
+  const before = isValid ? linesOf(approvals.rules) : [];
   const now = linesOf(rules);
   return [
     ...before.filter((line) => !now.includes(line)).map((line) => `- ${line}`),

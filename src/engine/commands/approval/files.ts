@@ -4,7 +4,7 @@ import { z } from "zod";
 import { ConfigError } from "../../../core/errors/errors.ts";
 import type { Approvals, Pinned } from "./approval.ts";
 
-/** Name of the file inside the state folder that remembers who approved last. */
+/** File in the state folder with the last approval. */
 const PIN_FILE = "approvers.json";
 
 const Time = z.iso.datetime();
@@ -20,7 +20,7 @@ const PinFile = z.strictObject({
   file: z.string(),
 });
 
-/** Null where there is none. Throws a `ConfigError` where it cannot be read or is no such file. */
+/** Null when the file is absent. Throws a `ConfigError` when it is unreadable. */
 export function readApprovals(file: string): Approvals | null {
   return read(file, ApprovalsFile);
 }
@@ -33,7 +33,7 @@ export function readPin(stateFolder: string): Pinned | null {
   return read(join(stateFolder, PIN_FILE), PinFile);
 }
 
-/** Null forgets it. */
+/** Null deletes the file. */
 export function writePin(stateFolder: string, pinned: Pinned | null): void {
   const file = join(stateFolder, PIN_FILE);
   if (pinned === null) rmSync(file, { force: true });
@@ -49,17 +49,17 @@ function read<T>(file: string, schema: z.ZodType<T>): T | null {
   }
 }
 
-/** Whole or not at all, whatever happens in the middle. */
+/** Writes a new file and renames it, so that a crash leaves the old or the new one. */
 function write(file: string, content: unknown, mode: number): void {
-  const beside = `${file}.new`;
-  rmSync(beside, { force: true });
-  // Not through a link that somebody laid there.
-  const descriptor = openSync(beside, "wx", mode);
+  const next = `${file}.new`;
+  rmSync(next, { force: true });
+  // `wx` follows no link of another user.
+  const descriptor = openSync(next, "wx", mode);
   try {
     writeSync(descriptor, `${JSON.stringify(content, null, 2)}\n`);
     fsyncSync(descriptor);
   } finally {
     closeSync(descriptor);
   }
-  renameSync(beside, file);
+  renameSync(next, file);
 }

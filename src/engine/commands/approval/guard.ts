@@ -5,94 +5,80 @@ import { sentence } from "../../../core/errors/errors.ts";
 import type { Clock } from "../../../core/runtime/clock.ts";
 import type { ApprovalConfig } from "../config.ts";
 import type { Refusing } from "../gate.ts";
-import { type Approvals, checkApproval, type Pin, type Pinned, type Rules } from "./approval.ts";
+import { checkApproval, type Pin, type Pinned, type Rules } from "./approval.ts";
 import { readApprovals } from "./files.ts";
 
 /**
- * Asked before every write, like the kill switch: looks whether the file of approvals has changed, so that an approval,
- * or its withdrawal, counts at once and without a restart.
+ * Checks before every write whether the rules are approved. It notices a changed approvals file, so an approval or its
+ * withdrawal counts without a restart.
  */
-export interface ApprovalGuard {
-  refusing(): Refusing | null;
-  /** Who had approved last, for the audit log. */
-  approvedAt(): string | null;
-  /** Other rules from now on, which count as approved only when somebody looks and finds them so. */
-  change(next: { readonly config: ApprovalConfig | null; readonly rules: Rules }): void;
-}
+export type ApprovalGuard = ReturnType<typeof createApprovalGuard>;
 
 export function createApprovalGuard(options: {
   readonly config: ApprovalConfig | null;
   readonly rules: Rules;
   readonly pin: Pin;
   readonly clock: Clock;
-}): ApprovalGuard {
+}) {
   const { clock, pin } = options;
   let { config, rules } = options;
-  let seen = "";
+  let checkedVersion = "";
   let verdict: Refusing | null = null;
   let pinned: Pinned | null = null;
 
-  function look(): Refusing | null {
+  const versionOf = (file: string | null) => `${pin.mark()} ${fileVersion(file)}`;
+
+  function check(): Refusing | null {
     pinned = pin.read();
     const file = fileOf(config, pinned);
     const approvals = file === null ? null : readApprovals(file);
     const refusing = checkApproval({ rules, approvals, configured: config, pinned, nowMs: clock.now() });
-    if (refusing === null && approvals !== null && file !== null) return remember(approvals, file);
-    return refusing;
-  }
-
-  /** From now on these are the ones whose approval counts; until that is remembered nothing is approved. */
-  function remember({ at }: Approvals, file: string): Refusing | null {
+    if (refusing !== null || approvals === null || file === null) return refusing;
+    const { at } = approvals;
     const next = config === null ? null : { approvers: config.approvers, needed: config.needed, at, file };
-    const isKnown = JSON.stringify(next) === JSON.stringify(pinned);
-    if (isKnown || pin.write(next) === undefined) {
-      pinned = next;
-      return null;
+    // A fleet stores the pin asynchronously; until then nothing is approved.
+    if (JSON.stringify(next) !== JSON.stringify(pinned) && pin.write(next) !== undefined) {
+      return unapproved("What may be written is approved, and who approved it is being remembered first.");
     }
-    return NOT_REMEMBERED;
+    pinned = next;
+    return null;
   }
 
   return {
-    refusing() {
+    refusing(): Refusing | null {
       try {
-        const mark = `${pin.mark()} ${markOf(config === null ? (pinned?.file ?? null) : config.file)}`;
-        if (mark === seen && verdict === null) return null;
-        verdict = look();
-        seen = `${pin.mark()} ${markOf(fileOf(config, pinned))}`;
+        const version = versionOf(config === null ? (pinned?.file ?? null) : config.file);
+        if (version === checkedVersion && verdict === null) return null;
+        verdict = check();
+        checkedVersion = versionOf(fileOf(config, pinned));
       } catch (error) {
-        verdict = {
-          reason: "unapproved",
-          message: `What may be written cannot be checked: ${sentence(error)}`,
-        };
+        verdict = unapproved(`What may be written cannot be checked: ${sentence(error)}`);
       }
       return verdict;
     },
+    /** Time of the last approval, for the audit log. */
     approvedAt: () => pinned?.at ?? null,
-    change(next) {
+    /** Replaces the rules; they count as approved only after the next check. */
+    change(next: { readonly config: ApprovalConfig | null; readonly rules: Rules }): void {
       if (isDeepStrictEqual(next.rules, rules) && isDeepStrictEqual(next.config, config)) return;
       ({ config, rules } = next);
-      verdict = NOT_LOOKED_AT;
+      verdict = unapproved(
+        "What may be written has just been changed, and nobody has looked yet whether it is approved.",
+      );
     },
   };
 }
 
-const NOT_LOOKED_AT: Refusing = {
-  reason: "unapproved",
-  message: "What may be written has just been changed, and nobody has looked yet whether it is approved.",
-};
-
-const NOT_REMEMBERED: Refusing = {
-  reason: "unapproved",
-  message: "What may be written is approved, and who approved it is being remembered first.",
-};
+function unapproved(message: string): Refusing {
+  return { reason: "unapproved", message };
+}
 
 /** Path of the approvals; null without the rule. */
 export function fileOf(config: ApprovalConfig | null, pinned: Pinned | null): string | null {
   return config === null ? (pinned?.file ?? null) : resolve(config.file);
 }
 
-/** Tells apart the versions of a file. */
-function markOf(file: string | null): string {
+function fileVersion(file: string | null): string {
   if (file === null) return "none";
   const found = statSync(file, { throwIfNoEntry: false });
   return found === undefined ? "absent" : `${found.ino} ${found.size} ${found.mtimeMs} ${found.ctimeMs}`;

@@ -1,14 +1,13 @@
 import { createPrivateKey, createPublicKey, type KeyObject, sign, verify } from "node:crypto";
 import { ConfigError } from "../../../core/errors/errors.ts";
 
-/** The only kind of key that approves: short, and without choices that could be made wrongly. */
 const KIND = "ed25519";
 
-/** From the base64 of its SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
+/** Parses the base64 of a SubjectPublicKeyInfo, the middle line of a PEM; null for anything else. */
 export function publicKeyOf(text: string): KeyObject | null {
   try {
     const key = createPublicKey({ key: Buffer.from(text, "base64"), format: "der", type: "spki" });
-    // Other spellings of one key (spaces, missing padding) would let one person count as two.
+    // With another spelling of the key (spaces, no padding) one person would count as two.
     const plain = key.export({ format: "der", type: "spki" }).toString("base64");
     return key.asymmetricKeyType === KIND && plain === text ? key : null;
   } catch {
@@ -26,7 +25,7 @@ export function privateKeyOf(pem: string, place: string): KeyObject {
     const key = createPrivateKey(pem);
     if (key.asymmetricKeyType === KIND) return key;
   } catch {
-    // Told below, like a key of another kind.
+    // Not a key: reported below.
   }
   throw new ConfigError(`${place} holds no Ed25519 private key in PEM without a passphrase.`, {
     hint: "Make one with `openssl genpkey -algorithm ed25519`.",

@@ -4,18 +4,15 @@ import { type Event, makeEvent } from "../../../core/model/event.ts";
 import type { Store } from "../../store/store.ts";
 
 /**
- * The audit log: one record per step of every command, append-only, each with the hash of the previous one. An edited,
- * removed or reordered record breaks the chain.
- *
- * A record is committed in the transaction of its step, and before the write is sent. When the record cannot be written,
- * the step does not happen.
+ * The audit log: one record per step of a command, append-only, each with the hash of the previous one. An edited, removed or
+ * reordered record breaks the chain.
  */
 export const AUDIT_LOG = "audit";
 
 export interface AuditEntry {
   readonly at: string;
   readonly commandId: string;
-  /** `accepted`, `seconded`, `sending`, or a terminal outcome; of no command, what happened to writing as a whole. */
+  /** `accepted`, `seconded`, `sending`, an outcome, or without a command e.g. `writing-stopped`. */
   readonly step: string;
   readonly detail: Readonly<Record<string, unknown>>;
 }
@@ -36,7 +33,7 @@ export function chain(previous: string, entry: AuditEntry): AuditRecord {
   return { at, commandId, step, detail, previous, hash };
 }
 
-/** Keys in a fixed order at every depth, so that a record hashes alike however it was stored. */
+/** Sorts keys at every depth, so that the hash does not depend on how a record was stored. */
 export function canonical(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(canonical);
   if (typeof value !== "object" || value === null) return value;
@@ -46,7 +43,6 @@ export function canonical(value: unknown): unknown {
     .map(([key, inner]) => [key, canonical(inner)]);
 }
 
-/** The event that says how far the log reaches at this moment. */
 export function auditHeadEvent({ records, head }: AuditHead, time: string): Event<"audit-head"> {
   return makeEvent({
     type: "audit-head",
@@ -60,17 +56,15 @@ export function auditHeadEvent({ records, head }: AuditHead, time: string): Even
 
 export interface AuditVerdict {
   readonly records: number;
-  /** Hash of the last record that fits; 64 zeros without any. */
+  /** Hash of the last valid record; 64 zeros without one. */
   readonly head: string;
-  /** Whether the expected head is in the chain; null where none was expected. */
+  /** True when the chain contains the expected head; null without one. */
   readonly hasExpected: boolean | null;
-  /** Sequence number of the first record that does not fit; null when the chain is whole. */
+  /** Sequence number of the first invalid record; null when the chain is complete. */
   readonly brokenAt: number | null;
 }
 
-/**
- * Checks the complete log. A removed end or a rewritten log is only detected with a head that was stored elsewhere.
- */
+/** Checks the complete log. A removed end or a rewritten log is only detected with a head that was stored elsewhere. */
 export async function verifyAudit(store: Store, expected: AuditHead | null = null): Promise<AuditVerdict> {
   let hasExpected = expected === null ? null : expected.records === 0;
   let previous = CHAIN_START;

@@ -1,15 +1,8 @@
 import type { Store } from "../../store/store.ts";
 import { AUDIT_LOG, type AuditRecord } from "./audit.ts";
 
-/** How many bytes the records of the audit log have. Nothing is ever taken out of it, so it only grows. */
-export interface AuditSize {
-  bytes(): number;
-  /** How many records there are. */
-  records(): number;
-  add(records: readonly AuditRecord[]): void;
-  /** Spares the next start from measuring again. */
-  remember(): Promise<void>;
-}
+/** Size of the audit log. Records are never removed, so it only grows. */
+export type AuditSize = Awaited<ReturnType<typeof openAuditSize>>;
 
 const SET = "command-audit";
 const KEY = "size";
@@ -17,34 +10,30 @@ const PAGE = 1_000;
 
 interface Measured {
   readonly bytes: number;
-  /** Sequence number of the last record that is counted. */
+  /** Sequence number of the last counted record. */
   readonly through: number;
 }
 
-/** Measures what was written since it was last remembered. */
-export async function openAuditSize(store: Store): Promise<AuditSize> {
+/** Starts from the stored size and measures the records since. */
+export async function openAuditSize(store: Store) {
   let { bytes, through } = (await store.document<Measured>(SET, KEY)) ?? { bytes: 0, through: 0 };
+  function add(records: readonly AuditRecord[]): void {
+    for (const record of records) bytes += Buffer.byteLength(JSON.stringify(record));
+    through += records.length;
+  }
   for (;;) {
     const page = await store.records<AuditRecord>(AUDIT_LOG, through, PAGE);
     if (page.length === 0) break;
-    for (const { sequence, body } of page) {
-      bytes += bytesOf(body);
-      through = sequence;
-    }
+    add(page.map(({ body }) => body));
+    through = page.at(-1)?.sequence ?? through;
   }
   return {
     bytes: () => bytes,
     records: () => through,
-    add(records) {
-      for (const record of records) bytes += bytesOf(record);
-      through += records.length;
-    },
-    remember: async () => {
+    add,
+    /** Stores the size, so that the next start need not measure again. */
+    async remember(): Promise<void> {
       await store.commit({ documents: [{ set: SET, put: [[KEY, { bytes, through }]] }] });
     },
   };
-}
-
-function bytesOf(record: AuditRecord): number {
-  return Buffer.byteLength(JSON.stringify(record));
 }

@@ -5,40 +5,33 @@ import type { Refusing } from "../gate.ts";
 import type { AuditSize } from "./size.ts";
 
 /**
- * The space that the audit log has: what is configured, or less where the disk has less. Nothing is taken out of the log
- * to make space, so that its chain stays whole; when it is full, nothing is written to the building any more.
+ * Space for the audit log: the configured bytes, or less when the disk has less. Records are never removed, so that the chain
+ * stays complete; when the log is full, nothing is written to the building.
  */
-export interface AuditSpace {
-  /** Why nothing may be written; null while there is space. */
-  full(): Refusing | null;
-  /** Warning from 80 % of the space; null below. */
-  notice(): string | null;
-  /** Keeps the metrics true, and says once in the log that the space becomes scarce. */
-  look(): void;
-  /** Other bytes that the log may take. */
-  change(maxBytes: number): void;
-}
+export type AuditSpace = ReturnType<typeof createAuditSpace>;
 
+/** Share of the space from which a warning is shown. */
 const SCARCE = 0.8;
 const MEBIBYTE = 1024 ** 2;
 
 export function createAuditSpace(options: {
   readonly size: AuditSize;
   readonly maxBytes: number;
-  /** Bytes that are left on the disk of the state; null where that cannot be known. */
+  /** Free bytes on the disk of the state; null when unknown. */
   readonly freeBytes: () => number | null;
   readonly metrics: Metrics;
   readonly log: Log;
-}): AuditSpace {
+}) {
   const { size, metrics, log } = options;
   let { maxBytes } = options;
-  let isTold = false;
+  let wasScarce = false;
 
   function limit(): number {
     const free = options.freeBytes();
     return free === null ? maxBytes : Math.min(maxBytes, size.bytes() + free);
   }
 
+  /** Warning from 80 % of the space; null below. */
   function notice(most = limit()): string | null {
     const bytes = size.bytes();
     if (bytes < SCARCE * most) return null;
@@ -50,23 +43,25 @@ export function createAuditSpace(options: {
   }
 
   return {
-    full: () =>
+    /** Why nothing may be written; null while there is space. */
+    full: (): Refusing | null =>
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
     notice: () => notice(),
-    look() {
+    /** Updates the metrics, and logs once when space becomes scarce. */
+    look(): void {
       const most = limit();
       metrics.auditBytes.set(size.bytes());
       metrics.auditLimitBytes.set(most);
       const isScarce = notice(most) !== null;
-      if (isScarce && !isTold) {
+      if (isScarce && !wasScarce) {
         log.warn({ bytes: size.bytes(), limit: most }, "the audit log of commands is nearly full");
       }
-      isTold = isScarce;
+      wasScarce = isScarce;
     },
-    change(next) {
-      maxBytes = next;
+    change(nextMaxBytes: number): void {
+      maxBytes = nextMaxBytes;
     },
   };
 }
@@ -75,7 +70,7 @@ function inMebibytes(bytes: number): string {
   return (bytes / MEBIBYTE).toFixed(bytes < 100 * MEBIBYTE ? 1 : 0);
 }
 
-/** Bytes that our user may still write on the disk of a folder; null where the system does not say. */
+/** Bytes that the worker's user may still write on the disk of a folder; null when unknown. */
 export function freeBytesOf(folder: string): number | null {
   try {
     const { bavail, bsize } = statfsSync(folder);

@@ -1,0 +1,91 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { loop } from "../../core/runtime/waiting.ts";
+import { isoUtc } from "../../core/values/iso-utc.ts";
+import type { ApprovalGuard } from "./approval/guard.ts";
+import type { Arming } from "./arming.ts";
+import type { AuditSpace } from "./audit/space.ts";
+import type { CommandsConfig } from "./config.ts";
+import type { Refusing } from "./gate.ts";
+import type { Journal } from "./journal.ts";
+import type { KillSwitch } from "./kill-switch.ts";
+
+interface Recorded {
+  readonly isThrown: boolean;
+  /** Time of the approval, or why it is missing; null without the two-person rule. */
+  readonly approval: string | null;
+}
+
+const CHECK_EVERY_MS = 1_000;
+
+/** Conditions that close all writing. Checked when a command arrives and again before it is sent. */
+export function createClosingConditions(options: {
+  readonly config: () => CommandsConfig;
+  readonly killSwitch: KillSwitch;
+  readonly arming: Arming;
+  readonly approval: ApprovalGuard;
+  readonly auditSpace: AuditSpace;
+  readonly journal: Pick<Journal, "note">;
+  readonly clock: Clock;
+  readonly log: Log;
+}) {
+  const { approval, arming, auditSpace, clock, config, journal, killSwitch, log } = options;
+  let recorded: Recorded = { isThrown: false, approval: null };
+  // A rehearsal writes nothing, so it needs no arming.
+  const unarmed = () => (config().rehearsal ? null : arming.refusing());
+
+  /** Audits and logs a change of the kill switch or of the approval. Both are files that anybody may change. */
+  async function recordChanges(): Promise<void> {
+    auditSpace.look();
+    const isThrown = killSwitch.thrown();
+    const unapproved = config().enabled ? approval.refusing() : null;
+    const approvedAt = approval.approvedAt();
+    const was = recorded;
+    const now = { isThrown, approval: unapproved?.message ?? approvedAt };
+    const seenAt = isoUtc(clock.now());
+    if (isThrown !== was.isThrown) {
+      await journal.note(isThrown ? "writing-stopped" : "writing-released", { seenAt });
+      log.warn({ remedy: killSwitch.remedy }, isThrown ? "writing is stopped" : "writing is allowed again");
+    }
+    if (now.approval !== was.approval) {
+      const step = unapproved === null ? "rules-approved" : "rules-not-approved";
+      await journal.note(step, { seenAt, approvedAt, why: unapproved?.message ?? null });
+      if (unapproved === null) log.info({ approvedAt }, "what may be written is approved");
+      else log.warn({ why: unapproved.message }, "writing is closed until it is approved");
+    }
+    recorded = now;
+  }
+
+  return {
+    /** Why nothing may be written; null when writing is open. */
+    closed(): Refusing | null {
+      if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
+      if (killSwitch.thrown()) {
+        return { reason: "killed", message: `Writing is stopped; ${killSwitch.remedy} to go on.` };
+      }
+      return unarmed() ?? approval.refusing() ?? auditSpace.full();
+    },
+    /** Warnings for people. */
+    notices(): readonly string[] {
+      if (!config().enabled) return [];
+      const messages = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];
+      return messages.filter((text) => typeof text === "string");
+    },
+    async watch(signal: AbortSignal): Promise<void> {
+      // Two loops: when the request to arm cannot be read, the kill switch is still audited.
+      const every = (check: () => Promise<number | null>, problem: string) =>
+        loop({ clock, signal, looks: true, turn: check, fault: (error) => log.warn({ err: error }, problem) });
+      await Promise.all([
+        every(async () => {
+          await recordChanges();
+          return CHECK_EVERY_MS;
+        }, "what closes writing could not be audited"),
+        every(async () => {
+          await arming.look();
+          // An armed state stays armed while the worker runs.
+          return arming.refusing() === null ? null : CHECK_EVERY_MS;
+        }, "what was asked for about arming could not be recorded"),
+      ]);
+    },
+  };
+}
