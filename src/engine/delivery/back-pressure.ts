@@ -2,91 +2,83 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { LogPressure, Outbox } from "../store/store.ts";
 
-/**
- * Whether more may be fetched of the past. While a sink has much to take still, a backfill would fill the log until
- * events that this sink has not got are dropped; at the service it stays where it is. Nor may it push out what sinks
- * have taken just now, because some lose it when they crash. What happens now goes on, and so a sink that is down
- * delays nothing but the backfill of the others.
- */
-export interface BackPressure {
-  mayFetchPast(): Promise<boolean>;
-  /** Other bytes that the log may take. */
-  change(maxBytes: number): void;
-  /** For a person; empty while nothing waits. */
-  notices(): readonly string[];
-}
-
-/**
- * Share of the log that may wait for a sink: above it no history is fetched. Small, because an alarm waits behind it, and the
- * rest is for events that cannot be fetched again.
- */
-const HELD_ABOVE = 0.1;
-const FREE_BELOW = 0.05;
-/** Share of the log of one history response; several may be in flight. */
+/** Above this share of the log that waits for a sink, no history is fetched. Small, because alarms wait behind it. */
+const PAUSE_ABOVE = 0.1;
+const CONTINUE_BELOW = 0.05;
+/** Share of the log for one history response; several may be in flight. */
 const REPLY_SHARE = 0.02;
-/** From here on a log counts as full, and the next large step of retention is near. */
+/** From this share on the log counts as full, and retention soon deletes events. */
 const FULL = 0.9;
 /** Delivered events can be sent again for at least this long (docs/promise.md), in milliseconds. */
 const REPLAY_LEAST_MS = 15 * 60_000;
 /** Lifetime of the cached size of the log, in milliseconds. */
-const SAME_MS = 1_000;
+const CACHED_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 
-/** Bytes that one reply of history may have, so that the last before a pause still fits into a log of so many bytes. */
+/** Most bytes of one history response, so that the last one before a pause fits into the log. */
 export function largestReply(maxBytes: number): number {
   return Math.floor(maxBytes * REPLY_SHARE);
 }
 
-/** Whether a backfill waits for the sinks, when it has not, or has, waited before. */
-export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasHeld: boolean): boolean {
-  return pendingBytes > maxBytes * (wasHeld ? FREE_BELOW : HELD_ABOVE);
+/** True when the backfill must wait for the sinks. */
+export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
+  return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW : PAUSE_ABOVE);
 }
+
+/**
+ * Decides whether more history may be fetched. While a sink is far behind, a backfill would fill the log until events are
+ * dropped; at the service, history waits without loss. Recently delivered events stay too, because some servers lose them
+ * when they crash. Live events go on.
+ */
+export type BackPressure = ReturnType<typeof createBackPressure>;
 
 export function createBackPressure(options: {
   readonly outbox: Pick<Outbox, "pressure">;
-  /** Bytes that the log may take. */
+  /** Size limit of the log. */
   readonly maxBytes: number;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
-}): BackPressure {
+}) {
   const { clock, log, outbox } = options;
   let { maxBytes } = options;
-  let isHeld = false;
+  let isPaused = false;
   let pendingBytes = 0;
-  let lookedAtMs = Number.NEGATIVE_INFINITY;
-  let looked: Promise<boolean> = Promise.resolve(true);
+  let checkedAtMs = Number.NEGATIVE_INFINITY;
+  let checked: Promise<boolean> = Promise.resolve(true);
 
-  const isYoung = ({ bytes, oldestTelemetry }: LogPressure) =>
+  const holdsOnlyRecent = ({ bytes, oldestTelemetry }: LogPressure) =>
     bytes > maxBytes * FULL && oldestTelemetry !== null && clock.now() - Date.parse(oldestTelemetry) < REPLAY_LEAST_MS;
 
-  async function look(): Promise<boolean> {
+  async function check(): Promise<boolean> {
     const pressure = await outbox.pressure();
     pendingBytes = pressure.pendingBytes;
-    const wasHeld = isHeld;
-    isHeld = isBehind(pressure, maxBytes, wasHeld);
-    if (isHeld && !wasHeld) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
-    if (wasHeld && !isHeld) log.info({ bytes: pendingBytes }, "the backfill goes on");
-    return !isHeld && !isYoung(pressure);
+    const wasPaused = isPaused;
+    isPaused = isBehind(pressure, maxBytes, wasPaused);
+    if (isPaused && !wasPaused) log.warn({ bytes: pendingBytes }, "the backfill waits until the sinks have taken more");
+    if (wasPaused && !isPaused) log.info({ bytes: pendingBytes }, "the backfill goes on");
+    return !isPaused && !holdsOnlyRecent(pressure);
   }
 
   return {
-    mayFetchPast() {
+    mayFetchPast(): Promise<boolean> {
       const nowMs = clock.monotonic();
-      if (nowMs - lookedAtMs >= SAME_MS) {
-        lookedAtMs = nowMs;
-        looked = look();
+      if (nowMs - checkedAtMs >= CACHED_MS) {
+        checkedAtMs = nowMs;
+        checked = check();
       }
-      return looked;
+      return checked;
     },
-    change(next) {
-      maxBytes = next;
-      lookedAtMs = Number.NEGATIVE_INFINITY;
+    change(nextMaxBytes: number): void {
+      maxBytes = nextMaxBytes;
+      checkedAtMs = Number.NEGATIVE_INFINITY;
     },
-    notices: () =>
-      isHeld
-        ? [
-            `The past is not fetched for now, because ${(pendingBytes / MEBIBYTE).toFixed(0)} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
-          ]
-        : [],
+    /** Message for people; empty while nothing waits. */
+    notices(): readonly string[] {
+      if (!isPaused) return [];
+      const mebibytes = (pendingBytes / MEBIBYTE).toFixed(0);
+      return [
+        `The past is not fetched for now, because ${mebibytes} MiB of events have not reached every sink; it goes on by itself, and nothing of it is lost.`,
+      ];
+    },
   };
 }

@@ -2,31 +2,31 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Outbox } from "../store/store.ts";
 
-/**
- * Space of the log that undelivered events take. Delivered events free it; when the rest fills the log, the oldest values are dropped,
- * so a warning comes early.
- */
-export interface LogSpace {
-  /** Asked every minute; `maxBytes` is what the log may take now. */
-  look(maxBytes: number): Promise<void>;
-  /** For a person; empty while there is room. */
-  notices(): readonly string[];
-}
-
 /** Share of the log from which a warning is shown. */
 const SCARCE = 0.8;
 const MEBIBYTE = 1024 ** 2;
+
+/** Warns before undelivered events fill the log; then the oldest values are dropped. */
+export type LogSpace = ReturnType<typeof createLogSpace>;
 
 export function createLogSpace(options: {
   readonly outbox: Pick<Outbox, "lag" | "pressure">;
   readonly metrics: Pick<Metrics, "logBytes" | "logPendingBytes" | "logLimitBytes">;
   readonly log: Pick<Log, "warn">;
-}): LogSpace {
+}) {
   const { outbox, metrics, log } = options;
   let notice: string | null = null;
 
+  /** The sinks in use that are furthest behind. */
+  async function slowest(): Promise<readonly string[]> {
+    const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
+    const least = Math.min(...inUse.map(({ position }) => position));
+    return inUse.filter(({ position }) => position === least).map(({ sink }) => sink);
+  }
+
   return {
-    async look(maxBytes) {
+    /** Called every minute; `maxBytes` is the current size limit of the log. */
+    async look(maxBytes: number): Promise<void> {
       const { bytes, pendingBytes } = await outbox.pressure();
       metrics.logBytes.set(bytes);
       metrics.logPendingBytes.set(pendingBytes);
@@ -38,15 +38,9 @@ export function createLogSpace(options: {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
       }
     },
-    notices: () => (notice === null ? [] : [notice]),
+    /** Message for people; empty while there is space. */
+    notices: (): readonly string[] => (notice === null ? [] : [notice]),
   };
-
-  /** The sinks in use that have taken least. */
-  async function slowest(): Promise<readonly string[]> {
-    const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
-    const least = Math.min(...inUse.map(({ position }) => position));
-    return inUse.filter(({ position }) => position === least).map(({ sink }) => sink);
-  }
 }
 
 function noticeOf(pendingBytes: number, maxBytes: number, sinks: readonly string[]): string {

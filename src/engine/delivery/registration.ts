@@ -6,45 +6,35 @@ import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { snapshotRequest } from "./snapshot.ts";
 
-/** The reason with which a sink is ended that the configuration does not name any more; it may come back. */
+/** Reason of the end of a sink that was removed from the configuration; it may come back. */
 export const NOT_CONFIGURED = "not in the configuration";
 
-/** State of a sink that ended for good: the server that was gone. */
+/** Document set: the server of each sink that ended for good. */
 const ENDS = "sink-ended-at";
 
 interface EndedAt {
   readonly farEnd: string | null;
 }
 
-/** A configured sink. */
 interface Registrant {
   readonly name: string;
   readonly sink: Pick<Sink, "farEnd">;
   readonly delivery: Pick<DeliveryConfig, "from">;
 }
 
-/** Who gets the log, and who has ended for good (410 Gone); all of it is in the state and outlives a restart. */
-export interface Registration {
-  /** Makes a sink known; answers why it has ended, null when it is in use. */
-  register(configured: Registrant): Promise<string | null>;
-  endForGood(configured: Registrant, reason: string): Promise<void>;
-  /**
-   * Ends the sinks that are not configured any more, so that they hold nothing back; also those that had ended. Asked of
-   * each at the moment at which it would be ended, for it may have come back.
-   */
-  endOthers(configured: Pick<ReadonlySet<string>, "has">): Promise<void>;
-}
+/** Stores which sinks get the log and which have ended for good (410 Gone). */
+export type Registration = ReturnType<typeof createRegistration>;
 
 export function createRegistration(options: {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "commit">;
   readonly log: Log;
   readonly clock: Pick<Clock, "now">;
-}): Registration {
+}) {
   const { clock, outbox, store, log } = options;
 
-  /** Stores the request before the name: after a crash in between the sink is still new. */
-  async function known(name: string, from: DeliveryConfig["from"]) {
+  /** Stores the snapshot request before the name: after a crash in between the sink is still new. */
+  async function registerName(name: string, from: DeliveryConfig["from"]) {
     if (from !== "state") return outbox.register(name, from);
     const isNew = !(await outbox.lag()).some(({ sink }) => sink === name);
     if (isNew) await store.commit({ documents: [snapshotRequest(name, isoUtc(clock.now()))] });
@@ -58,9 +48,10 @@ export function createRegistration(options: {
   }
 
   return {
-    async register(configured) {
+    /** Registers a sink. Returns why it has ended; null when it is in use. */
+    async register(configured: Registrant): Promise<string | null> {
       const { name, delivery } = configured;
-      const { ended } = await known(name, delivery.from);
+      const { ended } = await registerName(name, delivery.from);
       if (ended === null) return null;
       if (ended !== NOT_CONFIGURED) {
         if (!(await leadsElsewhere(configured))) return ended;
@@ -70,14 +61,15 @@ export function createRegistration(options: {
       return null;
     },
 
-    async endForGood({ name, sink }, reason) {
+    async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
       const at: EndedAt = { farEnd: sink.farEnd ?? null };
-      // First: an end without a place would never be taken back by another address.
+      // First, because without its server an ended sink could not continue at another address.
       await store.commit({ documents: [{ set: ENDS, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },
 
-    async endOthers(configured) {
+    /** Ends the sinks that are not configured, so that they hold nothing back. Checks each just before, as it may come back. */
+    async endOthers(configured: { has(name: string): boolean }): Promise<void> {
       for (const { sink, ended } of await outbox.lag()) {
         if (ended === NOT_CONFIGURED || configured.has(sink)) continue;
         await outbox.setEnded(sink, NOT_CONFIGURED);

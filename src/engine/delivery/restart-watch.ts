@@ -15,43 +15,17 @@ import type { Outbox, Store } from "../store/store.ts";
  * The time of delivery counts, not the time of the commit: a sink that catches up takes events that are hours old. Times are
  * measured while the worker runs; the wall clock is not used.
  */
-export interface RestartWatch {
-  /** Asks the server after it was opened, or after a while, and marks what it may have lost. */
-  look(sink: "opened" | "open", signal: AbortSignal): Promise<void>;
-  /** Milliseconds until an open server is asked again; infinite when it is never asked. */
-  dueInMs(): number;
-  /** Events that are sent again were delivered once more; before they are settled. */
-  deliveredAgain(positions: readonly number[]): Promise<void>;
-}
+export type RestartWatch = ReturnType<typeof createRestartWatch>;
 
-export interface Restarted {
-  /** How many events are sent again. */
-  readonly again: number;
-}
-
-export interface RestartWatchOptions {
-  readonly name: string;
-  readonly sink: Pick<Sink, "look">;
-  /** Events delivered within this time before a restart are sent again, in milliseconds; 0 disables the check. */
-  readonly windowMs: number;
-  readonly outbox: Pick<Outbox, "register" | "replayBetween">;
-  readonly store: Pick<Store, "document" | "commit">;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly onRestart: (restarted: Restarted) => void;
-}
-
-/** Between two questions, in milliseconds. */
 const LOOK_EVERY_MS = 30_000;
-/** After no word of one that has spoken before: it may have only just come back. Twice as long each time, in milliseconds. */
+/** First interval after a server that stated its instance before is silent; it doubles. */
 const LOOK_SOON_MS = 5_000;
-/** Time limit of the check, in milliseconds. */
 const LOOK_WITHIN_MS = 5_000;
 /** Points of the cursor in a window. */
 const POINTS = 60;
 /** Most points and ranges that are stored for a server that no longer responds. */
 const MOST = 500;
-/** Positions sent again in one window that lie so close together count as one stretch. */
+/** Positions sent again at a smaller distance count as one range. */
 const CLOSE = 1_000;
 const LIVES = "sink-life";
 
@@ -63,7 +37,7 @@ interface Point {
 }
 
 /** Stored state. `atMs` is measured time of all runs, in milliseconds. */
-interface HeldLife {
+interface StoredLife {
   readonly nowMs: number;
   /** Last known server instance; null before the first response. */
   readonly life: string | null;
@@ -71,38 +45,49 @@ interface HeldLife {
   readonly seenMs: number;
   /** Positions of the cursor, ascending. */
   readonly points: readonly Point[];
-  /** Stretches that were delivered again. */
+  /** Ranges that were delivered again. */
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
 }
 
-export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
+export function createRestartWatch(options: {
+  readonly name: string;
+  readonly sink: Pick<Sink, "look">;
+  /** Events delivered within this time before a restart are sent again, in milliseconds; 0 disables the check. */
+  readonly windowMs: number;
+  readonly outbox: Pick<Outbox, "register" | "replayBetween">;
+  readonly store: Pick<Store, "document" | "commit">;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Receives how many events are sent again. */
+  readonly onRestart: (again: number) => void;
+}) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
   const pointEveryMs = Math.max(LOOK_EVERY_MS, windowMs / POINTS);
   const beganMs = clock.monotonic();
-  let held: HeldLife | null = null;
+  let held: StoredLife | null = null;
   let ranBeforeMs = 0;
   let lookedAtMs = Number.NEGATIVE_INFINITY;
-  /** How often in a row it said nothing since it was opened, though it has spoken before. */
+  /** Consecutive silent responses since the sink was opened, of a server that stated its instance before. */
   let silences = 0;
 
   const lookEveryMs = () =>
     silences === 0 ? LOOK_EVERY_MS : Math.min(LOOK_EVERY_MS, LOOK_SOON_MS * 2 ** (silences - 1));
   const nowMs = () => ranBeforeMs + clock.monotonic() - beganMs;
 
-  async function load(): Promise<HeldLife> {
+  async function load(): Promise<StoredLife> {
     if (held !== null) return held;
-    const kept = await store.document<HeldLife>(LIVES, name);
+    const kept = await store.document<StoredLife>(LIVES, name);
     ranBeforeMs = kept?.nowMs ?? 0;
     const first = { atMs: 0, ...(await cursor()) };
     held = kept ?? { nowMs: 0, life: null, seenMs: 0, points: [first], again: [] };
     return held;
   }
 
-  async function save(life: HeldLife): Promise<void> {
+  async function save(life: StoredLife): Promise<void> {
     const sinceMs = life.seenMs - windowMs;
-    // The last point before the window stays: from there on it is not known what was delivered when.
+    // The last point before the window stays, because the window may begin right after it.
     const from = life.points.findLastIndex(({ atMs }) => atMs <= sinceMs);
-    const kept: HeldLife = {
+    const kept: StoredLife = {
       ...life,
       nowMs: nowMs(),
       points: thinned(life.points.slice(Math.max(0, from))),
@@ -128,7 +113,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     try {
       return (await abortable(sink.look?.(before, limited) ?? Promise.resolve(null), limited)) ?? null;
     } catch (error) {
-      log.debug({ sink: name, err: error }, "the far end does not say whether it was restarted");
+      log.debug({ sink: name, err: error }, "the server does not state whether it was restarted");
       return null;
     } finally {
       answered.abort(WOKEN);
@@ -136,8 +121,8 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
     }
   }
 
-  /** Marks what was delivered since a moment; answers how many. */
-  async function sendAgain({ points, again }: HeldLife, sinceMs: number): Promise<number> {
+  /** Marks the events delivered since a time to be sent again; returns how many. */
+  async function sendAgain({ points, again }: StoredLife, sinceMs: number): Promise<number> {
     const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let marked = 0;
     if (from !== undefined) {
@@ -165,7 +150,7 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
         { sink: name, again, windowMs },
         "The far end was restarted. What it had taken shortly before, and may have lost, is sent again.",
       );
-      options.onRestart({ again });
+      options.onRestart(again);
     }
     return save({ ...life, points, life: said.life, seenMs: nowMs() });
   }
@@ -174,20 +159,23 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
   const dueInMs = () => (isAsked ? lookedAtMs + lookEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
+    /** Milliseconds until an open server is asked again; infinite when it is never asked. */
     dueInMs,
-    async look(is, signal) {
+    /** Asks the server after it was opened, or after a while, and marks what it may have lost. */
+    async look(is: "opened" | "open", signal: AbortSignal): Promise<void> {
       if (!isAsked || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silences = 0;
       lookedAtMs = clock.monotonic();
       try {
         await lookNow(signal);
       } catch (error) {
-        // The state is out of order; the life that is remembered is the old one still, so nothing is forgotten.
-        log.warn({ sink: name, err: error }, "whether the far end was restarted could not be looked after");
+        // The stored instance is still the old one, so the next check repeats this.
+        log.warn({ sink: name, err: error }, "the check for a restart of the server failed");
       }
     },
 
-    async deliveredAgain(positions) {
+    /** Records that events were delivered once more, before they are settled. */
+    async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!isAsked || first === undefined || last === undefined) return;
       const life = await load();
@@ -204,12 +192,12 @@ export function createRestartWatch(options: RestartWatchOptions): RestartWatch {
   };
 }
 
-/** Every second one goes where there are too many, and never the first: what is sent again only becomes more. */
-function thinned(points: HeldLife["points"]): HeldLife["points"] {
+/** Removes every second of too many points, never the first, so that only more events are sent again. */
+function thinned(points: StoredLife["points"]): StoredLife["points"] {
   return points.length <= MOST ? points : points.filter((_, index) => index % 2 === 0);
 }
 
-function withPoint(points: HeldLife["points"], point: Point, everyMs: number): HeldLife["points"] {
+function withPoint(points: StoredLife["points"], point: Point, everyMs: number): StoredLife["points"] {
   const last = points.at(-1);
   const isSame = last?.position === point.position && (last.urgent ?? 0) === point.urgent;
   if (last !== undefined && (isSame || point.atMs - last.atMs < everyMs)) return points;

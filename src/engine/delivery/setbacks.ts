@@ -4,7 +4,7 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";
 
-/** How long a sink that needs a person is left alone before it is looked at again, in milliseconds. */
+/** Interval between attempts of a sink that needs a person, in milliseconds. */
 const RECHECK_MS = 5 * 60_000;
 /** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
 const LONGEST_HOLD_MS = 24 * 60 * 60_000;
@@ -15,7 +15,7 @@ export type Consequence =
   | { readonly go: "end"; readonly reason: string }
   /** The event has used up its schedule. */
   | { readonly go: "give-up" }
-  /** It is offered again after `waitMs`; `reopen` where what is open may be of no use any more. */
+  /** Retry after `waitMs`; `reopen` when the connection may be broken. */
   | {
       readonly go: "wait";
       readonly as: "retrying" | "throttled" | "stopped";
@@ -25,23 +25,8 @@ export type Consequence =
       readonly reopen: boolean;
     };
 
-/** Counts what goes wrong at one sink, and says what follows. */
-export interface Setbacks {
-  /** How often in a row what is offered now has failed. */
-  attempts(): number;
-  /**
-   * `what` names what failed, so that the same thing is counted on; only what `mayGiveUp` is measured against the
-   * schedule of the configuration.
-   */
-  judge(error: unknown, what: string, mayGiveUp: boolean): Consequence;
-  /** Something was taken: whatever failed before counts no more. */
-  over(): void;
-}
-
-export function createSetbacks(
-  { retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">,
-  random: () => number,
-): Setbacks {
+/** Counts failures of one sink and decides what follows. */
+export function createSetbacks({ retry, schedule }: Pick<DeliveryConfig, "retry" | "schedule">, random: () => number) {
   const backoff = { firstMs: retry.first, maxMs: retry.max };
   /** Event that failed last, with its number of consecutive failures. */
   let head: string | null = null;
@@ -59,8 +44,10 @@ export function createSetbacks(
   }
 
   return {
+    /** Consecutive failures of the event that is offered now. */
     attempts: () => attempts,
-    judge(error, what, mayGiveUp) {
+    /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
+    judge(error: unknown, what: string, mayGiveUp: boolean): Consequence {
       const failure = meaningOf(error);
       const wait = (as: "retrying" | "throttled" | "stopped", waitMs: number, reopen = true) =>
         ({ go: "wait", as, failure, attempts, waitMs, reopen }) as const;
@@ -90,7 +77,8 @@ export function createSetbacks(
       const scheduledMs = isRefusal ? schedule?.[refusals - 1] : undefined;
       return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
     },
-    over() {
+    /** Something was accepted: resets all counts. */
+    over(): void {
       forgetHead();
       failures = 0;
       holds = 0;

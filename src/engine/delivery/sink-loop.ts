@@ -6,9 +6,8 @@ import { type Log, withoutCredentials } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import { firstOf, persist, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Settlement, Store } from "../store/store.ts";
-import { createBuffered } from "./buffered.ts";
+import { createBuffered, createSkipped } from "./beyond-cursor.ts";
 import type { DeliveryConfig } from "./config.ts";
-import { createEarly } from "./early.ts";
 import { isOutdated, matches, passesEverything } from "./filter.ts";
 import {
   type Batch,
@@ -21,26 +20,53 @@ import {
   sinkStateChange,
 } from "./offer.ts";
 import { createOffers, NOTHING } from "./offers.ts";
-import { createRestartWatch, type Restarted } from "./restart-watch.ts";
+import { createRestartWatch } from "./restart-watch.ts";
 import { createSetbacks } from "./setbacks.ts";
 import type { SinkState } from "./sink-state.ts";
-import { createSkipped } from "./skipped.ts";
 import { createSnapshot } from "./snapshot.ts";
 
-/** A sink is not called more often than this although nothing happens, in milliseconds. */
-const SHORTEST_TICK_MS = 100;
+/**
+ * Offers the log to one sink:
+ *
+ *   open ─► tick ─► choose events ─► filter ─► write ─► settle ─┐
+ *     ▲       ▲                                  └ failure      │
+ *     │       └── wait: the sink may stay open ◄────┤           │
+ *     └────────── wait: reopen ◄────────────────────┘           │
+ *             └─────────────────────────────────────────────────┘
+ *
+ * A failure keeps the events and delays only this sink. The cursor moves after the sink has answered, so a crash repeats at
+ * most the current batch, or up to 100 events if the sink allows it (`mayRepeat`).
+ */
+export type Delivery = ReturnType<typeof createDelivery>;
 
-export interface Delivery {
-  /**
-   * One step; answers after how many milliseconds the next is due if nothing changes in the state (infinite when none
-   * is), null when the sink has ended for good or nothing new may begin.
-   */
-  turn(): Promise<number | null>;
-  /** Settles what was only looked at, after the last turn. */
-  end(): Promise<void>;
+interface LoopState {
+  isOpen: boolean;
+  /** Failure that the sink retries by itself. */
+  failing: Failing | null;
+  /** Time of the next tick, on the monotonic clock. */
+  tickAtMs: number;
+  /** Until when an incomplete snapshot waits, on the monotonic clock; null when it does not wait. */
+  snapshotWaitsMs: number | null;
+  /** Failures of urgent and other events are counted separately. */
+  lane: "urgent" | "others";
 }
 
-export interface DeliveryOptions {
+/** What happens after a failed write. */
+interface FailedWrite {
+  /** Identifies what failed, so that repeated failures are counted. */
+  readonly what: string;
+  /** Makes the failed event a dead letter; null when nothing can be given up. */
+  readonly giveUp: (() => Promise<void>) | null;
+  /** True when urgent events need not wait for a rejected event. */
+  readonly letsUrgentPass?: boolean;
+}
+
+/** Next step: after so many milliseconds, or null when the sink has ended or nothing new may begin. */
+type Next = number | null;
+
+const SHORTEST_TICK_MS = 100;
+
+export function createDelivery(options: {
   readonly name: string;
   readonly sink: Sink;
   readonly config: DeliveryConfig;
@@ -49,194 +75,191 @@ export interface DeliveryOptions {
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: BuildingView;
   readonly log: Log;
-  readonly onRestart: (restarted: Restarted) => void;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
-  /** How long what is believed waits, in milliseconds, before it is looked again whether it is whole. */
+  /** Interval of the check whether the state for a snapshot is complete, in milliseconds. */
   readonly lookEveryMs: number;
   /** Stores that the server is gone for good. */
   endForGood(reason: string): Promise<void>;
   /** Aborts when nothing new may begin. */
   readonly draining: AbortSignal;
-  /** Aborts what is under way. */
+  /** Aborts running calls. */
   readonly forced: AbortSignal;
-}
-
-/**
- * Offers the log to one sink, step by step:
- *
- *   open → tick → next → filter → write → settle → tick → next …
- *
- * Whatever goes wrong keeps the events and waits here, where it delays no other sink. The cursor moves only when
- * the sink has answered, so a crash at any point repeats at most the batch that was under way, and up to 100 events where
- * the sink says that it does no harm (`mayRepeat`).
- */
-export function createDelivery(options: DeliveryOptions): Delivery {
-  const { name, sink, config, outbox, state, clock, draining, forced } = options;
+}) {
+  const { name, sink, config, outbox, state, store, picture, log, clock, draining, forced } = options;
   const most = Math.min(config.batch, sink.maxBatch ?? config.batch);
   const takesAll = passesEverything(config.filter);
   const passes = (event: Event) =>
     (takesAll || matches(config.filter, event)) && (config.sequence || !isOutdated(event, clock.now()));
-  // The numbers of `sequence` belong to one event each, so the order must be the same again after a crash.
+  // A number of `sequence` belongs to one event, so the order must be the same after a crash.
   const urgentFirst = sink.oneOrder !== true && !config.sequence;
   const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
   const skipped = createSkipped(clock, settle);
-  const gathered = createBuffered();
-  /** Failures of urgent and other events are counted separately. */
-  const setbacksOf = {
+  const buffered = createBuffered();
+  const setbacks = {
     urgent: createSetbacks(config, options.random),
     others: createSetbacks(config, options.random),
   };
-  let setbacks = setbacksOf.others;
-  const restarts = createRestartWatch({
-    name,
-    sink,
-    outbox,
-    clock,
-    windowMs: config.replay_after_restart,
-    store: options.store,
-    log: options.log,
-    onRestart: options.onRestart,
-  });
-  const { store, picture, log } = options;
+  const windowMs = config.replay_after_restart;
+  const restarts = createRestartWatch({ name, sink, outbox, clock, windowMs, store, log, onRestart: state.onRestart });
   const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });
-  /** Until when what is believed waits, on the monotonic clock; null when it does not. */
-  let snapshotWaitsMs: number | null = null;
-  let isOpen = false;
-  /** A failure that the sink retries by itself. */
-  let failing: Failing | null = null;
-  /** When the sink wants to be called although nothing happens, on the monotonic clock. */
-  let tickAtMs = sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  const now: LoopState = {
+    isOpen: false,
+    failing: null,
+    tickAtMs: sink.tick === undefined ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY,
+    snapshotWaitsMs: null,
+    lane: "others",
+  };
 
-  async function turn(): Promise<number | null> {
-    if (!isOpen) {
+  /** One step; see `Next`. The wait is infinite when nothing is due. */
+  async function turn(): Promise<Next> {
+    const wasOpen = now.isOpen;
+    if (!wasOpen) {
       const failure = await attempt(() => withDeadline((signal) => sink.open(signal), draining));
       if (draining.aborted) return null;
-      if (failure !== null) return (await endedBy(failure.error, "open", null)) ? null : 0;
-      isOpen = true;
-      await restarts.look("opened", draining);
-    } else await restarts.look("open", draining);
+      if (failure !== null) return afterFailure(failure.error, { what: "open", giveUp: null });
+      now.isOpen = true;
+    }
+    await restarts.look(wasOpen ? "open" : "opened", draining);
     if (draining.aborted) return null;
-    if (clock.monotonic() >= tickAtMs) {
+    if (clock.monotonic() >= now.tickAtMs) {
       const failure = await attempt(tick);
       if (draining.aborted) return null;
-      if (failure !== null) return (await endedBy(failure.error, "tick", null)) ? null : 0;
+      if (failure !== null) return afterFailure(failure.error, { what: "tick", giveUp: null });
     }
 
-    let told: readonly Event[] | null = [];
-    if (snapshotWaitsMs === null || clock.monotonic() >= snapshotWaitsMs) {
-      told = await stored(() => snapshot.next(most));
-      if (told === null) return null;
-      snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
+    let current: readonly Event[] | null = [];
+    if (now.snapshotWaitsMs === null || clock.monotonic() >= now.snapshotWaitsMs) {
+      current = await stored(() => snapshot.next(most));
+      if (current === null) return null;
+      now.snapshotWaitsMs = snapshot.waits() ? clock.monotonic() + options.lookEveryMs : null;
     }
-    const after = Math.max(skipped.through(), gathered.through());
-    const mayPass = told.length === 0 || snapshot.letsUrgentPass();
+    const after = Math.max(skipped.through(), buffered.through());
+    const mayPass = current.length === 0 || snapshot.letsUrgentPass();
     const urgent = mayPass ? await stored(() => offers.urgent(after)) : NOTHING;
     if (urgent === null) return null;
     const isUrgent = urgent.events.length > 0;
-    if (!isUrgent && told.length > 0) return tellState(told);
+    if (!isUrgent && current.length > 0) return writeSnapshot(current);
 
     const offer = isUrgent ? urgent : await stored(() => offers.others(after));
     if (offer === null) return null;
-    setbacks = isUrgent ? setbacksOf.urgent : setbacksOf.others;
-    const numbered = { ...offer, counted: countedAfter(offer.counted, gathered.events()) };
-    const portion = batchOf(numbered, passes, most);
+    now.lane = isUrgent ? "urgent" : "others";
+    const portion = batchOf({ ...offer, counted: countedAfter(offer.counted, buffered.events()) }, passes, most);
     if (!isUrgent) offers.seen(portion);
-    if (portion.batch.length === 0) {
-      if (!isUnproven()) state.well("idle");
-      if (portion.urgent === true) {
-        offers.unwanted(portion.through);
-        return 0;
-      }
-      if (portion.seen > 0) {
-        // The cursor may not pass what is gathered, so what is left out behind it is settled along with it.
-        if (gathered.isEmpty() || portion.again) await skipped.add(portion);
-        else gathered.add(portion, []);
-        return 0;
-      }
-      await skipped.settleIfDue();
-      if (offers.isTurn()) return 0;
-      const dueMs = Math.min(tickAtMs, snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
-      return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
-    }
-
-    const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
-    if (outcome.gathered !== null) gathered.add(portion, outcome.gathered);
-    const settlement = outcome.settlement === null ? null : gathered.with(outcome.settlement);
-    if (settlement !== null) {
-      await stored(() => restarts.deliveredAgain(positionsSettled(portion, settlement)));
-      skipped.forget(settlement);
-      await settle(settlement);
-      if (!settlement.again) countGathered();
-    }
-    const what = `${portion.again} ${outcome.kept?.head.position}`;
-    return whatNext(outcome, what, () => giveUp(portion, outcome), !isUrgent);
+    return portion.batch.length === 0 ? passFiltered(portion) : writeEvents(portion, !isUrgent);
   }
 
-  /** Tells what is believed already: the same as with the log, but it has its own place to go on from. */
-  async function tellState(events: readonly Event[]): Promise<number | null> {
+  /** Moves past events that the filter left out; without any, returns the time until something is due. */
+  async function passFiltered(portion: Batch): Promise<number> {
+    if (!isUnverified()) state.well("idle");
+    if (portion.urgent === true) {
+      offers.unwanted(portion.through);
+      return 0;
+    }
+    if (portion.seen > 0) {
+      // The cursor must not pass buffered events, so filtered events after them are settled together with them.
+      if (buffered.isEmpty() || portion.again) await skipped.add(portion);
+      else buffered.add(portion, []);
+      return 0;
+    }
+    await skipped.settleIfDue();
+    if (offers.isTurn()) return 0;
+    const dueMs = Math.min(now.tickAtMs, now.snapshotWaitsMs ?? Number.POSITIVE_INFINITY) - clock.monotonic();
+    return Math.max(0, Math.min(dueMs, skipped.dueInMs(), restarts.dueInMs(), offers.othersDueInMs()));
+  }
+
+  async function writeEvents(portion: Batch, letsUrgentPass: boolean): Promise<Next> {
+    const outcome = await write(portion, (settlement) => outbox.settle(name, settlement));
+    if (outcome.gathered !== null) buffered.add(portion, outcome.gathered);
+    if (outcome.settlement !== null) {
+      const settlement = buffered.with(outcome.settlement);
+      await stored(() => restarts.deliveredAgain(positionsSentAgain(portion, settlement)));
+      await settleThrough(settlement);
+      if (!settlement.again) countBuffered();
+    }
+    const what = `${portion.again} ${outcome.kept?.head.position}`;
+    return afterWrite(outcome, { what, giveUp: () => giveUp(portion, outcome), letsUrgentPass });
+  }
+
+  /** Writes events of a snapshot. They are not in the log, so the snapshot stores their progress. */
+  async function writeSnapshot(events: readonly Event[]): Promise<Next> {
     const batch = events.map((event) => ({ position: 0, committedAt: "", event }));
     const portion = { again: false, batch, through: 0, seen: batch.length, counted: undefined };
     const outcome = await write(portion, async () => undefined);
     const settled = batch.length - (outcome.kept?.count ?? 0);
     const rejected = outcome.settlement?.rejected ?? [];
     if (rejected.length > 0)
-      options.log.warn({ sink: name, rejected }, "some of what is believed was refused; it is told when it changes");
+      log.warn({ sink: name, rejected }, "some events of a snapshot were refused; they are sent when they change");
     await stored(() => snapshot.settle(settled, outcome.settlement?.documents ?? []));
-    return whatNext(outcome, `state ${events[settled]?.id}`, async () => {
-      options.log.warn({ sink: name, event: events[settled]?.id }, "what is believed was refused too often");
-      await stored(() => snapshot.settle(settled + 1, []));
+    const event = events[settled]?.id;
+    return afterWrite(outcome, {
+      what: `state ${event}`,
+      async giveUp() {
+        log.warn({ sink: name, event }, "an event of a snapshot was refused too often");
+        await stored(() => snapshot.settle(settled + 1, []));
+      },
     });
   }
 
-  /** Decides what follows a write. `giveUpHead` makes the failing event a dead letter. */
-  async function whatNext(
-    outcome: Outcome,
-    what: string,
-    giveUpHead: () => Promise<void>,
-    letsUrgentPass = false,
-  ): Promise<number | null> {
-    if (outcome.settlement !== null) setbacks.over();
-    count(outcome);
-    if (outcome.kept === null) {
-      if (!isUnproven()) state.well("delivering");
+  async function afterWrite(outcome: Outcome, failed: FailedWrite): Promise<Next> {
+    const { accepted, kept, settlement } = outcome;
+    if (settlement !== null) setbacks[now.lane].over();
+    countDeliveries("accepted", accepted);
+    countDeliveries("rejected", settlement?.rejected.length ?? 0);
+    countDeliveries("kept", kept?.count ?? 0);
+    if (kept === null) {
+      if (!isUnverified()) state.well("delivering");
       return 0;
     }
-    if (forced.aborted) return null;
-    return (await endedBy(outcome.kept.error, what, giveUpHead, letsUrgentPass)) ? null : 0;
+    return forced.aborted ? null : afterFailure(kept.error, failed);
   }
 
-  /** It failed the last time, and what it has taken since shows nothing: only gathered, or urgent. */
-  function isUnproven(): boolean {
-    return failing !== null || (!gathered.isEmpty() && setbacks.attempts() > 0) || offers.othersWait();
+  /** True when a failure is not over: since then the sink has only buffered events or taken urgent ones. */
+  function isUnverified(): boolean {
+    return now.failing !== null || (!buffered.isEmpty() && setbacks[now.lane].attempts() > 0) || offers.othersWait();
   }
 
-  function showFailing(now: Failing | undefined): void {
-    failing = now ?? null;
-    if (now === undefined) return;
-    const as = meaningOf(now.error).kind === "throttled" ? "throttled" : "retrying";
-    state.trouble(as, now.error, now.attempts, now.inMs);
+  function showFailing(failing: Failing | undefined): void {
+    now.failing = failing ?? null;
+    if (failing === undefined) return;
+    const as = meaningOf(failing.error).kind === "throttled" ? "throttled" : "retrying";
+    state.trouble(as, failing.error, failing.attempts, failing.inMs);
   }
 
+  /**
+   * Writes a batch. `settleEarly` settles its beginning while the rest is being written: without it, a webhook killed at
+   * the 19th of 20 events sends 18 again. The receipt covers all events, so a failure of `settleEarly` is ignored.
+   */
   async function write(portion: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
-    const events = portion.batch.map(({ event }) => event);
-    const positions = portion.batch.map(({ position }) => position);
-    const committedAt = portion.batch.map((logged) => logged.committedAt);
-    const sequences = () => portion.batch.map((_, index) => sequenceOf(portion, index) ?? null);
-    const numbered = config.sequence ? { sequences: sequences() } : {};
-    const offered = { positions, committedAt, again: portion.again, ...numbered };
+    const { again, batch, urgent } = portion;
+    const positions = batch.map(({ position }) => position);
+    const committedAt = batch.map((logged) => logged.committedAt);
+    const sequences = () => batch.map((_, index) => sequenceOf(portion, index) ?? null);
+    const offered = { positions, committedAt, again, ...(config.sequence ? { sequences: sequences() } : {}) };
+    const early: Promise<void>[] = [];
+    let settled = 0;
+    function accepted(count: number, remembered?: SinkStateChange): void {
+      const last = batch[count - 1];
+      // The receipt settles the last event together with the filtered events after it.
+      if (last === undefined || count <= settled || count === batch.length) return;
+      settled = count;
+      const counted = countedAfter(portion.counted, count);
+      const documents = sinkStateChange(name, remembered);
+      const settlement = { again, urgent, through: last.position, rejected: [], counted, documents };
+      early.push(settleEarly(settlement).catch(() => undefined));
+    }
     let receipt: Receipt | undefined;
-    const early = createEarly(name, portion, settleEarly);
     state.writing();
+    const events = batch.map(({ event }) => event);
     const failure = await attempt(async () => {
-      receipt = await withDeadline((signal) => sink.write(events, signal, early.accepted, offered), forced);
+      receipt = await withDeadline((signal) => sink.write(events, signal, accepted, offered), forced);
     });
-    await early.done();
+    await Promise.all(early);
     if (failure !== null) return retryFrom(portion, 0, failure.error);
     const outcome = outcomeOf(name, portion, receipt);
     showFailing(receipt?.failing);
-    tickAtMs = Math.min(tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
+    now.tickAtMs = Math.min(now.tickAtMs, clock.monotonic() + (receipt?.tickInMs ?? Number.POSITIVE_INFINITY));
     if (outcome.settlement === null) await remember(receipt?.remember);
     return outcome;
   }
@@ -247,101 +270,86 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }, forced);
     const { inMs, refused = [], remember: remembered } = ticked;
     showFailing(ticked.failing);
-    if (refused.length > 0) await refuseSettled(refused);
-    if (ticked.settled === true && !gathered.isEmpty()) {
-      const settlement = { ...gathered.settlement(), documents: sinkStateChange(name, remembered) };
-      skipped.forget(settlement);
-      await settle(settlement);
-      countGathered();
-      setbacks.over();
+    if (refused.length > 0) await rejectSettled(refused);
+    if (ticked.settled === true && !buffered.isEmpty()) {
+      await settleThrough({ ...buffered.settlement(), documents: sinkStateChange(name, remembered) });
+      countBuffered();
+      setbacks[now.lane].over();
       state.well("idle");
     } else await remember(remembered);
-    tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
+    now.tickAtMs = clock.monotonic() + Math.max(SHORTEST_TICK_MS, inMs);
   }
 
-  /** Makes dead letters of events that the cursor has passed. Neither the cursor nor a mark is at position 0, so none moves. */
-  async function refuseSettled(refused: NonNullable<Ticked["refused"]>): Promise<void> {
-    const rejected = refused.map(({ position, reason }) => ({
-      position,
-      reason: withoutCredentials(reason),
-    }));
+  /** Makes dead letters of settled events. Position 0 moves neither the cursor nor a mark. */
+  async function rejectSettled(refused: NonNullable<Ticked["refused"]>): Promise<void> {
+    const rejected = refused.map(({ position, reason }) => ({ position, reason: withoutCredentials(reason) }));
     await stored(() => outbox.settle(name, { again: true, through: 0, rejected }));
-    options.metrics.deliveries.inc({ sink: name, outcome: "rejected" }, rejected.length);
+    countDeliveries("rejected", rejected.length);
   }
 
   async function remember(remembered: SinkStateChange | undefined): Promise<void> {
     const documents = sinkStateChange(name, remembered);
-    if (documents.length > 0) await stored(() => options.store.commit({ documents }));
+    if (documents.length > 0) await stored(() => store.commit({ documents }));
   }
 
-  /** Waits as the error means; true when the sink has ended for good. */
-  async function endedBy(
-    error: unknown,
-    what: string,
-    giveUpHead: (() => Promise<void>) | null,
-    letsUrgentPass = false,
-  ): Promise<boolean> {
-    // Buffered events are offered again from the first one; the rejected event is not the first.
-    const letGo = gathered.isEmpty() ? giveUpHead : null;
-    gathered.forget();
-    const next = setbacks.judge(error, what, letGo !== null);
+  /** Waits as the error demands; returns null when the sink has ended for good. */
+  async function afterFailure(error: unknown, { what, giveUp, letsUrgentPass = false }: FailedWrite): Promise<Next> {
+    // Buffered events are offered again from the first one, which is not the rejected one.
+    const giveUpEvent = buffered.isEmpty() ? giveUp : null;
+    buffered.forget();
+    const next = setbacks[now.lane].judge(error, what, giveUpEvent !== null);
     if (next.go === "end") {
       await stored(() => options.endForGood(next.reason));
       state.end(next.reason);
-      return true;
+      return null;
     }
+    if (next.go === "give-up" || next.reopen) now.isOpen = false;
     if (next.go === "give-up") {
-      isOpen = false;
-      await letGo?.();
-      return false;
+      await giveUpEvent?.();
+      return 0;
     }
-    if (next.reopen) isOpen = false;
     state.trouble(next.as, next.failure, next.attempts, next.waitMs);
     // The server rejects only this event, so an alarm need not wait for its next attempt.
-    const isRefusal = letsUrgentPass && next.failure.kind === "rejected";
-    if (!isRefusal || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
-    return false;
+    const isRejection = letsUrgentPass && next.failure.kind === "rejected";
+    if (!isRejection || !offers.holdOthers(next.waitMs)) await sleepFor(clock, next.waitMs, draining);
+    return 0;
   }
 
-  /** The first kept event has used up its schedule; the others have their turn. */
+  /** Makes the first kept event a dead letter, because it has used up its schedule. */
   async function giveUp(portion: Batch, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
     const reason = `attempts-exhausted: ${withoutCredentials(sentence(kept.error))}`;
     const index = portion.batch.indexOf(kept.head);
-    const settlement = {
+    await settleThrough({
       again: portion.again,
       urgent: portion.urgent,
       through: position,
       rejected: [{ position, reason, sequence: sequenceOf(portion, index) }],
       counted: countedAfter(portion.counted, index + 1),
-    };
+    });
+    countDeliveries("rejected", 1);
+  }
+
+  function countBuffered(): void {
+    countDeliveries("accepted", buffered.accepted());
+    buffered.forget();
+  }
+
+  function countDeliveries(outcome: "accepted" | "rejected" | "kept", events: number): void {
+    if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
+  }
+
+  async function settleThrough(settlement: Settlement): Promise<void> {
     skipped.forget(settlement);
     await settle(settlement);
-    options.metrics.deliveries.inc({ sink: name, outcome: "rejected" });
-  }
-
-  function countGathered(): void {
-    const events = gathered.taken();
-    if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome: "accepted" }, events);
-    gathered.forget();
-  }
-
-  function count({ accepted, settlement, kept }: Outcome): void {
-    const add = (outcome: string, events: number) => {
-      if (events > 0) options.metrics.deliveries.inc({ sink: name, outcome }, events);
-    };
-    add("accepted", accepted);
-    add("rejected", settlement?.rejected.length ?? 0);
-    add("kept", kept?.count ?? 0);
   }
 
   async function settle(settlement: Settlement): Promise<void> {
-    const soon = sink.mayRepeat === true;
-    await stored(() => outbox.settle(name, { ...settlement, soon }));
+    await stored(() => outbox.settle(name, { ...settlement, soon: sink.mayRepeat === true }));
   }
 
-  /** Uses the state until it answers: what a sink has accepted is settled, not sent again. Null when stopped. */
+  /** Uses the state until it works, because accepted events must be settled. Returns null when stopped. */
   async function stored<T>(work: () => Promise<T>): Promise<T | null> {
     try {
       return await persist({
@@ -358,17 +366,17 @@ export function createDelivery(options: DeliveryOptions): Delivery {
   }
 
   /**
-   * Calls with a signal that aborts at the deadline, which restarts with each progress of the sink, or with `cancel`. Waits for a
-   * sink that ignores the signal, because calls must not overlap; its state shows the problem meanwhile.
+   * Calls with a signal that aborts with `cancel`, or at the deadline, which restarts with each progress of the sink. Waits for
+   * a sink that ignores the signal, because calls must not overlap; its state shows the problem meanwhile.
    */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limit = firstOf(cancel);
     const done = new AbortController();
-    const watch = standsStill(done.signal).then((isLate) => {
+    const watch = isStalled(done.signal).then((isLate) => {
       if (!isLate) return;
       const late = new Retryable(`${name} did not answer within ${config.deadline / 1_000} seconds.`);
       limit.abort(late);
-      state.trouble("retrying", late, setbacks.attempts(), 0);
+      state.trouble("retrying", late, setbacks[now.lane].attempts(), 0);
     });
     try {
       return await call(limit.signal);
@@ -381,22 +389,23 @@ export function createDelivery(options: DeliveryOptions): Delivery {
     }
   }
 
-  /** True once a call has not got a step further for as long as the deadline; false when it was done before. */
-  async function standsStill(done: AbortSignal): Promise<boolean> {
+  /** Returns true once a call has made no progress for as long as the deadline; false when it is done before. */
+  async function isStalled(done: AbortSignal): Promise<boolean> {
     const beganMs = clock.monotonic();
     for (;;) {
-      const steppedMs = Math.max(beganMs, sink.lastStepMs?.() ?? beganMs);
-      const leftMs = steppedMs + config.deadline - clock.monotonic();
+      const progressMs = Math.max(beganMs, sink.lastStepMs?.() ?? beganMs);
+      const leftMs = progressMs + config.deadline - clock.monotonic();
       if (leftMs <= 0) return true;
       if (!(await sleepFor(clock, leftMs, done))) return false;
     }
   }
 
+  /** `end` settles the filtered events after the last turn. */
   return { turn, end: skipped.settle };
 }
 
-/** Positions that a settlement of events that are sent again settles; empty for other events. */
-function positionsSettled({ again, batch }: Batch, { through }: Settlement): readonly number[] {
+/** Positions that a settlement of events that are sent again covers; empty for other events. */
+function positionsSentAgain({ again, batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }
 

@@ -8,7 +8,7 @@ import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import type { Registration } from "./registration.ts";
 import { createDelivery, type Delivery } from "./sink-loop.ts";
-import { createSinkState, type SinkState } from "./sink-state.ts";
+import { createSinkState } from "./sink-state.ts";
 
 /** A configured sink: an instance of a connector and how events get to it. */
 export interface ConfiguredSink {
@@ -19,48 +19,35 @@ export interface ConfiguredSink {
   readonly delivery: DeliveryConfig;
   /** The connector's options. */
   readonly options?: unknown;
-  /** Whether the two would write into the same place, so that one begins when the other has ended. */
+  /** True when both write to the same place, so that one must end before the other begins. */
   meets?(other: ConfiguredSink): boolean;
 }
 
-export interface SinkRunnerOptions {
+/** The loop of one sink: registered, delivering until it is stopped, then closed. */
+export type SinkRunner = ReturnType<typeof createSinkRunner>;
+
+/** Interval of the check whether a person has continued an ended sink. */
+const ENDED_LOOK_MS = 1_000;
+/** Waits after an internal fault, or while the state is damaged. */
+export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
+/** Part of a stop's deadline in which writes may finish by themselves. */
+const GRACEFUL = 0.75;
+
+export function createSinkRunner(options: {
   readonly configured: ConfiguredSink;
   readonly registration: Pick<Registration, "register" | "endForGood">;
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: BuildingView;
-  /** Rings when there may be something to deliver. */
+  /** Wakes when there may be something to deliver. */
   readonly news: Wakeup;
   readonly lookEveryMs: number;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
   readonly random: () => number;
-}
-
-/** The loop of one sink: from its registration until it is stopped, then closed. */
-export interface SinkRunner {
-  readonly configured: ConfiguredSink;
-  readonly state: SinkState;
-  /** Resolves once the first try to make it known is over. `after` is waited for before anything is delivered. */
-  start(after: Promise<unknown>): Promise<void>;
-  /** Ends at once, whatever is under way. */
-  force(): void;
-  /** Finishes what is under way and closes; gives up on it `deadlineMs` from now. */
-  stop(deadlineMs: number): Promise<void>;
-  /** Resolves once its loop has ended, however late. */
-  ended(): Promise<void>;
-}
-
-/** How often a sink that has ended is looked at: somebody may have let it go on. */
-const ENDED_LOOK_MS = 1_000;
-/** Waits after an internal fault, or while the state is damaged. */
-export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
-/** The part of a stop's deadline in which writes may finish by themselves. */
-const GRACEFUL = 0.75;
-
-export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
-  const { configured, registration, outbox, clock, log, metrics, random } = options;
+}) {
+  const { configured, registration, clock, log, metrics, random } = options;
   const { name, connector, sink, delivery: config } = configured;
   const draining = new AbortController();
   const forced = new AbortController();
@@ -69,32 +56,19 @@ export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
   let closing: Promise<void> | null = null;
 
   function close(): Promise<void> {
-    closing ??= closeQuietly();
+    const closeSink = async () => sink.close();
+    closing ??= closeSink().catch((error: unknown) => {
+      log.warn({ sink: name, err: error }, "The sink could not be closed cleanly.");
+    });
     return closing;
   }
 
-  async function closeQuietly(): Promise<void> {
-    try {
-      await sink.close();
-    } catch (error) {
-      log.warn({ sink: name, err: error }, "The sink could not be closed cleanly.");
-    }
-  }
-
-  /** Makes the sink known; false when it was ended for good. */
+  /** Returns false when the sink has ended for good. */
   async function register(): Promise<boolean> {
     const ended = await registration.register(configured);
     if (ended === null) state.goOn();
     else state.end(ended);
     return ended === null;
-  }
-
-  /** The first try, which a start waits for; null while the state is out of order. */
-  function knownAtFirst(): Promise<boolean | null> {
-    return register().catch((error: unknown) => {
-      state.trouble("retrying", error, 1, 0);
-      return null;
-    });
   }
 
   async function run(first: Promise<boolean | null>, after: Promise<unknown>): Promise<void> {
@@ -110,16 +84,12 @@ export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
       async turn() {
         isInUse ??= await register();
         if (!isInUse) {
-          // A person may let it go on at any time.
           isInUse = null;
           return ENDED_LOOK_MS;
         }
         delivery ??= createDelivery({
-          ...{ name, sink, config, state, outbox, clock, log, metrics, random },
-          store: options.store,
-          picture: options.picture,
-          lookEveryMs: options.lookEveryMs,
-          onRestart: state.onRestart,
+          ...options,
+          ...{ name, sink, config, state },
           draining: draining.signal,
           forced: forced.signal,
           endForGood: (reason) => registration.endForGood(configured, reason),
@@ -146,16 +116,23 @@ export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
   return {
     configured,
     state,
-    async start(after) {
-      const first = knownAtFirst();
+    /** Resolves after the first attempt to register. Nothing is delivered before `after` has resolved. */
+    async start(after: Promise<unknown>): Promise<void> {
+      // Null while the state is damaged.
+      const first = register().catch((error: unknown): null => {
+        state.trouble("retrying", error, 1, 0);
+        return null;
+      });
       running = run(first, after);
       await first;
     },
-    force() {
+    /** Aborts running writes. */
+    force(): void {
       draining.abort(new Stopping());
       forced.abort(new Stopping());
     },
-    async stop(deadlineMs) {
+    /** Finishes running writes until the deadline, and closes. */
+    async stop(deadlineMs: number): Promise<void> {
       draining.abort(new Stopping());
       if (!(await within(clock, deadlineMs * GRACEFUL, running))) {
         forced.abort(new Stopping());
@@ -166,6 +143,7 @@ export function createSinkRunner(options: SinkRunnerOptions): SinkRunner {
       }
       await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, close());
     },
+    /** Resolves once the loop has ended, also after the deadline of a stop. */
     ended: () => running,
   };
 }

@@ -36,33 +36,19 @@ export interface SinkStatus {
 
 type Trouble = "retrying" | "throttled" | "stopped";
 
-export interface SinkState {
-  /** A write begins; while there is trouble that alone changes nothing. */
-  writing(): void;
-  well(state: "idle" | "delivering"): void;
-  /** Logs a warning when trouble starts or a person is needed now, not at each attempt. */
-  trouble(state: Trouble, error: unknown, attempts: number, waitMs: number): void;
-  end(reason: string): void;
-  /** The server was restarted; `again` events are sent again. */
-  onRestart(restarted: { readonly again: number }): void;
-  /** Messages for people; empty unless the server was restarted lately. */
-  notices(): readonly string[];
-  /** Is in use, or again after its end. */
-  goOn(): void;
-  status(): Omit<SinkStatus, "lag" | "waiting">;
-}
+/** Shows the state of a sink, with its log lines and its gauge. */
+export type SinkState = ReturnType<typeof createSinkState>;
 
 /** How long the status mentions a restart, in milliseconds. */
 const RESTART_TOLD_MS = 60 * 60_000;
 
-/** Only this changes the displayed state of a sink, with its log lines and its gauge. */
 export function createSinkState(options: {
   readonly name: string;
   readonly connector: string;
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-}): SinkState {
+}) {
   const { name, connector, clock, log, metrics } = options;
   let state: SinkStateName = "starting";
   let sinceMs = clock.now();
@@ -78,10 +64,11 @@ export function createSinkState(options: {
   }
 
   return {
-    writing() {
+    /** A write begins; a failing sink stays in its state. */
+    writing(): void {
       if (state === "starting" || state === "idle") enter("delivering");
     },
-    well(next) {
+    well(next: "idle" | "delivering"): void {
       if (group(state) === "trouble" || state === "stopped") {
         log.info({ sink: name, troubleMs: clock.now() - sinceMs }, "The sink accepts events again.");
       }
@@ -90,7 +77,8 @@ export function createSinkState(options: {
       attempts = 0;
       nextAttemptMs = null;
     },
-    trouble(next, error, failed, waitMs) {
+    /** Logs a warning only when the kind of problem changes, not at each attempt. */
+    trouble(next: Trouble, error: unknown, failed: number, waitMs: number): void {
       lastError = withoutCredentials(sentence(error));
       attempts = failed;
       nextAttemptMs = clock.now() + waitMs;
@@ -103,30 +91,33 @@ export function createSinkState(options: {
           : "The sink does not accept events. They are kept and tried again.";
       log.warn({ sink: name, problem: lastError, waitMs }, message);
     },
-    end(reason) {
+    end(reason: string): void {
       if (state === "ended") return;
       enter("ended");
       lastError = withoutCredentials(reason);
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
     },
-    onRestart({ again }) {
+    /** The server was restarted, and this many events are sent again. */
+    onRestart(again: number): void {
       restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
     },
-    notices() {
+    /** Message for people for an hour after a restart of the server. */
+    notices(): readonly string[] {
       if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
       const { time, again } = restarted;
       return [
         `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
       ];
     },
-    goOn() {
+    /** Continues an ended sink. */
+    goOn(): void {
       if (state !== "ended") return;
       enter("starting");
       lastError = null;
       log.info({ sink: name }, "The sink had ended and goes on with what it has not got.");
     },
-    status: () => ({
+    status: (): Omit<SinkStatus, "lag" | "waiting"> => ({
       name,
       connector,
       state,

@@ -6,7 +6,7 @@ import type { DocumentChange, Store } from "../store/store.ts";
 import { STATE_PARTS, type StateEvent, type StatePart, stateEvents } from "./state-events.ts";
 
 /** Requested snapshot and its progress (set `snapshot`, keyed by sink). */
-interface HeldSnapshot {
+interface StoredSnapshot {
   /** When it was asked for, UTC. */
   readonly askedAt: string;
   readonly part: StatePart;
@@ -16,27 +16,16 @@ interface HeldSnapshot {
 }
 
 const SET = "snapshot";
-/** For so long after it was asked for a picture that is not whole is waited for, in milliseconds. */
+/** Longest wait for complete lists after the request, in milliseconds. */
 const WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
 export function snapshotRequest(sink: string, askedAt: string): DocumentChange {
-  const held: HeldSnapshot = { askedAt, part: "site", after: "", sent: 0 };
+  const held: StoredSnapshot = { askedAt, part: "site", after: "", sent: 0 };
   return { set: SET, put: [[sink, held]] };
 }
 
 /** Sends the stored state to one sink, in its order and through its filter; continues after a restart. */
-export interface Snapshot {
-  /** The next events; empty when none is under way, nothing is left of it, or it waits for a picture that is whole. */
-  next(limit: number): Promise<readonly Event[]>;
-  /** True while it waits for complete lists. */
-  waits(): boolean;
-  /** True when urgent events may overtake the current part of the snapshot. */
-  letsUrgentPass(): boolean;
-  /** So many of the last `next` are with the sink; what it remembers of them is written with that. */
-  settle(count: number, documents: readonly DocumentChange[]): Promise<void>;
-}
-
 export function createSnapshot(options: {
   readonly sink: string;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
@@ -44,16 +33,16 @@ export function createSnapshot(options: {
   readonly passes: (event: Event) => boolean;
   readonly clock: Pick<Clock, "now">;
   readonly log: Log;
-}): Snapshot {
+}) {
   const { sink, store, picture, passes, clock, log } = options;
-  /** The rest of a part, read once: a page of 100 tags must not read 50,000. */
+  /** Remaining events of a part, read once: a page of 100 tags must not read 50,000. */
   let rest: { readonly of: string; readonly events: readonly StateEvent[] } | null = null;
   let waits = false;
   /** Version of the state in which no snapshot was requested; a busy sink checks before each batch. */
   let unwantedAt: number | null = null;
-  let offered: { readonly held: HeldSnapshot; readonly page: readonly StateEvent[] } | null = null;
+  let offered: { readonly held: StoredSnapshot; readonly page: readonly StateEvent[] } | null = null;
 
-  async function restOf(held: HeldSnapshot): Promise<readonly StateEvent[]> {
+  async function restOf(held: StoredSnapshot): Promise<readonly StateEvent[]> {
     const of = `${held.askedAt} ${held.part}`;
     if (rest?.of !== of) {
       const events = await stateEvents(picture, held.part, held.askedAt);
@@ -62,22 +51,23 @@ export function createSnapshot(options: {
     return rest.events.filter(({ key }) => key > held.after);
   }
 
-  /** At the very first start nothing is believed yet: what a sink begins with is waited for, for a while. */
-  async function mayBegin({ after, askedAt, part }: HeldSnapshot): Promise<boolean> {
+  /** At the first start no list was fetched yet, so the beginning of a snapshot waits for complete lists. */
+  async function mayBegin({ after, askedAt, part }: StoredSnapshot): Promise<boolean> {
     if (part !== STATE_PARTS[0] || after !== "") return true;
     return clock.now() - Date.parse(askedAt) > WAIT_MS || (await picture.isWhole());
   }
 
-  const remember = (held: HeldSnapshot): DocumentChange => ({ set: SET, put: [[sink, held]] });
+  const remember = (held: StoredSnapshot): DocumentChange => ({ set: SET, put: [[sink, held]] });
 
   return {
-    async next(limit) {
+    /** The next events; empty without a snapshot, at its end, and while it waits for complete lists. */
+    async next(limit: number): Promise<readonly Event[]> {
       offered = null;
       waits = false;
       const changes = await store.changes();
       if (changes === unwantedAt) return [];
       for (;;) {
-        const held = await store.document<HeldSnapshot>(SET, sink);
+        const held = await store.document<StoredSnapshot>(SET, sink);
         if (held === undefined) {
           unwantedAt = changes;
           rest = null;
@@ -98,16 +88,19 @@ export function createSnapshot(options: {
       }
     },
 
+    /** True while it waits for complete lists. */
     waits: () => waits,
+    /** True when urgent events may overtake the current part. */
     letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.held.part ?? ""),
 
-    async settle(count, documents) {
+    /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */
+    async settle(count: number, documents: readonly DocumentChange[]): Promise<void> {
       const last = offered?.page[count - 1];
       // Without a settlement the sink's state is written separately (`sink-loop`).
       if (offered === null || last === undefined) return;
       const { held } = offered;
-      const now = await store.document<HeldSnapshot>(SET, sink);
-      // Somebody asked for a new one meanwhile: that one begins at its beginning.
+      const now = await store.document<StoredSnapshot>(SET, sink);
+      // A new snapshot that was requested meanwhile starts at its beginning.
       const isSame = now?.askedAt === held.askedAt;
       const progress = isSame ? [remember({ ...held, after: last.key, sent: held.sent + count })] : [];
       await store.commit({ documents: [...progress, ...documents] });

@@ -1,0 +1,90 @@
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Settlement } from "../store/store.ts";
+import { type Batch, countedAfter } from "./offer.ts";
+
+/**
+ * Events that a sink was offered and that are not settled:
+ *
+ *   cursor ─► filtered out ─► buffered by the sink ─► offered next
+ *
+ * Filtered events are settled together, because each settlement is a disk write.
+ */
+const SETTLE_EVENTS = 1_000;
+const SETTLE_MS = 5_000;
+
+/** Filtered events after the cursor. */
+export function createSkipped(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
+  let through = 0;
+  let events = 0;
+  let sinceMs = 0;
+
+  async function settleAll(): Promise<void> {
+    if (events === 0) return;
+    events = 0;
+    await settle({ again: false, through, rejected: [] });
+  }
+
+  // One sum for both uses, so that rounding cannot wake the loop too early.
+  const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + SETTLE_MS - clock.monotonic());
+
+  async function settleIfDue(): Promise<void> {
+    if (events >= SETTLE_EVENTS || dueInMs() <= 0) await settleAll();
+  }
+
+  return {
+    /** Last position that was looked at. */
+    through: () => through,
+    async add(portion: Batch): Promise<void> {
+      // Events that are sent again have no cursor that could wait, and there are few.
+      if (portion.again) return settle({ again: true, through: portion.through, rejected: [] });
+      if (events === 0) sinceMs = clock.monotonic();
+      through = portion.through;
+      events += portion.seen;
+      await settleIfDue();
+    },
+    settleIfDue,
+    /** Milliseconds until the settlement is due; infinite without events. */
+    dueInMs,
+    settle: settleAll,
+    /** Forgets the events if this settlement covers them. */
+    forget({ again, urgent, through: settled }: Settlement): void {
+      if (!again && urgent !== true && settled >= through) events = 0;
+    },
+  };
+}
+
+/** Events that the sink buffers (`gathered` in its receipt). After a crash or a failure they are offered again. */
+export function createBuffered() {
+  const NONE = { through: 0, events: 0, rejected: [], counted: undefined };
+  let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NONE;
+  return {
+    /** Last position that was buffered or filtered out; 0 while nothing is buffered. */
+    through: () => buffered.through,
+    isEmpty: () => buffered.through === 0,
+    /** Number of events that passed the filter. */
+    events: () => buffered.events,
+    /** Number of events that the sink has not rejected. */
+    accepted: () => buffered.events - buffered.rejected.length,
+    add(portion: Pick<Batch, "batch" | "through" | "counted">, rejected: Settlement["rejected"]): void {
+      buffered = {
+        through: portion.through,
+        events: buffered.events + portion.batch.length,
+        rejected: [...buffered.rejected, ...rejected],
+        counted: countedAfter(portion.counted, portion.batch.length),
+      };
+    },
+    /** Adds the earlier rejections to a settlement of later events. */
+    with(settlement: Settlement): Settlement {
+      if (settlement.again || buffered.rejected.length === 0) return settlement;
+      return { ...settlement, rejected: [...buffered.rejected, ...settlement.rejected] };
+    },
+    /** Settlement of all buffered events once they are durable. */
+    settlement(): Settlement {
+      const { through, rejected, counted } = buffered;
+      return { again: false, through, rejected, counted };
+    },
+    forget(): void {
+      buffered = NONE;
+    },
+  };
+}
