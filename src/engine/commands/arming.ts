@@ -5,7 +5,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import type { Refusing } from "./gate.ts";
-import type { Guards } from "./guards.ts";
 import type { Journal } from "./journal.ts";
 import { RESTORES, UNRESTORED } from "./timed.ts";
 import { WRITE_COUNT } from "./write-count-limit.ts";
@@ -49,7 +48,11 @@ type ArmingStore = Pick<Store, "describe" | "document" | "damagedKeys">;
 
 export async function openArming(options: {
   readonly store: ArmingStore;
-  readonly guards: Pick<Guards, "place" | "armRequest" | "unarmedHere">;
+  readonly guards: {
+    readonly place: string;
+    readonly armRequest: ArmRequest;
+    unarmedHere(): string | null;
+  };
   /** True when the worker was started with `--arm-writing`. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;

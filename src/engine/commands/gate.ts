@@ -38,7 +38,7 @@ export interface PastWrites {
   readonly lastHour: number;
 }
 
-/** What limits how often a tag is written. */
+/** Facts for the rate limits of a tag. */
 export interface RateFacts {
   readonly entry: AllowedTag;
   readonly forMs: number | null;

@@ -1,9 +1,6 @@
 import type { Clock } from "../../core/runtime/clock.ts";
 import { tagKey } from "./command.ts";
 
-/** Counts writes per tag and source: frequent writes wear out a controller's memory, and a loop writes without end. */
-export type WriteCountLimit = ReturnType<typeof createWriteCountLimit>;
-
 /** As stored, by `tagKey`: wall times in milliseconds since 1970, ascending. */
 export interface WriteCount {
   readonly sentAtMs: readonly number[];
@@ -15,6 +12,7 @@ export const WRITE_COUNT = "command-wear";
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
+/** Counts writes per tag and source: frequent writes wear out a controller's memory, and a loop writes without end. */
 export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clock) {
   function within(times: readonly number[] = [], periodMs: number): readonly number[] {
     return times.filter((at) => at > clock.now() - periodMs);

@@ -4,7 +4,7 @@ import { globMatches } from "../../core/values/glob.ts";
 import { closest } from "../../core/values/suggest.ts";
 import type { Wanted } from "../store/store.ts";
 
-const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => matcher(pattern)(kind)), {
+const KindPattern = z.string().refine((pattern) => KINDS.some((kind) => selects(pattern, kind)), {
   error: ({ input }) => `No event kind is called ${String(input)}. ${kindMeant(String(input))}`,
 });
 
@@ -47,10 +47,10 @@ export const Filter = z
 
 export type Filter = z.infer<typeof Filter>;
 
-/** True when an event passes: of every list that is not empty it has to be on one entry. */
+/** True when an event is on every list that is not empty. */
 export function matches(filter: Filter, event: Event): boolean {
   return (
-    passes(matchersOf(filter), (isMeant) => isMeant(event.type)) &&
+    selectsKind(filter, event.type) &&
     passes(filter.sites, (site) => event.siteid === site) &&
     passes(filter.priorities, (priority) => event.priority === priority) &&
     passes(filter.sources, (name) => event.source === `/sources/${name}`)
@@ -58,20 +58,19 @@ export function matches(filter: Filter, event: Event): boolean {
 }
 
 /**
- * True for a heartbeat that is older than its interval: it says nothing about now. A sink that was away for a day gets
- * one heartbeat and not 1,440. A sink with `sequence` gets all of them: there a number belongs to one event for good.
+ * True for a heartbeat that is older than its interval: after a day, a sink gets one heartbeat and not 1,440. A sink with
+ * `sequence` gets all of them, because a number belongs to one event.
  */
 export function isOutdated(event: Event, nowMs: number): boolean {
   const { type, data, time } = event as AnyEvent;
   return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
 }
 
-/** True when nothing is ever taken out. */
 export function passesEverything(filter: Filter): boolean {
   return Object.values(filter).every((list) => list.length === 0);
 }
 
-/** The same for counting what a sink has still to get; only sinks whose filter leaves something out are named. */
+/** Filters for counting pending events, of those sinks whose filter leaves something out. */
 export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]>): ReadonlyMap<string, Wanted> {
   return new Map(
     [...sinks]
@@ -81,7 +80,7 @@ export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]
         {
           kinds: KINDS.filter(
             (kind) =>
-              passes(matchersOf(filter), (isMeant) => isMeant(kind)) &&
+              selectsKind(filter, kind) &&
               // Only events about alarms have a priority.
               (filter.priorities.length === 0 || kind.startsWith("alarm-")),
           ),
@@ -96,27 +95,19 @@ function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
   return list.length === 0 || list.some(holds);
 }
 
-type Matcher = (kind: Kind) => boolean;
+/** Kinds that a list of patterns selects, computed once, because every event is filtered. */
+const selectedKinds = new WeakMap<Filter["kinds"], ReadonlySet<Kind>>();
 
-/** A filter is asked about every event, and what its patterns mean is worked out once. */
-const matchers = new WeakMap<Filter["kinds"], readonly Matcher[]>();
-
-function matchersOf({ kinds }: Filter): readonly Matcher[] {
-  const known = matchers.get(kinds);
-  if (known !== undefined) return known;
-  const made = kinds.map(matcher);
-  matchers.set(kinds, made);
-  return made;
+function selectsKind({ kinds }: Filter, kind: Kind): boolean {
+  let selected = selectedKinds.get(kinds);
+  if (selected === undefined) {
+    selected = new Set(KINDS.filter((each) => kinds.length === 0 || kinds.some((pattern) => selects(pattern, each))));
+    selectedKinds.set(kinds, selected);
+  }
+  return selected.has(kind);
 }
 
-/** Only `*` is special in a pattern of kinds. Each kind is compared once: a filter is asked about every event. */
-function matcher(pattern: string): Matcher {
-  // A kind has small letters and hyphens only.
-  const isPossible = /^[a-z*-]+$/.test(pattern);
-  const known = new Map<Kind, boolean>();
-  return (kind) => {
-    const isMeant = known.get(kind) ?? (isPossible && globMatches(pattern, kind));
-    known.set(kind, isMeant);
-    return isMeant;
-  };
+/** Only `*` is special in a pattern; a kind has small letters and hyphens only. */
+function selects(pattern: string, kind: Kind): boolean {
+  return /^[a-z*-]+$/.test(pattern) && globMatches(pattern, kind);
 }

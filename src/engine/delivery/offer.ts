@@ -11,15 +11,15 @@ export interface Batch {
   /** Passes over events that are not urgent; settling it leaves the cursor where it is. */
   readonly urgent?: boolean | undefined;
   readonly batch: readonly LoggedEvent[];
-  /** The last position that was looked at, whether it is in the batch or was filtered out. */
+  /** Last position that is in the batch or was filtered out. */
   readonly through: number;
-  /** How many were looked at. */
+  /** Number of events in the batch or filtered out. */
   readonly seen: number;
-  /** The number of the event before the first; undefined where they are not counted. */
+  /** Sequence number of the event before the first; undefined when they are not counted. */
   readonly counted: Sequence | undefined;
 }
 
-/** Takes what passes the filter and is not settled yet, up to a number, in order. */
+/** Takes up to `most` events that pass the filter and are not settled, in order. */
 export function batchOf(offer: Offer, passes: (event: Event) => boolean, most: number): Batch {
   const batch: LoggedEvent[] = [];
   let through = 0;
@@ -37,12 +37,11 @@ export function batchOf(offer: Offer, passes: (event: Event) => boolean, most: n
   return { again: offer.again, urgent: offer.urgent, batch, through, seen, counted: offer.counted };
 }
 
-/** The number of an event of the batch: of one that comes again the one that it had, if any. */
+/** Sequence number of an event of the batch; an event that is sent again keeps its number. */
 export function sequenceOf({ batch, counted }: Batch, index: number): Sequence | undefined {
   return batch[index]?.sequence ?? countedAfter(counted, index + 1);
 }
 
-/** The number after so many events. */
 export function countedAfter(counted: Sequence | undefined, events: number): Sequence | undefined {
   return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
@@ -65,13 +64,9 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   const { batch, again, urgent } = portion;
   const size = batch.length;
   if (!fits(receipt, size) || (receipt.gathered === true && !mayBeGathered(portion))) {
-    return retryFrom(
-      portion,
-      0,
-      new Retryable("The connector answered with a receipt that does not fit its batch.", {
-        hint: "This is a fault of the connector; the whole batch is kept.",
-      }),
-    );
+    const hint = "This is a fault of the connector; the whole batch is kept.";
+    const message = "The connector answered with a receipt that does not fit its batch.";
+    return retryFrom(portion, 0, new Retryable(message, { hint }));
   }
   const from = receipt.kept?.from ?? size;
   const documents = sinkStateChange(sink, receipt.remember);
@@ -108,7 +103,7 @@ export function sinkStateChange(sink: string, remembered: SinkStateChange = new 
   return [{ set: sinkStateSet(sink), put, remove }];
 }
 
-/** The outcome when everything from an index on is kept and nothing else is known. */
+/** Outcome of a batch whose events from an index on are kept. */
 export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
   const head = portion.batch[from];
   if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };
@@ -116,7 +111,7 @@ export function retryFrom(portion: Batch, from: number, error: unknown): Outcome
   return { settlement: null, accepted: 0, gathered: null, kept };
 }
 
-/** Only what has a place in the log is offered again by itself when what was gathered is lost. */
+/** Only events after the cursor are offered again by themselves when the buffered events are lost. */
 function mayBeGathered({ batch, again, urgent }: Batch): boolean {
   return !again && urgent !== true && batch.every(({ position }) => position > 0);
 }

@@ -2,7 +2,7 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Offer, Outbox } from "../store/store.ts";
 import type { Batch } from "./offer.ts";
 
-/** How many events are looked through at once when a filter takes most of them out. */
+/** Events that are read at once when the filter leaves out most of them. */
 const LOOK_THROUGH = 500;
 /** Batches of urgent events in a row while other events wait; after them the others get one batch. */
 const URGENT_BATCHES = 4;
@@ -29,13 +29,13 @@ export function createOffers(options: {
   const { sink, outbox, clock, most, takesAll, urgentFirst } = options;
   /** Events read at once: as many as the last batch took. One in ten passes the filter: 10 for a batch of 1. */
   let limit = takesAll ? most : Math.max(most, LOOK_THROUGH);
-  /** Urgent events up to here were looked at and not wanted. */
+  /** The filter leaves out the urgent events up to this position. */
   let looked = 0;
   let urgentBatches = 0;
   let isTurn = false;
-  /** Until when other events wait after one of them was refused, on the monotonic clock. */
+  /** Until when other events wait after a rejection, on the monotonic clock. */
   let othersWaitMs = Number.NEGATIVE_INFINITY;
-  // Less than a millisecond counts as over: a sum of fractions may never be reached exactly.
+  // Less than a millisecond counts as over, because sums of fractions are inexact.
   const othersWait = () => othersWaitMs - clock.monotonic() >= 1;
 
   return {
@@ -53,13 +53,13 @@ export function createOffers(options: {
     /** Events that are not urgent, after a position; empty while they wait. */
     others: async (after: number): Promise<Offer> => (othersWait() ? NOTHING : outbox.next(sink, limit, after)),
 
-    /** Takes note how many of the others it took to fill a batch. */
+    /** Learns how many events must be read to fill a batch. */
     seen({ batch, seen }: Batch): void {
       if (takesAll || seen === 0) return;
       limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
     },
 
-    /** Urgent events up to a position are not wanted. */
+    /** The filter leaves out the urgent events up to this position. */
     unwanted(through: number): void {
       looked = through;
     },
@@ -71,7 +71,7 @@ export function createOffers(options: {
     },
 
     othersWait,
-    /** After how many milliseconds the others go on; infinite where they do not wait. */
+    /** Milliseconds until the others continue; infinite when they do not wait. */
     othersDueInMs: () => (othersWait() ? othersWaitMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }

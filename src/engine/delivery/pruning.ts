@@ -11,7 +11,7 @@ import { isOutdated, matches } from "./filter.ts";
 import type { LogSpace } from "./log-space.ts";
 
 const PRUNE_EVERY_MS = 60_000;
-/** A process that stood still for days was not running, whatever its clocks say: more than this is never counted. */
+/** Most running time that is counted at once: a process that was suspended for days was not running. */
 const MOST_RAN_MS = 2 * PRUNE_EVERY_MS;
 
 export interface PruningOptions {
@@ -19,20 +19,19 @@ export interface PruningOptions {
   readonly bounds: Omit<RetentionBounds, "wanted" | "ranMs">;
   readonly sinks: readonly { readonly name: string; readonly delivery: DeliveryConfig }[];
   readonly clock: Clock;
-  /** While the clock is in doubt, nothing becomes older. */
+  /** While the clock is in doubt, no event becomes older. */
   readonly clockDoubt: Pick<ClockCheck, "anywhere">;
-  /** Looks every minute how full the log is. */
   readonly space?: Pick<LogSpace, "look">;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
 export interface Pruning extends Service {
-  /** From the next turn on. */
+  /** Takes effect at the next turn. */
   change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
 }
 
-/** Keeps the log inside its bounds, every minute; says so when a sink loses something by it. */
+/** Keeps the log inside its bounds, every minute; counts and logs the events that a sink loses. */
 export function createPruning(options: PruningOptions): Pruning {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();
@@ -60,27 +59,19 @@ export function createPruning(options: PruningOptions): Pruning {
     return PRUNE_EVERY_MS;
   }
 
-  function run(): Promise<void> {
-    return loop({
-      clock,
-      signal: stopping.signal,
-      looks: true,
-      turn: prune,
-      backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
-      fault(error) {
-        log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again.");
-      },
-    });
-  }
-
   return {
     name: "pruning",
     async start(signal) {
       if (running !== null || stopping.signal.aborted) return;
-      const onAbort = () => stopping.abort(new Stopping());
-      signal.addEventListener("abort", onAbort, { once: true, signal: stopping.signal });
-      if (signal.aborted) onAbort();
-      running = run();
+      const ending = AbortSignal.any([signal, stopping.signal]);
+      running = loop({
+        clock,
+        signal: ending,
+        looks: true,
+        turn: prune,
+        backoff: { firstMs: PRUNE_EVERY_MS, maxMs: PRUNE_EVERY_MS },
+        fault: (error) => log.warn({ err: error }, "The log could not be kept inside its bounds; it is tried again."),
+      });
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());

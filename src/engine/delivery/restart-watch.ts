@@ -4,19 +4,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import { abortable, sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Outbox, Store } from "../store/store.ts";
 
-/**
- * Detects a restart of a server and sends again what it may have lost: VictoriaMetrics writes acknowledged data to disk 10 s
- * later, and Mosquitto by default never.
- *
- *   delivered:  ──●────●────●────●────●──┊ restart ┊──✗ noticed
- *   alive:      ─────────────────────seen┊
- *   sent again:      ◄── window ────────►●●●           delivered since `seen - window`
- *
- * The time of delivery counts, not the time of the commit: a sink that catches up takes events that are hours old. Times are
- * measured while the worker runs; the wall clock is not used.
- */
-export type RestartWatch = ReturnType<typeof createRestartWatch>;
-
 const LOOK_EVERY_MS = 30_000;
 /** First interval after a server that stated its instance before is silent; it doubles. */
 const LOOK_SOON_MS = 5_000;
@@ -49,6 +36,17 @@ interface StoredLife {
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
 }
 
+/**
+ * Detects a restart of a server and sends again what it may have lost: VictoriaMetrics writes acknowledged data to disk 10 s
+ * later, and Mosquitto by default never.
+ *
+ *   delivered:  ──●────●────●────●────●──┊ restart ┊──✗ noticed
+ *   alive:      ─────────────────────seen┊
+ *   sent again:      ◄── window ────────►●●●           delivered since `seen - window`
+ *
+ * The time of delivery counts, not the time of the commit: a sink that catches up takes events that are hours old. Times are
+ * measured while the worker runs; the wall clock is not used.
+ */
 export function createRestartWatch(options: {
   readonly name: string;
   readonly sink: Pick<Sink, "look">;

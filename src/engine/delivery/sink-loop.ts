@@ -51,7 +51,7 @@ interface LoopState {
   lane: "urgent" | "others";
 }
 
-/** What happens after a failed write. */
+/** Consequences of a failed write. */
 interface FailedWrite {
   /** Identifies what failed, so that repeated failures are counted. */
   readonly what: string;

@@ -1,5 +1,5 @@
-import type { AlarmView, BuildingView, ListedObject, TagSystemsView, ValueView } from "../../core/connector.ts";
-import { type Event, type Kind, makeEvent, type Noun, sourceUri, subjectOf } from "../../core/model/event.ts";
+import type { AlarmView, BuildingView } from "../../core/connector.ts";
+import { type Event, type Kind, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 
 /** Parts of the stored state in the order of sending: a site before its gateways. */
 export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
@@ -28,70 +28,46 @@ export async function stateEvents(
 
 async function eventsOf(picture: BuildingView, part: StatePart, askedAt: string): Promise<readonly Event[]> {
   if (part === "alarm") return (await picture.activeAlarms()).map((alarm) => alarmEvent(alarm, askedAt));
-  if (part === "tag-systems") return (await picture.tagSystems()).map((each) => systemsEvent(each, askedAt));
-  if (part === "value") return (await picture.values()).map((value) => valueEvent(value, askedAt));
-  const there = (await picture.inventory(part)).filter(({ isThere }) => isThere);
-  return there.map((each) => inventoryEvent(part, each, askedAt));
-}
-
-type InventoryPart = Exclude<StatePart, "tag-systems" | "alarm" | "value">;
-
-function inventoryEvent(
-  noun: InventoryPart & Noun,
-  { source, siteId, value }: ListedObject<{ readonly id: string | number }>,
-  askedAt: string,
-): Event {
-  const type: Kind = `${noun}-added`;
-  return marked({
-    type,
-    source,
-    subject: subjectOf(noun, siteId, String(value.id)),
-    siteId: noun === "site" ? value.id : siteId,
-    time: askedAt,
-    data: { [noun]: value },
-    askedAt,
-  });
-}
-
-function systemsEvent({ source, siteId, tag, systems }: TagSystemsView, askedAt: string): Event {
-  return marked({
-    type: "tag-systems-changed",
-    source,
-    subject: subjectOf("tag", siteId, tag.id),
-    siteId,
-    time: askedAt,
-    data: { tag, systems, before: [] },
-    askedAt,
+  if (part === "tag-systems") {
+    return (await picture.tagSystems()).map(({ source, siteId, tag, systems }) => {
+      const data = { tag, systems, before: [] };
+      const subject = subjectOf("tag", siteId, tag.id);
+      return snapshotEvent({ type: "tag-systems-changed", source, subject, siteId, time: askedAt, data }, askedAt);
+    });
+  }
+  if (part === "value") {
+    return (await picture.values()).map(({ source, siteId, lastGood, quality, tag, time, value }) => {
+      const data = { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null };
+      const subject = subjectOf("tag", siteId, tag.id);
+      return snapshotEvent({ type: "tag-value", source, subject, siteId, time, data }, askedAt);
+    });
+  }
+  const listed = (await picture.inventory(part)).filter(({ isThere }) => isThere);
+  return listed.map(({ source, siteId: ofSite, value }) => {
+    const siteId = part === "site" ? value.id : ofSite;
+    const subject = subjectOf(part, ofSite, String(value.id));
+    const data = { [part]: value };
+    return snapshotEvent({ type: `${part}-added`, source, subject, siteId, time: askedAt, data }, askedAt);
   });
 }
 
 function alarmEvent({ source, alarm, episode }: AlarmView, askedAt: string): Event {
-  return marked({
-    type: "alarm-raised",
-    source,
-    subject: subjectOf("alarm", alarm.site.id, alarm.id),
-    siteId: alarm.site.id,
-    priority: alarm.trigger.priority,
-    time: alarm.triggeredAt,
-    data: { alarm, episode, late: false, behindGateway: null, initial: true },
+  const siteId = alarm.site.id;
+  return snapshotEvent(
+    {
+      type: "alarm-raised",
+      source,
+      subject: subjectOf("alarm", siteId, alarm.id),
+      siteId,
+      priority: alarm.trigger.priority,
+      time: alarm.triggeredAt,
+      data: { alarm, episode, late: false, behindGateway: null, initial: true },
+    },
     askedAt,
-  });
+  );
 }
 
-function valueEvent({ source, siteId, ...read }: ValueView, askedAt: string): Event {
-  const { lastGood, quality, tag, time, value } = read;
-  return marked({
-    type: "tag-value",
-    source,
-    subject: subjectOf("tag", siteId, tag.id),
-    siteId,
-    time,
-    data: { tag, value, quality, time, latencyMs: 0, lastGood, behindGateway: null },
-    askedAt,
-  });
-}
-
-function marked(fields: {
+interface Fields {
   readonly type: Kind;
   readonly source: string;
   readonly subject: string;
@@ -99,14 +75,9 @@ function marked(fields: {
   readonly priority?: string;
   readonly time: string;
   readonly data: unknown;
-  readonly askedAt: string;
-}): Event {
-  const { askedAt, source, data, ...rest } = fields;
-  const event = makeEvent({
-    ...rest,
-    source: sourceUri(source),
-    data: data as never,
-    facts: ["snapshot", askedAt],
-  });
-  return { ...event, snapshot: true };
+}
+
+function snapshotEvent({ source, data, ...rest }: Fields, askedAt: string): Event {
+  const facts = ["snapshot", askedAt];
+  return { ...makeEvent({ ...rest, source: sourceUri(source), data: data as never, facts }), snapshot: true };
 }
