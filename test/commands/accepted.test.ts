@@ -1,28 +1,25 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { CommandAccepted } from "#src/core/model/command-facts.ts";
 import type { Event } from "#src/core/model/event.ts";
-import { createRig, type Rig, type RigOptions, tagsOf } from "./rig.ts";
+import type { RigOptions } from "./rig.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** The interim answer: a command is in the journal, and will wait so long for the quota. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 async function rigWith(options: RigOptions = {}) {
-  const rig = await createRig(options);
-  open.push(rig);
+  const rig = await testRig(options);
   const accepted = async (): Promise<readonly CommandAccepted[]> =>
     (await rig.store.outbox.latest(1_000, ["command-accepted"]))
       .map(({ event }) => (event as Event<"command-accepted">).data)
       .toReversed();
-  return Object.assign(rig, { tags: tagsOf(rig.simulator, 25), accepted });
+  return Object.assign(rig, { accepted });
 }
 
 describe("what is told when a command is accepted", () => {
   test("comes once, before the result, with everything that the sender needs to find it", async () => {
     const rig = await rigWith();
-    const [tag = ""] = rig.tags;
     await rig.send({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
     await rig.send({ id: "bad", tag, value: 99 });
     await rig.send({ id: "a", tag, value: 21.5 });
@@ -51,7 +48,6 @@ describe("what is told when a command is accepted", () => {
 
   test("says how long a pause of the service makes it wait, and the wait is not longer", async () => {
     const rig = await rigWith();
-    const [tag = ""] = rig.tags;
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } }]);
     const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
     await rig.clock.advance(1_000);
@@ -66,14 +62,14 @@ describe("what is told when a command is accepted", () => {
   });
 
   test("says what a used-up quota costs, and that whoever comes behind others waits longer", async () => {
-    const rig = await rigWith({ config: await sparse() });
+    const rig = await rigWith({ config: { allow: TAGS.map((each) => allowed(each)) } });
     const signal = new AbortController().signal;
-    const reads = Array.from({ length: 20 }, () => rig.source.read([rig.tags[0] ?? ""], "on-demand", signal));
+    const reads = Array.from({ length: 20 }, () => rig.source.read([tag], "on-demand", signal));
     const used = () => rig.source.quota().buckets[0]?.used ?? 0;
     while (used() < 20) await rig.clock.advance(1_000);
     await Promise.all(reads);
     expect(used()).toBe(20);
-    for (const [n, tag] of rig.tags.slice(0, 21).entries()) {
+    for (const [n, tag] of TAGS.slice(0, 21).entries()) {
       await rig.send({ id: `${n}`, tag, value: 22, ttl_s: 300 });
     }
     const waits = (await rig.accepted()).map(({ waitMs }) => waitMs);
@@ -82,8 +78,8 @@ describe("what is told when a command is accepted", () => {
   });
 
   test("a value that is put back is accepted like any other command", async () => {
-    const rig = await rigWith({ config: await sparse({ restore: true }) });
-    await rig.send({ id: "a", tag: rig.tags[0], value: 22, for_s: 600 });
+    const rig = await rigWith({ config: { allow: [allowed(tag, { restore: true })] } });
+    await rig.send({ id: "a", tag: tag, value: 22, for_s: 600 });
     await rig.clock.advance(700_000);
     expect((await rig.accepted()).map(({ commandId, forMs }) => [commandId, forMs])).toEqual([
       ["a", 600_000],
@@ -91,20 +87,3 @@ describe("what is told when a command is accepted", () => {
     ]);
   });
 });
-
-/** Entries for the rig's tags with something more. */
-async function sparse(more: object = {}) {
-  const rig = await createRig();
-  const tags = tagsOf(rig.simulator, 25);
-  await rig.close();
-  return {
-    allow: tags.map((tag_id) => ({
-      site_id: 12,
-      tag_id,
-      type: "number" as const,
-      min: 15,
-      max: 25,
-      ...more,
-    })),
-  };
-}

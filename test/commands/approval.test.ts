@@ -1,19 +1,16 @@
 import { generateKeyPairSync } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { rulesOf } from "#src/engine/commands/approval/approval.ts";
 import { approvalState, approve } from "#src/engine/commands/approval/approving.ts";
 import { readPin } from "#src/engine/commands/approval/files.ts";
 import { publicKeyText } from "#src/engine/commands/approval/signature.ts";
 import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
-import { type ConfigInput, createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { type ConfigInput, SITE, tagsOf } from "./rig.ts";
+import { testRig } from "./test-rig.ts";
 
 /** The two-person rule: what may be written counts only as approvers have signed it. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");
@@ -26,8 +23,7 @@ const boris = person();
 const mallory = person();
 
 async function start(options: { readonly needed?: number } = {}) {
-  const rig = await createRig();
-  open.push(rig);
+  const rig = await testRig();
   const file = join(rig.folder, "approvals.json");
   const [tag = "", other = ""] = tagsOf(rig.simulator, 2);
   const entry = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25 };
@@ -65,8 +61,7 @@ async function start(options: { readonly needed?: number } = {}) {
     attempt: async (): Promise<string> => {
       count += 1;
       const id = `attempt-${count}`;
-      await rig.send({ id, tag, value: 20 + (count % 4) + 0.5 });
-      await rig.clock.advance(5_000);
+      await rig.sendAndWait({ id, tag, value: 20 + (count % 4) + 0.5 });
       const result = await rig.result(id);
       return result?.reason ?? result?.outcome ?? "nothing";
     },

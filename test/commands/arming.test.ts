@@ -1,22 +1,18 @@
 import { existsSync, renameSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
 import { ARM_FILE, requestArming } from "#src/engine/commands/arming.ts";
-import { createRig, type Rig, tagsOf } from "./rig.ts";
+import type { Rig } from "./rig.ts";
+import { TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** What arms a state for writing, and what does not. */
 const LOOK_MS = 2_000;
 
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
-
 async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
-  const rig = await createRig({ isArmed: false, config });
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const rig = await testRig({ isArmed: false, config });
   async function reasonOf(id: string): Promise<string | null | undefined> {
     await rig.send({ id, tag, value: 22 });
     await rig.clock.advance(100_000);
@@ -72,9 +68,7 @@ test("a rehearsal needs none, because it writes nothing", async () => {
 
 test("a counter of writes that was damaged closes writing until somebody has looked and armed it again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
-  const rig = await createRig({ around: (store) => ({ ...store, damagedKeys }) });
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   await rig.send({ id: "a", tag, value: 21 });
   await rig.clock.advance(100_000);
   expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "not-armed" });
@@ -91,7 +85,7 @@ test("a counter of writes that was damaged closes writing until somebody has loo
 test("while what asks to arm it cannot be recorded, a kill switch that is thrown is told all the same", async () => {
   const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
     records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
-  const rig = await createRig({
+  const rig = await testRig({
     isArmed: false,
     around: (store) => ({
       ...store,
@@ -101,7 +95,6 @@ test("while what asks to arm it cannot be recorded, a kill switch that is thrown
       },
     }),
   });
-  open.push(rig);
   requestArming(rig.folder);
   rig.killSwitch.throwIt("a test", "2026-11-20T12:00:00Z");
   await rig.clock.advance(10_000);

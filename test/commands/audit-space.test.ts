@@ -1,18 +1,17 @@
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { pino } from "pino";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createMetrics } from "#src/core/runtime/metrics.ts";
 import { AUDIT_LOG, CHAIN_START, chain } from "#src/engine/commands/audit/audit.ts";
 import { createAuditSpace } from "#src/engine/commands/audit/space.ts";
 import { smallDisk } from "../small-disk.ts";
-import { createRig, type Rig, tagsOf } from "./rig.ts";
+import { createRig, type Rig } from "./rig.ts";
+import { TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** The audit log has a limit; when it is full, or cannot be written, nothing is written to the building. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -77,13 +76,10 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
 }
 
 test("the size that counts is that of all records, also over restarts and from before it was counted", async () => {
-  const rig = await createRig();
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const rig = await testRig();
   await fill(rig, MEBIBYTE - 5_000);
   const attempt = async (id: string) => {
-    await rig.send({ id, tag, value: 22 });
-    await rig.clock.advance(5_000);
+    await rig.sendAndWait({ id, tag, value: 22 });
     return (await rig.result(id))?.reason ?? (await rig.result(id))?.outcome;
   };
   await rig.restart({ audit_max_bytes: MEBIBYTE });
@@ -104,7 +100,6 @@ test("a disk that is full: nothing is written to the building until there is spa
   const place = smallDisk(8);
   if (place === null) return context.skip();
   const rig = await createRig({ place });
-  const [tag = ""] = tagsOf(rig.simulator, 1);
   const ballast = openSync(join(place, "ballast"), "w");
   try {
     for (;;) writeSync(ballast, Buffer.alloc(4_096));
@@ -123,8 +118,7 @@ test("a disk that is full: nothing is written to the building until there is spa
   expect(rig.posts).toEqual([]);
   expect(rig.commands.notices().join()).toContain("free some space on its disk");
   rmSync(join(place, "ballast"));
-  await rig.send({ id: "space", tag, value: 22 });
-  await rig.clock.advance(5_000);
+  await rig.sendAndWait({ id: "space", tag, value: 22 });
   expect((await rig.result("space"))?.outcome).toBe("confirmed");
   expect(rig.posts).toHaveLength(1);
   await rig.close();

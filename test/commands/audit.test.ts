@@ -1,16 +1,11 @@
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { AuditHead } from "#src/core/model/command-facts.ts";
 import { systemClock } from "#src/core/runtime/clock.ts";
 import { verifyAudit } from "#src/engine/commands/audit/audit.ts";
 import { openStore } from "#src/engine/store/open.ts";
-import { createRig, type Rig, tagsOf } from "./rig.ts";
-
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.close();
-});
+import { TAGS, testRig } from "./test-rig.ts";
 
 async function verdictOf(folder: string) {
   const store = await openStore({ folder, clock: systemClock, readOnly: true });
@@ -20,8 +15,8 @@ async function verdictOf(folder: string) {
 }
 
 test("a record that is changed, taken out or moved breaks the chain there; the rest tells what was asked and allowed", async () => {
-  rig = await createRig();
-  for (const [n, tag] of tagsOf(rig.simulator, 3).entries()) await rig.send({ id: `${n}`, tag, value: 21 });
+  const rig = await testRig();
+  for (const [n, tag] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag, value: 21 });
   await rig.send({ id: "stranger", tag: "?", value: 21 });
   await rig.clock.advance(10_000);
   const audit = await rig.audit();
@@ -37,7 +32,7 @@ test("a record that is changed, taken out or moved breaks the chain there; the r
   const restoreAfter = async (change: () => void, expected: (brokenAt: number | null) => void) => {
     database.exec("create temp table kept as select * from record");
     change();
-    expected((await verdictOf(rig?.folder ?? "")).brokenAt);
+    expected((await verdictOf(rig.folder)).brokenAt);
     database.exec("delete from record; insert into record select * from kept; drop table kept");
   };
   for (let row = 1; row <= 10; row += 1) {
@@ -72,12 +67,12 @@ test("a record that is changed, taken out or moved breaks the chain there; the r
 });
 
 test("the head is told with each write and once an hour; whoever kept it finds a log that was cut or written anew", async () => {
-  rig = await createRig();
-  const [first = "", second = ""] = tagsOf(rig.simulator, 2);
+  const rig = await testRig();
+  const [first = "", second = ""] = TAGS;
   await rig.send({ id: "a", tag: first, value: 21 });
   await rig.clock.advance(10_000);
   const heads = async () => {
-    const events = await (rig as Rig).store.outbox.latest(1_000);
+    const events = await rig.store.outbox.latest(1_000);
     return events.flatMap(({ event }) => (event.type === "audit-head" ? [event.data as AuditHead] : [])).reverse();
   };
   const [kept] = await heads();
@@ -91,10 +86,10 @@ test("the head is told with each write and once an hour; whoever kept it finds a
   await rig.clock.advance(10_000);
 
   const expecting = async (change: string) => {
-    const database = new DatabaseSync(join(rig?.folder ?? "", "plenum.db"));
+    const database = new DatabaseSync(join(rig.folder, "plenum.db"));
     database.exec(change);
     database.close();
-    const store = await openStore({ folder: rig?.folder ?? "", clock: systemClock, readOnly: true });
+    const store = await openStore({ folder: rig.folder, clock: systemClock, readOnly: true });
     const verdict = await verifyAudit(store, kept);
     await store.close();
     return verdict;
@@ -113,10 +108,10 @@ test("the head is told with each write and once an hour; whoever kept it finds a
 
 test("the head is told once an hour also where nobody can say whose clock is right", async () => {
   // Its clocks were never compared with the service's, so nothing old is forgotten.
-  rig = await createRig();
+  const rig = await testRig();
   await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });
   await rig.clock.advance(60_000);
-  const heads = async () => (await (rig as Rig).store.outbox.latest(1_000, ["audit-head"])).length;
+  const heads = async () => (await rig.store.outbox.latest(1_000, ["audit-head"])).length;
   const before = await heads();
   expect(rig.source.clockSkewMs()).toBeNull();
   await rig.clock.advance(2 * 3_600_000);

@@ -1,13 +1,12 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Arrival } from "#src/core/connector.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { type ConfigInput, createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+import { type ConfigInput, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+import { allowed, TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** Writing is open only while every single condition holds; each that is missing closes it alone, with its own reason. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 interface Case {
   readonly options?: RigOptions;
@@ -37,11 +36,8 @@ async function gatewaysOffline(rig: Rig): Promise<void> {
 }
 
 async function outcomeOf({ options, entry, config, arrival, command, before }: Case) {
-  const rig = await createRig(options);
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
-  const allowed = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, ...entry };
-  await rig.restart({ allow: [allowed], ...config });
+  const rig = await testRig(options);
+  await rig.restart({ allow: [allowed(tag, entry)], ...config });
   await before?.(rig, tag);
   await rig.send({ id: "a", tag, value: 22, ...command }, arrival);
   await rig.clock.advance(100_000);
@@ -98,8 +94,7 @@ describe("without one condition nothing is written:", () => {
 });
 
 test("10,000 tags that nobody has opened: nothing is written to any", async () => {
-  const rig = await createRig();
-  open.push(rig);
+  const rig = await testRig();
   const opened = new Set(tagsOf(rig.simulator, 25));
   const real = [...rig.simulator.world.tags.keys()].filter((id) => !opened.has(id));
   const near = [...opened].flatMap((id) => [` ${id}`, `${id} `, `0${id}`, `${id}.0`, `${id}/set`, `${id},1`]);

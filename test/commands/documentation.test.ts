@@ -1,17 +1,14 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { COMMAND_OUTCOMES } from "#src/core/model/command-facts.ts";
 import { ENDINGS, REFUSALS } from "#src/engine/commands/command.ts";
 import { CommandsConfig } from "#src/engine/commands/config.ts";
-import { createRig, type Rig, SITE } from "./rig.ts";
+import { SITE } from "./rig.ts";
+import { testRig } from "./test-rig.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 /** First words of the rows of the table below a heading. */
 function rowsBelow(heading: string): readonly string[] {
@@ -47,8 +44,7 @@ describe("docs/commands.md", () => {
   });
 
   test("shows a second person's word that counts", async () => {
-    const rig = await createRig();
-    open.push(rig);
+    const rig = await testRig();
     const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, second_person: true };
     await rig.restart({ allow: [{ ...entry, tag_id: "10250" }] });
     await rig.send({ id: "set-7", tag: "10250", value: 22 });
@@ -59,8 +55,7 @@ describe("docs/commands.md", () => {
   });
 
   test.each(examples)("$payload → $expected", async ({ expected, tag, payload }) => {
-    const rig = await createRig();
-    open.push(rig);
+    const rig = await testRig();
     const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, max_step: 3, restore: true };
     await rig.restart({ allow: ["10250", "10251"].map((tag_id) => ({ ...entry, tag_id })) });
     await rig.send(payload, { tagId: tag });

@@ -1,19 +1,16 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { messagesOf } from "#connectors/mqtt/messages.ts";
 import { createTopics } from "#connectors/mqtt/topics.ts";
 import { makeEvent } from "#src/core/model/event.ts";
-import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { SITE } from "./rig.ts";
+import { TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** Loops and floods: nothing wears out, and neither the journal nor the audit log grows without bound. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 async function newRig() {
-  const rig = await createRig();
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const rig = await testRig();
   return { rig, tag };
 }
 
@@ -97,8 +94,7 @@ describe("a flood", () => {
 describe("a loop", () => {
   test("what Plenum publishes is recognised when it comes back as a command", async () => {
     const { rig, tag } = await newRig();
-    await rig.send({ id: "real", tag, value: 22 });
-    await rig.clock.advance(5_000);
+    await rig.sendAndWait({ id: "real", tag, value: 22 });
     const value = makeEvent({
       type: "tag-value",
       source: "/sources/main",

@@ -1,15 +1,13 @@
-import { afterEach, expect, test } from "vitest";
-import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { expect, test } from "vitest";
+import { SITE } from "./rig.ts";
+import { TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** A step is measured against a value of which it is known how old it is. */
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.close();
-});
 
 test("a value from before the clock was set back is not believed: the tag is read once more", async () => {
-  rig = await createRig();
-  const [tag = ""] = tagsOf(rig.simulator, 1);
+  const rig = await testRig();
   await rig.restart({
     allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }],
   });

@@ -1,43 +1,21 @@
-import { afterEach, expect, test } from "vitest";
-import { createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+import { expect, test } from "vitest";
+import type { Rig } from "./rig.ts";
+import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
 /** Readings that show for seconds what a tag held before it was written, and answers that say another value. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
-async function rigWith(
-  simulatorFor: (first: string) => unknown,
-  entry: object = {},
-): Promise<{ rig: Rig; tags: readonly string[] }> {
-  const any = await createRig();
-  open.push(any);
-  const tags = tagsOf(any.simulator, 3);
-  const options: RigOptions = {
-    simulator: simulatorFor(tags[0] ?? "") as never,
-    config: {
-      allow: tags.map((tag_id) => ({
-        site_id: SITE,
-        tag_id,
-        type: "number",
-        min: 15,
-        max: 25,
-        min_interval: "1s",
-        ...entry,
-      })),
-    },
-  };
-  const rig = await createRig(options);
-  open.push(rig);
-  for (const tag of tags) rig.simulator.control.setTag(tag, 20);
-  return { rig, tags };
+const tags = TAGS.slice(0, 3);
+const tag = TAG;
+
+function rigWith(simulator: unknown, entry: object = {}): Promise<Rig> {
+  const allow = tags.map((tag) => allowed(tag, { min_interval: "1s", ...entry }));
+  return testRig({ simulator: simulator as never, config: { allow } });
 }
 
-const outcomes = async (rig: Rig) => (await rig.results()).map(({ outcome, reason }) => [outcome, reason]);
+const outcomes = async (rig: Rig) => (await rig.outcomes()).map(([, ...end]) => end);
 
 test("a refused group that was carried out is not told as rejected by one reading that lags behind", async () => {
-  const { rig, tags } = await rigWith(() => ({
+  const rig = await rigWith({
     writes: { settle_ms: 4_000 },
     faults: [
       {
@@ -46,7 +24,7 @@ test("a refused group that was carried out is not told as rejected by one readin
         fault: { kind: "error", status: 422, effect: "applied" },
       },
     ],
-  }));
+  });
   await rig.send({ id: "g", writes: tags.map((tag) => ({ tag, value: 22 })) });
   await rig.clock.advance(60_000);
   expect(await outcomes(rig)).toEqual(tags.map(() => ["confirmed", null]));
@@ -56,8 +34,7 @@ test("a refused group that was carried out is not told as rejected by one readin
 test.each([false, true])(
   "the value from before a write that was not proved is written when somebody wants it (restart: %s)",
   async (isRestarted) => {
-    const { rig, tags } = await rigWith(() => ({ writes: { settle_ms: 20_000 } }));
-    const [tag = ""] = tags;
+    const rig = await rigWith({ writes: { settle_ms: 20_000 } });
     await rig.send({ id: "a", tag, value: 22 });
     await rig.clock.advance(10_000);
     expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
@@ -76,11 +53,10 @@ test.each([false, true])(
 );
 
 test("an answer with another value than was asked for is no word that the write was taken", async () => {
-  const { rig, tags } = await rigWith((first) => ({
-    writes: { clamp: { [first]: [0, 21] }, answer: "held" },
+  const rig = await rigWith({
+    writes: { clamp: { [tag]: [0, 21] }, answer: "held" },
     faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }],
-  }));
-  const [tag = ""] = tags;
+  });
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(120_000);
   expect(await outcomes(rig)).toEqual([["unknown", "in-doubt"]]);
@@ -88,8 +64,7 @@ test("an answer with another value than was asked for is no word that the write 
 });
 
 test("the value of a write that was not proved is not written again once the tag shows it", async () => {
-  const { rig, tags } = await rigWith(() => ({ writes: { settle_ms: 20_000 } }));
-  const [tag = ""] = tags;
+  const rig = await rigWith({ writes: { settle_ms: 20_000 } });
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(90_000);
   await rig.send({ id: "b", tag, value: 22, expect: 22 });
@@ -106,8 +81,7 @@ test.each([
   ["never shows, is left", 20, ["rejected", "unexpected-value"], [22]],
 ])("the value of a write for a time that was not proved, and %s", async (_what, later, end, values) => {
   const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset" } };
-  const { rig, tags } = await rigWith(() => ({ faults: [reset] }), { restore: true });
-  const [tag = ""] = tags;
+  const rig = await rigWith({ faults: [reset] }, { restore: true });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(60_000);
   expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);

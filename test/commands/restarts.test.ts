@@ -1,20 +1,16 @@
-import { afterEach, expect, test } from "vitest";
-import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { expect, test } from "vitest";
+import { SITE } from "./rig.ts";
+import { TAGS, testRig } from "./test-rig.ts";
 
 /** Starts, stops, kills and errors write nothing of their own: what is written was asked for in the same life. */
-let rig: Rig | undefined;
-afterEach(async () => {
-  await rig?.close();
-});
 
 const RESTARTS = 1_000;
 /** Commands in every state that a life can leave behind, each after so many restarts. */
 const EVERY = 50;
 
 test(`${RESTARTS} stops and kills, with commands in every state: no POST that nobody asked for`, async () => {
-  const made = await createRig();
-  rig = made;
-  const [waits = "", sent = "", timed = "", held = ""] = tagsOf(made.simulator, 4);
+  const rig = await testRig();
+  const [waits = "", sent = "", timed = "", held = ""] = TAGS;
   const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };
   const config = {
     group_window: "400ms",
@@ -26,34 +22,34 @@ test(`${RESTARTS} stops and kills, with commands in every state: no POST that no
       { ...entry, tag_id: held, second_person: true, max_per_day: 1_000 },
     ],
   };
-  await made.restart(config);
+  await rig.restart(config);
   const asked: string[] = [];
   for (let n = 0; n < RESTARTS; n += 1) {
     const value = 16 + ((n / EVERY) % 8);
     if (n % EVERY === 0) {
-      await made.send({ id: `sent-${n}`, tag: sent, value });
-      await made.send({ id: `timed-${n}`, tag: timed, value, for_s: 86_000 });
-      await made.clock.advance(450);
+      await rig.send({ id: `sent-${n}`, tag: sent, value });
+      await rig.send({ id: `timed-${n}`, tag: timed, value, for_s: 86_000 });
+      await rig.clock.advance(450);
       asked.push(`${sent}=${value}`, `${timed}=${value}`);
-      await made.send({ id: `waits-${n}`, tag: waits, value });
-      await made.send({ id: `held-${n}`, tag: held, value, ttl_s: 300 });
+      await rig.send({ id: `waits-${n}`, tag: waits, value });
+      await rig.send({ id: `held-${n}`, tag: held, value, ttl_s: 300 });
     }
     if (n % 3 === 1) {
-      made.breakStore(n % 2 === 0);
-      const stopped = made.commands.stop(500);
-      await made.clock.advance(500);
+      rig.breakStore(n % 2 === 0);
+      const stopped = rig.commands.stop(500);
+      await rig.clock.advance(500);
       await stopped;
-      made.breakStore(false);
+      rig.breakStore(false);
     }
-    await made.restart(config);
-    await made.clock.advance(n % EVERY === EVERY - 1 ? 61_000 : 100 + (n % 7) * 300);
+    await rig.restart(config);
+    await rig.clock.advance(n % EVERY === EVERY - 1 ? 61_000 : 100 + (n % 7) * 300);
   }
-  await made.clock.advance(120_000);
-  const written = made.posts.flat().map(({ tag_id, value }) => `${tag_id}=${value}`);
+  await rig.clock.advance(120_000);
+  const written = rig.posts.flat().map(({ tag_id, value }) => `${tag_id}=${value}`);
   for (const each of written) expect(asked).toContain(each);
   expect(written.length).toBeLessThanOrEqual(asked.length);
   expect(written.length).toBeGreaterThan(asked.length / 2);
-  const results = await made.results();
+  const results = await rig.results();
   for (const name of ["waits", "held"]) {
     const ends = results.filter(({ commandId }) => commandId.startsWith(`${name}-`));
     expect(ends).toHaveLength(RESTARTS / EVERY);

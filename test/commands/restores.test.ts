@@ -1,25 +1,22 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Event } from "#src/core/model/event.ts";
 import { REFUSALS } from "#src/engine/commands/command.ts";
 import { isLost, mayRetry } from "#src/engine/commands/timed.ts";
 import { documentSet } from "#src/engine/store/store.ts";
-import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { SITE } from "./rig.ts";
+import { allowed, TAG, testRig } from "./test-rig.ts";
+
+const tag = TAG;
 
 /** The end of "22 °C for two hours" when something is in the way: it is tried again, and told loudly in the end. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
 async function rigWith(entry: object = {}) {
-  const rig = await createRig();
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
-  const allow = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, restore: true };
-  const restart = (config: object = {}) => rig.restart({ allow: [{ ...allow, ...entry }], ...config });
+  const rig = await testRig();
+  const restart = (config: object = {}) =>
+    rig.restart({ allow: [allowed(tag, { restore: true, ...entry })], ...config });
   await restart();
   const gatewayId = rig.simulator.world.tags.get(tag)?.gatewayId ?? 0;
   const setGateways = async (online: boolean) => {
@@ -39,7 +36,7 @@ async function rigWith(entry: object = {}) {
         },
       ],
     });
-  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
+  const { outcomes } = rig;
   const lost = async () =>
     (await rig.store.outbox.latest(100, ["command-not-restored"])).map(
       ({ event }) => event as Event<"command-not-restored">,

@@ -39,8 +39,12 @@ export interface Rig {
   readonly killSwitch: FolderKillSwitch;
   /** Hands over a message as a broker would. */
   send(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
-  /** Every result told so far, oldest first. */
+  /** Sends a message and lets 5 s pass. */
+  sendAndWait(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
+  /** Every result so far, oldest first. */
   results(): Promise<readonly CommandResult[]>;
+  /** Command id, outcome and reason of every result so far. */
+  outcomes(): Promise<readonly (readonly [string, string, string | null])[]>;
   result(id: string): Promise<CommandResult | undefined>;
   audit(): Promise<readonly AuditRecord[]>;
   /** POSTs that reached the service, with what they asked for. */
@@ -161,11 +165,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       ...store,
       commit: (change) => (isDead ? new Promise(() => undefined) : store.commit(change)),
     };
-    const quota = createQuota({
-      source: "main",
-      clock,
-      store: store.quotaStore,
-    });
+    const quota = createQuota({ source: "main", clock, store: store.quotaStore });
     const clockDoubt = createClockCheck({ clock, log });
     const source = createSource({
       name: "main",
@@ -221,6 +221,11 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       .map(({ event }) => (event as Event<"command-result">).data)
       .toReversed();
 
+  async function send(payload: unknown, changes: Partial<Arrival> = {}): Promise<void> {
+    const text = typeof payload === "string" ? payload : JSON.stringify(payload);
+    await commands.accept(arrivalOf(text, clock.now(), changes));
+  }
+
   return {
     clock,
     simulator,
@@ -234,9 +239,10 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     get commands() {
       return commands;
     },
-    async send(payload, changes = {}) {
-      const text = typeof payload === "string" ? payload : JSON.stringify(payload);
-      await commands.accept(arrivalOf(text, clock.now(), changes));
+    send,
+    async sendAndWait(payload, changes = {}) {
+      await send(payload, changes);
+      await clock.advance(5_000);
     },
     async compareClocks() {
       for (let n = 0; n < 2; n += 1) {
@@ -246,6 +252,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
       }
     },
     results: told,
+    outcomes: async () => (await told()).map(({ commandId, outcome, reason }) => [commandId, outcome, reason] as const),
     result: async (id) => (await told()).find((each) => each.commandId === id),
     audit: async () => (await store.records<AuditRecord>(AUDIT_LOG, 0, 1_000_000)).map((record) => record.body),
     requests: (endpoint) => simulator.truth.requests().filter((request) => request.endpoint === endpoint).length,

@@ -1,34 +1,24 @@
-import { afterEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Arrival } from "#src/core/connector.ts";
 import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-arrival.ts";
-import { createRig, type Rig, SITE, tagsOf } from "./rig.ts";
+import { allowed, TAGS, testRig } from "./test-rig.ts";
 
 /** A tag whose every write needs a second person. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
 const SECOND: Partial<Arrival> = { purpose: "second", topic: "plenum/cmd/main/second" };
+const [tag = "", free = ""] = TAGS;
 const LIFE_S = 120;
 
 async function start(entry: object = {}, onPost?: () => Promise<void>) {
-  const rig = await createRig(onPost === undefined ? {} : { onPost });
-  open.push(rig);
-  const [tag = "", free = ""] = tagsOf(rig.simulator, 2);
-  const plain = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };
-  const config = {
-    allow: [
-      { ...plain, tag_id: tag, second_person: true, ...entry },
-      { ...plain, tag_id: free },
-    ],
-  };
+  const rig = await testRig(onPost === undefined ? {} : { onPost });
+  const limit = { min_interval: "1s" };
+  const config = { allow: [allowed(tag, { ...limit, second_person: true, ...entry }), allowed(free, limit)] };
   await rig.restart(config);
   const command = (id: string, more: object = {}) => rig.send({ id, tag, value: 22, ttl_s: LIFE_S, ...more });
   const second = (id: string, value: unknown = 22, changes: Partial<Arrival> = {}) =>
     rig.send({ second: id, value }, { ...SECOND, ...changes });
-  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
-  return { rig, tag, free, config, command, second, outcomes };
+  const { outcomes } = rig;
+  return { rig, config, command, second, outcomes };
 }
 
 describe("a command that needs a second person", () => {
@@ -64,10 +54,9 @@ describe("a command that needs a second person", () => {
   });
 
   test("holds up no other tag", async () => {
-    const { rig, free, command, outcomes } = await start();
+    const { rig, command, outcomes } = await start();
     await command("a");
-    await rig.send({ id: "b", tag: free, value: 22 });
-    await rig.clock.advance(5_000);
+    await rig.sendAndWait({ id: "b", tag: free, value: 22 });
     expect(await outcomes()).toEqual([["b", "confirmed", null]]);
   });
 
@@ -101,7 +90,7 @@ describe("a command that needs a second person", () => {
   });
 
   test("is judged once more when somebody has agreed", async () => {
-    const { rig, tag, command, second, outcomes } = await start({ max_step: 3 });
+    const { rig, command, second, outcomes } = await start({ max_step: 3 });
     await command("a");
     await rig.clock.advance(30_000);
     rig.simulator.control.setTag(tag, 17);
@@ -112,10 +101,9 @@ describe("a command that needs a second person", () => {
   });
 
   test("in a group, each tag needs its own", async () => {
-    const { rig, tag, free, second, outcomes } = await start();
+    const { rig, second, outcomes } = await start();
     const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
-    await rig.send({ id: "g", writes, ttl_s: LIFE_S });
-    await rig.clock.advance(5_000);
+    await rig.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
     expect(await outcomes()).toEqual([[`g/${free}`, "confirmed", null]]);
     await second(`g/${tag}`);
     await rig.clock.advance(5_000);
@@ -175,7 +163,7 @@ describe("the command line", () => {
   const from = { source: null, value: 22, user: "ann" };
 
   test("may be the second person for MQTT, and not for itself", async () => {
-    const { rig, tag, command, second, outcomes } = await start();
+    const { rig, command, second, outcomes } = await start();
     const now = () => ({ receivedAtMs: rig.clock.now() });
     await command("a");
     await rig.commands.accept(operatorSecond({ ...from, ...now(), id: "a" }));

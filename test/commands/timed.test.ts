@@ -1,27 +1,22 @@
-import { afterEach, expect, test } from "vitest";
-import { createRig, type Rig, type RigOptions, SITE, tagsOf } from "./rig.ts";
+import { expect, test } from "vitest";
+import type { RigOptions } from "./rig.ts";
+import { allowed, TAG, testRig } from "./test-rig.ts";
 
 /** "22 °C for two hours": the old value is put back once, if the tag still holds ours. */
-const open: Rig[] = [];
-afterEach(async () => {
-  for (const rig of open.splice(0)) await rig.close();
-});
 
+const tag = TAG;
 const HOUR_MS = 3_600_000;
 
 async function rigWith(entry: object = {}, options: RigOptions = {}) {
-  const rig = await createRig(options);
-  open.push(rig);
-  const [tag = ""] = tagsOf(rig.simulator, 1);
-  const allow = { site_id: SITE, tag_id: tag, type: "number" as const, min: 15, max: 25, restore: true };
-  await rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
-  const restart = () => rig.restart({ allow: [{ ...allow, ...entry }], ...options.config });
-  const outcomes = async () => (await rig.results()).map((result) => [result.commandId, result.outcome, result.reason]);
-  return { rig, tag, restart, outcomes };
+  const rig = await testRig(options);
+  const restart = () => rig.restart({ allow: [allowed(tag, { restore: true, ...entry })], ...options.config });
+  await restart();
+  const { outcomes } = rig;
+  return { rig, restart, outcomes };
 }
 
 test("the old value is put back after its time, and both are told", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(2 * HOUR_MS - 60_000);
   expect(await outcomes()).toEqual([["a", "confirmed", null]]);
@@ -35,7 +30,7 @@ test("the old value is put back after its time, and both are told", async () => 
 });
 
 test("what a person has changed meanwhile is left and told", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   rig.simulator.control.setTag(tag, 19);
@@ -45,7 +40,7 @@ test("what a person has changed meanwhile is left and told", async () => {
 });
 
 test("it survives a restart, also one in the middle of putting back, and happens once", async () => {
-  const { rig, tag, restart, outcomes } = await rigWith();
+  const { rig, restart, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   await restart();
@@ -63,7 +58,7 @@ test("it survives a restart, also one in the middle of putting back, and happens
 });
 
 test("one that had not left when the worker died ends as expired: nothing is read, written or put back", async () => {
-  const { rig, tag, restart, outcomes } = await rigWith({}, { config: { group_window: "400ms" } });
+  const { rig, restart, outcomes } = await rigWith({}, { config: { group_window: "400ms" } });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(100);
   const reads = rig.requests("read");
@@ -81,7 +76,7 @@ test("after a stop over the time it is put back at the next start, but not a day
     [HOUR_MS / 2, "confirmed"],
     [24 * HOUR_MS, "expired"],
   ] as const) {
-    const { rig, tag, restart, outcomes } = await rigWith();
+    const { rig, restart, outcomes } = await rigWith();
     await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
     await rig.clock.advance(HOUR_MS);
     rig.clock.stepWall(HOUR_MS + lateMs);
@@ -93,7 +88,7 @@ test("after a stop over the time it is put back at the next start, but not a day
 });
 
 test("a later command for the tag ends the promise; a later timed one takes the first old value over", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   await rig.send({ id: "b", tag, value: 23, for_s: 7200 });
@@ -114,7 +109,7 @@ test("a later command for the tag ends the promise; a later timed one takes the 
 });
 
 test("a write that was refused promises nothing", async () => {
-  const { rig, tag, outcomes } = await rigWith(
+  const { rig, outcomes } = await rigWith(
     {},
     {
       simulator: {
@@ -129,7 +124,7 @@ test("a write that was refused promises nothing", async () => {
 });
 
 test("only where the entry allows it", async () => {
-  const { rig, tag, outcomes } = await rigWith({ restore: false });
+  const { rig, outcomes } = await rigWith({ restore: false });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(10_000);
   expect(await outcomes()).toEqual([["a", "rejected", "not-restorable"]]);
@@ -145,7 +140,7 @@ async function secondMeets(fault: object, forS: number | null) {
       },
     },
   );
-  const { rig, tag } = trial;
+  const { rig } = trial;
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   await rig.send({ id: "b", tag, value: 23, ...(forS === null ? {} : { for_s: forS }) });
@@ -173,7 +168,7 @@ test.each([
 test("where nobody knows whether the second was written, what is there is put back", async () => {
   for (const wasWritten of [false, true]) {
     const trial = await rigWith();
-    const { rig, tag, outcomes } = trial;
+    const { rig, outcomes } = trial;
     await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
     await rig.clock.advance(HOUR_MS);
     const effect = wasWritten ? "applied" : "none";
@@ -202,7 +197,7 @@ test("where nobody knows whether the second was written, what is there is put ba
 });
 
 test("a write that became too old while it was being recorded promises nothing", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   rig.slowDown("sending", 40_000);
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(120_000);
@@ -214,7 +209,7 @@ test("a write that became too old while it was being recorded promises nothing",
 });
 
 test("a device of single precision does not hide the first old value", async () => {
-  const { rig, tag } = await rigWith();
+  const { rig } = await rigWith();
   await rig.send({ id: "a", tag, value: 22.1, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   rig.simulator.control.setTag(tag, Math.fround(22.1));
@@ -224,7 +219,7 @@ test("a device of single precision does not hide the first old value", async () 
 });
 
 test("the same value again, for longer or for good, needs no request and is kept", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   await rig.send({ id: "b", tag, value: 22, for_s: 7200 });
@@ -251,7 +246,7 @@ test("the same value again, for longer or for good, needs no request and is kept
 });
 
 test("what somebody else had put there already is promised nothing, and the older promise stays", async () => {
-  const { rig, tag, outcomes } = await rigWith();
+  const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
   rig.simulator.control.setTag(tag, 24);

@@ -1,22 +1,13 @@
-import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { buildSinks, sinksOf } from "#src/app/build-sinks.ts";
 import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { valueEvent } from "../sample-events.ts";
-import { configured, openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { ids, values, workshop, written } from "./test-workshop.ts";
+import { configured, scriptedSink } from "./workshop.ts";
 
 /** Other sinks while the dispatcher runs. */
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
-const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-const written = (sink: ScriptedSink) => ids(sink.writes.flat());
 
 async function commit(events: readonly Event[]): Promise<void> {
   await workshop.store.commit({ events });

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { z } from "zod";
 import { RECEIVER } from "#connectors/shared/receiver/config.ts";
 import { createReceiverSink } from "#connectors/shared/receiver/sink.ts";
@@ -11,20 +11,12 @@ import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
-import { openWorkshop, scriptedSink, type Workshop } from "./workshop.ts";
+import { commit, lag, values, workshop } from "./test-workshop.ts";
+import { scriptedSink } from "./workshop.ts";
 
 /** What is slow, but within its limits, is waited for; what hangs is not. */
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
 
-const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
-
-async function depth(): Promise<number | undefined> {
-  return (await workshop.store.outbox.lag())[0]?.depth;
-}
+const depth = async () => (await lag()).depth;
 
 /** A far end that takes one event after the other, `eachMs` for each, and says when it began with each. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
@@ -50,8 +42,7 @@ describe("the deadline of a write", () => {
   test("begins anew with each step", async () => {
     const sink = steppingSink(29_000);
     await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
-    await workshop.store.commit({ events: values(10) });
-    await workshop.clock.advance(10 * 29_000);
+    await commit(values(0, 10), 10 * 29_000);
     expect(await depth()).toBe(0);
     expect(sink.abortedAtMs).toEqual([]);
     expect(sink.writes).toHaveLength(1);
@@ -61,7 +52,7 @@ describe("the deadline of a write", () => {
     const sink = steppingSink(20_000, 3);
     const dispatcher = workshop.dispatcher({ a: sink });
     await dispatcher.start(new AbortController().signal);
-    await workshop.store.commit({ events: values(10) });
+    await workshop.store.commit({ events: values(0, 10) });
     const beganMs = workshop.clock.monotonic();
     await workshop.clock.advance(3 * 20_000 + 30_000);
     expect(sink.abortedAtMs.map((ms) => ms - beganMs)).toEqual([3 * 20_000 + 30_000]);
@@ -74,8 +65,7 @@ describe("the deadline of a write", () => {
   test("does not count the steps of a write before", async () => {
     const sink = steppingSink(1_000);
     await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
-    await workshop.store.commit({ events: values(1) });
-    await workshop.clock.advance(60_000);
+    await commit(values(0, 1), 60_000);
     let abortedAtMs = Number.NaN;
     sink.answer = (_, signal) =>
       new Promise((_resolve, reject) => {
@@ -127,7 +117,7 @@ describe("a receiver that takes 12 s for each request", () => {
     };
     const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
     const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
-    const events = values(6);
+    const events = values(0, 6);
     let open = events.length;
     const answered = () => {
       open -= 1;
@@ -154,7 +144,7 @@ describe("a receiver that takes 12 s for each request", () => {
     };
     const config = { url: `${stub.url}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
     const sink = createWebhookSink(WebhookConfig.parse(config), contextFor("hook", workshop.clock));
-    const events = values(300);
+    const events = values(0, 300);
     await workshop.dispatcher({ hook: sink }).start(new AbortController().signal);
     await workshop.store.commit({ events });
     while (stub.seen.length < 6) await workshop.clock.advance(0);

@@ -1,46 +1,12 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Sink } from "#src/core/connector.ts";
 import { ConfigError, LocalFailure, Rejected, Retryable, Throttled } from "#src/core/errors/errors.ts";
-import type { Event } from "#src/core/model/event.ts";
 import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
-
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
-const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-const written = (sink: ScriptedSink) => ids(sink.writes.flat());
-
-async function started(sinks: Record<string, Sink>, delivery = {}): Promise<Dispatcher> {
-  const dispatcher = workshop.dispatcher(sinks, delivery);
-  await dispatcher.start(new AbortController().signal);
-  await workshop.clock.advance(0);
-  return dispatcher;
-}
-
-async function stop(dispatcher: Dispatcher, deadlineMs = 10_000): Promise<void> {
-  const stopped = dispatcher.stop(deadlineMs);
-  await workshop.clock.advance(deadlineMs);
-  await stopped;
-}
-
-async function commit(events: readonly Event[], thenMs = 0): Promise<void> {
-  await workshop.store.commit({ events });
-  await workshop.clock.advance(thenMs);
-}
-
-async function lag(sink = "a") {
-  const found = (await workshop.store.outbox.lag()).find((each) => each.sink === sink);
-  if (found === undefined) throw new Error(`${sink} is unknown`);
-  return found;
-}
+import { commit, ids, lag, started, stop, values, workshop, written } from "./test-workshop.ts";
+import { openWorkshop, scriptedSink } from "./workshop.ts";
 
 describe("delivery", () => {
   test("counts what was accepted, rejected and kept", async () => {

@@ -1,49 +1,28 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Offered, Receipt, Sink, Ticked } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { commit, ids, lag, started, values, workshop } from "./test-workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 /** Sinks that make one thing of many batches: what is only in their hands is not settled. */
 
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-const values = (count: number, from = 0) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
-const ids = (events: readonly Event[]) => events.map(({ id }) => id);
 const GATHERED: Receipt = { rejected: [], gathered: true };
-
-async function started(sinks: Record<string, Sink>, delivery: Record<string, unknown> = {}) {
-  const dispatcher = workshop.dispatcher(sinks, delivery);
-  await dispatcher.start(new AbortController().signal);
-  await workshop.clock.advance(0);
-  return dispatcher;
-}
-
-async function lag() {
-  return (await workshop.store.outbox.lag())[0];
-}
 
 describe("what a sink has only gathered", () => {
   test("is not settled, while what follows is offered; what is durable then settles all of it", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink });
-    await workshop.store.commit({ events: values(3) });
-    await workshop.clock.advance(0);
-    await workshop.store.commit({ events: values(2, 10) });
-    await workshop.clock.advance(0);
-    expect(sink.writes.map(ids)).toEqual([ids(values(3)), ids(values(2, 10))]);
+    await commit(values(0, 3));
+    await commit(values(10, 2));
+    expect(sink.writes.map(ids)).toEqual([ids(values(0, 3)), ids(values(10, 2))]);
     expect(await lag()).toMatchObject({ depth: 5 });
     sink.answer = () => ({ rejected: [] });
-    await workshop.store.commit({ events: [valueEvent(20)] });
-    await workshop.clock.advance(0);
+    await commit([valueEvent(20)]);
     expect(await lag()).toMatchObject({ depth: 0 });
     expect(sink.writes).toHaveLength(3);
     expect(await workshop.metrics.deliveries.get()).toMatchObject({
@@ -64,29 +43,27 @@ describe("what a sink has only gathered", () => {
       await workshop.store.commit({ events });
       await workshop.clock.advance(0);
     };
-    await tell(values(2));
-    await tell(values(2, 10));
+    await tell(values(0, 2));
+    await tell(values(10, 2));
     answer = { rejected: [] };
-    await tell(values(1, 20));
+    await tell(values(20, 1));
     await workshop.clock.advance(60_000);
-    await tell(values(1, 30));
+    await tell(values(30, 1));
     expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
   });
 
   test("is offered again from the first event on after a failure, and is not given up", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { schedule: [] });
-    await workshop.store.commit({ events: values(3) });
-    await workshop.clock.advance(0);
+    await commit(values(0, 3));
     sink.answer = () => {
       throw new Rejected("The far end does not want it.");
     };
-    await workshop.store.commit({ events: [valueEvent(10)] });
-    await workshop.clock.advance(0);
+    await commit([valueEvent(10)]);
     expect(await lag()).toMatchObject({ depth: 4, deadLetters: 0 });
     sink.answer = () => ({ rejected: [] });
     await workshop.clock.advance(60_000);
-    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids([...values(3), valueEvent(10)]));
+    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids([...values(0, 3), valueEvent(10)]));
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
@@ -96,8 +73,7 @@ describe("what a sink has only gathered", () => {
       { tick: async (): Promise<Ticked> => ({ inMs: 10_000 }) },
     );
     await started({ a: sink });
-    await workshop.store.commit({ events: values(3) });
-    await workshop.clock.advance(0);
+    await commit(values(0, 3));
     await workshop.clock.advance(10_000);
     expect(await lag()).toMatchObject({ depth: 3, deadLetters: 0 });
     sink.tick = async () => ({ inMs: 10_000, settled: true });
@@ -108,10 +84,11 @@ describe("what a sink has only gathered", () => {
   test("is not passed by the cursor when the filter takes out what follows", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { filter: { kinds: ["tag-value"] } });
-    await workshop.store.commit({ events: values(2) });
-    await workshop.clock.advance(0);
-    await workshop.store.commit({ events: Array.from({ length: 1_500 }, (_, n) => alarm(n)) });
-    await workshop.clock.advance(60_000);
+    await commit(values(0, 2));
+    await commit(
+      Array.from({ length: 1_500 }, (_, n) => alarm(n)),
+      60_000,
+    );
     expect(await lag()).toMatchObject({ position: 0 });
     expect(sink.writes).toHaveLength(1);
   });
@@ -119,15 +96,14 @@ describe("what a sink has only gathered", () => {
   test("cannot be what comes again, or stands nowhere in the log", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
-    await workshop.store.commit({ events: values(2) });
-    await workshop.clock.advance(0);
+    await commit(values(0, 2));
     sink.answer = () => GATHERED;
     await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
     await workshop.clock.advance(0);
     expect(workshop.lines.some(({ msg }) => msg.includes("does not accept events"))).toBe(true);
     sink.answer = () => ({ rejected: [] });
     await workshop.clock.advance(60_000);
-    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(2)));
+    expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(0, 2)));
   });
 
   test("comes with growing waits when it can never be made durable", async () => {
@@ -137,7 +113,7 @@ describe("what a sink has only gathered", () => {
       at.push(workshop.clock.now());
       throw new Retryable("The disk is full.");
     });
-    await workshop.store.commit({ events: values(2) });
+    await workshop.store.commit({ events: values(0, 2) });
     await started({ a: sink }, { batch: 1 });
     await workshop.clock.advance(10 * 60_000);
     const waits = at.slice(1).map((time, n) => time - (at[n] ?? 0));
@@ -205,8 +181,7 @@ test("nothing is lost, whatever a gathering sink does", async () => {
     dispatcher = await started({ a: sink }, { batch: 3, filter: { kinds: ["tag-value"] } });
   }
   calm = true;
-  await workshop.store.commit({ events: [valueEvent(1_000_000)] });
-  await workshop.clock.advance(120_000);
+  await commit([valueEvent(1_000_000)], 120_000);
   expect(await lag(), replay).toMatchObject({ depth: 0 });
   const told = await workshop.store.outbox.latest(10_000, ["tag-value"]);
   expect(told.length, replay).toBeGreaterThan(300);

@@ -1,27 +1,14 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Offered, Sink } from "#src/core/connector.ts";
 import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { commit, lag, started, values, workshop } from "./test-workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
 const memory = () => createSinkState("a", workshop.store);
 const remembered = async () => Object.fromEntries(await memory().all());
-
-async function started(sink: Sink) {
-  const dispatcher = workshop.dispatcher({ a: sink });
-  await dispatcher.start(new AbortController().signal);
-  await workshop.clock.advance(0);
-  return dispatcher;
-}
 
 describe("what a sink remembers", () => {
   test("is written with what is settled, changed and forgotten again, and counted", async () => {
@@ -29,26 +16,23 @@ describe("what a sink remembers", () => {
       rejected: [],
       remember: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
     }));
-    await started(sink);
-    await workshop.store.commit({ events: values(2) });
-    await workshop.clock.advance(0);
+    await started({ a: sink });
+    await commit(values(0, 2));
     expect(await remembered()).toEqual({
       [valueEvent(0).id]: { ticket: 1 },
       [valueEvent(1).id]: { ticket: 1 },
     });
-    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ remembered: 2 });
+    expect(await lag()).toMatchObject({ remembered: 2 });
     sink.answer = () => ({ rejected: [], remember: new Map([[valueEvent(0).id, null]]) });
-    await workshop.store.commit({ events: [valueEvent(7)] });
-    await workshop.clock.advance(0);
+    await commit([valueEvent(7)]);
     expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
   });
 
   test("and the cursor are one transaction: where it cannot be written, nothing is settled", async () => {
     const sink = scriptedSink(() => ({ rejected: [], remember: new Map([["key", 1n]]) }));
-    await started(sink);
-    await workshop.store.commit({ events: values(1) });
-    await workshop.clock.advance(0);
-    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ depth: 1, remembered: 0 });
+    await started({ a: sink });
+    await commit(values(0, 1));
+    expect(await lag()).toMatchObject({ depth: 1, remembered: 0 });
   });
 
   test("is written also where nothing is settled, and a sink's own word before it sends is on the disk", async () => {
@@ -60,9 +44,8 @@ describe("what a sink remembers", () => {
         remember: new Map([["said", 1]]),
       };
     });
-    await started(sink);
-    await workshop.store.commit({ events: values(1) });
-    await workshop.clock.advance(0);
+    await started({ a: sink });
+    await commit(values(0, 1));
     const other = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
     expect(await createSinkState("a", other).all()).toEqual(
       new Map<string, unknown>([
@@ -78,11 +61,10 @@ describe("what a sink remembers", () => {
       accepted?.(1, new Map([["first", "settled"]]));
       return { rejected: [], kept: { from: 1, error: new Retryable("away") } };
     });
-    await started(sink);
-    await workshop.store.commit({ events: values(3) });
-    await workshop.clock.advance(0);
+    await started({ a: sink });
+    await commit(values(0, 3));
     expect(await remembered()).toEqual({ first: "settled" });
-    expect((await workshop.store.outbox.lag())[0]).toMatchObject({ depth: 2 });
+    expect(await lag()).toMatchObject({ depth: 2 });
   });
 
   test("belongs to the name: another sink does not see it", async () => {
@@ -99,9 +81,8 @@ describe("the place of a batch in the log", () => {
       if (offer !== undefined) seen.push(offer);
       return { rejected: [] };
     });
-    await started(sink);
-    await workshop.store.commit({ events: values(3) });
-    await workshop.clock.advance(0);
+    await started({ a: sink });
+    await commit(values(0, 3));
     await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z");
     await workshop.clock.advance(0);
     const [first, again] = seen;
@@ -130,7 +111,7 @@ describe("a sink that is called although nothing happens", () => {
 
   test("is called after open and then as it wishes, and what it says is remembered", async () => {
     const { sink, at } = ticking();
-    await started(sink);
+    await started({ a: sink });
     await workshop.clock.advance(35_000);
     expect(at).toEqual([0, 10, 20, 30]);
     expect(await remembered()).toEqual({ ticks: 4 });
@@ -141,9 +122,8 @@ describe("a sink that is called although nothing happens", () => {
     const { sink, at } = ticking(() => {
       if (failure !== null) throw failure;
     });
-    const dispatcher = await started(sink);
-    await workshop.store.commit({ events: values(1) });
-    await workshop.clock.advance(30_000);
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1), 30_000);
     expect(at).toEqual([0]);
     expect(dispatcher.status()).toMatchObject([{ state: "throttled" }]);
     failure = new ConfigError("No.");
@@ -167,7 +147,7 @@ describe("a sink that is called although nothing happens", () => {
         return { inMs: 0 };
       },
     });
-    await started(sink);
+    await started({ a: sink });
     at.length = 0;
     await workshop.clock.advance(1_000);
     expect(at).toHaveLength(10);
@@ -180,9 +160,8 @@ describe("a sink that is called although nothing happens", () => {
       new Promise((resolve) => {
         finish = () => resolve({ rejected: [] });
       });
-    await started(sink);
-    await workshop.store.commit({ events: values(1) });
-    await workshop.clock.advance(25_000);
+    await started({ a: sink });
+    await commit(values(0, 1), 25_000);
     expect(at).toEqual([0]);
     finish();
     await workshop.clock.advance(1_000);

@@ -1,20 +1,18 @@
 import pino from "pino";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { ClockDifference } from "#src/core/runtime/clock-check.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createPruning } from "#src/engine/delivery/pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
+import { workshop } from "./test-workshop.ts";
 import { openWorkshop, type Workshop } from "./workshop.ts";
 
-let workshop: Workshop;
 let metrics: Metrics;
 beforeEach(async () => {
-  workshop = await openWorkshop();
   metrics = createMetrics();
 });
-afterEach(() => workshop.dispose());
 
 const bounds = { maxBytes: 1e9, maxAgeMs: 3_600_000, replayMs: 900_000 };
 

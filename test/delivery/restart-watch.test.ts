@@ -1,21 +1,12 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { Sink } from "#src/core/connector.ts";
+import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import type { Event } from "#src/core/model/event.ts";
-import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
-import { valueEvent } from "../sample-events.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { commit, ids, started, stop, values, workshop } from "./test-workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 /** What a far end that was restarted may have lost is sent again; in virtual time, over a store on disk. */
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
-
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
 
 interface MortalSink extends ScriptedSink {
   /** Changes with each restart; null: it does not say. */
@@ -36,27 +27,10 @@ function mortalSink(life: string | null = "1"): MortalSink {
   return sink;
 }
 
-const ids = (events: readonly Event[]) => events.map(({ id }) => id);
-const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
-
-async function started(sink: Sink, delivery = {}): Promise<Dispatcher> {
-  const dispatcher = workshop.dispatcher({ a: sink }, delivery);
-  await dispatcher.start(new AbortController().signal);
-  await workshop.clock.advance(0);
-  return dispatcher;
-}
-
-async function stop(dispatcher: Dispatcher): Promise<void> {
-  const stopped = dispatcher.stop(SECOND);
-  await workshop.clock.advance(SECOND);
-  await stopped;
-}
-
 /** Commits an event a minute. */
 async function minutes(from: number, count: number): Promise<void> {
   for (const event of values(from, count)) {
-    await workshop.store.commit({ events: [event] });
-    await workshop.clock.advance(MINUTE);
+    await commit([event], MINUTE);
   }
 }
 
@@ -66,7 +40,7 @@ const since = (sink: ScriptedSink, count: number) => ids(sink.writes.flat().slic
 describe("a far end that was restarted", () => {
   test("gets again what it had taken in the last 15 minutes, in order, and nothing older; and it is told", async () => {
     const sink = mortalSink();
-    const dispatcher = await started(sink);
+    const dispatcher = await started({ a: sink });
     await minutes(0, 25);
     expect(since(sink, 25)).toEqual([]);
     sink.life = "2";
@@ -85,7 +59,7 @@ describe("a far end that was restarted", () => {
 
   test("gets again no more than that where it said nothing of itself for a while", async () => {
     const sink = mortalSink();
-    await started(sink);
+    await started({ a: sink });
     await minutes(0, 2);
     sink.life = null;
     await minutes(2, 28);
@@ -99,7 +73,7 @@ describe("a far end that was restarted", () => {
   });
 
   test("is remembered by few notes where nothing happens", async () => {
-    await started(mortalSink());
+    await started({ a: mortalSink() });
     await minutes(0, 3);
     await workshop.clock.advance(120 * MINUTE);
     const held = await workshop.store.document<{ points: unknown[] }>("sink-life", "a");
@@ -108,9 +82,8 @@ describe("a far end that was restarted", () => {
 
   test("gets again all of what was sent again shortly before, in however many pieces", async () => {
     const sink = mortalSink();
-    await started(sink, { batch: 1 });
-    await workshop.store.commit({ events: values(0, 600) });
-    await workshop.clock.advance(20 * MINUTE);
+    await started({ a: sink }, { batch: 1 });
+    await commit(values(0, 600), 20 * MINUTE);
     expect(await workshop.store.outbox.replay("a", "2026-01-01T00:00:00Z")).toBe(600);
     await workshop.clock.advance(MINUTE);
     expect(since(sink, 600)).toHaveLength(600);
@@ -121,7 +94,7 @@ describe("a far end that was restarted", () => {
 
   test("gets again what was delivered lately, however long ago it was committed", async () => {
     const sink = mortalSink();
-    await started(sink, { retry: { first: "1m", max: "1m" } });
+    await started({ a: sink }, { retry: { first: "1m", max: "1m" } });
     await minutes(0, 1);
     sink.answer = () => Promise.reject(new Retryable("away"));
     await minutes(1, 60);
@@ -137,12 +110,12 @@ describe("a far end that was restarted", () => {
 
   test("while no worker ran is noticed at the next start, however long that takes", async () => {
     const first = mortalSink();
-    const dispatcher = await started(first);
+    const dispatcher = await started({ a: first });
     await minutes(0, 25);
     await stop(dispatcher);
     await workshop.clock.advance(7 * 60 * MINUTE);
     const second = mortalSink("2");
-    await started(second);
+    await started({ a: second });
     await workshop.clock.advance(SECOND);
     const again = ids(second.writes.flat());
     expect(again.length).toBeGreaterThanOrEqual(15);
@@ -151,11 +124,11 @@ describe("a far end that was restarted", () => {
 
   test("gets again what it had taken before the worker was started anew, in time that workers ran", async () => {
     const sink = mortalSink();
-    const first = await started(sink);
+    const first = await started({ a: sink });
     await minutes(0, 10);
     await stop(first);
     const next = mortalSink();
-    await started(next);
+    await started({ a: next });
     await minutes(10, 2);
     const before = next.writes.flat().length;
     next.life = "2";
@@ -165,7 +138,7 @@ describe("a far end that was restarted", () => {
 
   test("again while it is sent again loses nothing of the first time", async () => {
     const sink = mortalSink();
-    await started(sink, { batch: 5 });
+    await started({ a: sink }, { batch: 5 });
     await minutes(0, 25);
     sink.life = "2";
     await workshop.clock.advance(MINUTE);
@@ -179,35 +152,33 @@ describe("a far end that was restarted", () => {
 
   test("and a worker that was killed with it: what was delivered since the last note is sent again", async () => {
     const first = mortalSink();
-    const dispatcher = await started(first);
+    const dispatcher = await started({ a: first });
     await minutes(0, 25);
     // The moment of the kill: settled, and no look since.
-    await workshop.store.commit({ events: values(25, 3) });
-    await workshop.clock.advance(10);
+    await commit(values(25, 3), 10);
     await stop(dispatcher);
     const second = mortalSink("2");
-    await started(second);
+    await started({ a: second });
     await workshop.clock.advance(SECOND);
     expect(ids(second.writes.flat()).slice(-3)).toEqual(ids(values(25, 3)));
   });
 
   test("is looked for at each opening, and every half minute", async () => {
     const sink = mortalSink();
-    await started(sink, { retry: { first: "1s", max: "1s" } });
+    await started({ a: sink }, { retry: { first: "1s", max: "1s" } });
     expect(sink.looks).toBe(1);
     await workshop.clock.advance(10 * MINUTE);
     expect(sink.looks).toBeGreaterThanOrEqual(19);
     expect(sink.looks).toBeLessThanOrEqual(21);
     const before = sink.looks;
     sink.answer = () => Promise.reject(new Retryable("away"));
-    await workshop.store.commit({ events: values(0, 1) });
-    await workshop.clock.advance(2 * SECOND);
+    await commit(values(0, 1), 2 * SECOND);
     expect(sink.looks).toBeGreaterThan(before);
   });
 
   test("is asked again soon where it has spoken before and says nothing: it may have only just come back", async () => {
     const sink = mortalSink();
-    await started(sink);
+    await started({ a: sink });
     await minutes(0, 2);
     sink.life = "broken";
     const looks: number[] = [];
@@ -226,7 +197,7 @@ describe("a far end that was restarted", () => {
   test("that does not say so, or cannot be asked, is no news", async () => {
     for (const life of [null, "broken"]) {
       const sink = mortalSink(life);
-      const dispatcher = await started(sink);
+      const dispatcher = await started({ a: sink });
       const count = 3;
       await minutes(life === null ? 0 : 10, count);
       expect(sink.writes.flat()).toHaveLength(count);
@@ -246,9 +217,8 @@ describe("a far end that was restarted", () => {
   test("that never answers delays a delivery by five seconds, and no stop", async () => {
     const sink = mortalSink();
     sink.look = () => new Promise(() => undefined);
-    const dispatcher = await started(sink);
-    await workshop.store.commit({ events: values(0, 1) });
-    await workshop.clock.advance(4 * SECOND);
+    const dispatcher = await started({ a: sink });
+    await commit(values(0, 1), 4 * SECOND);
     expect(sink.writes).toEqual([]);
     await workshop.clock.advance(SECOND + 1);
     expect(sink.writes).toHaveLength(1);
@@ -259,7 +229,7 @@ describe("a far end that was restarted", () => {
 
   test("gets nothing again where that is switched off, and is not asked", async () => {
     const sink = mortalSink();
-    await started(sink, { replay_after_restart: "0s" });
+    await started({ a: sink }, { replay_after_restart: "0s" });
     await minutes(0, 5);
     sink.life = "2";
     await workshop.clock.advance(5 * MINUTE);
@@ -268,7 +238,7 @@ describe("a far end that was restarted", () => {
 
   test("gets again what it got within the time that is set", async () => {
     const sink = mortalSink();
-    await started(sink, { replay_after_restart: "3m" });
+    await started({ a: sink }, { replay_after_restart: "3m" });
     await minutes(0, 25);
     sink.life = "2";
     await workshop.clock.advance(MINUTE);
@@ -279,7 +249,7 @@ describe("a far end that was restarted", () => {
   test("is noticed although the wall clock was set", async () => {
     for (const stepMs of [-60 * MINUTE, 10 * 1_440 * MINUTE]) {
       const sink = mortalSink(`before ${stepMs}`);
-      const dispatcher = await started(sink);
+      const dispatcher = await started({ a: sink });
       const had = sink.writes.flat().length;
       await minutes(stepMs < 0 ? 100 : 200, 20);
       workshop.clock.stepWall(stepMs);

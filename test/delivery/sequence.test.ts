@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { copyFileSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
@@ -14,17 +14,11 @@ import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { values, workshop } from "./test-workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 /** A receiver proves with the numbers that nothing is missing, so a number that is wrong is worse than none. */
 
-let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
-
-const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 
 /** What was offered, in that order, with its number. */

@@ -1,17 +1,16 @@
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { beforeEach, describe, expect, test } from "vitest";
 import type { Offered } from "#src/core/connector.ts";
 import { Rejected, Retryable } from "#src/core/errors/errors.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
-import { openWorkshop, type ScriptedSink, scriptedSink, type Workshop } from "./workshop.ts";
+import { commit, workshop } from "./test-workshop.ts";
+import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 const AT = "2026-11-01T00:00:00.000Z";
 const POLLED = { lastSuccess: AT, lastAttempt: AT, problem: null };
-let workshop: Workshop;
 beforeEach(async () => {
-  workshop = await openWorkshop();
   const held = (value: unknown, siteId: number | null = SITE.id, missingSince: string | null = null) => ({
     ...{ value, siteId, missingSince },
     since: AT,
@@ -67,7 +66,6 @@ beforeEach(async () => {
     ],
   });
 });
-afterEach(() => workshop.dispose());
 
 async function started(sink: ScriptedSink, delivery: Record<string, unknown> = { from: "state" }) {
   const dispatcher = workshop.dispatcher({ a: sink }, { batch: 100, retry: { first: "1s", max: "1s" }, ...delivery });
@@ -117,8 +115,7 @@ describe("what is believed now", () => {
       subject: "site/1/tag/20007",
     });
     // And then what happens, not what had happened.
-    await workshop.store.commit({ events: [valueEvent(2)] });
-    await workshop.clock.advance(0);
+    await commit([valueEvent(2)]);
     expect(sink.writes.at(-1)?.map(({ id }) => id)).toEqual([valueEvent(2).id]);
   });
 
@@ -184,8 +181,7 @@ describe("what is believed now", () => {
     await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
-    await workshop.store.commit({ events: [valueEvent(1)] });
-    await workshop.clock.advance(60_000);
+    await commit([valueEvent(1)], 60_000);
     // What happens meanwhile comes all the same.
     expect(early.writes.flat().map(({ id }) => id)).toEqual([valueEvent(1).id]);
     await workshop.store.commit({

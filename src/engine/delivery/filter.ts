@@ -95,16 +95,15 @@ function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
   return list.length === 0 || list.some(holds);
 }
 
-/** Kinds that a list of patterns selects, computed once, because every event is filtered. */
-const selectedKinds = new WeakMap<Filter["kinds"], ReadonlySet<Kind>>();
+/** Result of each kind for a list of patterns, computed once, because every event is filtered. */
+const kindResults = new WeakMap<Filter["kinds"], Map<Kind, boolean>>();
 
 function selectsKind({ kinds }: Filter, kind: Kind): boolean {
-  let selected = selectedKinds.get(kinds);
-  if (selected === undefined) {
-    selected = new Set(KINDS.filter((each) => kinds.length === 0 || kinds.some((pattern) => selects(pattern, each))));
-    selectedKinds.set(kinds, selected);
-  }
-  return selected.has(kind);
+  const results = kindResults.get(kinds) ?? new Map<Kind, boolean>();
+  kindResults.set(kinds, results);
+  const isSelected = results.get(kind) ?? passes(kinds, (pattern) => selects(pattern, kind));
+  results.set(kind, isSelected);
+  return isSelected;
 }
 
 /** Only `*` is special in a pattern; a kind has small letters and hyphens only. */
