@@ -18,7 +18,7 @@ async function endedOf(name: string) {
   return (await workshop.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
 }
 
-test("one that comes gets everything, one that stays is not disturbed, one that goes is closed and ended", async () => {
+test("delivers to an added sink, leaves an unchanged one alone, closes and ends a removed one", async () => {
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
   const dispatcher = workshop.dispatcher({});
   await dispatcher.start(new AbortController().signal);
@@ -43,7 +43,7 @@ test("one that comes gets everything, one that stays is not disturbed, one that 
   expect(gauges.map(({ labels }) => labels.sink).toSorted()).toEqual(["comes", "stays"]);
 });
 
-test("who takes another's place begins when that one has finished its batch, and behind it", async () => {
+test("starts a replacing sink after its predecessor has finished its batch, with the next event", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -64,7 +64,7 @@ test("who takes another's place begins when that one has finished its batch, and
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
 });
 
-test("who would write where another of another name does begins when that one has ended, and nobody else waits", async () => {
+test("starts a renamed sink with the same files after the old one has ended, and others at once", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -86,7 +86,7 @@ test("who would write where another of another name does begins when that one ha
   expect(written(after)).toEqual(ids(values(0, 4)));
 });
 
-test("a sink that was built meets one that writes the same files, and no other", async () => {
+test("finds that two file sinks with the same folder meet", async () => {
   const { clock, metrics, store } = workshop;
   const sinks = Config.shape.sinks.parse({
     days: { file: { folder: "/x" } },

@@ -22,7 +22,7 @@ describe("delivery", () => {
     expect([of("accepted"), of("rejected"), of("kept")]).toEqual([4, 1, 2]);
   });
 
-  test("a sink that takes everything is offered a batch at a time, one that wants little looks further", async () => {
+  test("reads one batch at a time without a filter, and 500 events with a narrow filter", async () => {
     const limits: number[] = [];
     const { outbox } = workshop.store;
     const { next } = outbox;
@@ -42,7 +42,7 @@ describe("delivery", () => {
     }
   });
 
-  test("what is committed arrives at once, in order, in batches, and is settled", async () => {
+  test("delivers committed events at once, in order and in batches, and settles them", async () => {
     const sink = scriptedSink();
     const dispatcher = await started({ a: sink }, { batch: 2 });
     await commit(values(0, 5));
@@ -57,7 +57,7 @@ describe("delivery", () => {
     expect(written(next)).toEqual([]);
   });
 
-  test("what another process has marked is seen within a second", async () => {
+  test("delivers events that another process marked for replay within a second", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 1));
@@ -70,7 +70,7 @@ describe("delivery", () => {
     expect((await lag()).again).toBe(0);
   });
 
-  test("while nothing happens one look a second serves all sinks, and no sink wakes", async () => {
+  test("wakes once a second for all sinks together while nothing happens", async () => {
     const asked: number[] = [];
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking: Sink = {
@@ -95,7 +95,7 @@ describe("delivery", () => {
     expect(new Set(gaps.slice(-20))).toEqual(new Set([30_000]));
   });
 
-  test("a trouble of this machine is no attempt of the far end's: it is tried every five seconds", async () => {
+  test("retries a local failure every five seconds and counts no attempt", async () => {
     const attempts: number[] = [];
     const ours = new LocalFailure("The broker could not be reached, because of this machine (EMFILE).");
     const sink = scriptedSink(() => {
@@ -111,7 +111,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 1, deadLetters: 0 });
   });
 
-  test("a dead or hanging sink delays no other", async () => {
+  test("delivers to other sinks while one fails or hangs", async () => {
     const dead = scriptedSink(() => Promise.reject(new Retryable("refused")));
     const hanging = scriptedSink(() => new Promise(() => {}));
     const closed = scriptedSink();
@@ -131,7 +131,7 @@ describe("delivery", () => {
     expect(closed.writes).toEqual([]);
   });
 
-  test("rejected events become dead letters with their reason; the others are settled", async () => {
+  test("stores rejected events as dead letters with their reason and settles the others", async () => {
     const sink = scriptedSink(() => ({ rejected: [{ index: 1, reason: "no such topic" }] }));
     await started({ a: sink });
     await commit(values(0, 3));
@@ -141,7 +141,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
 
-  test("a kept tail is offered again, and only the tail", async () => {
+  test("offers only the kept events of a batch again", async () => {
     const sink = scriptedSink(() => ({
       rejected: [
         { index: 0, reason: "bad" },
@@ -163,7 +163,7 @@ describe("delivery", () => {
     ["Rejected", new Rejected("thrown where a receipt was due")],
     ["an unknown error", new TypeError("x is not a function")],
     ["no error at all", undefined],
-  ])("%s keeps the batch, waits longer each time, and is reported once", async (_, error) => {
+  ])("keeps the batch after %s, waits longer each time, and logs one warning", async (_, error) => {
     const sink = scriptedSink(() => Promise.reject(error));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
@@ -179,7 +179,7 @@ describe("delivery", () => {
     expect(workshop.lines.map(({ level }) => level)).toEqual([40, 30]);
   });
 
-  test("credentials in an error's text reach neither the status nor the log", async () => {
+  test("removes credentials in an error's text from the status and the log", async () => {
     const sink = scriptedSink(() => Promise.reject(new Retryable("mqtt://ann:secret@host refused")));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
@@ -187,7 +187,7 @@ describe("delivery", () => {
     expect(JSON.stringify(workshop.lines)).not.toContain("secret");
   });
 
-  test("a throttled sink is left alone for as long as it said, and that is no attempt", async () => {
+  test("waits as long as a throttling server demands and counts no attempt", async () => {
     const sink = scriptedSink(() => Promise.reject(new Throttled("slow down", 90_000)));
     const dispatcher = await started({ a: sink }, { schedule: ["1s"] });
     await commit(values(0, 1));
@@ -200,7 +200,7 @@ describe("delivery", () => {
     ]);
   });
 
-  test("a sink that needs a person stops visibly and is looked at every five minutes", async () => {
+  test("shows a sink with a configuration error as stopped and retries it every five minutes", async () => {
     const sink = scriptedSink(() => Promise.reject(new ConfigError("The token is wrong.", { hint: "Renew it." })));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
@@ -214,7 +214,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("what a sink has accepted of a batch is settled while the rest is under way", async () => {
+  test("settles accepted events while the rest of the batch is being written", async () => {
     const events = values(0, 5);
     const rest = Promise.withResolvers<void>();
     const sink = scriptedSink(async (_batch, _signal, accepted) => {
@@ -239,7 +239,7 @@ describe("delivery", () => {
     expect(written(sink)).toEqual(ids(events));
   });
 
-  test("events that are sent again are settled one by one too, and a failure keeps the others", async () => {
+  test("settles replayed events early and keeps the others after a failure", async () => {
     const events = values(0, 4);
     const sink = scriptedSink();
     await started({ a: sink });
@@ -257,7 +257,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0, again: 0 });
   });
 
-  describe("a far end that is gone", () => {
+  describe("a server that answers 410 Gone", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
     const at = (farEnd: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { farEnd });
 
@@ -275,7 +275,7 @@ describe("delivery", () => {
       expect(again.writes).toEqual([]);
     });
 
-    test("lets the sink go on where it leads elsewhere, with what it has not delivered", async () => {
+    test("continues with undelivered events when the sink leads to another server", async () => {
       const dispatcher = await started({ a: at("one", gone) });
       await commit(values(0, 2), 1_000);
       await stop(dispatcher);
@@ -288,7 +288,7 @@ describe("delivery", () => {
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
     });
 
-    test("ends it there again, and not at the first for that", async () => {
+    test("ends the sink again when the second server is gone too", async () => {
       await stop(await endedAt("one"));
       await stop(await endedAt("two"));
       const third = at("two");
@@ -297,7 +297,7 @@ describe("delivery", () => {
       expect(third.writes).toEqual([]);
     });
 
-    test("lets it go on beside the running worker when a person says so", async () => {
+    test("continues when a person resumes the sink while the worker runs", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 1_000);
@@ -315,7 +315,7 @@ describe("delivery", () => {
       expect([sink.closes, sink.faults]).toEqual([1, []]);
     });
 
-    test("is asked anew by a sink that was taken out of the configuration and came back", async () => {
+    test("is tried again after the sink was removed from the configuration and added again", async () => {
       await stop(await endedAt("one"));
       await stop(await started({ b: scriptedSink() }));
       const back = at("one");
@@ -333,7 +333,7 @@ describe("delivery", () => {
     }
   });
 
-  test("after the last wait of a schedule the event becomes a dead letter and the next has its turn", async () => {
+  test("makes the event a dead letter after the last wait of its schedule and goes on with the next", async () => {
     const poison = valueEvent(0).id;
     const sink = scriptedSink((batch) =>
       batch[0]?.id === poison ? { rejected: [], kept: { from: 0, error: new Rejected("500") } } : { rejected: [] },
@@ -349,7 +349,7 @@ describe("delivery", () => {
     expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ reason: "attempts-exhausted: 500" }]);
   });
 
-  test("an outage never uses up the schedule of an event", async () => {
+  test("does not count an outage against the schedule of an event", async () => {
     const sink = scriptedSink(() => Promise.reject(new Retryable("no answer")));
     await started({ a: sink }, { schedule: ["1s"], batch: 1 });
     await commit(values(0, 1));
@@ -361,7 +361,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
-  test("a refused event keeps the number under which it was offered", async () => {
+  test("stores the sequence number of a rejected event", async () => {
     await started({ a: scriptedSink(() => ({ rejected: [{ index: 1, reason: "no" }] })) }, { sequence: true });
     await commit(values(0, 3));
     expect(await workshop.store.outbox.deadLetters()).toMatchObject([{ sequence: { number: 2 } }]);
@@ -373,7 +373,7 @@ describe("delivery", () => {
     ["a kept tail of what is all gathered", { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } }],
     ["no list", {}],
     ["nothing", undefined],
-  ])("a receipt with %s loses nothing", async (_, receipt) => {
+  ])("keeps all events when the receipt has %s", async (_, receipt) => {
     const sink = scriptedSink(() => receipt as never);
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
@@ -384,7 +384,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("a write that passes its deadline is aborted and tried again", async () => {
+  test("aborts and retries a write at its deadline", async () => {
     const sink = scriptedSink(
       (_, signal) => new Promise((_resolve, reject) => signal.addEventListener("abort", () => reject(signal.reason))),
     );
@@ -398,7 +398,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("a sink that ignores the abort is shown, is not called twice, and its late answer counts", async () => {
+  test("does not call a sink that ignores the abort again, and uses its late response", async () => {
     let answer: () => void = () => {};
     const sink = scriptedSink(
       () =>
@@ -417,7 +417,7 @@ describe("delivery", () => {
     expect(sink.faults).toEqual([]);
   });
 
-  test("a sink that takes a batch after a trouble is well at once, not when it has taken everything", async () => {
+  test("shows a sink as delivering after its first accepted batch", async () => {
     const sink = scriptedSink(() => Promise.reject(new Retryable("away")));
     const dispatcher = await started({ a: sink }, { batch: 1 });
     await commit(values(0, 2));
@@ -432,7 +432,7 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "delivering", lastError: null, attempts: 0 }]);
   });
 
-  test("what the sink has accepted is settled, not sent again, when the state was full for a while", async () => {
+  test("settles accepted events without a resend when the state could not be written for a while", async () => {
     const sink = scriptedSink();
     const { outbox } = workshop.store;
     const settle = outbox.settle;
@@ -448,7 +448,7 @@ describe("delivery", () => {
 });
 
 describe("filters and positions", () => {
-  test("a sink gets what its filter lets through, and its cursor passes the rest", async () => {
+  test("delivers events that pass the filter and moves the cursor past the others", async () => {
     const sink = scriptedSink();
     await started({ a: sink }, { filter: { kinds: ["alarm-*"] } });
     await commit([...values(0, 3), sampleEvent("alarm-raised"), ...values(3, 3)], 10_000);
@@ -456,7 +456,7 @@ describe("filters and positions", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("a filter that matches nothing does not write the cursor for every event", async () => {
+  test("writes the cursor rarely when the filter matches no event", async () => {
     let settlements = 0;
     const { outbox } = workshop.store;
     const settle = outbox.settle;
@@ -473,7 +473,7 @@ describe("filters and positions", () => {
     expect(settlements).toBeLessThanOrEqual(3);
   });
 
-  test("everything committed after the start reaches a sink that begins now, also before it opens", async () => {
+  test("delivers events committed after the start to a sink with from: now that opens later", async () => {
     await commit(values(0, 1));
     const sink = scriptedSink();
     sink.onOpen = () => Promise.reject(new Retryable("not yet"));
@@ -484,7 +484,7 @@ describe("filters and positions", () => {
     expect(written(sink)).toEqual(ids(values(1, 1)));
   });
 
-  test("a sink that is taken out of the configuration holds nothing back, and may return", async () => {
+  test("ends a sink that is removed from the configuration and resumes it later", async () => {
     const first = await started({ a: scriptedSink(), b: scriptedSink() });
     await stop(first);
     const second = await started({ b: scriptedSink() });
@@ -499,7 +499,7 @@ describe("filters and positions", () => {
 });
 
 describe("stopping", () => {
-  test("a write that is under way may finish and is settled", async () => {
+  test("lets a running write finish and settles it", async () => {
     const sink = scriptedSink(async () => {
       await workshop.clock.sleep(5_000);
       return { rejected: [] };
@@ -512,7 +512,7 @@ describe("stopping", () => {
     expect(workshop.clock.sleepers()).toBe(0);
   });
 
-  test("a write that does not finish is aborted after three quarters of the time, and kept", async () => {
+  test("aborts a running write after three quarters of the deadline and keeps its events", async () => {
     let abortedAtMs = 0;
     const sink = scriptedSink(
       (_, signal) =>
@@ -532,7 +532,7 @@ describe("stopping", () => {
     expect(workshop.lines).toEqual([]);
   });
 
-  test("a sink that hangs for ever, in writing and in closing, does not hold up the stop", async () => {
+  test("stops in time when write and close never return", async () => {
     const sink = scriptedSink(() => new Promise(() => {}));
     sink.close = () => new Promise(() => {});
     const dispatcher = await started({ a: sink });

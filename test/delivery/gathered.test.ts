@@ -13,8 +13,8 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 const GATHERED: Receipt = { rejected: [], gathered: true };
 
-describe("what a sink has only gathered", () => {
-  test("is not settled, while what follows is offered; what is durable then settles all of it", async () => {
+describe("buffered events", () => {
+  test("are settled together with the first durable batch, and later events are offered before", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink });
     await commit(values(0, 3));
@@ -30,7 +30,7 @@ describe("what a sink has only gathered", () => {
     });
   });
 
-  test("is counted on without a hole, also after a failure", async () => {
+  test("have sequence numbers without a gap, also after a failure", async () => {
     const numbers: (number | undefined)[][] = [];
     let answer: Receipt = GATHERED;
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
@@ -52,7 +52,7 @@ describe("what a sink has only gathered", () => {
     expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
   });
 
-  test("is offered again from the first event on after a failure, and is not given up", async () => {
+  test("are offered again from the first one after a failure, and none is given up", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { schedule: [] });
     await commit(values(0, 3));
@@ -67,7 +67,7 @@ describe("what a sink has only gathered", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
-  test("is settled by a tick that says so, with what was rejected of it", async () => {
+  test("are settled by a tick with `settled`, together with their rejections", async () => {
     const sink: ScriptedSink & Sink = Object.assign(
       scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], gathered: true })),
       { tick: async (): Promise<Ticked> => ({ inMs: 10_000 }) },
@@ -81,7 +81,7 @@ describe("what a sink has only gathered", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
 
-  test("is not passed by the cursor when the filter takes out what follows", async () => {
+  test("keep the cursor before them when the filter leaves out later events", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { filter: { kinds: ["tag-value"] } });
     await commit(values(0, 2));
@@ -93,7 +93,7 @@ describe("what a sink has only gathered", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("cannot be what comes again, or stands nowhere in the log", async () => {
+  test("are refused when they are replayed events", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 2));
@@ -106,7 +106,7 @@ describe("what a sink has only gathered", () => {
     expect(ids(sink.writes.at(-1) ?? [])).toEqual(ids(values(0, 2)));
   });
 
-  test("comes with growing waits when it can never be made durable", async () => {
+  test("are retried with growing waits when they never become durable", async () => {
     const at: number[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       if (offer?.positions[0] === 1) return GATHERED;
@@ -127,7 +127,7 @@ describe("what a sink has only gathered", () => {
  * A sink that gathers, lands and fails at random, and is killed at random: what it has landed by the time that
  * everything is settled is everything, in order, and the cursor is never ahead of it.
  */
-test("nothing is lost, whatever a gathering sink does", async () => {
+test("loses no event of a sink that buffers, lands, fails and is killed at random", async () => {
   const random = seededRandom(seed);
   const landed = new Set<number>();
   let inHand: number[] = [];

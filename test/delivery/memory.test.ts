@@ -10,8 +10,8 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 const memory = () => createSinkState("a", workshop.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
-describe("what a sink remembers", () => {
-  test("is written with what is settled, changed and forgotten again, and counted", async () => {
+describe("the state of a sink", () => {
+  test("is written, changed and deleted with the settlement, and counted", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: [],
       remember: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
@@ -28,14 +28,14 @@ describe("what a sink remembers", () => {
     expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
   });
 
-  test("and the cursor are one transaction: where it cannot be written, nothing is settled", async () => {
+  test("is one transaction with the cursor: nothing is settled when it cannot be written", async () => {
     const sink = scriptedSink(() => ({ rejected: [], remember: new Map([["key", 1n]]) }));
     await started({ a: sink });
     await commit(values(0, 1));
     expect(await lag()).toMatchObject({ depth: 1, remembered: 0 });
   });
 
-  test("is written also where nothing is settled, and a sink's own word before it sends is on the disk", async () => {
+  test("is written when nothing is settled, and `put` is durable before the sink sends", async () => {
     const sink = scriptedSink(async () => {
       await memory().put(new Map([["intent", true]]));
       return {
@@ -56,7 +56,7 @@ describe("what a sink remembers", () => {
     await other.close();
   });
 
-  test("with an event that is settled early comes with it, though the rest of the batch fails", async () => {
+  test("is written with an event that is settled early, although the rest of the batch fails", async () => {
     const sink = scriptedSink((_, _signal, accepted) => {
       accepted?.(1, new Map([["first", "settled"]]));
       return { rejected: [], kept: { from: 1, error: new Retryable("away") } };
@@ -67,15 +67,15 @@ describe("what a sink remembers", () => {
     expect(await lag()).toMatchObject({ depth: 2 });
   });
 
-  test("belongs to the name: another sink does not see it", async () => {
+  test("is invisible to a sink of another name", async () => {
     await memory().put(new Map([["key", 1]]));
     expect(await createSinkState("b", workshop.store).all()).toEqual(new Map());
     expect(await memory().get("key")).toBe(1);
   });
 });
 
-describe("the place of a batch in the log", () => {
-  test("rises, and is the same when an event comes again", async () => {
+describe("positions of a batch in the log", () => {
+  test("ascend, and stay the same in a replay", async () => {
     const seen: Offered[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       if (offer !== undefined) seen.push(offer);
@@ -94,7 +94,7 @@ describe("the place of a batch in the log", () => {
   });
 });
 
-describe("a sink that is called although nothing happens", () => {
+describe("a sink with ticks", () => {
   /** Ticks every 10 s, or does what the test says. */
   function ticking(tick: () => Promise<void> | void = () => undefined) {
     const at: number[] = [];
@@ -109,7 +109,7 @@ describe("a sink that is called although nothing happens", () => {
   }
   const START = Date.parse("2026-11-02T06:00:00Z");
 
-  test("is called after open and then as it wishes, and what it says is remembered", async () => {
+  test("is called after open and then at the returned times, and its state is stored", async () => {
     const { sink, at } = ticking();
     await started({ a: sink });
     await workshop.clock.advance(35_000);
@@ -117,7 +117,7 @@ describe("a sink that is called although nothing happens", () => {
     expect(await remembered()).toEqual({ ticks: 4 });
   });
 
-  test("is waited for like a write when it fails, is not called while it waits, and loses no event", async () => {
+  test("waits after a failed tick like after a failed write and loses no event", async () => {
     let failure: Error | null = new Throttled("Wait.", 60_000);
     const { sink, at } = ticking(() => {
       if (failure !== null) throw failure;
@@ -139,7 +139,7 @@ describe("a sink that is called although nothing happens", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
   });
 
-  test("that wants to be called at once is called ten times a second", async () => {
+  test("that returns 0 ms is called ten times a second", async () => {
     const at: number[] = [];
     const sink = Object.assign(scriptedSink(), {
       async tick() {
@@ -153,7 +153,7 @@ describe("a sink that is called although nothing happens", () => {
     expect(at).toHaveLength(10);
   });
 
-  test("is never called while a write is under way", async () => {
+  test("is never called during a write", async () => {
     const { sink, at } = ticking(() => expect(sink.faults).toEqual([]));
     let finish = () => {};
     sink.answer = () =>

@@ -19,20 +19,20 @@ const offer = (count: number): Offer => ({
 const portion = (count: number): Batch => batchOf(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 
-describe("a portion of an offer", () => {
-  test("ends before what no longer fits, and goes past what the filter leaves out", () => {
+describe("batchOf", () => {
+  test("ends at the batch size and passes over filtered events", () => {
     const even = batchOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
     expect(even).toMatchObject({ batch: [{ position: 11 }, { position: 13 }], through: 14, seen: 4 });
     expect(batchOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
   });
 
-  test("numbers its events from the one before the first", () => {
+  test("numbers events from the sequence before the first", () => {
     expect([0, 2].map((index) => sequenceOf(portion(3), index)?.number)).toEqual([101, 103]);
   });
 });
 
-describe("a receipt", () => {
-  test("for all of it settles all of it, and what was rejected is not accepted", () => {
+describe("outcomeOf", () => {
+  test("settles all events of a complete receipt and does not count rejected ones as accepted", () => {
     expect(outcomeOf("a", portion(3), { rejected: [{ index: 1, reason: "No." }] })).toEqual({
       settlement: {
         again: false,
@@ -47,7 +47,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("that keeps a tail settles what comes before it, and rejects nothing of the tail", () => {
+  test("settles the events before a kept tail and ignores rejections in the tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
     expect(outcomeOf("a", portion(4), { rejected, kept: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
@@ -56,7 +56,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("that keeps all settles nothing", () => {
+  test("settles nothing when all events are kept", () => {
     expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 0, error: AWAY } })).toMatchObject({
       settlement: null,
       accepted: 0,
@@ -64,7 +64,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("of what is only gathered settles nothing yet, and says what was rejected", () => {
+  test("settles no buffered event and returns the rejections", () => {
     const rejected = [{ index: 0, reason: "No." }];
     expect(outcomeOf("a", portion(2), { rejected, gathered: true })).toMatchObject({
       settlement: null,
@@ -82,7 +82,7 @@ describe("a receipt", () => {
     ["half an event", { rejected: [{ index: 0.5, reason: "No." }] }],
     ["a tail beyond the end", { rejected: [], kept: { from: 3, error: AWAY } }],
     ["gathered and kept", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
-  ])("that does not fit keeps everything: %s", (_, receipt) => {
+  ])("keeps all events of an invalid receipt: %s", (_, receipt) => {
     expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
       settlement: null,
       accepted: 0,
@@ -90,7 +90,7 @@ describe("a receipt", () => {
     });
   });
 
-  test("may keep a tail of nothing, which is all of it settled", () => {
+  test("settles all events when the kept tail is empty", () => {
     expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12 },
       accepted: 2,

@@ -14,15 +14,15 @@ const setbacks = (schedule?: readonly number[]) =>
 const waitMs = (consequence: ReturnType<ReturnType<typeof setbacks>["judge"]>) =>
   consequence.go === "wait" ? consequence.waitMs : consequence.go;
 
-describe("the setbacks of a sink", () => {
-  test("failures in a row wait ever longer, up to the most that was configured", () => {
+describe("createSetbacks", () => {
+  test("doubles the wait with each failure up to the configured maximum", () => {
     const { judge } = setbacks();
     const waits = Array.from({ length: 12 }, () => waitMs(judge(away, "1", true)));
     expect(waits.slice(0, 4)).toEqual([1_000, 2_000, 4_000, 8_000]);
     expect(waits.at(-1)).toBe(60_000);
   });
 
-  test("waits go on growing though another thing fails; attempts count one thing alone", () => {
+  test("continues to double the wait when another event fails, and counts attempts per event", () => {
     const { judge, attempts } = setbacks();
     judge(away, "1", true);
     expect(attempts()).toBe(1);
@@ -32,7 +32,7 @@ describe("the setbacks of a sink", () => {
     expect(attempts()).toBe(1);
   });
 
-  test("what was taken ends all of it", () => {
+  test("resets attempts and waits after an accepted event", () => {
     const { judge, attempts, over } = setbacks();
     for (let n = 0; n < 5; n++) judge(away, "1", true);
     over();
@@ -40,21 +40,21 @@ describe("the setbacks of a sink", () => {
     expect(waitMs(judge(away, "1", true))).toBe(1_000);
   });
 
-  test("refusals keep to the schedule and then the event is given up; the next begins anew", () => {
+  test("waits as scheduled after rejections, then gives up; the next event starts again", () => {
     const { judge, attempts } = setbacks(SCHEDULE);
     expect([1, 2, 3].map(() => waitMs(judge(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
     expect(attempts()).toBe(0);
     expect(waitMs(judge(refused, "2", true))).toBe(5_000);
   });
 
-  test("an outage uses nothing of the schedule, nor does what cannot be given up", () => {
+  test("does not count outages and failures to open against the schedule", () => {
     const { judge } = setbacks(SCHEDULE);
     for (let n = 0; n < 20; n++) expect(judge(away, "1", true).go).toBe("wait");
     for (let n = 0; n < 20; n++) expect(judge(refused, "open", false).go).toBe("wait");
     expect(waitMs(judge(refused, "1", true))).toBe(5_000);
   });
 
-  test("holds without a word of how long grow too, and begin anew with what was taken", () => {
+  test("doubles the wait of throttling without a time, and resets it after an accepted event", () => {
     const { judge, over } = setbacks();
     const hold = () => waitMs(judge(new Throttled("Slower.", null), "1", true));
     expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);
@@ -62,7 +62,7 @@ describe("the setbacks of a sink", () => {
     expect(hold()).toBe(1_000);
   });
 
-  test("a far end that orders a wait gets it, up to a day, and what is open stays open", () => {
+  test("waits as long as a server demands, up to a day, without reopening", () => {
     const { judge } = setbacks();
     expect(judge(new Throttled("Slower.", 7_000), "1", true)).toMatchObject({
       ...{ go: "wait", as: "throttled", waitMs: 7_000, reopen: false },
@@ -71,13 +71,7 @@ describe("the setbacks of a sink", () => {
     expect(waitMs(judge(new Throttled("Slower.", null), "1", true))).toBe(4_000);
   });
 
-  test("one that orders a wait and does not say how long is left alone ever longer", () => {
-    const { judge } = setbacks();
-    const waits = Array.from({ length: 3 }, () => waitMs(judge(new Throttled("Slower.", null), "1", true)));
-    expect(waits).toEqual([1_000, 2_000, 4_000]);
-  });
-
-  test("a settings error is looked at every five minutes; a far end that is gone is the end", () => {
+  test("retries a configuration error every five minutes and ends after 410 Gone", () => {
     const { judge } = setbacks();
     expect(judge(new ConfigError("No such channel."), "1", true)).toMatchObject({
       ...{ as: "stopped", waitMs: 300_000, reopen: true },
@@ -88,7 +82,7 @@ describe("the setbacks of a sink", () => {
     });
   });
 
-  test("a trouble of our own machine is nobody's attempt", () => {
+  test("counts no attempt for a local failure", () => {
     const { judge, attempts } = setbacks();
     judge(new LocalFailure("No descriptors are left."), "1", true);
     expect(attempts()).toBe(0);

@@ -5,8 +5,6 @@ import type { Settlement } from "#src/engine/store/store.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** What a filter takes out moves the cursor too, though not event by event. */
-
 const portion = (through: number, seen: number, again = false): Batch => ({
   again,
   batch: [],
@@ -24,8 +22,8 @@ async function trial() {
   return { clock, settled, skipped };
 }
 
-describe("what is skipped", () => {
-  test("is settled together at the thousandth event", async () => {
+describe("createSkipped", () => {
+  test("settles 1,000 filtered events together", async () => {
     const { settled, skipped } = await trial();
     await skipped.add(portion(999, 999));
     expect(settled).toEqual([]);
@@ -34,7 +32,7 @@ describe("what is skipped", () => {
     expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("is settled five seconds after the first of it, and says when that is", async () => {
+  test("settles five seconds after the first filtered event and returns the remaining time", async () => {
     const { clock, settled, skipped } = await trial();
     expect(skipped.dueInMs()).toBe(Number.POSITIVE_INFINITY);
     await skipped.add(portion(1, 1));
@@ -48,7 +46,7 @@ describe("what is skipped", () => {
     expect(settled).toEqual([past(2)]);
   });
 
-  test("is settled by whoever has rested for as long as it said, at whatever part of a millisecond", async () => {
+  test("is due after the returned time at any fraction of a millisecond", async () => {
     const random = seededRandom(17);
     for (let n = 0; n < 3_000; n += 1) {
       const { clock, settled, skipped } = await trial();
@@ -63,7 +61,7 @@ describe("what is skipped", () => {
     }
   });
 
-  test("of what is sent again is settled at once, and leaves the cursor's part as it was", async () => {
+  test("settles filtered replayed events at once and keeps the others", async () => {
     const { settled, skipped } = await trial();
     await skipped.add(portion(7, 1));
     await skipped.add(portion(9, 1, true));
@@ -71,7 +69,7 @@ describe("what is skipped", () => {
     expect(skipped.through()).toBe(7);
   });
 
-  test("is settled by what came later, and neither by what came before nor by what is sent again", async () => {
+  test("forgets events that a later settlement covers, not an earlier one or a replay", async () => {
     const { settled, skipped } = await trial();
     await skipped.add(portion(5, 1));
     skipped.forget(past(4));
