@@ -6,8 +6,6 @@ import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** The interim answer: a command is in the journal, and will wait so long for the quota. */
-
 async function rigWith(options: RigOptions = {}) {
   const rig = await testRig(options);
   const accepted = async (): Promise<readonly CommandAccepted[]> =>
@@ -17,8 +15,8 @@ async function rigWith(options: RigOptions = {}) {
   return Object.assign(rig, { accepted });
 }
 
-describe("what is told when a command is accepted", () => {
-  test("comes once, before the result, with everything that the sender needs to find it", async () => {
+describe("command-accepted", () => {
+  test("is emitted once, before the result, with expiry and correlation", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
     await rig.send({ id: "bad", tag, value: 99 });
@@ -46,7 +44,7 @@ describe("what is told when a command is accepted", () => {
     ]);
   });
 
-  test("says how long a pause of the service makes it wait, and the wait is not longer", async () => {
+  test("states an upper bound of the wait during a pause of the service", async () => {
     const rig = await rigWith();
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } }]);
     const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
@@ -61,7 +59,7 @@ describe("what is told when a command is accepted", () => {
     expect(rig.clock.now() - sentAtMs).toBeLessThanOrEqual((told?.waitMs ?? 0) + 1_000);
   });
 
-  test("says what a used-up quota costs, and that whoever comes behind others waits longer", async () => {
+  test("states a longer wait for a used-up quota and for commands behind others", async () => {
     const rig = await rigWith({ config: { allow: TAGS.map((each) => allowed(each)) } });
     const signal = new AbortController().signal;
     const reads = Array.from({ length: 20 }, () => rig.source.read([tag], "on-demand", signal));
@@ -77,7 +75,7 @@ describe("what is told when a command is accepted", () => {
     expect((waits[20] ?? 0) - (waits[0] ?? 0)).toBeGreaterThanOrEqual(3_000);
   });
 
-  test("a value that is put back is accepted like any other command", async () => {
+  test("is emitted for a restore too", async () => {
     const rig = await rigWith({ config: { allow: [allowed(tag, { restore: true })] } });
     await rig.send({ id: "a", tag: tag, value: 22, for_s: 600 });
     await rig.clock.advance(700_000);

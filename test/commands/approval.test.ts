@@ -69,7 +69,7 @@ async function start(options: { readonly needed?: number } = {}) {
 }
 
 describe("without an approval", () => {
-  test("nothing is written, with one sentence, and approving opens without a restart", async () => {
+  test("rejects commands with one message; an approval opens writing without a restart", async () => {
     const { rig, config, attempt, sign } = await start();
     await rig.restart(config);
     expect(await attempt()).toBe("unapproved");
@@ -83,7 +83,7 @@ describe("without an approval", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("any change of what may be written closes at the next start, until it is approved", async () => {
+  test("closes writing after any change of the rules until they are approved", async () => {
     const { rig, config, entry, other, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -108,7 +108,7 @@ describe("without an approval", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("the order of the entries, and where the file lies, change nothing", async () => {
+  test("stays approved when only the order of entries or the file's path changes", async () => {
     const { rig, config, entry, other, approval, attempt, sign, file } = await start();
     const two = [
       { ...entry, min_interval: "1s" },
@@ -121,7 +121,7 @@ describe("without an approval", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("a command that waits when the approval is withdrawn does not leave", async () => {
+  test("rejects a queued command when the approval is withdrawn", async () => {
     const { rig, config, tag, file, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart({ ...config, approval: { ...(config.approval as object), file } as never });
@@ -139,8 +139,8 @@ describe("without an approval", () => {
   });
 });
 
-describe("two have to agree", () => {
-  test("to the same; one of them, or one of them twice, is not enough", async () => {
+describe("with two needed approvers", () => {
+  test("opens only after both have signed the same rules", async () => {
     const { rig, config, attempt, sign } = await start({ needed: 2 });
     await rig.restart(config);
     sign(config, "anna", anna);
@@ -151,7 +151,7 @@ describe("two have to agree", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("one name with two spellings, or two names with one key, are refused", () => {
+  test("rejects two spellings of a key and two names with one key", () => {
     const key = anna.publicKey;
     const refused = (approvers: Record<string, string>, needed = 1) =>
       ApprovalConfig.safeParse({ approvers, needed }).error?.issues[0]?.message;
@@ -166,7 +166,7 @@ describe("two have to agree", () => {
   });
 });
 
-describe("whoever may change the configuration, but holds no key,", () => {
+describe("a person with the configuration but without a key", () => {
   test("cannot appoint another approver", async () => {
     const { rig, config, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
@@ -182,7 +182,7 @@ describe("whoever may change the configuration, but holds no key,", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("cannot lower the number of approvers, nor take the rule out", async () => {
+  test("cannot lower the number of approvers or remove the rule", async () => {
     const { rig, config, approval, attempt, sign } = await start({ needed: 2 });
     for (const [name, key] of [["anna", anna] as const, ["boris", boris] as const]) sign(config, name, key);
     await rig.restart(config);
@@ -205,7 +205,7 @@ describe("whoever may change the configuration, but holds no key,", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("cannot bring back an older configuration with its approval", async () => {
+  test("cannot restore an older configuration with its approval", async () => {
     const { rig, config, entry, attempt, sign, file } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -224,7 +224,7 @@ describe("whoever may change the configuration, but holds no key,", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("cannot change a letter of the file of approvals", async () => {
+  test("cannot change a character of the approvals file", async () => {
     const { rig, config, attempt, sign, file } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -263,8 +263,8 @@ describe("whoever may change the configuration, but holds no key,", () => {
   });
 });
 
-describe("what the worker remembers", () => {
-  test("a pin that cannot be read closes writing", async () => {
+describe("the stored approval", () => {
+  test("closes writing when it is unreadable", async () => {
     const { rig, config, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -275,7 +275,7 @@ describe("what the worker remembers", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
   });
 
-  test("the audit log tells when it was approved and when not", async () => {
+  test("is audited when it begins and ends", async () => {
     const { rig, config, attempt, sign, file } = await start();
     await rig.restart(config);
     await attempt();
@@ -289,7 +289,7 @@ describe("what the worker remembers", () => {
 });
 
 describe("an approver", () => {
-  test("is shown what has changed since the last approval, and all of it where that is not believed", async () => {
+  test("sees the changes since the last valid approval, or all rules", async () => {
     const { config, entry, question, sign, file } = await start();
     expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
     sign(config, "anna", anna);
@@ -305,7 +305,7 @@ describe("an approver", () => {
     expect(approvalState(question(wider)).changes.length).toBeGreaterThan(10);
   });
 
-  test("signs with the own key only", async () => {
+  test("can sign with their own key only", async () => {
     const { config, sign } = await start();
     expect(() => sign(config, "mallory", mallory)).toThrow("not one of the approvers");
     expect(() => sign(config, "anna", boris)).toThrow("not the key of anna");

@@ -8,7 +8,6 @@ import { TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** What arms a state for writing, and what does not. */
 const LOOK_MS = 2_000;
 
 async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
@@ -21,7 +20,7 @@ async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
   return { rig, tag, reasonOf };
 }
 
-test("a file of the worker's own user arms it within a second or two, once, and that is audited", async () => {
+test("arms the state within 2 s after a request file of the worker's user, with one audit record", async () => {
   const { rig, reasonOf } = await unarmed();
   expect(await reasonOf("a")).toBe("not-armed");
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
@@ -33,7 +32,7 @@ test("a file of the worker's own user arms it within a second or two, once, and 
   expect((await rig.audit()).filter(({ step }) => step === "writing-armed")).toHaveLength(1);
 });
 
-test("it stays armed over a restart, without anybody asking again", async () => {
+test("stays armed over a restart", async () => {
   const { rig, reasonOf } = await unarmed();
   requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
@@ -41,7 +40,7 @@ test("it stays armed over a restart, without anybody asking again", async () => 
   expect(await reasonOf("a")).toBeNull();
 });
 
-describe("what arms nothing:", () => {
+describe("is not armed by", () => {
   test("a link", async () => {
     const { rig, reasonOf } = await unarmed();
     const elsewhere = join(rig.folder, "elsewhere");
@@ -60,13 +59,13 @@ describe("what arms nothing:", () => {
   });
 });
 
-test("a rehearsal needs none, because it writes nothing", async () => {
+test("needs no arming for a rehearsal", async () => {
   const { rig, reasonOf } = await unarmed({ rehearsal: true });
   expect(await reasonOf("a")).toBe("rehearsal");
   expect(rig.posts).toEqual([]);
 });
 
-test("a counter of writes that was damaged closes writing until somebody has looked and armed it again", async () => {
+test("closes writing after a damaged write count until it is armed again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   await rig.send({ id: "a", tag, value: 21 });
@@ -82,7 +81,7 @@ test("a counter of writes that was damaged closes writing until somebody has loo
   expect(rig.commands.notices()).toEqual([]);
 });
 
-test("while what asks to arm it cannot be recorded, a kill switch that is thrown is told all the same", async () => {
+test("audits a thrown kill switch while the request to arm cannot be recorded", async () => {
   const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
     records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
   const rig = await testRig({

@@ -24,7 +24,7 @@ function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBI
 }
 
 describe("the limit of the audit log", () => {
-  test("warns from four fifths on, closes when it is reached, and says how to go on", () => {
+  test("warns from 80 % on and closes writing when it is reached", () => {
     let bytes = 80 * MEBIBYTE - 1;
     const space = spaceOf(() => bytes, null);
     expect([space.notice(), space.full()]).toEqual([null, null]);
@@ -38,12 +38,12 @@ describe("the limit of the audit log", () => {
     expect(space.full()).toMatchObject({ reason: "audit-full" });
   });
 
-  test("is what the disk has left, where that is less", () => {
+  test("is the free disk space when that is less", () => {
     expect(spaceOf(() => 8 * MEBIBYTE, 3 * MEBIBYTE).notice()).toBeNull();
     expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
   });
 
-  test("is logged once each time that it becomes scarce, and shown as metrics", async () => {
+  test("is logged once each time space becomes scarce, and exported as metrics", async () => {
     let bytes = 90 * MEBIBYTE;
     const space = spaceOf(() => bytes, null);
     for (let n = 0; n < 3; n += 1) space.look();
@@ -75,7 +75,7 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
   await rig.store.commit({ records });
 }
 
-test("the size that counts is that of all records, also over restarts and from before it was counted", async () => {
+test("counts all records, also those of earlier versions and over restarts", async () => {
   const rig = await testRig();
   await fill(rig, MEBIBYTE - 5_000);
   const attempt = async (id: string) => {
@@ -96,7 +96,7 @@ test("the size that counts is that of all records, also over restarts and from b
   expect(await attempt("raised")).toBe("confirmed");
 });
 
-test("a disk that is full: nothing is written to the building until there is space again", async (context) => {
+test("writes nothing to the building while the disk is full", async (context) => {
   const place = smallDisk(8);
   if (place === null) return context.skip();
   const rig = await createRig({ place });

@@ -14,7 +14,7 @@ async function verdictOf(folder: string) {
   return verdict;
 }
 
-test("a record that is changed, taken out or moved breaks the chain there; the rest tells what was asked and allowed", async () => {
+test("breaks the chain at a changed, removed or moved record", async () => {
   const rig = await testRig();
   for (const [n, tag] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag, value: 21 });
   await rig.send({ id: "stranger", tag: "?", value: 21 });
@@ -66,7 +66,7 @@ test("a record that is changed, taken out or moved breaks the chain there; the r
   database.close();
 });
 
-test("the head is told with each write and once an hour; whoever kept it finds a log that was cut or written anew", async () => {
+test("emits the head with each write and hourly; a stored head detects a cut or rewritten log", async () => {
   const rig = await testRig();
   const [first = "", second = ""] = TAGS;
   await rig.send({ id: "a", tag: first, value: 21 });
@@ -106,7 +106,7 @@ test("the head is told with each write and once an hour; whoever kept it finds a
   });
 });
 
-test("the head is told once an hour also where nobody can say whose clock is right", async () => {
+test("emits the head hourly before the clocks were compared", async () => {
   // Its clocks were never compared with the service's, so nothing old is forgotten.
   const rig = await testRig();
   await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });

@@ -45,7 +45,7 @@ async function outcomeOf({ options, entry, config, arrival, command, before }: C
   return { posts: rig.posts.length, results };
 }
 
-test("all conditions together let a command through", async () => {
+test("writes when all conditions hold", async () => {
   const { posts, results } = await outcomeOf({});
   expect(results).toMatchObject([{ outcome: "confirmed" }]);
   expect(posts).toBe(1);
@@ -93,7 +93,7 @@ describe("without one condition nothing is written:", () => {
   });
 });
 
-test("10,000 tags that nobody has opened: nothing is written to any", async () => {
+test("writes to none of 10,000 tags outside the allow-list", async () => {
   const rig = await testRig();
   const opened = new Set(tagsOf(rig.simulator, 25));
   const real = [...rig.simulator.world.tags.keys()].filter((id) => !opened.has(id));

@@ -13,8 +13,8 @@ const fault = (kind: object, match: object = { endpoints: ["write"] }, when: obj
   simulator: { faults: [{ match, when, fault: kind }] as never },
 });
 
-describe("a command that goes well", () => {
-  test("is journaled, written once, read back and told, with every step in the audit log", async () => {
+describe("a valid command", () => {
+  test("is journaled, written once, read back and answered, with every step in the audit log", async () => {
     const rig = await rigWith();
     const tag = TAG;
     await rig.sendAndWait({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
@@ -45,7 +45,7 @@ describe("a command that goes well", () => {
     expect(end).toMatchObject({ outcome: "confirmed", answer: "answered", readBack: 21.5 });
   });
 
-  test("20 tags of one message travel in one request; each has a result of its own", async () => {
+  test("writes 20 tags of one message in one request and answers each", async () => {
     const rig = await rigWith();
     const writes = TAGS.slice(0, 20).map((tag, n) => ({ tag, value: 21 + n / 100 }));
     await rig.sendAndWait({ id: "g", writes });
@@ -57,7 +57,7 @@ describe("a command that goes well", () => {
     expect(rig.requests("read")).toBe(1);
   });
 
-  test("what is bound for the window waits for it; 0s sends each alone", async () => {
+  test("groups commands within group_window, and sends each singly with 0s", async () => {
     const together = await rigWith();
     const alone = await rigWith({ config: { allow: TAGS.map((tag) => allowed(tag)), group_window: "0s" } });
     for (const rig of [together, alone]) {
@@ -69,7 +69,7 @@ describe("a command that goes well", () => {
     expect(alone.posts).toHaveLength(3);
   });
 
-  test("a boolean tag takes true, and not 1", async () => {
+  test("writes true to a boolean tag and rejects 1", async () => {
     const rig = await rigWith();
     const [tag = ""] = booleanTags(rig.simulator);
     rig.simulator.control.setTag(tag, false);
@@ -79,7 +79,7 @@ describe("a command that goes well", () => {
     expect((await rig.result("true"))?.outcome).toBe("confirmed");
   });
 
-  test("a value that the tag holds already is not written", async () => {
+  test("confirms a value that the tag holds already without writing", async () => {
     const rig = await rigWith({ config: { allow: allow(firstTag, { max_step: 3 }) } });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 20 });
     expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
@@ -87,7 +87,7 @@ describe("a command that goes well", () => {
   });
 });
 
-describe("what became of the write decides the result; it is never sent again", () => {
+describe("the result of a write that is sent once", () => {
   const cases: readonly [string, RigOptions, string, string | null][] = [
     ["the connection is cut after it was carried out", fault({ kind: "cut", after_bytes: 10 }), "confirmed", null],
     ["the connection is reset before", fault({ kind: "reset" }), "mismatch", "mismatch"],
@@ -151,7 +151,7 @@ describe("what became of the write decides the result; it is never sent again", 
     expect((await rig.audit()).map((record) => record.step)).toEqual(["accepted", "sending", outcome]);
   });
 
-  test("the device behind an offline gateway: lost in silence is a mismatch, applied later is told as it is seen", async () => {
+  test("stays unverified or unknown when the gateway is offline", async () => {
     for (const when_offline of ["drop", "apply_later", "refuse"] as const) {
       const rig = await rigWith({ simulator: { writes: { when_offline } } });
       const gateway = rig.simulator.world.tags.get(firstTag)?.gatewayId ?? 0;
@@ -165,7 +165,7 @@ describe("what became of the write decides the result; it is never sent again", 
   });
 
   test.each(["none", "apply_good"] as const)(
-    "one device of a group refuses (partial: %s): every tag gets the result that its device shows",
+    "answers each tag by its device when one device of a group refuses (partial: %s)",
     async (partial) => {
       const rig = await rigWith({ simulator: { writes: { partial, rejected_tags: [firstTag] } } });
       await rig.send({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
@@ -179,7 +179,7 @@ describe("what became of the write decides the result; it is never sent again", 
     },
   );
 
-  test("a group that is refused as a whole is read back, and its tags travel alone the next time", async () => {
+  test("reads a refused group back and sends its tags singly the next time", async () => {
     const rig = await rigWith({
       ...fault({ kind: "error", status: 422 }),
       config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
@@ -197,7 +197,7 @@ describe("what became of the write decides the result; it is never sent again", 
   });
 });
 
-test("a tag that is gone at the service spoils neither the results of its group nor a later write", async () => {
+test("answers and later writes the other tags of a group with a deleted tag", async () => {
   const rig = await rigWith({
     config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
   });
@@ -222,8 +222,8 @@ test("a tag that is gone at the service spoils neither the results of its group 
   });
 });
 
-describe("slow things hold up nobody else", () => {
-  test("neither a reading before a write nor a write that is not answered", async () => {
+describe("slow requests", () => {
+  test("delay no other command: a slow reading before a write and a write without a response", async () => {
     const rig = await rigWith({
       config: {
         allow: TAGS.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})),
@@ -256,7 +256,7 @@ describe("waiting for the quota", () => {
     return rig;
   }
 
-  test("the time to live is told when it passes, not when a slot comes, and no request is spent", async () => {
+  test("expires a command at the end of its time to live without a request", async () => {
     const rig = await held();
     const before = rig.requests("write") + rig.requests("read");
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
@@ -269,7 +269,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("a wall clock that is set back prolongs no life: by too little for a step, and by an hour", async () => {
+  test("expires in time when the wall clock is set back by 1.9 s or by an hour", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
     rig.clock.stepWall(-1_900);
@@ -281,7 +281,7 @@ describe("waiting for the quota", () => {
     expect(await rig.result("b")).toMatchObject({ outcome: "rejected", reason: "clock-skew" });
   });
 
-  test("the kill switch ends what waits within a second", async () => {
+  test("rejects queued commands within a second of the kill switch", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
     await rig.clock.advance(1_000);
@@ -292,7 +292,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("a later command for the tag supersedes, and the older one is told", async () => {
+  test("supersedes older commands for the tag and answers them", async () => {
     const rig = await held();
     for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 })) {
       await rig.send({ id, tag: firstTag, value, ttl_s: 200 });
@@ -308,7 +308,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([[{ tag_id: firstTag, value: 23 }]]);
   });
 
-  test("a step-limited command that came while another waited gets its own fresh value", async () => {
+  test("reads a fresh value for a step-limited command that arrives while another waits", async () => {
     const rig = await held({ config: { allow: TAGS.flatMap((tag) => allow(tag, { max_step: 3 })) } });
     const [first = "", second = ""] = TAGS;
     await rig.send({ id: "a", tag: first, value: 22, ttl_s: 300 });
@@ -321,7 +321,7 @@ describe("waiting for the quota", () => {
     expect(await rig.result("far")).toMatchObject({ reason: "step-too-large", before: 20 });
   });
 
-  test("a stop of the worker tells what waited", async () => {
+  test("answers queued commands when the worker stops", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
     const stopped = rig.commands.stop(1_000);
@@ -333,8 +333,8 @@ describe("waiting for the quota", () => {
   });
 });
 
-describe("closed doors", () => {
-  test("rehearsal sends nothing, gives the same refusals, and keeps to the same limits", async () => {
+describe("closed writing", () => {
+  test("sends nothing in a rehearsal, with the same rejections and limits", async () => {
     const rig = await rigWith({ config: { rehearsal: true, allow: allow(firstTag, { max_step: 3 }) } });
     await rig.sendAndWait({ id: "far", tag: firstTag, value: 24 });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
@@ -347,14 +347,14 @@ describe("closed doors", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("nothing is written while commands are switched off, and the sender learns it", async () => {
+  test("rejects commands while commands.enabled is false", async () => {
     const rig = await rigWith({ config: { enabled: false } });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
     expect(await rig.result("a")).toMatchObject({ outcome: "rejected", reason: "disabled" });
     expect(rig.posts).toEqual([]);
   });
 
-  test("the kill switch can be thrown by message, holds over restarts, and only its file's removal releases it", async () => {
+  test("keeps a kill switch thrown by message over restarts until its file is removed", async () => {
     const rig = await rigWith();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(rig.killSwitch.file)).toBe(true);
@@ -371,7 +371,7 @@ describe("closed doors", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("a repetition that comes while writing is stopped is a repetition still", async () => {
+  test("answers a repeated id as duplicate while writing is stopped", async () => {
     const rig = await rigWith();
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
     await rig.send({ id: "stop-1", stop: true });
@@ -386,7 +386,7 @@ describe("closed doors", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test.each([-40, 40])("a clock that differs from the service's by %i s closes writing", async (clock_skew_s) => {
+  test.each([-40, 40])("rejects commands when the clocks differ by %i s", async (clock_skew_s) => {
     const rig = await rigWith({ simulator: { clock_skew_s } });
     // Accepted while nothing is known of the service's clock, judged again before it leaves.
     await rig.send({ id: "a", tag: firstTag, value: 22 });
@@ -401,7 +401,7 @@ describe("closed doors", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("what cannot be recorded is not written: at arrival, before sending, and a result is told once it can be", async () => {
+  test("writes nothing that the store cannot record, and answers once the store works again", async () => {
     const rig = await rigWith();
     rig.breakStore(true);
     await expect(rig.send({ id: "a", tag: firstTag, value: 22 })).rejects.toThrow("disk is full");
@@ -427,7 +427,7 @@ describe("closed doors", () => {
   });
 });
 
-test("a journal that takes its time lets nothing out that expired or was stopped meanwhile", async () => {
+test("sends no command that expired or was stopped during a slow journal commit", async () => {
   for (const end of ["expired", "killed"] as const) {
     const rig = await rigWith();
     rig.slowDown("sending", 5_000);
@@ -440,8 +440,8 @@ test("a journal that takes its time lets nothing out that expired or was stopped
   }
 });
 
-describe("the same again", () => {
-  test("an id is used once, also after its command was refused by the gate before sending, and over restarts", async () => {
+describe("repeated commands", () => {
+  test("answers a repeated id as duplicate, also over restarts", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 23 });
@@ -457,14 +457,14 @@ describe("the same again", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("two messages with one id at the same time give one write", async () => {
+  test("writes once for three simultaneous messages with one id", async () => {
     const rig = await rigWith();
     await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag: firstTag, value: 22 })));
     await rig.clock.advance(5_000);
     expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(["duplicate", "duplicate", "confirmed"]);
   });
 
-  test("a week later an id is forgotten, and its command is too old by then", async () => {
+  test("answers a repeated id as expired after a week", async () => {
     const rig = await rigWith();
     const issued_at = new Date(rig.clock.now()).toISOString();
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22, issued_at });
@@ -475,7 +475,7 @@ describe("the same again", () => {
     expect((await rig.results()).at(-1)).toMatchObject({ commandId: "a", outcome: "expired" });
   });
 
-  test("the limit of all tags together holds inside a group and over restarts, and ends with the hour", async () => {
+  test("applies max_per_hour inside a group and over restarts for an hour", async () => {
     const rig = await rigWith({ config: { max_per_hour: 3 } });
     await rig.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
     await rig.restart();
@@ -489,7 +489,7 @@ describe("the same again", () => {
     expect((await rig.result("b"))?.outcome).toBe("confirmed");
   });
 
-  test("the limits on wear hold over restarts", async () => {
+  test("applies max_per_day over restarts", async () => {
     const rig = await rigWith({ config: { allow: allow(firstTag, { max_per_day: 3 }) } });
     for (let n = 0; n < 5; n += 1) {
       await rig.send({ id: `${n}`, tag: firstTag, value: 21 + (n % 2) });
@@ -505,7 +505,7 @@ describe("the same again", () => {
 });
 
 describe("a restart", () => {
-  test("ends what had not left as expired, without writing", async () => {
+  test("expires queued commands without writing", async () => {
     const rig = await rigWith({ config: { ...sentLater } });
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.restart();
@@ -517,7 +517,7 @@ describe("a restart", () => {
   test.each([
     ["it had arrived", fault({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
     ["it had not arrived", fault({ kind: "error", status: 500 }), "mismatch"],
-  ])("reads back what may have left, and never sends it again: %s", async (_name, options, outcome) => {
+  ])("reads back a sent command and never sends it again: %s", async (_name, options, outcome) => {
     const rig = await rigWith(options);
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(1_000);
@@ -532,8 +532,8 @@ describe("a restart", () => {
   });
 });
 
-describe("proof", () => {
-  test("a live read that shows the value spares the request", async () => {
+describe("verification by live reads", () => {
+  test("confirms by a live read without a request", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(1_500);
@@ -551,7 +551,7 @@ describe("proof", () => {
     expect(rig.requests("read")).toBe(0);
   });
 
-  test("a reading from before the write proves nothing", async () => {
+  test("ignores a live read from before the write", async () => {
     const rig = await rigWith(fault({ kind: "error", status: 500 }));
     const time = new Date(rig.clock.now() - 100_000).toISOString();
     const old = { value: 22, quality: "good", time, lastGood: null, nulls: 0 };

@@ -7,15 +7,13 @@ import { TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** Loops and floods: nothing wears out, and neither the journal nor the audit log grows without bound. */
-
 async function newRig() {
   const rig = await testRig();
   return { rig, tag };
 }
 
 describe("a flood", () => {
-  test("of refusals is told one by one at first, then counted, and none is lost from the count", async () => {
+  test("of rejections is reported singly at first, then counted without loss", async () => {
     const { rig } = await newRig();
     const total = 5_000;
     for (let n = 0; n < total; n += 1) {
@@ -31,7 +29,7 @@ describe("a flood", () => {
     expect(await rig.audit()).toHaveLength(results.length);
   });
 
-  test("at a normal rate every refusal is told by itself", async () => {
+  test("is not assumed at a normal rate: every rejection is reported singly", async () => {
     const { rig } = await newRig();
     for (let n = 0; n < 60; n += 1) {
       await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
@@ -42,7 +40,7 @@ describe("a flood", () => {
     );
   });
 
-  test("the count survives a stop", async () => {
+  test("reports the count when the worker stops", async () => {
     const { rig } = await newRig();
     for (let n = 0; n < 100; n += 1) await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
     const stopped = rig.commands.stop(1_000);
@@ -51,7 +49,7 @@ describe("a flood", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
   });
 
-  test("of retained commands, as 10,000 reconnects bring it, reaches nothing", async () => {
+  test("of 10,000 retained commands writes nothing", async () => {
     const { rig, tag } = await newRig();
     for (let n = 0; n < 10_000; n += 1) {
       await rig.send({ id: "kept", tag, value: 22 }, { retained: true });
@@ -61,7 +59,7 @@ describe("a flood", () => {
     expect((await rig.audit()).every((record) => record.detail.reason === "retained")).toBe(true);
   });
 
-  test("of lawful commands for one tag reaches the building once a minute and 48 times a day at most", async () => {
+  test("of valid commands for one tag is written once a minute and 48 times a day at most", async () => {
     const { rig, tag } = await newRig();
     for (let second = 0; second < 3 * 3600; second += 1) {
       await rig.send({ id: `${second}`, tag, value: 15 + (second % 1000) / 100 });
@@ -74,7 +72,7 @@ describe("a flood", () => {
     expect((await rig.audit()).length).toBeLessThan(4_000);
   });
 
-  test("of commands that cannot leave is stopped at 20 a minute and tag", async () => {
+  test("of commands that cannot be sent is rejected after 20 a minute and tag", async () => {
     const { rig, tag } = await newRig();
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } }]);
     const read = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
@@ -92,7 +90,7 @@ describe("a flood", () => {
 });
 
 describe("a loop", () => {
-  test("what Plenum publishes is recognised when it comes back as a command", async () => {
+  test("of Plenum's own messages is rejected", async () => {
     const { rig, tag } = await newRig();
     await rig.sendAndWait({ id: "real", tag, value: 22 });
     const value = makeEvent({
@@ -129,7 +127,7 @@ describe("a loop", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("of bare values ends: the building holds the value already, and nothing is written", async () => {
+  test("of bare values is written once, because the tag holds the value already", async () => {
     const { rig, tag } = await newRig();
     await rig.send("22", { tagId: tag });
     // A flow that publishes each reading of the tag on the tag's own command topic.

@@ -6,7 +6,7 @@ const tag = TAG;
 
 /** A step is measured against a value of which it is known how old it is. */
 
-test("a value from before the clock was set back is not believed: the tag is read once more", async () => {
+test("reads the tag again when its live value is from before a clock step", async () => {
   const rig = await testRig();
   await rig.restart({
     allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }],

@@ -123,7 +123,7 @@ function arrivalReason(facts: ArrivalFacts): string | null {
 }
 
 describe("on arrival", () => {
-  test("a command that is in order passes, with the time at which it expires", () => {
+  test("accepts a valid command and returns its expiry", () => {
     expect(checkArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
   });
 
@@ -155,17 +155,17 @@ describe("on arrival", () => {
     expect(arrivalReason(arrival(changes))).toBe(reason);
   });
 
-  test("the bounds themselves are allowed", () => {
+  test("accepts the bounds of the range", () => {
     expect(arrivalReason(arrival({ value: 15 }))).toBeNull();
     expect(arrivalReason(arrival({ value: 25 }))).toBeNull();
   });
 
-  test("the earlier check answers, whatever else is wrong", () => {
+  test("returns the reason of the first failing check", () => {
     expect(arrivalReason(arrival({ expirySeconds: 0, retained: true, value: 99 }))).toBe("expired");
     expect(arrivalReason(arrival({ retained: true, entry: undefined, value: 99 }))).toBe("retained");
   });
 
-  test("a retained command is refused, however fresh it says it is", () => {
+  test("rejects every retained command", () => {
     const someMs = (max: number) => fc.option(fc.integer({ min: 1_000, max }));
     fc.assert(
       fc.property(
@@ -184,7 +184,7 @@ describe("on arrival", () => {
     );
   });
 
-  test("a write for a time lasts a second at least, or as long as two writes are apart", () => {
+  test("rejects for_s below one second or min_interval", () => {
     const forMs = (ms: number, entry = restorable) =>
       checkArrival(arrival({ entry, request: { ...arrival().request, forMs: ms } }));
     const quick = { ...restorable, min_interval: 500 };
@@ -195,7 +195,7 @@ describe("on arrival", () => {
     expect(forMs(59_999)).toMatchObject({ refused: { message: "for_s must be between 60 and 7200." } });
   });
 
-  test("a refusal names the figures", () => {
+  test("states the numbers in the message of a rejection", () => {
     const message = (changes: Partial<ArrivalFacts>) => {
       const verdict = checkArrival(arrival(changes));
       return "refused" in verdict ? verdict.refused.message : "";
@@ -209,21 +209,21 @@ describe("on arrival", () => {
     expect(message({ entry: { ...setpoint, unit: "K" }, listed: noUnit })).toContain("the unit none, not K");
   });
 
-  test("what is not known yet or not asked for refuses nobody", () => {
+  test("accepts a command while the token is unknown and no unit is required", () => {
     expect(arrivalReason(arrival({ token: undefined }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: 30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: -30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ entry: { ...setpoint, unit: "°C", from: ["broker"] } }))).toBeNull();
   });
 
-  test("a number in place of a boolean, and the other way round, is the wrong type", () => {
+  test("rejects a number for a boolean tag and a boolean for a number tag", () => {
     const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
     expect(arrivalReason(arrival({ entry: onOff, value: true }))).toBeNull();
     expect(arrivalReason(arrival({ entry: onOff, value: false }))).toBeNull();
     expect(arrivalReason(arrival({ entry: onOff, value: 1 }))).toBe("wrong-type");
   });
 
-  test("life is the shortest of what the sender, the broker and the configuration say", () => {
+  test("uses the shortest time to live of sender, broker and configuration", () => {
     const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
     expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
     expect(checkArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
@@ -233,7 +233,7 @@ describe("on arrival", () => {
 });
 
 describe("before sending", () => {
-  test("a command that is in order passes", () => {
+  test("accepts a valid command", () => {
     expect(checkDispatch(dispatch())).toBeNull();
   });
 
@@ -263,7 +263,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
   });
 
-  test("the last write that the limits allow passes", () => {
+  test("accepts the last write within the limits", () => {
     expect(checkDispatch(dispatch({ past: past(many(47)) }))).toBeNull();
     expect(checkDispatch(dispatch({ past: past([], 99) }))).toBeNull();
     const timed = { forMs: 60_000, entry: restorable };
@@ -272,7 +272,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ ...timed, past: past([], 99) }))?.reason).toBe("too-many");
   });
 
-  test("the present value is asked for only where something is measured against it", () => {
+  test("needs a fresh value only for expect, for_s and max_step", () => {
     const plain = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25 });
     const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
     const nothing = { expect: null, forMs: null };
@@ -287,14 +287,14 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
   });
 
-  test("a value from before the clock was set back is not fresh, a second ahead is", () => {
+  test("treats a value more than a second ahead as not fresh", () => {
     expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
     expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
     expect(freshValue(reading(20, 60_000), NOW)).toBe(20);
     expect(freshValue({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
   });
 
-  test("a value is the expected one up to the seventh digit, and true is 1", () => {
+  test("compares values up to the seventh digit, and true equals 1", () => {
     const same: readonly (readonly [FreshValue["value"], FreshValue["value"], boolean])[] = [
       [20, 20.000_004, true],
       [20, 20.000_005, false],
@@ -324,7 +324,7 @@ describe("before sending", () => {
     for (const [a, b, expected] of same) expect(sameValue(a, b), `${a} and ${b}`).toBe(expected);
   });
 
-  test("only what is there already need not be written, also as single precision holds it", () => {
+  test("treats a value as set only when it is equal, also in single precision", () => {
     const set: readonly (readonly [FreshValue["value"], number | boolean, boolean])[] = [
       [20, 20, true],
       [20, 20.000_001, false],
@@ -340,19 +340,19 @@ describe("before sending", () => {
       expect(isSetAlready(present, value), `${present} and ${value}`).toBe(expected);
   });
 
-  test("hours are those of the building and may run over midnight", () => {
+  test("applies hours in the time zone of the building, also over midnight", () => {
     // 12:00 UTC is 13:00 in Oslo in November.
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe("outside-hours");
   });
 
-  test("a gateway of which the service does not say whether it is online is not offline", () => {
+  test("accepts a write when the state of the gateway is unknown", () => {
     expect(checkDispatch(dispatch({ gateways: [gateway("1", null)] }))).toBeNull();
     expect(checkDispatch(dispatch({ gateways: [gateway("1", false), gateway("2", null)] }))).toBeNull();
   });
 
-  test("only the gateways that the site has now count", () => {
+  test("ignores gateways that the site no longer has", () => {
     const gone = { ...gateway("1", false), missingSince: "2026-11-19T00:00:00Z" };
     expect(checkDispatch(dispatch({ gateways: [gone] }))).toBeNull();
     expect(checkDispatch(dispatch({ gateways: [] }))).toBeNull();
@@ -363,7 +363,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] }))).toBeNull();
   });
 
-  test("a write that ends within the hours passes, also over midnight", () => {
+  test("accepts a timed write that ends within the hours, also over midnight", () => {
     const timed = { forMs: 3_600_000, entry: { ...restorable, hours: "12:00-14:01" } };
     expect(checkDispatch(dispatch(timed))).toBeNull();
     expect(checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message).toBe(
@@ -374,13 +374,13 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
   });
 
-  test("the limits on rate and wear end when their time has passed", () => {
+  test("accepts a write again after the limits have passed", () => {
     expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
     expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();
   });
 
-  test("whatever passes is inside the range, the step and the rate", () => {
+  test("accepts only random commands within range, step and rate", () => {
     fc.assert(
       fc.property(
         fc.double({ noNaN: true, min: -100, max: 100 }),

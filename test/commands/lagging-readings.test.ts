@@ -14,7 +14,7 @@ function rigWith(simulator: unknown, entry: object = {}): Promise<Rig> {
 
 const outcomes = async (rig: Rig) => (await rig.outcomes()).map(([, ...end]) => end);
 
-test("a refused group that was carried out is not told as rejected by one reading that lags behind", async () => {
+test("confirms a refused but executed group although the first reading is old", async () => {
   const rig = await rigWith({
     writes: { settle_ms: 4_000 },
     faults: [
@@ -31,28 +31,25 @@ test("a refused group that was carried out is not told as rejected by one readin
   expect(rig.posts).toHaveLength(1);
 });
 
-test.each([false, true])(
-  "the value from before a write that was not proved is written when somebody wants it (restart: %s)",
-  async (isRestarted) => {
-    const rig = await rigWith({ writes: { settle_ms: 20_000 } });
-    await rig.send({ id: "a", tag, value: 22 });
-    await rig.clock.advance(10_000);
-    expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
-    if (isRestarted) await rig.restart();
-    await rig.send({ id: "b", tag, value: 20, expect: 20 });
-    await rig.clock.advance(60_000);
-    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
-    expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
+test.each([false, true])("writes the old value again after an unverified write (restart: %s)", async (isRestarted) => {
+  const rig = await rigWith({ writes: { settle_ms: 20_000 } });
+  await rig.send({ id: "a", tag, value: 22 });
+  await rig.clock.advance(10_000);
+  expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
+  if (isRestarted) await rig.restart();
+  await rig.send({ id: "b", tag, value: 20, expect: 20 });
+  await rig.clock.advance(60_000);
+  expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
+  expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
 
-    // That one is proved, so the same value again is there already.
-    await rig.send({ id: "c", tag, value: 20, expect: 20 });
-    await rig.clock.advance(60_000);
-    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);
-    expect(rig.posts).toHaveLength(2);
-  },
-);
+  // That one is proved, so the same value again is there already.
+  await rig.send({ id: "c", tag, value: 20, expect: 20 });
+  await rig.clock.advance(60_000);
+  expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);
+  expect(rig.posts).toHaveLength(2);
+});
 
-test("an answer with another value than was asked for is no word that the write was taken", async () => {
+test("treats a response with another value as unknown", async () => {
   const rig = await rigWith({
     writes: { clamp: { [tag]: [0, 21] }, answer: "held" },
     faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }],
@@ -63,7 +60,7 @@ test("an answer with another value than was asked for is no word that the write 
   expect(rig.posts).toHaveLength(1);
 });
 
-test("the value of a write that was not proved is not written again once the tag shows it", async () => {
+test("does not write a value again once a late reading has it", async () => {
   const rig = await rigWith({ writes: { settle_ms: 20_000 } });
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(90_000);
@@ -77,9 +74,9 @@ test("the value of a write that was not proved is not written again once the tag
 });
 
 test.each([
-  ["shows later, is put back", 22, ["confirmed", null], [22, 20]],
-  ["never shows, is left", 20, ["rejected", "unexpected-value"], [22]],
-])("the value of a write for a time that was not proved, and %s", async (_what, later, end, values) => {
+  ["is put back when a late reading has it", 22, ["confirmed", null], [22, 20]],
+  ["is left when the tag never has it", 20, ["rejected", "unexpected-value"], [22]],
+])("an unverified timed value %s", async (_what, later, end, values) => {
   const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset" } };
   const rig = await rigWith({ faults: [reset] }, { restore: true });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });

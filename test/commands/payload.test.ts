@@ -27,8 +27,8 @@ function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}):
   return "refused" in parsed ? parsed.refused.reason : null;
 }
 
-describe("what is a command", () => {
-  test("a bare value on its tag's topic", () => {
+describe("parsePayload accepts", () => {
+  test("a bare value on the topic of its tag", () => {
     const parsed = parsePayload(arrival("21.5"), true);
     expect(parsed).toMatchObject({
       requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }],
@@ -36,7 +36,7 @@ describe("what is a command", () => {
     expect(parsePayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
   });
 
-  test("two bare values at different times have different ids; a correlation serves as one", () => {
+  test("bare values with an id from the time or the correlation", () => {
     const idOf = (changes: Partial<Arrival>) => {
       const parsed = parsePayload(arrival("1", changes), true);
       return "requests" in parsed ? parsed.requests[0]?.id : null;
@@ -46,7 +46,7 @@ describe("what is a command", () => {
     expect(idOf({ properties: { id: "from-property" } })).toBe("from-property");
   });
 
-  test("JSON with an id, a life and an expected value", () => {
+  test("JSON with id, ttl_s and expect", () => {
     const text = '{"id":"x1","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}';
     expect(parsePayload(arrival(text), true)).toEqual({
       requests: [
@@ -64,7 +64,7 @@ describe("what is a command", () => {
     });
   });
 
-  test("up to 20 tags in one message, each with an id of its own", () => {
+  test("up to 20 tags in one message, each with its own id", () => {
     const text = '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}';
     const parsed = parsePayload(arrival(text, { tagId: null }), true);
     expect(parsed).toMatchObject({
@@ -76,12 +76,12 @@ describe("what is a command", () => {
   });
 });
 
-test("the kill switch is a message too", () => {
+test("parsePayload accepts the kill switch", () => {
   expect(parsePayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
   expect(parsePayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
 });
 
-describe("what is none", () => {
+describe("parsePayload rejects", () => {
   const many = JSON.stringify({
     id: "g",
     writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })),
@@ -121,17 +121,17 @@ describe("what is none", () => {
     expect(reasonOf(payload, changes)).toBe(reason);
   });
 
-  test("1e999 is infinite and the gate refuses it later as the wrong type, never as a number", () => {
+  test("parses 1e999 as infinity, which the gate rejects", () => {
     const parsed = parsePayload(arrival('{"id":"x","value":1e999}'), true);
     expect("refused" in parsed).toBe(true);
   });
 
-  test("bare values can be switched off", () => {
+  test("bare values when they are disabled", () => {
     expect(parsePayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
   });
 });
 
-test("10,000 mutilated commands are refused, or still say a finite number or a boolean for a tag", () => {
+test("parsePayload rejects 10,000 damaged commands or returns a number or boolean for a tag", () => {
   const lawful = [
     '{"id":"x1","tag":"10001","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}',
     '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}',

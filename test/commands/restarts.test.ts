@@ -2,13 +2,11 @@ import { expect, test } from "vitest";
 import { SITE } from "./rig.ts";
 import { TAGS, testRig } from "./test-rig.ts";
 
-/** Starts, stops, kills and errors write nothing of their own: what is written was asked for in the same life. */
-
 const RESTARTS = 1_000;
 /** Commands in every state that a life can leave behind, each after so many restarts. */
 const EVERY = 50;
 
-test(`${RESTARTS} stops and kills, with commands in every state: no POST that nobody asked for`, async () => {
+test(`${RESTARTS} stops and kills with commands in every state send no POST by themselves`, async () => {
   const rig = await testRig();
   const [waits = "", sent = "", timed = "", held = ""] = TAGS;
   const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };

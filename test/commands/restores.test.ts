@@ -54,7 +54,7 @@ async function rigWith(entry: object = {}) {
   return { rig, tag, restart, setGateways, see, outcomes, lost, kinds, overdue, back };
 }
 
-describe("the end of a write for a time", () => {
+describe("the restore of a timed write", () => {
   test("waits for the gateway, over restarts, and puts the old value back once it is online again", async () => {
     const { rig, tag, restart, setGateways, outcomes, lost, kinds, overdue, back } = await rigWith();
     await overdue(() => setGateways(false));
@@ -81,7 +81,7 @@ describe("the end of a write for a time", () => {
     expect(rig.commands.notices()).toEqual([]);
   });
 
-  test("that cannot be put back for a day is told as an event, in the audit log and as a notice that stays", async () => {
+  test("emits an event, an audit record and a lasting notice when it fails for a day", async () => {
     const { rig, tag, restart, setGateways, see, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     rig.clock.stepWall(24 * HOUR_MS);
@@ -112,7 +112,7 @@ describe("the end of a write for a time", () => {
     expect(await lost()).toHaveLength(1);
   });
 
-  test("whose day ends while it is on its way to a slot is told with what kept it back before", async () => {
+  test("states the earlier obstacle when its day ends in the queue", async () => {
     const { rig, setGateways, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     rig.simulator.control.setFaults([
@@ -127,7 +127,7 @@ describe("the end of a write for a time", () => {
     expect((await lost())[0]?.data.message).toMatch(/too late to put 20 back.*could not be read|offline/);
   });
 
-  test("waits while the kill switch is thrown and while writing is switched off, and happens once it is not", async () => {
+  test("waits while the kill switch is thrown, writing is disabled or in rehearsal", async () => {
     const { rig, restart, outcomes, overdue, back } = await rigWith();
     await overdue(() => rig.killSwitch.throwIt("a test", "now"));
     expect(await outcomes()).toHaveLength(1);
@@ -143,7 +143,7 @@ describe("the end of a write for a time", () => {
     expect((await outcomes()).at(-1)).toEqual(["a/restore", "confirmed", null]);
   });
 
-  test("waits for the quota of writes and for its own distance to the last write", async () => {
+  test("waits for min_interval and max_per_day", async () => {
     const { rig, outcomes, overdue, back } = await rigWith({ min_interval: "2m", max_per_day: 2 });
     await overdue(() => undefined);
     expect(rig.posts.slice(1)).toEqual([[back]]);
@@ -151,7 +151,7 @@ describe("the end of a write for a time", () => {
     expect((await outcomes()).at(-1)).toEqual(["a/restore", "confirmed", null]);
   });
 
-  test("is not taken over by a command that does not leave, and is by one that does", async () => {
+  test("is superseded by a written command, not by a rejected one", async () => {
     const { rig, tag, setGateways, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     await rig.send({ id: "b", tag, value: 23 });
@@ -171,7 +171,7 @@ describe("the end of a write for a time", () => {
   test.each([
     ["throttled", { kind: "throttled" }],
     ["refused-by-service", { kind: "error", status: 422 }],
-  ])("that has left is never sent again: %s is told as not restored", async (reason, fault) => {
+  ])("is never sent again after %s, and emits command-not-restored", async (reason, fault) => {
     const { rig, outcomes, lost, overdue } = await rigWith();
     await overdue(() => rig.simulator.control.setFaults([{ match: { endpoints: ["write"] }, fault }] as never));
     await rig.clock.advance(HOUR_MS);
@@ -180,7 +180,7 @@ describe("the end of a write for a time", () => {
     expect((await lost()).map(({ data }) => [data.inForce, data.reason])).toEqual([[22, reason]]);
   });
 
-  test("that a person has ended by another value is no trouble", async () => {
+  test("ends without a notice when a person has set another value", async () => {
     const { rig, tag, outcomes, lost, overdue } = await rigWith();
     await overdue(() => rig.simulator.control.setTag(tag, 19));
     expect((await outcomes()).slice(1)).toEqual([["a/restore", "rejected", "unexpected-value"]]);
@@ -188,7 +188,7 @@ describe("the end of a write for a time", () => {
     expect(rig.commands.notices()).toEqual([]);
   });
 
-  test("for which the tag was closed meanwhile is told at once", async () => {
+  test("fails at once when the tag is no longer open for it", async () => {
     const { rig, tag, lost, overdue } = await rigWith();
     await overdue(() =>
       rig.restart({
@@ -199,13 +199,13 @@ describe("the end of a write for a time", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("has an id that no sender can use up", async () => {
+  test("has an id that no sender may use", async () => {
     const { rig, tag, outcomes } = await rigWith();
     await rig.send({ id: "a/restore", tag, value: 21 });
     expect(await outcomes()).toEqual([["a/restore", "rejected", "invalid"]]);
   });
 
-  test("every refusal of the gate is decided: what says 'not now' is tried again, what says 'not this' is told", () => {
+  test("is retried after temporary rejections only", () => {
     const finish = (reason: (typeof REFUSALS)[number]) => ({ outcome: "rejected", reason, message: "" }) as const;
     expect(REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
       "disabled",

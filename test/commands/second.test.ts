@@ -22,7 +22,7 @@ async function start(entry: object = {}, onPost?: () => Promise<void>) {
 }
 
 describe("a command that needs a second person", () => {
-  test("leaves when one agrees, and not before; the log says who", async () => {
+  test("is sent after the agreement, with the name in the audit log", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await rig.clock.advance(60_000);
@@ -40,7 +40,7 @@ describe("a command that needs a second person", () => {
     });
   });
 
-  test("expires when nobody agrees, and a late word changes nothing", async () => {
+  test("expires without agreement and ignores a late one", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await rig.clock.advance(LIFE_S * 1_000 + 1_000);
@@ -53,14 +53,14 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("holds up no other tag", async () => {
+  test("delays no other tag", async () => {
     const { rig, command, outcomes } = await start();
     await command("a");
     await rig.sendAndWait({ id: "b", tag: free, value: 22 });
     expect(await outcomes()).toEqual([["b", "confirmed", null]]);
   });
 
-  test("is told as such, and whoever agrees first is enough", async () => {
+  test("is announced with needsSecond and needs one agreement only", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     const [told] = await rig.store.outbox.latest(1, ["command-accepted"]);
@@ -74,7 +74,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("gives way to a later one for its tag, which needs a word of its own", async () => {
+  test("is superseded by a later command for its tag, which needs its own agreement", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await command("b", { value: 23 });
@@ -89,7 +89,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts.flat().map(({ value }) => value)).toEqual([23]);
   });
 
-  test("is judged once more when somebody has agreed", async () => {
+  test("is checked again after the agreement", async () => {
     const { rig, command, second, outcomes } = await start({ max_step: 3 });
     await command("a");
     await rig.clock.advance(30_000);
@@ -100,7 +100,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("in a group, each tag needs its own", async () => {
+  test("needs an agreement for each tag of a group", async () => {
     const { rig, second, outcomes } = await start();
     const writes = [tag, free].map((each) => ({ tag: each, value: 22 }));
     await rig.sendAndWait({ id: "g", writes, ttl_s: LIFE_S });
@@ -110,7 +110,7 @@ describe("a command that needs a second person", () => {
     expect((await outcomes())[1]).toEqual([`g/${tag}`, "confirmed", null]);
   });
 
-  test("for a time: one word lets the value go and come back", async () => {
+  test("needs one agreement for a timed write and its restore", async () => {
     const { rig, command, second, outcomes } = await start({ restore: true });
     await command("a", { for_s: 600 });
     await second("a");
@@ -123,7 +123,7 @@ describe("a command that needs a second person", () => {
   });
 });
 
-describe("a word that does not count", () => {
+describe("an agreement is ignored with", () => {
   const cases: readonly [string, unknown, Partial<Arrival>, string][] = [
     ["another value", { second: "a", value: 22.000000000000004 }, SECOND, "wrong-second"],
     ["a value of another type", { second: "a", value: true }, SECOND, "wrong-second"],
@@ -146,7 +146,7 @@ describe("a word that does not count", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("while writing is stopped", async () => {
+  test("writing stopped", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     rig.killSwitch.throwIt("a test", "now");

@@ -15,7 +15,7 @@ async function rigWith(entry: object = {}, options: RigOptions = {}) {
   return { rig, restart, outcomes };
 }
 
-test("the old value is put back after its time, and both are told", async () => {
+test("puts the old value back after its time and answers both commands", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(2 * HOUR_MS - 60_000);
@@ -29,7 +29,7 @@ test("the old value is put back after its time, and both are told", async () => 
   expect(rig.posts).toEqual([[{ tag_id: tag, value: 22 }], [{ tag_id: tag, value: 20 }]]);
 });
 
-test("what a person has changed meanwhile is left and told", async () => {
+test("leaves a value that a person has changed meanwhile", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -39,7 +39,7 @@ test("what a person has changed meanwhile is left and told", async () => {
   expect(rig.posts).toHaveLength(1);
 });
 
-test("it survives a restart, also one in the middle of putting back, and happens once", async () => {
+test("puts the old value back once, also after restarts at any step", async () => {
   const { rig, restart, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -57,7 +57,7 @@ test("it survives a restart, also one in the middle of putting back, and happens
   expect(rig.posts).toHaveLength(2);
 });
 
-test("one that had not left when the worker died ends as expired: nothing is read, written or put back", async () => {
+test("expires an unsent timed write at a restart without any request", async () => {
   const { rig, restart, outcomes } = await rigWith({}, { config: { group_window: "400ms" } });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(100);
@@ -71,7 +71,7 @@ test("one that had not left when the worker died ends as expired: nothing is rea
   expect(rig.posts).toEqual([]);
 });
 
-test("after a stop over the time it is put back at the next start, but not a day late", async () => {
+test("puts the old value back at the next start unless it is a day late", async () => {
   for (const [lateMs, outcome] of [
     [HOUR_MS / 2, "confirmed"],
     [24 * HOUR_MS, "expired"],
@@ -87,7 +87,7 @@ test("after a stop over the time it is put back at the next start, but not a day
   }
 });
 
-test("a later command for the tag ends the promise; a later timed one takes the first old value over", async () => {
+test("ends the promise with a later command; a later timed one keeps the first old value", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -108,7 +108,7 @@ test("a later command for the tag ends the promise; a later timed one takes the 
   expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 24 }]);
 });
 
-test("a write that was refused promises nothing", async () => {
+test("promises nothing after a rejected write", async () => {
   const { rig, outcomes } = await rigWith(
     {},
     {
@@ -123,7 +123,7 @@ test("a write that was refused promises nothing", async () => {
   expect(rig.posts).toHaveLength(1);
 });
 
-test("only where the entry allows it", async () => {
+test("rejects for_s unless the entry has restore: true", async () => {
   const { rig, outcomes } = await rigWith({ restore: false });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(10_000);
@@ -152,7 +152,7 @@ test.each([
   ["422", { kind: "error", status: 422 }, "rejected"],
   ["429", { kind: "throttled", retry_after_s: 5 }, "rejected"],
   ["a reset connection", { kind: "reset" }, "mismatch"],
-])("what was not written (%s) ends no older promise", async (_name, fault, outcome) => {
+])("keeps the older promise when the later write failed (%s)", async (_name, fault, outcome) => {
   for (const forS of [null, 7200]) {
     const { rig, outcomes, back } = await secondMeets(fault, forS);
     expect((await outcomes()).map(([id, how]) => [id, how])).toEqual([
@@ -165,7 +165,7 @@ test.each([
   }
 });
 
-test("where nobody knows whether the second was written, what is there is put back", async () => {
+test("puts back the value that is in force after an unknown second write", async () => {
   for (const wasWritten of [false, true]) {
     const trial = await rigWith();
     const { rig, outcomes } = trial;
@@ -196,7 +196,7 @@ test("where nobody knows whether the second was written, what is there is put ba
   }
 });
 
-test("a write that became too old while it was being recorded promises nothing", async () => {
+test("promises nothing for a write that expires during its journal commit", async () => {
   const { rig, outcomes } = await rigWith();
   rig.slowDown("sending", 40_000);
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
@@ -208,7 +208,7 @@ test("a write that became too old while it was being recorded promises nothing",
   expect(rig.posts).toEqual([]);
 });
 
-test("a device of single precision does not hide the first old value", async () => {
+test("puts the first old value back although the device stores single precision", async () => {
   const { rig } = await rigWith();
   await rig.send({ id: "a", tag, value: 22.1, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -218,7 +218,7 @@ test("a device of single precision does not hide the first old value", async () 
   expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
 });
 
-test("the same value again, for longer or for good, needs no request and is kept", async () => {
+test("prolongs or keeps the same value without a request", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -245,7 +245,7 @@ test("the same value again, for longer or for good, needs no request and is kept
   ]);
 });
 
-test("what somebody else had put there already is promised nothing, and the older promise stays", async () => {
+test("keeps the older promise when another person has set the value already", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);

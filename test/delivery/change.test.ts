@@ -4,8 +4,10 @@ import { Config } from "#src/app/config/config.ts";
 import type { Event } from "#src/core/model/event.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
-import { ids, values, workshop, written } from "./test-workshop.ts";
+import { ids, useWorkshop, values, workshop, written } from "./test-workshop.ts";
 import { configured, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 /** Other sinks while the dispatcher runs. */
 

@@ -11,8 +11,10 @@ import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, lag, values, workshop } from "./test-workshop.ts";
+import { commit, lag, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 /** What is slow, but within its limits, is waited for; what hangs is not. */
 

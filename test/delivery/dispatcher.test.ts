@@ -5,8 +5,10 @@ import type { Dispatcher } from "#src/engine/delivery/dispatcher.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { commit, ids, lag, started, stop, values, workshop, written } from "./test-workshop.ts";
+import { commit, ids, lag, started, stop, useWorkshop, values, workshop, written } from "./test-workshop.ts";
 import { openWorkshop, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 describe("delivery", () => {
   test("counts what was accepted, rejected and kept", async () => {

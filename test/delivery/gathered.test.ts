@@ -5,8 +5,10 @@ import type { Event } from "#src/core/model/event.ts";
 import { seededRandom } from "../commands/seeded-random.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { commit, ids, lag, started, values, workshop } from "./test-workshop.ts";
+import { commit, ids, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 /** Sinks that make one thing of many batches: what is only in their hands is not settled. */
 

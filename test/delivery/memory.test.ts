@@ -4,8 +4,10 @@ import { ConfigError, Retryable, Throttled } from "#src/core/errors/errors.ts";
 import { createSinkState } from "#src/engine/delivery/sink-state-access.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, lag, started, values, workshop } from "./test-workshop.ts";
+import { commit, lag, started, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 const memory = () => createSinkState("a", workshop.store);
 const remembered = async () => Object.fromEntries(await memory().all());

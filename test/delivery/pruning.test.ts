@@ -6,8 +6,10 @@ import { DeliveryConfig } from "#src/engine/delivery/config.ts";
 import { createPruning } from "#src/engine/delivery/pruning.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { describeService } from "../suites/service-suite.ts";
-import { workshop } from "./test-workshop.ts";
+import { useWorkshop, workshop } from "./test-workshop.ts";
 import { openWorkshop, type Workshop } from "./workshop.ts";
+
+useWorkshop();
 
 let metrics: Metrics;
 beforeEach(async () => {

@@ -1,7 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { Retryable } from "#src/core/errors/errors.ts";
-import { commit, ids, started, stop, values, workshop } from "./test-workshop.ts";
+import { commit, ids, started, stop, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 /** What a far end that was restarted may have lost is sent again; in virtual time, over a store on disk. */
 

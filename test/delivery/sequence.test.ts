@@ -14,8 +14,10 @@ import type { Store } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { replay, seed } from "../seed.ts";
-import { values, workshop } from "./test-workshop.ts";
+import { useWorkshop, values, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 /** A receiver proves with the numbers that nothing is missing, so a number that is wrong is worse than none. */
 

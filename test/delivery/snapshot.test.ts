@@ -5,8 +5,10 @@ import type { Event } from "#src/core/model/event.ts";
 import { snapshotRequest } from "#src/engine/delivery/snapshot.ts";
 import { documentSet } from "#src/engine/store/store.ts";
 import { ALARM, GATEWAY, SITE, SYSTEM, TAG, valueEvent } from "../sample-events.ts";
-import { commit, workshop } from "./test-workshop.ts";
+import { commit, useWorkshop, workshop } from "./test-workshop.ts";
 import { type ScriptedSink, scriptedSink } from "./workshop.ts";
+
+useWorkshop();
 
 const AT = "2026-11-01T00:00:00.000Z";
 const POLLED = { lastSuccess: AT, lastAttempt: AT, problem: null };

@@ -6,12 +6,16 @@ import type { SinkLag } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, type Workshop } from "./workshop.ts";
 
-/** A new workshop for each test of a file that imports this module. */
+/** The workshop of the current test. */
 export let workshop: Workshop;
-beforeEach(async () => {
-  workshop = await openWorkshop();
-});
-afterEach(() => workshop.dispose());
+
+/** Opens a new workshop for each test of the file that calls this. */
+export function useWorkshop(): void {
+  beforeEach(async () => {
+    workshop = await openWorkshop();
+  });
+  afterEach(() => workshop.dispose());
+}
 
 export const values = (from: number, count: number) => Array.from({ length: count }, (_, n) => valueEvent(from + n));
 export const ids = (events: readonly Event[]) => events.map(({ id }) => id);
