@@ -11,14 +11,14 @@ import { startStub } from "../connectors/stub-server.ts";
 import { noticeBoard } from "../receiver/notice-board.ts";
 import { alarm, START } from "../receiver/trial.ts";
 import { valueEvent } from "../sample-events.ts";
-import { commit, lag, useWorkshop, values, workshop } from "./test-workshop.ts";
+import { commit, useWorkshop, values, workshop } from "./test-workshop.ts";
 import { scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
 /** What is slow, but within its limits, is waited for; what hangs is not. */
 
-const depth = async () => (await lag()).depth;
+const depth = async () => (await workshop.store.outbox.lag())[0]?.depth;
 
 /** A far end that takes one event after the other, `eachMs` for each, and says when it began with each. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
