@@ -1,29 +1,30 @@
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
+import { durationText } from "../core/values/duration.ts";
 import type { PostgresState } from "../engine/store/config.ts";
+import { utc } from "./fleet/tables.ts";
+import { TIMING } from "./fleet/timing.ts";
 import { openStateDatabase } from "./postgres/open.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** The connections of a member: of the sources that it holds, and of what all of them hang on. */
+/** Connections of a member. */
 export interface MemberDatabases {
-  /** For the sources' states: as many connections as are configured. */
+  /** For the states of the sources: as many connections as are configured. */
   readonly database: StateDatabase;
   /** The same tables for leases, kill switch and guards, which no load of the sources delays. */
   readonly urgent: StateDatabase;
   close(): Promise<void>;
 }
 
-/** Two at work, one for a person who looks at the fleet meanwhile, and the one that listens for all. */
+/** Two at work, one for a person who looks at the fleet, and one that listens for notifications. */
 const URGENT_CONNECTIONS = 4;
 /** Time limit in milliseconds: a lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
 const URGENT_LIMIT_MS = 3_000;
 
 /**
- * With 300 sources the configured connections may all be busy, or wait for a lock, for as long as a transaction may take
- * (10 s). A lease that is not renewed for 8 s would be lost by that, and a kill switch that is not seen for 2 s stops all
- * writing.
- *
- * Throws as `openStateDatabase`.
+ * Opens both. With 300 sources the configured connections may all be busy, or wait for a lock, for as long as a transaction may
+ * take (10 s). That would lose a lease, which has to be renewed within 8 s, and stop all writing, because the kill switch
+ * has to be seen every 2 s. Throws as `openStateDatabase`.
  */
 export async function openMemberDatabases(options: {
   readonly config: PostgresState;
@@ -31,18 +32,12 @@ export async function openMemberDatabases(options: {
   readonly log: Log;
 }): Promise<MemberDatabases> {
   const urgent = await openStateDatabase({
-    ...options,
-    migrate: true,
-    connections: URGENT_CONNECTIONS,
-    limitMs: URGENT_LIMIT_MS,
+    ...{ ...options, migrate: true, connections: URGENT_CONNECTIONS, limitMs: URGENT_LIMIT_MS },
   });
   try {
-    const database = await openStateDatabase({
-      ...options,
-      migrate: false,
-      // One of them would listen.
-      connections: options.config.connections + 1,
-    });
+    // One connection is reserved for listening.
+    const connections = options.config.connections + 1;
+    const database = await openStateDatabase({ ...options, migrate: false, connections });
     return {
       database: { ...database, onNotified: urgent.onNotified },
       urgent,
@@ -54,4 +49,63 @@ export async function openMemberDatabases(options: {
     await urgent.close();
     throw error;
   }
+}
+
+/** The database is not the one that the members used last. */
+export interface Restored {
+  /** Last renewal of a member in this database, ISO 8601 in UTC; null without one. */
+  readonly lastHeardAt: string | null;
+  readonly message: string;
+}
+
+/** Key of the document with the identity of the database. */
+const KEY = "place";
+
+/** Identity of the server, its timeline and the table; a restored backup differs. */
+const PLACE = `select concat_ws(' ', (pg_control_system()).system_identifier,
+  left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
+
+/**
+ * Checks that the database is the one that the members used last, before this one joins; null when it is. A restore from a backup or a
+ * failover makes it another one.
+ *
+ * While no other member runs, every sink then starts a new sequence, because receivers have seen the next numbers with other events.
+ * Running members went through the change and know what they have sent. A complete disk that was set back cannot be detected.
+ */
+export async function detectRestore({ table, work }: StateDatabase): Promise<Restored | null> {
+  return work(async (session) => {
+    // The lock makes members start one after the other: only the first notices the change.
+    await session.query(`select digest from ${table("meta")} for update`);
+    const { rows: here } = await session.query(PLACE, [table("source")]);
+    const place = JSON.stringify(String(here[0]?.[0] ?? ""));
+    const { rows: stored } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [KEY]);
+    const before = stored[0]?.[0];
+    if (before === place) return null;
+    await session.query(
+      `insert into ${table("fleet_document")} (key, body) values ($1, $2)
+       on conflict (key) do update set body = excluded.body`,
+      [KEY, place],
+    );
+    if (before === undefined) return null;
+    const { rows } = await session.query(
+      `select ${utc("max(seen_at)")},
+         extract(epoch from clock_timestamp() - max(seen_at))::double precision,
+         coalesce(bool_or(gone is null and abs(extract(epoch from clock_timestamp() - seen_at)) < $1::int), false)
+       from ${table("member")}`,
+      [String(TIMING.ttlMs / 1_000)],
+    );
+    const [lastHeardAt = null, seconds = null, hasRunningMember] = rows[0] ?? [];
+    if (hasRunningMember === true) return null;
+    await session.query(
+      `update ${table("sink")} set counted = 0, epoch = left(replace(gen_random_uuid()::text, '-', ''), 16)`,
+    );
+    const back =
+      seconds === null
+        ? "no member was heard of in it"
+        : `it lies back ${durationText(Math.max(0, Number(seconds)))}: a member was heard of last at ${lastHeardAt}`;
+    return {
+      lastHeardAt: lastHeardAt === null ? null : String(lastHeardAt),
+      message: `The database is not the one that the members used last (a backup was restored, or another server took over), and ${back}. Receivers may get once more what they have, with the same ids, and are counted anew.`,
+    };
+  });
 }

@@ -1,3 +1,6 @@
+import { createHash, randomBytes } from "node:crypto";
+import { lstatSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { sentence } from "../core/errors/errors.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
@@ -5,26 +8,34 @@ import { isoUtc } from "../core/values/iso-utc.ts";
 import type { Pinned } from "../engine/commands/approval/approval.ts";
 import type { Guards } from "../engine/commands/guards.ts";
 import { createKillSwitch } from "../engine/commands/kill-switch.ts";
-import { ARM, type AskedToArm, armFleetHere, DATABASE_ID, isMachineArmed } from "./fleet/armed-machine.ts";
-import { openFleetDocument } from "./fleet/document.ts";
+import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/document.ts";
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** The guards that all members of a fleet have in common, as each member sees them. */
+/** The guards that are common to all members of a fleet, as one member sees them. */
 export interface FleetGuards extends Guards {
-  /** Arms writing in every source of the fleet, those that come later too, and this machine for its database. */
+  /** Arms writing in every source of the fleet, present and future, and this machine for its database. */
   arm(by: string): Promise<void>;
   close(): void;
 }
 
-/** The key of the document of who approved last. */
+/** Key of the document of who approved last. */
 export const PIN = "approvers";
+/** Key of the request to arm all sources of the fleet. */
+export const ARM = "arm-writing";
+/** Key of the database's random id. */
+export const DATABASE_ID = "database-id";
 
-/** Throws where the database cannot be asked. */
+export interface ArmRequest {
+  readonly by: string;
+  readonly at: string;
+}
+
+/** Throws when the database does not respond. */
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** This machine's state folder: holds its kill switch file and the database it is armed for. */
+  /** This machine's state folder: holds its kill switch file and the database for which it is armed. */
   readonly stateFolder: string;
   /** Path of this machine's approvals; null without a two-person rule. */
   readonly approvals: string | null;
@@ -32,32 +43,18 @@ export async function openFleetGuards(options: {
   readonly log: Log;
 }): Promise<FleetGuards> {
   const { approvals, clock, database, killSwitch, log, stateFolder } = options;
-  const ofFolder = createKillSwitch(stateFolder);
-  const armed = await openFleetDocument<AskedToArm>({ database, key: ARM, log });
+  const localSwitch = createKillSwitch(stateFolder);
+  const armed = await openFleetDocument<ArmRequest>({ database, key: ARM, log });
   const id = await openFleetDocument<string>({ database, key: DATABASE_ID, log });
   const pin = await openFleetDocument<Pinned>({ database, key: PIN, log });
-
-  /** Who approved is the same for all members, and where the file of it lies is each machine's own. */
-  function pinned(): Pinned | null {
-    const last = pin.read();
-    return last === null ? null : { ...last, file: approvals ?? last.file };
-  }
-
-  async function remember(next: Pinned | null): Promise<void> {
-    try {
-      await (next === null ? pin.remove() : pin.write(next));
-    } catch (error) {
-      log.warn({ reason: sentence(error) }, "who approved what may be written could not be remembered yet");
-    }
-  }
 
   return {
     place: `the fleet ${database.name}`,
     killSwitch: {
       get remedy() {
-        return ofFolder.thrown() ? ofFolder.remedy : killSwitch.remedy;
+        return localSwitch.thrown() ? localSwitch.remedy : killSwitch.remedy;
       },
-      thrown: () => ofFolder.thrown() || killSwitch.thrown(),
+      thrown: () => localSwitch.thrown() || killSwitch.thrown(),
       throwIt: killSwitch.throwIt,
     },
     unarmedHere: () =>
@@ -69,10 +66,24 @@ export async function openFleetGuards(options: {
         return armed.read()?.by ?? "the fleet";
       },
       isThere: () => armed.read() !== null,
-      // It holds for every source, so it stays.
+      // The request stays, because it counts for every source.
       taken() {},
     },
-    pin: { read: pinned, mark: pin.mark, write: remember },
+    pin: {
+      read() {
+        const last = pin.read();
+        // Members share the approvers, but each machine has its own path of the file.
+        return last && { ...last, file: approvals ?? last.file };
+      },
+      mark: pin.mark,
+      async write(next) {
+        try {
+          await (next === null ? pin.remove() : pin.write(next));
+        } catch (error) {
+          log.warn({ reason: sentence(error) }, "who approved what may be written could not be remembered yet");
+        }
+      },
+    },
     // The disk is the database's.
     freeBytes: () => null,
     async arm(by) {
@@ -85,4 +96,42 @@ export async function openFleetGuards(options: {
       pin.close();
     },
   };
+}
+
+/**
+ * File with the digest of the database id for which this machine may write to buildings. The configuration names the database, so
+ * an armed flag in the database is not enough: an editor could name another database, and leave kill switch, counters and
+ * approvers behind.
+ */
+const ARMED_MACHINE_FILE = "ARMED-DATABASE";
+const DIGEST_LENGTH = 64;
+
+/** Arms the fleet, and this machine for its database. Arms nothing if the folder cannot be written. */
+export async function armFleetHere(database: StateDatabase, stateFolder: string, request: ArmRequest): Promise<void> {
+  const id = await readOrWriteBody(database, DATABASE_ID, JSON.stringify(randomBytes(16).toString("hex")));
+  mkdirSync(stateFolder, { recursive: true, mode: 0o700 });
+  const file = join(stateFolder, ARMED_MACHINE_FILE);
+  // Members of one machine may start together, and a rename replaces a link instead of following it.
+  const next = `${file}.${randomBytes(4).toString("hex")}`;
+  // Readable for a worker whose machine root has armed. The id itself cannot be found from it.
+  writeFileSync(next, digestOf(JSON.parse(id) as string), { mode: 0o644, flag: "wx" });
+  renameSync(next, file);
+  await writeBody(database, ARM, JSON.stringify(request));
+}
+
+/** Whether this machine was armed for the database with this id. A file of another user does not count. */
+export function isMachineArmed(stateFolder: string, databaseId: string | null): boolean {
+  const file = join(stateFolder, ARMED_MACHINE_FILE);
+  try {
+    const stats = lstatSync(file);
+    const isOurs = stats.uid === 0 || stats.uid === (process.geteuid?.() ?? stats.uid);
+    if (databaseId === null || !isOurs || !stats.isFile() || stats.size !== DIGEST_LENGTH) return false;
+    return readFileSync(file, "utf8") === digestOf(databaseId);
+  } catch {
+    return false;
+  }
+}
+
+function digestOf(databaseId: string): string {
+  return createHash("sha256").update(databaseId).digest("hex");
 }

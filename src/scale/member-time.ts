@@ -7,14 +7,14 @@ import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 /**
- * Two clocks that all members of a fleet have in common, both by measured time since the last look at the database.
+ * Two clocks that all members of a fleet share, by measured time since the last look at the database.
  *
- * The wall clock is the database's, and all that a member stamps or shows has it: when an event was committed, when a
- * source was polled last. A member whose own clock is wrong writes the same times as any other. When the database's clock
- * is set, members follow it within a second, and `clock-doubt` says so until a service's clock agrees.
+ * The wall clock is the database's, and members stamp and show all times by it, e.g. of a commit or of a source's last poll. A member
+ * whose own clock is wrong writes the same times as any other. When the database's clock is set, members follow it within a
+ * second, and the clock check warns until a service's clock agrees.
  *
- * The steady clock never follows a step. Spent slots of the quota and the life of a broker are stamped by it: by a clock that
- * was set forward ten minutes, a member would take the slots of its predecessor for spent long ago and spend them again.
+ * The steady clock never follows a step. It stamps spent slots of the quota: by a clock that was set forward ten minutes, a
+ * member would consider its predecessor's slots long spent and spend them again.
  *
  *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
  *   clock_set_by_ms           0                       −600,000
@@ -25,29 +25,29 @@ import type { StateDatabase } from "./postgres/state-database.ts";
 export interface DatabaseTime {
   /** The database's wall clock, milliseconds since 1970. */
   now(): number;
-  /** The steady clock: it is as late as this already. */
+  /** Earliest possible time of the steady clock. */
   earliest(): number;
-  /** The steady clock: it is not later than this, because the answer was under way for so long. */
+  /** Latest possible time of the steady clock: the response may have been under way for as long as the request took. */
   latest(): number;
-  /** Says that the clock of this machine differs from the database's; empty while it does not. */
+  /** Warns when the clock of this machine differs from the database's. */
   notices(): readonly string[];
-  /** Looks once. Throws where the database cannot be asked. */
+  /** Looks once. Throws when the database does not respond. */
   look(): Promise<void>;
   /** Looks every second until the signal aborts. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
 const LOOK_EVERY_MS = 1_000;
-/** A difference to measured time beyond what the way to the database explains, from which on the clock was set. */
+/** A difference to measured time, beyond the duration of the query, that counts as a step of the clock. */
 const STEP_MS = 500;
-/** Looks after which a member knows the steady clock well enough to contradict another member. */
+/** Looks after which a member knows the steady clock well enough to correct another member. */
 const SETTLED_LOOKS = 5;
-/** Looks for which a member does not defend what it has stored itself. */
+/** Looks for which a member accepts corrections of what it has stored itself. */
 const YIELDING_LOOKS = 10;
-/** From here on a wrong clock of this machine is worth a notice. */
+/** Difference of this machine's clock that is worth a notice. */
 const DIFFERENCE_MS = 30_000;
 
-/** The times that one look has read, and when it was sent and answered. */
+/** Result of one look. */
 interface Seen {
   readonly wallMs: number;
   readonly setByMs: number;
@@ -55,7 +55,7 @@ interface Seen {
   readonly answered: Moment;
 }
 
-/** Throws where the database cannot be asked. */
+/** Throws when the database does not respond. */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
   /** The machine's own clock. */
@@ -77,7 +77,7 @@ export async function openDatabaseTime(options: {
     return { wallMs: Number(wallMs), setByMs: Number(setByMs), sent, answered: momentOf(clock) };
   }
 
-  /** Stores by how much the clock was set, unless another member was quicker; returns what is stored then. */
+  /** Stores by how much the clock was set, unless another member was quicker, and returns the stored value. */
   async function store(before: number, setByMs: number): Promise<number> {
     const text = `update ${database.table("meta")} set clock_set_by_ms = $2::double precision
       where clock_set_by_ms = $1::double precision returning 1`;
@@ -95,7 +95,7 @@ export async function openDatabaseTime(options: {
     const found = await read();
     const wasSet = beyond(found.wallMs, fromWallMs, latestWallMs()) !== 0;
     const byMs = beyond(found.wallMs - found.setByMs, fromMs, latest());
-    // Without a step of its own, what another member has stored is wrong: that one was suspended, and took it for a step.
+    // Without a step, the value that another member has stored is wrong: it was suspended, and took that for a step.
     const isSettled = looks >= SETTLED_LOOKS && looks - storedAtLook > YIELDING_LOOKS;
     let { setByMs } = found;
     if (byMs !== 0 && (wasSet || isSettled)) {
@@ -112,7 +112,7 @@ export async function openDatabaseTime(options: {
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  /** Complete milliseconds, as of any other wall clock. */
+  /** Whole milliseconds, like any other wall clock. */
   const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {
@@ -142,46 +142,34 @@ export async function openDatabaseTime(options: {
   };
 }
 
-/** By how much a time lies outside a range, where that is a step. */
+/** Returns by how much a time lies outside a range; 0 below the size of a step. */
 function beyond(ms: number, fromMs: number, toMs: number): number {
   if (ms < fromMs - STEP_MS) return ms - fromMs;
   return ms > toMs + STEP_MS ? ms - toMs : 0;
 }
 
-/** The same memory with its stamps by the steady clock; the caller sees them by `clock`. An uncertain time counts as the later one. */
+/** Quota store whose times are stored by the steady clock; the caller sees them by `clock`. An uncertain time counts as the later one. */
 export function inSteadyTime(
-  memory: QuotaStore,
+  store: QuotaStore,
   time: Pick<DatabaseTime, "earliest" | "latest">,
   clock: Pick<Clock, "now">,
 ): QuotaStore {
   const written = (ms: number) => ms - clock.now() + time.latest();
   const read = (ms: number) => ms - time.earliest() + clock.now();
-  const put = ({ id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
-    id,
-    sentAtMs: Math.floor(written(sentAtMs)),
-    countedByMs: Math.ceil(written(countedByMs)),
+  const slotIn = (convert: (ms: number) => number, { id, sentAtMs, countedByMs }: QuotaSlot): QuotaSlot => ({
+    ...{ id, sentAtMs: Math.floor(convert(sentAtMs)), countedByMs: Math.ceil(convert(countedByMs)) },
   });
   return {
-    async load(key) {
-      const slots = await memory.load(key);
-      return slots.map(({ id, sentAtMs, countedByMs }) => ({
-        id,
-        sentAtMs: Math.floor(read(sentAtMs)),
-        countedByMs: Math.ceil(read(countedByMs)),
-      }));
-    },
-    save: (key, slot) => memory.save(key, put(slot)),
-    saveDeferred: (key, slot) => memory.saveDeferred(key, put(slot)),
-    forget: (key, beforeMs) => memory.forget(key, Math.floor(written(beforeMs))),
+    load: async (key) => (await store.load(key)).map((slot) => slotIn(read, slot)),
+    save: (key, slot) => store.save(key, slotIn(written, slot)),
+    saveDeferred: (key, slot) => store.saveDeferred(key, slotIn(written, slot)),
+    forget: (key, beforeMs) => store.forget(key, Math.floor(written(beforeMs))),
     async loadHold(key) {
-      const hold = await memory.loadHold(key);
+      const hold = await store.loadHold(key);
       return hold && { saidAtMs: Math.floor(read(hold.saidAtMs)), untilMs: Math.ceil(read(hold.untilMs)) };
     },
     saveHold: (key, { saidAtMs, untilMs }) =>
-      memory.saveHold(key, {
-        saidAtMs: Math.floor(written(saidAtMs)),
-        untilMs: Math.ceil(written(untilMs)),
-      }),
+      store.saveHold(key, { saidAtMs: Math.floor(written(saidAtMs)), untilMs: Math.ceil(written(untilMs)) }),
     // A step of our own clock does not affect stamps of another clock.
     loadClock: async () => undefined,
     saveClock: async () => undefined,

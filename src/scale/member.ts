@@ -29,36 +29,34 @@ import { readCredentials } from "../ui/status/access.ts";
 import { createCache, WATCHED_MS } from "../ui/status/cached-documents.ts";
 import { createReadiness, joinExpositions, type Readiness } from "../ui/status/health.ts";
 import { createStatusServer } from "../ui/status/server.ts";
-import { digestOf } from "./fleet/digest.ts";
 import { readOrWriteBody } from "./fleet/document.ts";
-import { createFleet, type FleetStatus, type Held, type Lease } from "./fleet/fleet.ts";
+import { createFleet } from "./fleet/fleet.ts";
+import type { HeldLease, Lease } from "./fleet/holdings.ts";
 import { createFleetKillSwitch, releaseFleetKillSwitch } from "./fleet/kill-switch.ts";
-import { detectRestore } from "./fleet/restored.ts";
-import { whereabouts } from "./fleet/whereabouts.ts";
-import { type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
+import { type FleetStatus, whereabouts } from "./fleet/status.ts";
+import { digestOf } from "./fleet/tables.ts";
+import { detectRestore, type MemberDatabases, openMemberDatabases } from "./member-databases.ts";
 import { createMemberFile } from "./member-file.ts";
 import { openFleetGuards } from "./member-guards.ts";
-import { endSilenceOfFleet } from "./member-silences.ts";
 import { runSource } from "./member-source.ts";
 import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
-import { createMemberView } from "./member-view.ts";
-import type { StateDatabase } from "./postgres/state-database.ts";
+import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
 
 /**
- * A member of a fleet: for each source whose lease it gets it runs one pipeline on that source's own part of the database,
- * and stops it when the lease goes. Here stands what the process has once: page, door, metrics, kill switch, clock.
+ * A member of a fleet: runs one pipeline for each source whose lease it gets, on that source's own part of the database, and stops
+ * it when the lease ends. The parts that a process has once are built here: page, control socket, metrics, kill switch, clock.
  *
  *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
  *     │                      │
- *     └── others' leases     └──► page · door · metrics (the sum of all pipelines)
+ *     └── others' leases     └──► page · control socket · metrics (the sum of all pipelines)
  */
 export interface Member {
   readonly name: string;
-  /** The sources that it works for just now. */
+  /** Sources that it works for now. */
   held(): readonly string[];
   fleet(): Promise<FleetStatus>;
   start(): Promise<void>;
-  /** Hands all over, until `deadlineMs` from now; a second call waits for the first. */
+  /** Hands all sources over within the deadline; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
   /** Base address of the status page, once started. */
   statusUrl(): string;
@@ -68,9 +66,9 @@ export interface Member {
 export interface MemberOptions {
   /** With `state.postgres`. */
   readonly config: Config;
-  /** Another one than those of all other members. */
+  /** Unique in the fleet. */
   readonly name: string;
-  /** Folder of what belongs to this member on its machine, such as the door of the command line. */
+  /** Folder of this member on its machine, e.g. for the control socket. */
   readonly folder: string;
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
@@ -80,7 +78,12 @@ export interface MemberOptions {
   readonly configFile?: ConfigFile;
 }
 
-/** Connects to the database; throws `ConfigError` or `Retryable` where that cannot be. */
+/** Maximum age of the description of the database in milliseconds: its size takes a look at every table. */
+const DESCRIBED_MS = 30_000;
+/** Time limit for storing the kill switch before the caller continues, in milliseconds. */
+const THROWN_WITHIN_MS = 2_000;
+
+/** Connects to the database. Throws `ConfigError` or `Retryable` when that fails. */
 export async function createMember(options: MemberOptions): Promise<Member> {
   refuseUnverifiedTls();
   const { config } = options;
@@ -88,7 +91,7 @@ export async function createMember(options: MemberOptions): Promise<Member> {
   if (postgres === undefined) throw new Error("A member of a fleet needs state.postgres.");
   const clock = options.clock ?? systemClock;
   const log = options.log ?? createLog({ level: config.log.level });
-  // The first is the machine's, and may be the member's own as well.
+  // The first is the machine's; both may be the same.
   for (const folder of [config.state.folder, options.folder]) prepareFolder(folder, fileSystemType);
   const databases = await openMemberDatabases({ config: postgres, clock, log });
   try {
@@ -111,15 +114,19 @@ async function build(
   const { database, urgent } = databases;
   const { config, configFile, environment, name } = options;
   const names = Object.keys(config.sources);
+  const onlyName = names.length === 1 ? (names[0] ?? null) : null;
   const startedAtMs = clock.now();
   const metrics = createMetrics();
   if (options.clock === undefined) addProcessMetrics(metrics);
   const clockDoubt = createClockCheck({ clock, log, metrics, whose: "The database's clock" });
   const ticker = clockTicker(clock, clockDoubt);
-  const identity = await fleetIdentity(urgent);
+  // Identifies the fleet to others: 8 hexadecimal digits, created once.
+  const newIdentity = JSON.stringify(randomBytes(4).toString("hex"));
+  const identity = JSON.parse(await readOrWriteBody(urgent, "identity", newIdentity)) as string;
   const restored = await detectRestore(database);
   if (restored !== null) log.warn({ lastHeardAt: restored.lastHeardAt }, restored.message);
   const killSwitch = createFleetKillSwitch({ database: urgent, clock, log });
+  const throwKillSwitch = (by: string) => within(clock, THROWN_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now())));
   const guards = await openFleetGuards({
     ...{ database: urgent, killSwitch, clock, log },
     stateFolder: config.state.folder,
@@ -127,31 +134,18 @@ async function build(
   });
   if (options.armWriting === true) await guards.arm(`whoever started the member ${name}`);
   const page = pageSettings(config, readCredentials(config.status, environment));
+  const cache = createCache(clock);
+  const described = () => cache("database", DESCRIBED_MS, () => urgent.describe());
 
-  const made = createCache(clock);
-  const described = () => made("database", DESCRIBED_MS, () => urgent.describe());
-
-  /** Pipelines of the held sources, by source. */
+  /** By held source. */
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const works = new Map<string, SourceWork>();
 
-  async function hold(lease: Lease): Promise<Held> {
+  async function hold(lease: Lease): Promise<HeldLease> {
     const { epoch, source } = lease;
     const held = await runSource({
-      ...{
-        lease,
-        config,
-        environment,
-        database,
-        described,
-        time,
-        guards,
-        clock,
-        clockDoubt,
-        ticker,
-        log,
-      },
+      ...{ lease, config, environment, database, described, time, guards, clock, clockDoubt, ticker, log },
       fleet: identity,
     });
     const { pipeline } = held;
@@ -162,52 +156,43 @@ async function build(
     return {
       async stop(deadlineMs) {
         const isOver = lease.signal.aborted;
-        // A later holding of the same source begins only after this one has ended.
-        for (const known of [pipelines, sources, works]) known.delete(source);
+        // A later ownership of the same source begins only after this one has ended.
+        for (const bySource of [pipelines, sources, works]) bySource.delete(source);
         await held.stop(isOver ? 0 : deadlineMs);
-        log.debug(
-          { source, epoch, why: isOver ? "the lease is over" : "handed over" },
-          "this member works for the source no more",
-        );
+        const why = isOver ? "the lease is over" : "handed over";
+        log.debug({ source, epoch, why }, "this member works for the source no more");
       },
     };
   }
 
   const fleet = createFleet({
-    // However many pages are open, one connection at most is busy with what is only shown.
+    // However many pages are open, at most one connection describes the database.
     database: { ...urgent, describe: described },
-    ...{ name, clock, log, metrics, hold },
+    ...{ name, sources: names, clock, log, metrics, hold },
     async check(source, signal) {
       const entry = config.sources[source];
       return entry === undefined || reachesService(entry, clock, environment, signal);
     },
-    sources: names,
     digest: digestOf(config),
     page: () => server.url(),
   });
-
-  const fleetStatus = () => made("fleet", WATCHED_MS, fleet.status);
+  const fleetStatus = () => cache("fleet", WATCHED_MS, fleet.status);
 
   const notReady = () => (run.isReady() ? null : "The member is starting or stopping.");
   const elsewhere = async (source: string) =>
     names.includes(source) ? whereabouts(source, await fleetStatus()) : null;
   const noSource = async (source: string) => (await elsewhere(source))?.message ?? "No such source.";
-  const onlyName = names.length === 1 ? (names[0] ?? null) : null;
   const accept: Accept = async (arrival) => {
     const source = arrival.source ?? onlyName;
-    const held = source === null ? undefined : pipelines.get(source);
-    if (held === undefined)
-      throw new Retryable(source === null ? `Name one of the sources: ${names.join(", ")}.` : await noSource(source));
+    if (source === null) throw new Retryable(`Name one of the sources: ${names.join(", ")}.`);
+    const held = pipelines.get(source);
+    if (held === undefined) throw new Retryable(await noSource(source));
     await held.commands.accept(arrival);
   };
 
   const file = configFile && createMemberFile({ configFile, config, clock, log });
-  const shown = createMemberView({
-    clock,
-    startedAtMs,
-    name,
-    place: database.name,
-    pipelines,
+  const view = createMemberView({
+    ...{ clock, startedAtMs, name, place: database.name, pipelines, elsewhere },
     configuration: () => file?.state() ?? null,
     notices: () => [
       ...(restored === null ? [] : [restored.message]),
@@ -217,67 +202,51 @@ async function build(
       ...time.notices(),
     ],
     databaseBytes: async () => (await described()).bytes,
-    elsewhere,
   });
   const routes = operatorRoutes({
-    sources,
-    accept,
+    ...{ sources, accept, clock, notReady, noSource, work: { sources: works } },
     expectedWaitMs: (source) => pipelines.get(source ?? onlyName ?? "")?.commands.expectedWaitMs(source) ?? 0,
-    clock,
-    report: shown.status.report,
-    notReady,
-    noSource,
+    report: view.status.report,
     configuration: () => ({
       file: configFile?.file ?? null,
       config: { ...config, state: withAbsolutePaths(config.state) },
     }),
-    fleetWrites: {
-      stop: (by) => within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))),
-      resume: () => releaseFleetKillSwitch(urgent),
-    },
+    fleetWrites: { stop: throwKillSwitch, resume: () => releaseFleetKillSwitch(urgent) },
     log: options.recentLog ?? (() => []),
-    work: { sources: works },
     ...(file && { reload: (isDryRun: boolean) => file.reload("command", isDryRun) }),
   });
-  const door = createControlSocket({ stateFolder: options.folder, routes });
+  const controlSocket = createControlSocket({ stateFolder: options.folder, routes });
   const ownReadiness = createReadiness({
     clock,
-    health: shown.status.health,
+    health: view.status.health,
     isRunning: () => run.isReady(),
     commitTrouble: () =>
       [...pipelines.values()].map((each) => each.commitTrouble()).find((trouble) => trouble !== null) ?? null,
   });
   const server = createStatusServer({
-    config: config.status,
-    credentials: page.credentials,
-    clock,
-    silencesOf: shown.silencesOf,
+    ...{ config: config.status, credentials: page.credentials, clock, log, fleet: fleetStatus },
+    ...{ silencesOf: view.silencesOf, status: view.status, answers: view.answers, outbox: view.outbox },
     endSilence: (...which) => endSilenceOfFleet({ pipelines, database, clock, log }, ...which),
-    status: shown.status,
-    answers: shown.answers,
     actions: buildActions({ clock, accept, notReady }),
-    outbox: shown.outbox,
     metrics: {
       contentType: metrics.registry.contentType,
-      metrics: async () =>
-        joinExpositions(await expositions([metrics, ...[...pipelines.values()].map((each) => each.metrics)])),
+      async metrics() {
+        const all = [metrics, ...[...pipelines.values()].map((each) => each.metrics)];
+        return joinExpositions(await Promise.all(all.map(({ registry }) => registry.metrics())));
+      },
     },
-    readiness: () => withFleet(ownReadiness, fleetStatus),
+    readiness: () => readinessOf(ownReadiness, fleetStatus),
     refresh: async () => {
       await Promise.all([...pipelines.values()].map((each) => each.refreshGauges()));
     },
-    // Nothing leaves from here at once; the others hear of it within seconds, or as soon as the database answers.
-    stopWrites: page.writes
-      ? async (by: string) => void (await within(clock, TOLD_WITHIN_MS, killSwitch.throwIt(by, isoUtc(clock.now()))))
-      : null,
-    fleet: fleetStatus,
-    log,
+    // This member writes nothing from now on; the others stop within seconds, or when the database responds again.
+    stopWrites: page.writes ? async (by: string) => void (await throwKillSwitch(by)) : null,
   });
 
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
-      { service: door, share: 0.1 },
+      { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
       { service: killSwitch, share: 0.1 },
       { service: fleet, share: 0.8 },
@@ -308,18 +277,8 @@ async function build(
   };
 }
 
-/** How old may be what the database says of its size, in milliseconds: it looks at every table for it. */
-const DESCRIBED_MS = 30_000;
-
-/** How long the kill switch waits until the database has it, in milliseconds. */
-const TOLD_WITHIN_MS = 2_000;
-
-async function expositions(all: readonly { readonly registry: { metrics(): Promise<string> } }[]) {
-  return Promise.all(all.map(({ registry }) => registry.metrics()));
-}
-
-/** A member that cannot ask the database is no use, whatever it held last. */
-async function withFleet(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
+/** A member without its database is not ready, whatever it held last. */
+async function readinessOf(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
   const away = {
     reason: "commit-failed" as const,
@@ -328,10 +287,4 @@ async function withFleet(own: () => Promise<Readiness>, status: () => Promise<Fl
   };
   const all = trouble === null ? reasons : [away, ...reasons];
   return { ready: all.length === 0, reasons: all };
-}
-
-/** Tells one fleet from others where it introduces itself: 8 hexadecimal digits, given once. */
-async function fleetIdentity(database: StateDatabase): Promise<string> {
-  const mine = JSON.stringify(randomBytes(4).toString("hex"));
-  return JSON.parse(await readOrWriteBody(database, "identity", mine)) as string;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
-import { digestOf } from "#src/scale/fleet/digest.ts";
+import { digestOf } from "#src/scale/fleet/tables.ts";
 
 const SOURCE = { base_url: "http://127.0.0.1", token: { env: "TOKEN" }, time_zone: "UTC" };
 const SINKS = {

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
-import { readFleet, setDraining } from "#src/scale/fleet/report.ts";
+import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { absent } from "../real-servers.ts";
 import { describeService } from "../suites/service-suite.ts";

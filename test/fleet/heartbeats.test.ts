@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createHeartbeats, type Heartbeat } from "#src/scale/fleet/heartbeats.ts";
+import { createHeartbeats, type Heartbeat } from "#src/scale/fleet/timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const beat = (renewals: number, name = "a"): Heartbeat => ({ name, incarnation: `of ${name}`, renewals });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
-import { setDraining } from "#src/scale/fleet/report.ts";
+import { setDraining } from "#src/scale/fleet/status.ts";
 import { createRandom } from "#src/simulator/random.ts";
 import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";

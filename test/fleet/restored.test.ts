@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { QueryResult, Values } from "#src/core/postgres/session.ts";
-import { detectRestore } from "#src/scale/fleet/restored.ts";
+import { detectRestore } from "#src/scale/member-databases.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /** A database that says where it is, what it was known as, and of whom it heard last. */

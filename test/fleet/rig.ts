@@ -4,7 +4,8 @@ import { type Clock, systemClock } from "#src/core/runtime/clock.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { createMetrics, type Metrics } from "#src/core/runtime/metrics.ts";
 import { PostgresState } from "#src/engine/store/config.ts";
-import { createFleet, type Fleet, type FleetOptions, type Held, type Lease } from "#src/scale/fleet/fleet.ts";
+import { createFleet, type Fleet, type FleetOptions } from "#src/scale/fleet/fleet.ts";
+import type { HeldLease, Lease } from "#src/scale/fleet/holdings.ts";
 import type { Timing } from "#src/scale/fleet/timing.ts";
 import { openStateDatabase } from "#src/scale/postgres/open.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
@@ -151,7 +152,7 @@ export function createRig(server: Pick<RealServer, "port">): Rig {
     faults,
     fleet(name, database, wishes = {}) {
       const { sources = SOURCES, digest = "0123456789abcdef", timing = TIMING, hold = noted } = wishes;
-      async function noted(lease: Lease): Promise<Held> {
+      async function noted(lease: Lease): Promise<HeldLease> {
         const one = noteBegin(name, lease);
         lease.signal.addEventListener("abort", () => {
           one.isOver = true;

@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Holder, type Sharer, sharesOf } from "#src/scale/fleet/share.ts";
+import { assignSources, type Candidate, type Holder } from "#src/scale/fleet/share.ts";
 
 const NAMES = ["a", "b", "c", "d", "e", "f", "g"];
 const SOURCES = Array.from({ length: 40 }, (_, n) => `s${String(n).padStart(2, "0")}`);
 
-const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Sharer => ({
+const sharer = (name: string, takes: boolean, unable: readonly string[] = []): Candidate => ({
   name,
   takes,
   unable,
@@ -22,7 +22,7 @@ const sharers = fc
 /** Members that are able to hold some sources only. */
 const choosySharers = fc
   .tuple(sharers, fc.array(fc.array(fc.constantFrom(...SOURCES), { maxLength: 25 }), { maxLength: 7 }))
-  .map(([members, unables]) => members.map((member, n): Sharer => ({ ...member, unable: unables[n] ?? [] })));
+  .map(([members, unables]) => members.map((member, n): Candidate => ({ ...member, unable: unables[n] ?? [] })));
 
 /** Who holds what; also somebody whom nobody knows. */
 const holders = fc
@@ -35,13 +35,13 @@ const holders = fc
   )
   .map(([count, held]) => SOURCES.slice(0, count).map((source, n): Holder => [source, held[n] ?? null]));
 
-function loadsOf(members: readonly Sharer[], shares: ReadonlyMap<string, string | null>): readonly number[] {
+function loadsOf(members: readonly Candidate[], shares: ReadonlyMap<string, string | null>): readonly number[] {
   const taking = members.filter(({ takes }) => takes);
   return taking.map(({ name }) => [...shares.values()].filter((holder) => holder === name).length);
 }
 
 /** The fewest moves: everybody keeps as much of an even share as it has, and who has more gets the larger ones. */
-function fewestMoves(members: readonly Sharer[], held: readonly Holder[]): number {
+function fewestMoves(members: readonly Candidate[], held: readonly Holder[]): number {
   const taking = members.filter(({ takes }) => takes);
   const counts = taking.map(({ name }) => held.filter(([, holder]) => holder === name).length);
   const base = Math.floor(held.length / taking.length);
@@ -55,7 +55,7 @@ describe("who should hold what", () => {
   test("everything is held by one member, evenly, and no more moves than has to", () => {
     fc.assert(
       fc.property(sharers, holders, (members, held) => {
-        const shares = sharesOf(members, held);
+        const shares = assignSources(members, held);
         expect([...shares.keys()].toSorted()).toEqual(held.map(([source]) => source));
         const taking = members.filter(({ takes }) => takes).map(({ name }) => name);
         if (taking.length === 0) {
@@ -84,7 +84,7 @@ describe("who should hold what", () => {
             .map(({ each }) => each);
         const sorted = (shares: ReadonlyMap<string, string | null>) =>
           [...shares].toSorted(([a], [b]) => (a < b ? -1 : 1));
-        expect(sorted(sharesOf(turned(members), turned(held)))).toEqual(sorted(sharesOf(members, held)));
+        expect(sorted(assignSources(turned(members), turned(held)))).toEqual(sorted(assignSources(members, held)));
       }),
     );
   });
@@ -92,13 +92,13 @@ describe("who should hold what", () => {
   test("what somebody can hold is held, by one that can, and what is settled stays", () => {
     fc.assert(
       fc.property(choosySharers, holders, (members, held) => {
-        const shares = sharesOf(members, held);
+        const shares = assignSources(members, held);
         for (const [source, name] of shares) {
           const able = members.filter(({ takes, unable }) => takes && !unable.includes(source));
           if (able.length === 0) expect(name).toBeNull();
           else expect(able.map((member) => member.name)).toContain(name);
         }
-        expect(new Map(sharesOf(members, [...shares]))).toEqual(new Map(shares));
+        expect(new Map(assignSources(members, [...shares]))).toEqual(new Map(shares));
       }),
       { numRuns: 500 },
     );
@@ -115,8 +115,8 @@ describe("who should hold what", () => {
           const gone = [...now].filter(([, name]) => !members.some((member) => member.name === name));
           for (const [source] of gone) now.set(source, null);
           const looks = new Map(members.map(({ name }) => [name, new Map(now)]));
-          const act = (member: Sharer, seen: ReadonlyMap<string, string | null>) => {
-            const shares = sharesOf(members, [...seen]);
+          const act = (member: Candidate, seen: ReadonlyMap<string, string | null>) => {
+            const shares = assignSources(members, [...seen]);
             for (const [source, share] of shares) {
               if (share === member.name && now.get(source) === null) now.set(source, member.name);
             }
@@ -139,7 +139,7 @@ describe("who should hold what", () => {
             before = JSON.stringify([...now]);
             for (const member of members) act(member, now);
           }
-          expect(new Map(sharesOf(members, [...now]))).toEqual(now);
+          expect(new Map(assignSources(members, [...now]))).toEqual(now);
         },
       ),
       { numRuns: 50 },
@@ -150,8 +150,8 @@ describe("who should hold what", () => {
     const at = (name: string, from: number, to: number) =>
       SOURCES.slice(from, to).map((source): Holder => [source, name]);
     const both = [sharer("a", true), sharer("b", true)];
-    expect(loadsOf(both, sharesOf(both, at("a", 0, 10)))).toEqual([5, 5]);
+    expect(loadsOf(both, assignSources(both, at("a", 0, 10)))).toEqual([5, 5]);
     const uneven = [...at("a", 0, 3), ...at("b", 3, 5)];
-    expect(sharesOf(both, uneven)).toEqual(new Map(uneven));
+    expect(assignSources(both, uneven)).toEqual(new Map(uneven));
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { Clock } from "#src/core/runtime/clock.ts";
-import { createLease } from "#src/scale/fleet/lease.ts";
-import { createTrust } from "#src/scale/fleet/trust.ts";
+import { momentOf } from "#src/core/runtime/moment.ts";
+import { createTrust } from "#src/scale/fleet/timing.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 5, 1);
@@ -11,7 +11,7 @@ describe("the trust in a lease", () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     expect(trust.leftMs()).toBe(0);
-    const sent = trust.mark();
+    const sent = momentOf(clock);
     await clock.advance(2_500);
     trust.renewed(sent);
     expect(trust.leftMs()).toBe(5_500);
@@ -24,9 +24,9 @@ describe("the trust in a lease", () => {
   test("an answer that comes late does not take back a later one", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
-    const first = trust.mark();
+    const first = momentOf(clock);
     await clock.advance(3_000);
-    trust.renewed(trust.mark());
+    trust.renewed(momentOf(clock));
     trust.renewed(first);
     expect(trust.leftMs()).toBe(8_000);
   });
@@ -34,7 +34,7 @@ describe("the trust in a lease", () => {
   test("the wall clock has no say in it", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
-    trust.renewed(trust.mark());
+    trust.renewed(momentOf(clock));
     clock.stepWall(-300_000);
     expect(trust.leftMs()).toBe(8_000);
     clock.stepWall(600_000);
@@ -52,20 +52,9 @@ describe("the trust in a lease", () => {
       sinceBoot: () => (sinceBootMs === null ? null : { boot: "this", ms: isLater ? 1_000 + sinceBootMs : 1_000 }),
     };
     const trust = createTrust(clock, 9_000, 1_000);
-    trust.renewed(trust.mark());
+    trust.renewed(momentOf(clock));
     expect(trust.leftMs()).toBe(8_000);
     isLater = true;
     expect(trust.leftMs()).toBe(0);
-  });
-});
-
-describe("a lease", () => {
-  test("has nothing left once it is over, whatever is renewed later", () => {
-    const lease = createLease({ source: "a", epoch: 3, trust: { leftMs: () => 8_000 }, fenced: () => {} });
-    expect([lease.leftMs(), lease.signal.aborted]).toEqual([8_000, false]);
-    lease.end("somebody else holds it");
-    lease.end("it was not renewed");
-    expect([lease.leftMs(), lease.signal.aborted]).toEqual([0, true]);
-    expect(String(lease.signal.reason)).toBe("LeaseOver: The lease on a is over: somebody else holds it.");
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { createFailedStarts } from "#src/scale/fleet/failed-starts.ts";
+import { createFailedStarts } from "#src/scale/fleet/holdings.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
 test("a source that cannot be started is left to others ever longer, and forgotten when it works", async () => {

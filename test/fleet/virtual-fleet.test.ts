@@ -1,7 +1,7 @@
 import { hostname } from "node:os";
 import { afterEach, describe, expect, test } from "vitest";
 import { sentence } from "#src/core/errors/errors.ts";
-import { readFleet, setDraining } from "#src/scale/fleet/report.ts";
+import { readFleet, setDraining } from "#src/scale/fleet/status.ts";
 import type { VirtualMember } from "./virtual-fleet.ts";
 import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage.ts";
 

@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import { pageOf } from "#src/scale/fleet/report.ts";
-import { whereabouts } from "#src/scale/fleet/whereabouts.ts";
+import { pageOf, whereabouts } from "#src/scale/fleet/status.ts";
 
 const known = { name: "b", host: "machine-2", page: "http://10.0.0.2:9850" };
 const members = [{ name: "a" }, known].map((each) => ({

@@ -1,6 +1,7 @@
-import { ConfigError } from "../../core/errors/errors.ts";
+import { ConfigError, sentence } from "../../core/errors/errors.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/** One thing that is wrong, where it stands, and what to do. Lines and columns count from 1. */
+/** One problem of a configuration file, its location and what to do. Lines and columns count from 1. */
 export interface ConfigProblem {
   readonly file: string;
   readonly line: number;
@@ -16,7 +17,7 @@ export interface Contradiction {
   readonly message: string;
 }
 
-/** All that is wrong with a configuration file, told at once. */
+/** All problems of a configuration file. */
 export class ConfigurationError extends ConfigError {
   readonly problems: readonly ConfigProblem[];
   constructor(problems: readonly ConfigProblem[]) {
@@ -28,4 +29,10 @@ export class ConfigurationError extends ConfigError {
 export function problemLine(problem: ConfigProblem): string {
   const place = `${problem.file}:${problem.line}:${problem.column}`;
   return `${place} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
+}
+
+/** Lines for a file that cannot be used, as `plenum check` prints them. */
+export function problemLines(error: unknown): readonly string[] {
+  const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
+  return lines.map(withoutCredentials);
 }

@@ -5,8 +5,7 @@ import { type LenientState, lenientState } from "../../app/config/lenient-state.
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";
-import { readFleet } from "../../scale/fleet/report.ts";
-import { whereabouts } from "../../scale/fleet/whereabouts.ts";
+import { readFleet, whereabouts } from "../../scale/fleet/status.ts";
 import {
   type ControlSocket,
   type FoundWorker,

@@ -22,9 +22,8 @@ import {
   type Unrestored,
   unrestoredLine,
 } from "../../engine/commands/timed.ts";
-import { armFleetHere } from "../../scale/fleet/armed-machine.ts";
 import { readBody } from "../../scale/fleet/document.ts";
-import { PIN } from "../../scale/member-guards.ts";
+import { armFleetHere, PIN } from "../../scale/member-guards.ts";
 import type { CliContext } from "../shell/context.ts";
 import { readState, withStateDatabase } from "../shell/state-access.ts";
 import { killControls } from "./kill-controls.ts";

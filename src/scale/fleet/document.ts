@@ -3,31 +3,31 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 
 /**
- * A small document that holds for the whole fleet, such as who approved last. Read at once, from what was there at the
- * last look: another member's change is seen when it is notified, half a minute later at most.
+ * A small document that is common to the whole fleet, such as who approved last. `read` returns at once what the last look
+ * found; a change by another member is seen when it is notified, half a minute later at most.
  */
 export interface FleetDocument<T> {
-  /** Null where there is none. */
+  /** Null without a document. */
   read(): T | null;
-  /** Changes when the document does; empty where there is none. */
+  /** Changes when the document does; empty without one. */
   mark(): string;
-  /** Durable for all when it resolves, and read here from then on. */
+  /** When it resolves, the document is durable for all, and `read` returns it. */
   write(value: T): Promise<void>;
-  /** Takes it away, if it still is what was read here; false where somebody was quicker. */
+  /** Removes the document if it still is what `read` returns; false when another member was quicker. */
   remove(): Promise<boolean>;
-  /** Looks now. Throws where the database cannot be asked. */
+  /** Looks now. Throws when the database does not respond. */
   refresh(): Promise<void>;
-  /** Hears of no more changes. */
+  /** Stops listening for changes. */
   close(): void;
 }
 
-export interface FleetDocumentOptions {
+interface FleetDocumentOptions {
   readonly database: StateDatabase;
   readonly key: string;
   readonly log: Log;
 }
 
-/** Looks once before it resolves. Nothing else writes under the key, so what is read has the type that was written. */
+/** Opens a document and reads it. The body has the type that was written, because nothing else writes under the key. */
 export async function openFleetDocument<T>(options: FleetDocumentOptions): Promise<FleetDocument<T>> {
   const document = createFleetDocument<T>(options);
   try {
@@ -39,14 +39,14 @@ export async function openFleetDocument<T>(options: FleetDocumentOptions): Promi
   return document;
 }
 
-/** The same without a look: it reads as if there were none. */
+/** Opens a document without reading it: `read` returns null until the first `refresh`. */
 export function createFleetDocument<T>({ database, key, log }: FleetDocumentOptions): FleetDocument<T> {
   let body: string | null = null;
   let value: T | null = null;
   let asked = 0;
   let applied = 0;
 
-  /** Answers of several looks may come in another order: the one that was asked last counts. */
+  /** Responses may arrive in another order than the requests: the latest request counts. */
   function apply(order: number, next: string | null): void {
     if (order < applied) return;
     applied = order;
@@ -61,7 +61,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
     apply(order, await readBody(database, key));
   }
 
-  const stop = database.onNotified(topicOf(key), () => {
+  const close = database.onNotified(topicOf(key), () => {
     refresh().catch((error: unknown) =>
       log.warn({ key, reason: sentence(error) }, "what holds for the whole fleet could not be read"),
     );
@@ -83,7 +83,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
       return removed;
     },
     refresh,
-    close: stop,
+    close,
   };
 }
 
@@ -99,17 +99,16 @@ export async function writeBody(database: StateDatabase, key: string, body: stri
   await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
 }
 
-/** Writes the document only where there is none. Answers what is there afterwards. */
+/** Writes the body unless the document exists, and returns the stored body. */
 export async function readOrWriteBody(database: StateDatabase, key: string, body: string): Promise<string> {
-  const table = database.table("fleet_document");
-  const insert = `insert into ${table} (key, body) values ($1, $2) on conflict (key) do nothing`;
-  await database.transact([{ text: insert, values: [key, body] }, database.notify(topicOf(key))]);
-  const there = await readBody(database, key);
-  if (there === null) throw new Error(`The document ${key} was taken away while it was written.`);
-  return there;
+  const text = `insert into ${database.table("fleet_document")} (key, body) values ($1, $2) on conflict (key) do nothing`;
+  await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);
+  const stored = await readBody(database, key);
+  if (stored === null) throw new Error(`The document ${key} was taken away while it was written.`);
+  return stored;
 }
 
-/** Only what has this body. */
+/** Removes the document if it has this body. */
 export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;
   const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);

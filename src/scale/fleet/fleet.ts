@@ -1,49 +1,42 @@
-import { sentence } from "../../core/errors/errors.ts";
+import { ConfigError, sentence } from "../../core/errors/errors.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycle.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
-import { createWakeup, loop, within } from "../../core/runtime/waiting.ts";
+import { type Moment, momentOf } from "../../core/runtime/moment.ts";
+import { createWakeup, loop, sleepFor, within } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { answered } from "./answered.ts";
 import { createAssignment } from "./assignment.ts";
-import { createFailedStarts } from "./failed-starts.ts";
-import { createHandoverLog } from "./handover-log.ts";
-import { createHeartbeats } from "./heartbeats.ts";
-import type { HeldLease, Lease } from "./lease.ts";
-import { giveBack } from "./leases.ts";
-import { bury, FLEET, readHeartbeats, reportFailedStart } from "./membership.ts";
-import { createHoldings } from "./ownership.ts";
-import { createPresence, refusalOf } from "./presence.ts";
+import { createFailedStarts, createHandoverLog, createHoldings, type HeldLease, type Lease } from "./holdings.ts";
 import { createReach } from "./reach.ts";
-import { readFleet, shown } from "./report.ts";
-import type { FleetStatus } from "./status.ts";
-import { TIMING, type Timing } from "./timing.ts";
-import { createTrust } from "./trust.ts";
-
-export type { HeldLease as Held, Lease } from "./lease.ts";
-export type {
-  DatabaseStatus,
-  FleetStatus,
-  MemberState,
-  MemberStatus,
-  Reason,
-  SourceOwnership as SourceHolding,
-  Takeover,
-} from "./status.ts";
+import { type FleetStatus, readFleet, statusOf } from "./status.ts";
+import {
+  announceLeaving,
+  type Blocker,
+  blockedBy,
+  declareGone,
+  FLEET,
+  leave,
+  type Myself,
+  readHeartbeats,
+  register,
+  releaseSources,
+  renew,
+  reportFailedStarts,
+} from "./tables.ts";
+import { createHeartbeats, createTrust, TIMING, type Timing, withTimeLimit } from "./timing.ts";
 
 /**
- * A member of a fleet: shares the sources out with the other members of the same database, and holds some of them. No
- * member is special, and none speaks to another; what they have in common is in the tables.
+ * A member of a fleet: shares the sources with the other members of the same database, and holds some of them. There is no leader,
+ * and members do not talk to each other; their common state is in the tables.
  *
- * Five loops: one renews this member's lease (`presence`), one observes whether the others renew theirs (`heartbeats`), one
- * looks at the tables and does what follows (`sharing`), one checks services that a member does not reach (`reach`), and one
- * watches measured time, so that all ends here before anybody else may begin, also while the database is away.
+ * Five loops: `renewing` renews this member's lease, `observing` detects members that do not renew theirs, `sharing` reads the
+ * tables and acts on them (`assignment.ts`), `checking` checks services that a member does not reach (`reach.ts`), and `watching`
+ * measures time, so that all work here ends before another member may begin, also while the database is away.
  */
 export interface Fleet extends Service {
-  /** For a person. Answers what was known last while the database is away. */
+  /** Returns the last known state while the database is away. */
   status(): Promise<FleetStatus>;
-  /** A sentence for each thing that is not as it should be. */
   notices(): readonly string[];
 }
 
@@ -54,14 +47,14 @@ export interface FleetOptions {
   readonly sources: readonly string[];
   /** Digest of the configuration (`digestOf`): a member with another one is rejected while others run. */
   readonly digest: string;
-  /** Address of this member's status page; empty where there is none. */
+  /** Address of this member's status page; empty without one. */
   page(): string;
   /**
-   * Begins what runs for a source. May take seconds, and should end early when the lease's signal aborts; when it throws,
-   * the lease is given back, and others may try.
+   * Begins the work for a source. May take seconds, and should end early when the lease's signal aborts. When it throws, the lease is
+   * released, and others may try.
    */
   hold(lease: Lease): Promise<HeldLease>;
-  /** One free health check of a source's service, held here or not. Without it no service counts as out of reach. */
+  /** One free health check of a source's service, held here or not. Without it no service counts as unreached. */
   check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
@@ -70,238 +63,226 @@ export interface FleetOptions {
   readonly random?: () => number;
 }
 
-/** A look whether the leases have run out, in milliseconds: also after a suspended machine went on. */
+/** Longest interval of checks whether the leases have run out, in milliseconds: also after a suspended machine continues. */
 const WATCH_MS = 1_000;
-/** The last words at a stop, in milliseconds; so long a stop may take beyond its deadline. */
+/** Time to sign off at a stop, in milliseconds, in addition to the deadline. */
 const GOODBYE_MS = 1_000;
-/** How long a person waits for the database before what was known last is shown, in milliseconds. */
+/** Time limit for a status, in milliseconds; then the last known one is shown. */
 const STATUS_MS = 2_000;
 /** Waits between tries while the database is away. */
 const RETRY = { firstMs: 250, maxMs: 1_000 };
 
-/** `start` throws a `ConfigError` where the member is refused: its name is taken, or others run another configuration. */
+/** `start` throws a `ConfigError` when the member is rejected: its name is taken, or others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
-  const { clock, database, log, name, sources } = options;
+  const { clock, database, log, metrics, name, sources } = options;
   const timing: Timing = { ...TIMING, ...options.timing };
   const trust = createTrust(clock, timing.ttlMs, timing.marginMs);
   const heartbeats = createHeartbeats(clock, timing.ttlMs, timing.ttlMs - timing.marginMs);
   const handovers = createHandoverLog(clock, log);
-  const unable = createFailedStarts(clock, options.random);
-  const news = createWakeup();
-  const renewal = createWakeup();
-  const arrival = createWakeup();
+  const failedStarts = createFailedStarts(clock, options.random);
+  const tablesChanged = createWakeup();
+  const renewalDue = createWakeup();
+  const joined = createWakeup();
   const checkDue = createWakeup();
   const stopping = new AbortController();
-  /** Ends after the last source is handed over. */
+  /** Aborts after the last source is handed over. */
   const ending = new AbortController();
   let running: readonly Promise<void>[] = [];
   let unlisten = () => {};
-  /** Why the database cannot be asked, or why it does not let this member take part; null while all is well. */
-  let trouble: string | null = null;
-  let refusal: string | null = null;
+  /** Null while this member does not take part. */
+  let me: Myself | null = null;
+  let isLeaving = false;
+  /** Last failure to take part: of the database, or a rejection, which a person has to resolve. */
+  let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
+
+  const ask = <T>(work: Promise<T>) => withTimeLimit(clock, timing.renewMs, work);
 
   const holdings = createHoldings({
-    clock,
-    log,
-    handovers,
-    trust,
-    hold: options.hold,
-    async giveBack({ lease, incarnation }, reason) {
+    ...{ clock, log, handovers, failedStarts, trust, hold: options.hold, changed: tablesChanged.wakeUp },
+    async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
-      const me = presence.me();
       // Mark the source unavailable on this member before releasing the lease; otherwise the assignment would hand it
       // straight back.
-      if (reason === "could-not-start" && me !== null) await ask(reportFailedStart(database, me, unable.sources()));
-      await ask(giveBack(database, { incarnation }, [{ source, epoch, reason }]));
+      if (reason === "could-not-start" && me !== null)
+        await ask(reportFailedStarts(database, me, failedStarts.sources()));
+      await ask(releaseSources(database, incarnation, [{ source, epoch, reason }]));
     },
     reached: (source, isReached) => {
-      if (options.check !== undefined) reach.noted(source, isReached);
+      if (options.check !== undefined) reach.noteRequest(source, isReached);
     },
-    worked: unable.worked,
-    failed: unable.failed,
-    changed: news.wakeUp,
   });
 
   const reach = createReach({
-    ...{ name, sources, clock, random: options.random },
+    ...{ name, sources, clock, random: options.random, changed: tablesChanged.wakeUp, due: checkDue },
     isHeld: (source) => holdings.get(source) !== undefined,
     check: options.check ?? (async () => true),
-    changed: news.wakeUp,
-    due: checkDue,
   });
 
-  const presence = createPresence({
-    database,
-    registration: { name, sources, digest: options.digest },
-    page: () => options.page(),
-    timing,
-    trust,
-    heartbeats,
-    clock,
-    log,
-    ...(options.metrics && { metrics: options.metrics }),
-    buried: () => loseAll("this member was not heard of in time"),
-    arrived() {
-      arrival.wakeUp();
-      news.wakeUp();
-    },
+  const assignment = createAssignment({
+    ...{ ask, database, sources, holdings, failedStarts, reach, trust, timing, log, handovers, metrics },
+    onGone: renewalDue.wakeUp,
   });
-
-  const sharing = createAssignment({
-    database,
-    sources,
-    holdings,
-    unable,
-    reach,
-    trust,
-    timing,
-    clock,
-    log,
-    handovers,
-    ...(options.metrics && { metrics: options.metrics }),
-    buried: renewal.wakeUp,
-  });
-
-  const ask = <T>(work: Promise<T>) => answered(clock, timing.renewMs, work);
 
   function loseAll(why: string): void {
     for (const { lease } of holdings.all()) holdings.lose(lease.source, why);
   }
 
-  function well(): void {
-    if (trouble !== null) log.info({ database: database.name }, "the fleet's database answers again");
-    trouble = null;
-    refusal = null;
+  function noteRenewal(sent: Moment): void {
+    trust.renewed(sent);
+    metrics?.fleetRenewed.set(clock.now() / 1_000);
   }
 
-  /** Told once, and not at each try. */
-  function ill(error: unknown): void {
-    const said = sentence(error);
-    if (trouble === null) log.warn({ database: database.name, reason: said }, "this member cannot take part");
-    trouble = said;
-    refusal = refusalOf(error);
+  /** Registers this member, or returns the members that prevent it. */
+  async function tryToJoin(): Promise<readonly Blocker[]> {
+    const sent = momentOf(clock);
+    const result = await ask(register(database, { name, sources, digest: options.digest, page: options.page() }));
+    if ("blockers" in result) {
+      const silent = heartbeats.observe(result.beats);
+      if (silent.length > 0) await ask(declareGone(database, silent));
+      return result.blockers;
+    }
+    me = result;
+    noteRenewal(sent);
+    log.info({ member: name, incarnation: me.incarnation }, "this member takes part in the fleet");
+    joined.wakeUp();
+    tablesChanged.wakeUp();
+    return [];
+  }
+
+  /**
+   * A process that was killed and restarted finds its former self, which counts as alive until it was silent for the lease
+   * duration; after a change of the configuration it finds others that were killed. A member that renews meanwhile is alive, and
+   * keeps this one out.
+   */
+  async function join(signal: AbortSignal): Promise<void> {
+    const first = await tryToJoin();
+    const [blocker] = first;
+    if (blocker === undefined) return;
+    log.info({ member: blocker.name, host: blocker.host }, "waiting whether another member is still alive");
+    const renewals = new Map(first.map((each) => [each.incarnation, each.renewals]));
+    for (;;) {
+      await sleepFor(clock, timing.renewMs / 3, signal);
+      signal.throwIfAborted();
+      const blockers = await tryToJoin();
+      if (blockers.length === 0) return;
+      const alive = blockers.find((each) => renewals.get(each.incarnation) !== each.renewals);
+      if (alive !== undefined) throw blockedBy(alive, name);
+    }
+  }
+
+  async function renewOrJoin(signal: AbortSignal): Promise<void> {
+    if (me !== null) {
+      const sent = momentOf(clock);
+      if (await ask(renew(database, me, options.page()))) return noteRenewal(sent);
+      if (isLeaving) return;
+      log.warn({ member: name }, "this member was not heard of in time, and others took over");
+      me = null;
+      loseAll("this member was not heard of in time");
+    }
+    // A member that has signed off does not register again.
+    if (!isLeaving) await join(signal);
   }
 
   async function renewOnce(signal: AbortSignal): Promise<void> {
     const hadRunOut = trust.leftMs() === 0;
-    await presence.turn(signal);
+    await renewOrJoin(signal);
     // The tables may still show this member as the holder of released sources.
-    if (hadRunOut) news.wakeUp();
-    well();
+    if (hadRunOut) tablesChanged.wakeUp();
+    if (failure !== null) log.info({ database: database.name }, "the fleet's database answers again");
+    failure = null;
+  }
+
+  /** Logs the first failure only, not each retry. */
+  function noteFailure(error: unknown): void {
+    const message = sentence(error);
+    if (failure === null) log.warn({ database: database.name, reason: message }, "this member cannot take part");
+    failure = { message, isRejection: error instanceof ConfigError };
   }
 
   const renewing = (signal: AbortSignal) =>
     loop({
-      clock,
-      signal,
-      bell: renewal,
+      ...{ clock, signal, bell: renewalDue, fault: noteFailure, backoff: RETRY },
       async turn() {
         await renewOnce(signal);
         return timing.renewMs;
       },
-      fault: ill,
-      backoff: RETRY,
     });
 
   const observing = (signal: AbortSignal) =>
     loop({
-      clock,
-      signal,
-      bell: arrival,
+      ...{ clock, signal, bell: joined, backoff: RETRY },
       async turn() {
-        const me = presence.me();
         if (me === null) return Number.POSITIVE_INFINITY;
         const silent = heartbeats.observe(await ask(readHeartbeats(database, me)));
-        if (silent.length > 0) await ask(bury(database, silent));
+        if (silent.length > 0) await ask(declareGone(database, silent));
         return Math.min(timing.renewMs / 3, heartbeats.nextMs());
       },
       fault: (error) => log.debug({ reason: sentence(error) }, "the other members could not be observed"),
-      backoff: RETRY,
     });
 
-  const looking = (signal: AbortSignal) =>
+  const sharing = (signal: AbortSignal) =>
     loop({
-      clock,
-      signal,
-      bell: news,
-      async turn() {
-        const me = presence.me();
-        return me === null ? Number.POSITIVE_INFINITY : sharing.turn(me, signal);
-      },
+      ...{ clock, signal, bell: tablesChanged, backoff: RETRY },
+      turn: async () => (me === null ? Number.POSITIVE_INFINITY : assignment.step(me, signal)),
       fault: (error) => log.debug({ reason: sentence(error) }, "the fleet's tables could not be looked at"),
-      backoff: RETRY,
     });
 
   const checking = (signal: AbortSignal) =>
     loop({
-      clock,
-      signal,
-      bell: checkDue,
-      turn: () => reach.turn(signal),
+      ...{ clock, signal, bell: checkDue, backoff: RETRY },
+      turn: () => reach.checkServices(signal),
       fault: (error) => log.debug({ reason: sentence(error) }, "a service could not be checked"),
-      backoff: RETRY,
     });
 
   const watching = (signal: AbortSignal) =>
     loop({
-      clock,
-      signal,
+      ...{ clock, signal },
       async turn() {
         const leftMs = trust.leftMs();
         if (leftMs === 0) loseAll("it could not be renewed in time");
         handovers.flush();
-        options.metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
+        metrics?.fleetSources.set(holdings.all().filter(({ lease }) => lease.leftMs() > 0).length);
         return leftMs === 0 ? WATCH_MS : Math.min(WATCH_MS, leftMs);
       },
       fault: (error) => log.warn({ err: error }, "the time of the leases could not be watched"),
     });
 
   async function handAllOver(deadlineMs: number): Promise<void> {
-    const announced = presence.announceLeaving().catch((error: unknown) => error);
+    isLeaving = true;
+    const announced = me === null ? undefined : ask(announceLeaving(database, me)).catch(() => undefined);
     const handed = holdings.all().map(({ lease: { source } }) => {
       handovers.note("info", "sources were handed over", { to: null, reason: "left" }, source);
       return holdings.handOver(source, "left", deadlineMs);
     });
     await within(clock, deadlineMs + GOODBYE_MS, Promise.all([announced, ...handed]));
     loseAll("this member stops");
-    const left = presence.leave().catch((error: unknown) => {
-      log.warn({ reason: sentence(error) }, "no goodbye could be said; the lease of this member will run out");
-    });
+    if (me === null) return;
+    const left = ask(leave(database, me)).then(
+      () => {
+        me = null;
+      },
+      (error: unknown) =>
+        log.warn({ reason: sentence(error) }, "no goodbye could be said; the lease of this member will run out"),
+    );
     await within(clock, GOODBYE_MS, left);
-  }
-
-  async function fresh(): Promise<FleetStatus | string> {
-    try {
-      return await answered(clock, STATUS_MS, readFleet(database, name, sources));
-    } catch (error) {
-      return sentence(error);
-    }
-  }
-
-  function lateNotices(): readonly string[] {
-    if (refusal !== null) return [refusal];
-    if (trouble === null) return [];
-    const after =
-      trust.leftMs() > 0 ? "" : " Nothing is polled here, because nothing could be committed; it goes on by itself.";
-    return [`The fleet's database ${database.name} cannot be asked: ${trouble}${after}`];
   }
 
   return startedOnce({
     name: "fleet",
     async start(signal) {
-      const whole = AbortSignal.any([signal, ending.signal]);
-      const until = AbortSignal.any([whole, stopping.signal]);
-      unlisten = database.onNotified(FLEET, news.wakeUp);
+      const untilEnd = AbortSignal.any([signal, ending.signal]);
+      const untilStop = AbortSignal.any([untilEnd, stopping.signal]);
+      unlisten = database.onNotified(FLEET, tablesChanged.wakeUp);
       try {
-        await renewOnce(until);
+        await renewOnce(untilStop);
       } catch (error) {
+        if (untilStop.aborted) return;
+        if (error instanceof ConfigError) throw error;
         // The loop retries temporary failures.
-        if (until.aborted) return;
-        if (refusalOf(error) !== null) throw error;
-        ill(error);
+        noteFailure(error);
       }
       signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });
-      running = [renewing(whole), observing(until), looking(until), checking(until), watching(whole)];
+      running = [renewing(untilEnd), observing(untilStop), sharing(untilStop), checking(untilStop), watching(untilEnd)];
     },
     async stop(deadlineMs) {
       stopping.abort(new Stopping());
@@ -312,19 +293,28 @@ export function createFleet(options: FleetOptions): Fleet {
       handovers.flush(true);
     },
     async status() {
-      const now = await fresh();
-      if (typeof now !== "string") return now;
-      const view = sharing.latest() ?? { members: [], sources: [] };
-      return { self: name, ...shown(view), takeovers: [], database: null, trouble: now };
+      try {
+        return await withTimeLimit(clock, STATUS_MS, readFleet(database, name, sources));
+      } catch (error) {
+        const view = assignment.latest() ?? { members: [], sources: [] };
+        return { self: name, ...statusOf(view), takeovers: [], database: null, trouble: sentence(error) };
+      }
     },
     notices() {
-      const view = sharing.latest();
-      const own = view?.members.find((member) => member.name === name);
-      const drained =
-        own?.isDraining === true
-          ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`]
-          : [];
-      return [...lateNotices(), ...drained, ...unable.notices(), ...reach.notices(), ...sharing.notices()];
+      const own = assignment.latest()?.members.find((member) => member.name === name);
+      const paused = " Nothing is polled here, because nothing could be committed; it goes on by itself.";
+      const late =
+        failure === null || failure.isRejection
+          ? failure?.message
+          : `The fleet's database ${database.name} cannot be asked: ${failure.message}${trust.leftMs() > 0 ? "" : paused}`;
+      const drained = own?.isDraining === true;
+      return [
+        ...(late === undefined ? [] : [late]),
+        ...(drained ? [`This member is drained and takes no source; plenum fleet undrain ${name} ends that.`] : []),
+        ...failedStarts.notices(),
+        ...reach.notices(),
+        ...assignment.notices(),
+      ];
     },
   });
 }

@@ -5,8 +5,8 @@ import type { Log } from "../../core/runtime/log.ts";
 import { elapsedMs, type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { loop, persist, within } from "../../core/runtime/waiting.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
-import { answered } from "./answered.ts";
 import { createFleetDocument, readBody, removeBody, writeBody } from "./document.ts";
+import { withTimeLimit } from "./timing.ts";
 
 /**
  * Kill switch of the fleet. It is in the database, so that any member and the command line can throw it, and is checked before each
@@ -20,7 +20,7 @@ export interface FleetKillSwitch extends Service {
   /** How a person continues. */
   readonly remedy: string;
   thrown(): boolean;
-  /** Nothing leaves from here any more when it returns; two seconds after it resolves nothing leaves anywhere. */
+  /** Stops writes of this member when it returns, and those of all members two seconds after it resolves. */
   throwIt(by: string, at: string): Promise<void>;
 }
 
@@ -30,12 +30,12 @@ export interface Thrown {
   readonly at: string;
 }
 
-/** The key of its document. */
+/** Key of its document. */
 export const KILL_SWITCH = "kill-switch";
 const LOOK_EVERY_MS = 1_000;
-/** Without a look for so long it counts as thrown. */
+/** Without a look for this long, the switch counts as thrown. */
 const BLIND_MS = 2_000;
-/** Time limit of a look, in milliseconds; then it is repeated. */
+/** Time limit of one statement, in milliseconds. */
 const ANSWER_MS = 1_000;
 const BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
@@ -53,31 +53,15 @@ export function createFleetKillSwitch(options: {
   let throwing: Promise<void> | null = null;
   let isBlind = false;
 
-  async function look(): Promise<void> {
-    const sent = momentOf(clock);
-    await answered(clock, ANSWER_MS, document.refresh());
-    seen = sent;
-    if (isBlind) log.info("the kill switch of the fleet can be looked at again");
-    isBlind = false;
-  }
-
-  function fault(error: unknown): void {
-    if (isBlind || !cannotSee()) return;
-    isBlind = true;
-    log.warn({ reason: sentence(error) }, "the kill switch of the fleet cannot be looked at: writing is stopped");
-  }
-
-  const cannotSee = () => seen === null || elapsedMs(clock, seen) > BLIND_MS;
+  const isUnseen = () => seen === null || elapsedMs(clock, seen) > BLIND_MS;
 
   async function record(thrown: Thrown): Promise<void> {
     try {
       await persist({
-        clock,
-        signal: stopping.signal,
-        work: () => answered(clock, ANSWER_MS, document.write(thrown)),
+        ...{ clock, signal: stopping.signal, backoff: BACKOFF },
+        work: () => withTimeLimit(clock, ANSWER_MS, document.write(thrown)),
         fault: (error, inMs) =>
           log.warn({ inMs, reason: sentence(error) }, "the kill switch is thrown here, and not yet in the whole fleet"),
-        backoff: BACKOFF,
       });
       throwing = null;
     } catch (error) {
@@ -89,7 +73,7 @@ export function createFleetKillSwitch(options: {
   return startedOnce({
     name: "kill-switch",
     remedy: "run plenum writes resume",
-    thrown: () => throwing !== null || document.read() !== null || cannotSee(),
+    thrown: () => throwing !== null || document.read() !== null || isUnseen(),
     throwIt(by, at) {
       throwing ??= record({ by, at });
       return throwing;
@@ -100,10 +84,18 @@ export function createFleetKillSwitch(options: {
         signal: AbortSignal.any([signal, stopping.signal]),
         looks: true,
         async turn() {
-          await look();
+          const sent = momentOf(clock);
+          await withTimeLimit(clock, ANSWER_MS, document.refresh());
+          seen = sent;
+          if (isBlind) log.info("the kill switch of the fleet can be looked at again");
+          isBlind = false;
           return LOOK_EVERY_MS;
         },
-        fault,
+        fault(error) {
+          if (isBlind || !isUnseen()) return;
+          isBlind = true;
+          log.warn({ reason: sentence(error) }, "the kill switch of the fleet cannot be looked at: writing is stopped");
+        },
         backoff: BACKOFF,
       });
     },
@@ -116,7 +108,7 @@ export function createFleetKillSwitch(options: {
   });
 }
 
-/** Null while it is not thrown. */
+/** Returns null while the switch is not thrown. */
 export async function readFleetKillSwitch(database: StateDatabase): Promise<Thrown | null> {
   const body = await readBody(database, KILL_SWITCH);
   return body === null ? null : (JSON.parse(body) as Thrown);
@@ -127,7 +119,7 @@ export async function throwFleetKillSwitch(database: StateDatabase, thrown: Thro
   await writeBody(database, KILL_SWITCH, JSON.stringify(thrown));
 }
 
-/** False when it was thrown again meanwhile, and stays thrown. */
+/** False when the switch was thrown again meanwhile, and stays thrown. */
 export async function releaseFleetKillSwitch(database: StateDatabase): Promise<boolean> {
   const body = await readBody(database, KILL_SWITCH);
   return body === null || removeBody(database, KILL_SWITCH, body);

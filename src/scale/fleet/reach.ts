@@ -2,39 +2,38 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Wakeup } from "../../core/runtime/waiting.ts";
 import { isReached as isReachedIn, type Reached } from "./share.ts";
-import { holderOf, type View } from "./view.ts";
+import { holderOf, type View } from "./tables.ts";
 
 /**
  * Which services this member reaches, in comparison with the other members.
  *
- * For a held source that is said by its own requests, for any other by a health check, which is free. A holder that does
- * not reach the service of a source lists that in its row; the others then check that service and list what they found. So
- * a fault of the service (no member reaches it) differs from a fault of this member's network (another member does):
+ * Its own requests tell for a held source, and a free health check for any other. A holder that does not reach the service of a
+ * source lists the source in its row; the others then check that service and list the result. So a failure of the service (no
+ * member reaches it) differs from a failure of this member's network (another member reaches it):
  *
  *   a holds s1   two failures in a row ─► s1: false ┐
  *   b                     checks s1 ────► s1: true  ┴─► a hands s1 over to b as a trial; b polls s1 ─► a hands over the rest
  *
- * A trial that fails is repeated after ever longer waits. A source that was handed over is left to others until a health
- * check from here works again.
+ * A failed trial is repeated after growing waits. A source that was handed over is left to others until a health check from
+ * here works again.
  */
 export interface Reach {
-  /** The service of a held source has answered, has not (a failure of the connection), or has not yet for seconds (null). */
-  noted(source: string, isReached: boolean | null): void;
+  /** Records that the service of a held source responded, failed to (a connection failure), or is silent for seconds (null). */
+  noteRequest(source: string, isReached: boolean | null): void;
   /** This member holds the source from now on, and has not polled it yet. */
-  begun(source: string): void;
-  /** Takes in what the tables say. */
-  seen(view: View): void;
-  /** For this member's row. */
+  begin(source: string): void;
+  /** Takes in the contents of the tables. */
+  update(view: View): void;
+  /** Returns what this member lists in its row. */
   report(): Reached;
-  /** A held source whose service this member does not reach. */
+  /** True for a held source whose service this member does not reach. */
   isUnreached(source: string): boolean;
   /** Whether such a source may be handed over now; the first one is a trial. */
-  mayGive(source: string, view: View): boolean;
-  /** Checks what is due. Returns after how many milliseconds to be called again at the latest. */
-  turn(signal: AbortSignal): Promise<number>;
-  /** Milliseconds until `mayGive` may answer otherwise without a change of the tables. */
+  mayHandOver(source: string, view: View): boolean;
+  /** Runs due checks and returns the milliseconds until the next one. */
+  checkServices(signal: AbortSignal): Promise<number>;
+  /** Milliseconds until `mayHandOver` can change without a change of the tables. */
   nextMs(): number;
-  /** A message about each source that this member does not reach. */
   notices(): readonly string[];
 }
 
@@ -42,11 +41,11 @@ export interface ReachOptions {
   readonly name: string;
   readonly sources: readonly string[];
   readonly isHeld: (source: string) => boolean;
-  /** One health check of the source's service, without quota: false where no answer comes. */
+  /** One health check of the source's service, without quota: false without a response. */
   readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
-  /** Called when `report` returns something else. */
+  /** Called when `report` changes. */
   readonly changed: () => void;
-  /** Rings when a check is due. */
+  /** Woken up when a check is due. */
   readonly due: Wakeup;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
@@ -54,28 +53,29 @@ export interface ReachOptions {
 
 /** Failures in a row after which a service counts as not reached. */
 const FAILURES = 2;
-/** A check stands for the second one where polls are rare; a short interruption is over until then. */
+/** A check this long after a failure replaces the second failure where polls are rare, in milliseconds. */
 const CONFIRM_MS = 2_000;
 const CHECKS_AT_ONCE = 5;
-/** Between two checks of a service that is not reached. */
+/** Wait between two checks of a service that is not reached. */
 const RECHECK = { firstMs: 10_000, maxMs: 60_000 };
-/** A source that was handed over is not taken back for so long, though its check may work: ever longer. */
+/** Time for which a source that was handed over is not taken back, even if its check works. */
 const LEFT = { firstMs: 15_000, maxMs: 900_000 };
-/** Between two trials, after one that failed. */
+/** Wait between two trials after a failed one. */
 const TRIAL = { firstMs: 60_000, maxMs: 1_800_000 };
-/** A trial without a result for so long has failed, in milliseconds. */
+/** A trial without a result for this long has failed, in milliseconds. */
 const TRIAL_MS = 60_000;
-/** After a trial that worked the rest may follow for so long, in milliseconds. */
+/** After a successful trial the other sources may follow for this long, in milliseconds. */
 const OPEN_MS = 60_000;
 
-interface Entry {
+const NEVER = Number.POSITIVE_INFINITY;
+
+interface ServiceReach {
   isReached: boolean | null;
-  /** Its own requests were answered since it is held here; otherwise a check was. */
+  /** True when its own requests were answered since the source is held here; otherwise a check was. */
   isPolled: boolean;
   failures: number;
-  /** How often a check has failed since it worked last. */
+  /** Failed checks since the last successful one. */
   failedChecks: number;
-  /** When to check; infinite where there is no reason to. */
   checkAtMs: number;
   timesLeft: number;
   leftUntilMs: number;
@@ -83,19 +83,18 @@ interface Entry {
 
 export function createReach(options: ReachOptions): Reach {
   const { name, sources, isHeld, check, changed, due, clock, random } = options;
-  const entries = new Map(
-    sources.map((source): [string, Entry] => [
+  const services = new Map(
+    sources.map((source): [string, ServiceReach] => [
       source,
       {
         ...{ isReached: null, isPolled: false, failures: 0, failedChecks: 0, timesLeft: 0 },
-        ...{ checkAtMs: Number.POSITIVE_INFINITY, leftUntilMs: Number.NEGATIVE_INFINITY },
+        ...{ checkAtMs: NEVER, leftUntilMs: Number.NEGATIVE_INFINITY },
       },
     ]),
   );
-  /** Sources that another member does not reach, and those among them that it holds. */
-  let listed: ReadonlySet<string> = new Set();
-  let wanted: ReadonlySet<string> = new Set();
-  /** Another member reaches what this one does not. */
+  /** Sources whose service another member does not reach. */
+  let unreachedByOthers: ReadonlySet<string> = new Set();
+  /** True when another member reaches a service that this one does not reach. */
   let isCut = false;
   let trial: { readonly source: string; readonly sinceMs: number } | null = null;
   let failedTrials = 0;
@@ -103,48 +102,34 @@ export function createReach(options: ReachOptions): Reach {
   let openUntilMs = Number.NEGATIVE_INFINITY;
 
   const now = () => clock.monotonic();
-  const isDue = ({ checkAtMs }: Entry) => checkAtMs <= now();
+  const isDue = ({ checkAtMs }: ServiceReach) => checkAtMs <= now();
+  /** Whether other members need to know that this one reaches the service. */
+  const isNeeded = (source: string) => unreachedByOthers.has(source) || (isCut && !isHeld(source));
 
-  /** Whether others have to know that this member reaches it. */
-  const isAskedFor = (source: string) => listed.has(source) || (isCut && !isHeld(source));
-
-  function set(source: string, entry: Entry, isReached: boolean): void {
-    entry.failures = isReached ? 0 : entry.failures;
-    const before = entry.isReached;
+  function set(source: string, service: ServiceReach, isReached: boolean): void {
+    if (isReached) service.failures = 0;
+    const before = service.isReached;
     if (before === isReached) return;
-    entry.isReached = isReached;
-    // Checks that ended before the fault prove nothing any more.
+    service.isReached = isReached;
+    // Checks from before the failure prove nothing any more.
     if (!isReached && isHeld(source))
-      for (const [other, each] of entries) if (!isHeld(other) && each.isReached === true) each.isReached = null;
-    if (!isReached || before === false || isAskedFor(source)) changed();
+      for (const [other, each] of services) if (!isHeld(other) && each.isReached === true) each.isReached = null;
+    if (!isReached || before === false || isNeeded(source)) changed();
   }
 
-  /** Makes checks due that the latest tables ask for. */
-  function plan(): void {
-    for (const [source, entry] of entries) {
-      const isUnknown = entry.isReached === null && entry.checkAtMs === Number.POSITIVE_INFINITY;
-      if (!isHeld(source) && isUnknown && (wanted.has(source) || isCut)) entry.checkAtMs = now();
-    }
-    if ([...entries.values()].some(isDue)) due.wakeUp();
-  }
-
-  async function checkOne(source: string, entry: Entry, signal: AbortSignal): Promise<void> {
+  async function checkOne(source: string, service: ServiceReach, signal: AbortSignal): Promise<void> {
     const works = await check(source, signal);
-    entry.checkAtMs = Number.POSITIVE_INFINITY;
+    service.checkAtMs = NEVER;
     if (isHeld(source)) {
-      // Its own requests decide; the check stands for the second one, which would come much later.
-      if (!works) set(source, entry, false);
+      // Its own requests decide; a failed check replaces the second failure.
+      if (!works) set(source, service, false);
       return;
     }
-    if (works && now() >= entry.leftUntilMs) {
-      entry.failedChecks = 0;
-      set(source, entry, true);
-      return;
-    }
-    entry.failedChecks = works ? 0 : entry.failedChecks + 1;
-    const againMs = now() + backoffMs(RECHECK, Math.max(1, entry.failedChecks), random);
-    entry.checkAtMs = works ? Math.max(entry.leftUntilMs, now()) : againMs;
-    set(source, entry, false);
+    service.failedChecks = works ? 0 : service.failedChecks + 1;
+    if (works && now() >= service.leftUntilMs) return set(source, service, true);
+    const againMs = now() + backoffMs(RECHECK, Math.max(1, service.failedChecks), random);
+    service.checkAtMs = works ? service.leftUntilMs : againMs;
+    set(source, service, false);
   }
 
   function endTrial(works: boolean): void {
@@ -154,101 +139,99 @@ export function createReach(options: ReachOptions): Reach {
     else nextTrialMs = now() + backoffMs(TRIAL, failedTrials, random);
   }
 
-  /** Ends the trial once the new holder's own requests have shown whether the service answers there. */
+  /** Ends the trial once the new holder's own requests have shown whether the service responds there. */
   function judgeTrial(view: View): void {
     if (trial === null) return;
     const { source, sinceMs } = trial;
     const row = view.sources.find((each) => each.name === source);
     const holder = row === undefined ? null : holderOf(row, view);
-    const isElsewhere = holder !== null && holder.name !== name;
-    const said = isElsewhere ? holder.reach[source] : undefined;
-    // A check was made before the source moved there.
-    if (typeof said === "boolean") endTrial(said);
+    const result = holder === null || holder.name === name ? undefined : holder.reach[source];
+    // "checked" is from before the source moved there.
+    if (typeof result === "boolean") endTrial(result);
     else if (now() - sinceMs >= TRIAL_MS) endTrial(false);
   }
 
   return {
-    noted(source, isReached) {
-      const entry = entries.get(source);
-      if (entry === undefined) return;
+    noteRequest(source, isReached) {
+      const service = services.get(source);
+      if (service === undefined) return;
       if (isReached === true) {
-        const isNew = !entry.isPolled;
-        entry.isPolled = true;
-        set(source, entry, true);
-        if (isNew && isAskedFor(source)) changed();
+        const isFirst = !service.isPolled;
+        service.isPolled = true;
+        set(source, service, true);
+        if (isFirst && isNeeded(source)) changed();
         return;
       }
-      if (entry.isReached === false) return;
-      if (isReached === false) entry.failures += 1;
-      if (entry.failures >= FAILURES) return set(source, entry, false);
-      entry.checkAtMs = Math.min(entry.checkAtMs, now() + CONFIRM_MS);
+      if (service.isReached === false) return;
+      if (isReached === false) service.failures += 1;
+      if (service.failures >= FAILURES) return set(source, service, false);
+      service.checkAtMs = Math.min(service.checkAtMs, now() + CONFIRM_MS);
       due.wakeUp();
     },
-    begun(source) {
-      const entry = entries.get(source);
-      if (entry === undefined) return;
-      // The result of a check stays: without it the former holder could not know any more that it is cut off.
-      const isReached = entry.isReached === true ? true : null;
-      Object.assign(entry, { isReached, isPolled: false, failures: 0, failedChecks: 0 });
-      entry.checkAtMs = Number.POSITIVE_INFINITY;
+    begin(source) {
+      const service = services.get(source);
+      if (service === undefined) return;
+      // A successful check stays: from it the former holder knows that it is cut off.
+      const isReached = service.isReached === true ? true : null;
+      Object.assign(service, { isReached, isPolled: false, failures: 0, failedChecks: 0, checkAtMs: NEVER });
     },
-    seen(view) {
+    update(view) {
       const others = view.members.filter((each) => each.gone === null && each.name !== name);
-      const falseOf = others.flatMap(({ reach }) => Object.keys(reach).filter((key) => reach[key] === false));
-      listed = new Set(falseOf);
-      wanted = new Set(
+      unreachedByOthers = new Set(
+        others.flatMap(({ reach }) => Object.keys(reach).filter((source) => reach[source] === false)),
+      );
+      const unreachedByHolder = new Set(
         view.sources
           .filter((row) => holderOf(row, view)?.name !== name && holderOf(row, view)?.reach[row.name] === false)
           .map((row) => row.name),
       );
-      isCut = [...entries].some(
+      isCut = [...services].some(
         ([source, { isReached }]) => isReached === false && others.some(({ reach }) => isReachedIn(reach, source)),
       );
-      // Results that no member needs any more are forgotten, and checked again when one needs them.
-      if (!isCut)
-        for (const [source, entry] of entries)
-          if (!isHeld(source) && entry.isReached === true && !listed.has(source)) entry.isReached = null;
       judgeTrial(view);
-      plan();
+      for (const [source, service] of services) {
+        if (isHeld(source)) continue;
+        // A result that no member needs any more is forgotten, and checked again when one needs it.
+        if (!isCut && service.isReached === true && !unreachedByOthers.has(source)) service.isReached = null;
+        const isUnknown = service.isReached === null && service.checkAtMs === NEVER;
+        if (isUnknown && (isCut || unreachedByHolder.has(source))) service.checkAtMs = now();
+      }
+      if ([...services.values()].some(isDue)) due.wakeUp();
     },
     report: () =>
       Object.fromEntries(
-        [...entries].flatMap(([source, entry]): readonly (readonly [string, boolean | "checked"])[] => {
-          const { isReached } = entry;
-          if (isReached === null) return [];
-          if (!isReached) return [[source, false]];
-          return isAskedFor(source) ? [[source, (isHeld(source) && entry.isPolled) || "checked"]] : [];
+        [...services].flatMap(([source, { isReached, isPolled }]): readonly [string, boolean | "checked"][] => {
+          if (isReached === false) return [[source, false]];
+          return isReached === true && isNeeded(source) ? [[source, (isHeld(source) && isPolled) || "checked"]] : [];
         }),
       ),
-    isUnreached: (source) => isHeld(source) && entries.get(source)?.isReached === false,
-    mayGive(source, view) {
+    isUnreached: (source) => isHeld(source) && services.get(source)?.isReached === false,
+    mayHandOver(source, view) {
       judgeTrial(view);
-      const entry = entries.get(source);
-      if (trial !== null || entry === undefined) return false;
+      const service = services.get(source);
       const isOpen = now() < openUntilMs;
-      if (!isOpen && now() < nextTrialMs) return false;
+      if (trial !== null || service === undefined || (!isOpen && now() < nextTrialMs)) return false;
       if (isOpen) openUntilMs = now() + OPEN_MS;
       else trial = { source, sinceMs: now() };
-      entry.timesLeft += 1;
-      entry.leftUntilMs = now() + backoffMs(LEFT, entry.timesLeft, random);
-      entry.checkAtMs = entry.leftUntilMs;
+      service.timesLeft += 1;
+      service.leftUntilMs = now() + backoffMs(LEFT, service.timesLeft, random);
+      service.checkAtMs = service.leftUntilMs;
       return true;
     },
-    async turn(signal) {
-      const list = [...entries].filter(([, entry]) => isDue(entry)).slice(0, CHECKS_AT_ONCE);
-      await Promise.all(list.map(([source, entry]) => checkOne(source, entry, signal)));
-      return Math.max(0, Math.min(...[...entries.values()].map(({ checkAtMs }) => checkAtMs)) - now());
+    async checkServices(signal) {
+      const list = [...services].filter(([, service]) => isDue(service)).slice(0, CHECKS_AT_ONCE);
+      await Promise.all(list.map(([source, service]) => checkOne(source, service, signal)));
+      return Math.max(0, Math.min(...[...services.values()].map(({ checkAtMs }) => checkAtMs)) - now());
     },
     nextMs() {
       const untilMs = trial === null ? nextTrialMs : trial.sinceMs + TRIAL_MS;
-      return untilMs > now() ? untilMs - now() : Number.POSITIVE_INFINITY;
+      return untilMs > now() ? untilMs - now() : NEVER;
     },
     notices() {
-      const unreached = [...entries].filter(([, { isReached }]) => isReached === false);
+      const unreached = [...services].filter(([, { isReached }]) => isReached === false).map(([source]) => source);
       if (unreached.length === 0 || !isCut) return [];
-      const names = unreached.map(([source]) => source).join(", ");
       return [
-        `This member does not reach the services of ${names}, and another member does: it hands those over. Look at the network of this machine.`,
+        `This member does not reach the services of ${unreached.join(", ")}, and another member does: it hands those over. Look at the network of this machine.`,
       ];
     },
   };

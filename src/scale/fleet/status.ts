@@ -1,42 +1,38 @@
+import { hostname } from "node:os";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { isLoopback } from "../../core/http/loopback.ts";
+import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
+import { FLEET, holderOf, type MemberRow, readTables, utc, type View } from "./tables.ts";
+import { TIMING } from "./timing.ts";
+
 /** A fleet as a person sees it. Times are the database's, ISO 8601 in UTC. */
 export interface FleetStatus {
-  /** Name of the member that answers; null where none does (the command line). */
+  /** Name of the responding member; null from the command line. */
   readonly self: string | null;
   readonly members: readonly MemberStatus[];
   readonly sources: readonly SourceOwnership[];
   /** The newest first. */
   readonly takeovers: readonly Takeover[];
-  /** Null while it cannot be asked. */
+  /** Null while the database does not respond. */
   readonly database: DatabaseStatus | null;
-  /** One sentence while the database cannot be asked: all else is what was known last. */
+  /** Message while the database does not respond; everything else is then the last known state. */
   readonly trouble: string | null;
 }
 
-/**
- * `alive`: renews its leases. `draining`: does so, and takes no source. `leaving`: hands over because it stops. `left`:
- * has said goodbye. `lost`: was not heard of in time.
- */
-export type MemberState = "alive" | "draining" | "leaving" | "left" | "lost";
-
-export interface MemberStatus {
-  readonly name: string;
-  readonly state: MemberState;
-  readonly host: string;
-  readonly version: string;
-  /** Address of its status page; empty when it listens on another machine's loopback. */
-  readonly page: string;
-  readonly startedAt: string;
-  /** When it was last heard of. */
-  readonly seenAt: string;
-  /** Taken out of the sharing by an operator; stays so over restarts. */
-  readonly isDraining: boolean;
-  /** How many sources it holds. */
+export interface MemberStatus
+  extends Pick<
+    MemberRow,
+    "name" | "host" | "version" | "page" | "startedAt" | "seenAt" | "isDraining" | "unable" | "digest"
+  > {
+  /**
+   * `alive`: renews its leases. `draining`: does so, and takes no source. `leaving`: hands over because it stops. `left`: has signed
+   * off. `lost`: did not renew in time.
+   */
+  readonly state: "alive" | "draining" | "leaving" | "left" | "lost";
+  /** Number of sources that it holds. */
   readonly sources: number;
-  /** Sources that it could not start, and leaves to others for a while. */
-  readonly unable: readonly string[];
   /** Sources whose service it does not reach. */
   readonly unreached: readonly string[];
-  readonly digest: string;
 }
 
 export interface SourceOwnership {
@@ -46,12 +42,12 @@ export interface SourceOwnership {
   readonly epoch: number;
   /** Start of the current ownership; null without a holder. */
   readonly since: string | null;
-  /** Reason of the last take-over; null without a holder. */
+  /** Reason of the last takeover; null without a holder. */
   readonly reason: Reason | null;
 }
 
 /**
- * Reason of a take-over. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
+ * Reason of a takeover. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
  * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
  * not start it. `unreachable`: its holder did not reach the service, and another member did.
  */
@@ -67,15 +63,119 @@ export interface Takeover {
   readonly reason: Reason;
 }
 
-export interface DatabaseStatus {
-  /** For people: server, database and schema, never a password. */
+export interface DatabaseStatus extends StateDatabaseDescription {
+  /** Server, database and schema, never a password. */
   readonly name: string;
-  readonly server: string;
-  readonly schemaVersion: number;
-  readonly bytes: number;
-  readonly synchronousCommit: string;
-  readonly dataChecksums: boolean;
-  /** Warnings about durability, one sentence each; empty when there are none. */
+  /** Warnings about durability. */
   readonly doubts: readonly string[];
-  readonly isReplica: boolean;
+}
+
+/** Number of takeovers in a status. */
+const MOST_TAKEOVERS = 100;
+
+/** Reads the status for a member, or for the command line (`self` null), which sees all sources that ever existed. */
+export async function readFleet(
+  database: StateDatabase,
+  self: string | null = null,
+  sources: readonly string[] | null = null,
+): Promise<FleetStatus> {
+  const [view, takeovers, description] = await Promise.all([
+    readTables(database, sources),
+    readTakeovers(database),
+    database.describe(),
+  ]);
+  const { name } = database;
+  return {
+    ...{ self, ...statusOf(view), takeovers },
+    database: { name, ...description, doubts: durabilityWarnings(description) },
+    trouble: null,
+  };
+}
+
+export function statusOf(view: View): Pick<FleetStatus, "members" | "sources"> {
+  const sources = view.sources.map((row): SourceOwnership => {
+    const { name: source, epoch, since, reason } = row;
+    const holder = holderOf(row, view)?.name ?? null;
+    return holder === null
+      ? { source, holder, epoch, since: null, reason: null }
+      : { source, holder, epoch, since, reason };
+  });
+  const members = view.members.map((member): MemberStatus => {
+    const { name, host, version, startedAt, seenAt, isDraining, unable, digest, reach } = member;
+    return {
+      ...{ name, state: stateOf(member), host, version, page: pageOf(member, hostname()), startedAt, seenAt },
+      ...{ isDraining, sources: sources.filter(({ holder }) => holder === name).length, unable },
+      ...{ unreached: Object.keys(reach).filter((source) => reach[source] === false), digest },
+    };
+  });
+  return { members, sources };
+}
+
+/**
+ * Address at which a person at the machine `here` can open a member's page; empty without one. A page on loopback can be opened
+ * on its own machine only; one that listens on all addresses (`http://0.0.0.0:9850`) has the machine's name.
+ */
+export function pageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
+  if (page === "") return "";
+  const address = new URL(page);
+  if (isLoopback(address.hostname)) return host === here ? page : "";
+  return ["0.0.0.0", "[::]"].includes(address.hostname) ? `http://${host}:${address.port}` : page;
+}
+
+function stateOf({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberStatus["state"] {
+  if (gone !== null) return gone;
+  // No member has declared it gone yet. After a step of the database's clock a live member renews within seconds.
+  if (Math.abs(unheardMs) >= TIMING.ttlMs) return "lost";
+  if (isLeaving) return "leaving";
+  return isDraining ? "draining" : "alive";
+}
+
+async function readTakeovers(database: StateDatabase): Promise<readonly Takeover[]> {
+  const { rows } = await database.query(
+    `select source, from_member, to_member, epoch, ${utc("at")}, reason from ${database.table("takeover")}
+     order by id desc limit ${MOST_TAKEOVERS}`,
+  );
+  return rows.map(([source, from, to, epoch, at, reason]) => ({
+    source: String(source),
+    from: from === null ? null : String(from),
+    to: String(to),
+    epoch: Number(epoch),
+    at: String(at),
+    reason: reason as Reason,
+  }));
+}
+
+/**
+ * Makes a member hand over all its sources, or take part again. The flag belongs to the name: it survives restarts, and can be set
+ * while the member is stopped. Throws a `ConfigError` for an unknown name.
+ */
+export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
+  const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
+  const [changed] = await database.transact([{ text, values: [name, String(isDraining)] }, database.notify(FLEET)]);
+  if ((changed?.rows.length ?? 0) > 0) return;
+  const { members } = await readTables(database, []);
+  throw new ConfigError(`The fleet has no member with the name ${name}.`, {
+    hint:
+      members.length === 0
+        ? "The fleet has no members; start one first."
+        : `Use one of: ${members.map((member) => member.name).join(", ")}.`,
+  });
+}
+
+/** Says which member holds a source, for a person who asked another one. */
+export function whereabouts(
+  source: string,
+  { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,
+): { readonly message: string; readonly holder: { readonly name: string; readonly page: string } | null } {
+  const name = sources.find((each) => each.source === source)?.holder;
+  const member = members.find((each) => each.name === name);
+  if (member === undefined)
+    return { message: `No member of the fleet holds the source ${source} just now.`, holder: null };
+  if (member.name === self)
+    return { message: `The source ${source} is being started by this member, ${self}.`, holder: null };
+  const { host, page } = member;
+  return {
+    message: `The source ${source} is held by the member ${member.name} of the fleet, on ${host}${page === "" ? "" : ` (${page})`}: ask there.`,
+    holder: { name: member.name, page },
+  };
 }

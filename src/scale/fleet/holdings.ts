@@ -1,0 +1,259 @@
+import { sentence } from "../../core/errors/errors.ts";
+import { backoffMs } from "../../core/runtime/backoff.ts";
+import type { Clock } from "../../core/runtime/clock.ts";
+import type { Log } from "../../core/runtime/log.ts";
+import { within } from "../../core/runtime/waiting.ts";
+import type { Reason } from "./status.ts";
+import type { Trust } from "./timing.ts";
+
+/** A member's right to one source, as the worker of that source sees it. */
+export interface Lease {
+  readonly source: string;
+  /** Rises by one with every change of holder; every transaction of the source proves it. */
+  readonly epoch: number;
+  /**
+   * Milliseconds for which no other member can hold the source, by measured time; 0 when the lease is over. Checked before each request
+   * and each write to the building.
+   */
+  leftMs(): number;
+  /**
+   * Aborts at once when the lease is lost or has run out: nothing more can be committed then. At a handover it aborts when
+   * `HeldLease.stop` is done or was given up; while `hold` still starts, at once.
+   */
+  readonly signal: AbortSignal;
+  /** Ends the ownership, after the database rejected this holder (`Fenced`) because another member holds the source. */
+  fenced(): void;
+  /** Reports that the service responded, failed to (a connection failure), or has been silent for seconds (null). */
+  reached(isReached: boolean | null): void;
+}
+
+/** Work that runs for a source while its lease is held. */
+export interface HeldLease {
+  /** Finishes current work within the deadline; the lease is released afterwards. After a lost lease it only has to end. */
+  stop(deadlineMs: number): Promise<void>;
+}
+
+/** Reason of an ended lease's signal. */
+export class LeaseOver extends Error {
+  constructor(source: string, why: string) {
+    super(`The lease on ${source} is over: ${why}.`);
+    this.name = "LeaseOver";
+  }
+}
+
+/**
+ * Sources of this member, from the taken lease to the end of their work. A source never starts while an earlier ownership of the same
+ * source is ending.
+ *
+ *   begin ─► starting ─► held ─► stopping ─► (released) ─► over
+ *               └── could not start ──┘  └── lost: at once, nothing to release
+ */
+export interface Holdings {
+  begin(source: string, epoch: number, incarnation: string): void;
+  /** Ends the work within the deadline and releases the lease. Resolves when both are done, or were given up. */
+  handOver(source: string, reason: Reason, deadlineMs: number): Promise<void>;
+  /** Ends the ownership at once: another member may have the source. */
+  lose(source: string, why: string): void;
+  all(): readonly Holding[];
+  get(source: string): Holding | undefined;
+}
+
+export interface Holding {
+  readonly lease: Lease;
+  readonly incarnation: string;
+  readonly state: "starting" | "held" | "stopping";
+}
+
+interface OwnHolding extends Holding {
+  readonly over: AbortController;
+  state: Holding["state"];
+  /** Resolves when `hold` has resolved or rejected. */
+  started: Promise<void>;
+  held: HeldLease | null;
+  ended: Promise<void> | null;
+}
+
+export interface HoldingsOptions {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly handovers: HandoverLog;
+  readonly failedStarts: FailedStarts;
+  readonly trust: Pick<Trust, "leftMs">;
+  hold(lease: Lease): Promise<HeldLease>;
+  /** Writes to the database. Errors are logged; the next look repairs the tables. */
+  release(holding: Holding, reason: Reason): Promise<void>;
+  /** See `Lease.reached`. */
+  reached(source: string, isReached: boolean | null): void;
+  /** Called when an ownership has begun or ended. */
+  changed(): void;
+}
+
+/** Time limit for ending a source's work after its lease was lost, in milliseconds. */
+const LOST_MS = 5_000;
+/** Additional time for a source's work to stop after its deadline, in milliseconds. */
+const PATIENCE_MS = 500;
+
+export function createHoldings(options: HoldingsOptions): Holdings {
+  const { clock, failedStarts, log, trust } = options;
+  const holdings = new Map<string, OwnHolding>();
+
+  async function start(holding: OwnHolding): Promise<void> {
+    const { lease, over } = holding;
+    const { source } = lease;
+    try {
+      holding.held = await options.hold(lease);
+      // The ownership may have ended without waiting for the start.
+      if (holdings.get(source) !== holding) return await stopWork(holding, 0);
+      if (holding.ended !== null) return;
+      holding.state = "held";
+      failedStarts.worked(source);
+      options.changed();
+    } catch (error) {
+      if (over.signal.aborted || holding.ended !== null) return;
+      log.warn({ source, reason: sentence(error) }, "a source could not be started here");
+      failedStarts.failed(source, error);
+      void end(holding, "could-not-start", 0);
+    }
+  }
+
+  async function stopWork({ held, lease: { source } }: OwnHolding, deadlineMs: number): Promise<void> {
+    if (held === null) return;
+    const stopped = held.stop(deadlineMs).catch((error: unknown) => {
+      log.warn({ source, reason: sentence(error) }, "a source did not stop cleanly");
+    });
+    if (await within(clock, deadlineMs + PATIENCE_MS, stopped)) return;
+    log.warn({ source, deadlineMs }, "a source did not stop in time");
+  }
+
+  /** `reason` null: the lease was lost, so there is nothing to release. */
+  function end(holding: OwnHolding, reason: Reason | null, deadlineMs: number): Promise<void> {
+    holding.ended ??= endNow(holding, reason, deadlineMs);
+    return holding.ended;
+  }
+
+  async function endNow(holding: OwnHolding, reason: Reason | null, deadlineMs: number): Promise<void> {
+    const { source } = holding.lease;
+    const untilMs = clock.monotonic() + deadlineMs;
+    // A source that has not started has nothing to finish.
+    if (holding.state === "starting") endLease(holding, "it is handed over");
+    holding.state = "stopping";
+    const hasStarted = reason === "could-not-start" || (await within(clock, deadlineMs, holding.started));
+    if (hasStarted) await stopWork(holding, Math.max(0, untilMs - clock.monotonic()));
+    endLease(holding, "it is handed over");
+    if (reason !== null) {
+      await options.release(holding, reason).catch((error: unknown) => {
+        log.warn({ source, reason: sentence(error) }, "a lease could not be given back; it will run out");
+      });
+    }
+    holdings.delete(source);
+    options.changed();
+  }
+
+  function endLease({ lease, over }: OwnHolding, why: string): void {
+    if (!over.signal.aborted) over.abort(new LeaseOver(lease.source, why));
+  }
+
+  function lose(source: string, why: string): void {
+    const holding = holdings.get(source);
+    if (holding === undefined || holding.over.signal.aborted) return;
+    options.handovers.note("warn", "the leases on sources were lost", { why }, source);
+    endLease(holding, why);
+    void end(holding, null, LOST_MS);
+  }
+
+  return {
+    begin(source, epoch, incarnation) {
+      const over = new AbortController();
+      const lease: Lease = {
+        ...{ source, epoch, signal: over.signal },
+        leftMs: () => (over.signal.aborted ? 0 : trust.leftMs()),
+        fenced() {
+          if (holdings.get(source)?.lease === lease) lose(source, "somebody else holds it");
+        },
+        reached(isReached) {
+          if (!over.signal.aborted) options.reached(source, isReached);
+        },
+      };
+      const holding: OwnHolding = {
+        ...{ lease, over, incarnation, state: "starting", started: Promise.resolve(), held: null, ended: null },
+      };
+      holdings.set(source, holding);
+      holding.started = start(holding);
+    },
+    async handOver(source, reason, deadlineMs) {
+      const holding = holdings.get(source);
+      if (holding !== undefined) await end(holding, reason, deadlineMs);
+    },
+    lose,
+    all: () => [...holdings.values()],
+    get: (source) => holdings.get(source),
+  };
+}
+
+/** Writes one line for all sources that change their holder together, instead of one for each of 300. */
+export interface HandoverLog {
+  /** Adds a source to the line with this text and these fields. */
+  note(level: "info" | "warn", text: string, fields: object, source: string): void;
+  /** Writes the lines without a new source for 2 s; at the end all. */
+  flush(isEnd?: boolean): void;
+}
+
+/** A line is complete after this time without another source, in milliseconds: a handover gives the next one sooner. */
+const COMPLETE_MS = 2_000;
+
+export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log): HandoverLog {
+  const lines = new Map<string, { readonly write: () => void; readonly sources: string[]; atMs: number }>();
+  return {
+    note(level, text, fields, source) {
+      const key = JSON.stringify([text, fields]);
+      const sources = lines.get(key)?.sources ?? [];
+      sources.push(source);
+      const write = () => log[level]({ ...fields, count: sources.length, sources: sources.toSorted() }, text);
+      lines.set(key, { write, sources, atMs: clock.monotonic() });
+    },
+    flush(isEnd = false) {
+      for (const [key, { write, atMs }] of lines) {
+        if (!isEnd && clock.monotonic() - atMs < COMPLETE_MS) continue;
+        lines.delete(key);
+        write();
+      }
+    },
+  };
+}
+
+/**
+ * Sources that this member could not start. It leaves them to others for a growing time, and tries again when no other member can
+ * start them either.
+ */
+export interface FailedStarts {
+  failed(source: string, error: unknown): void;
+  worked(source: string): void;
+  /** Sources left to others now, sorted. */
+  sources(): readonly string[];
+  /** Milliseconds until one is tried again; infinite when there is none. */
+  nextMs(): number;
+  notices(): readonly string[];
+}
+
+const BACKOFF = { firstMs: 10_000, maxMs: 300_000 };
+
+export function createFailedStarts(clock: Clock, random: () => number = Math.random): FailedStarts {
+  const attempts = new Map<string, { readonly count: number; readonly untilMs: number; readonly reason: string }>();
+  const current = () => [...attempts].filter(([, { untilMs }]) => untilMs > clock.monotonic());
+  return {
+    failed(source, error) {
+      const count = (attempts.get(source)?.count ?? 0) + 1;
+      const untilMs = clock.monotonic() + backoffMs(BACKOFF, count, random);
+      attempts.set(source, { count, untilMs, reason: sentence(error) });
+    },
+    worked: (source) => void attempts.delete(source),
+    sources: () => [...new Map(current()).keys()].toSorted(),
+    nextMs: () =>
+      Math.min(Number.POSITIVE_INFINITY, ...current().map(([, { untilMs }]) => untilMs - clock.monotonic())),
+    notices: () =>
+      current().map(
+        ([source, { reason }]) =>
+          `The source ${source} could not be started here, and is left to other members: ${reason}`,
+      ),
+  };
+}

@@ -1,0 +1,328 @@
+import { createHash, randomBytes } from "node:crypto";
+import { hostname } from "node:os";
+import { ConfigError } from "../../core/errors/errors.ts";
+import { VERSION } from "../../core/runtime/version.ts";
+import type { StateDatabase } from "../postgres/state-database.ts";
+import type { Candidate, Holder, Reached } from "./share.ts";
+import type { Reason } from "./status.ts";
+import type { Heartbeat } from "./timing.ts";
+
+/**
+ * Statements on the fleet's tables. A member's lease is its own row and covers all its sources: one row is renewed, however many
+ * there are.
+ *
+ * An observer that measures no renewal for the lease duration (`Heartbeats`) declares the member gone, and only sources of a gone
+ * session may be taken. A renewal and `declareGone` lock the same row, `declareGone` names the renewal that it saw last, and a gone
+ * session cannot renew. So, whatever the clocks show, a member with a successful renewal was not declared gone before it.
+ */
+export interface Myself {
+  readonly name: string;
+  /** Session id, new at each registration: an earlier process of the same name is another session. */
+  readonly incarnation: string;
+}
+
+/** Topic of notifications: a member arrived, left, took or released a source. */
+export const FLEET = "fleet";
+
+/** Number of takeovers that the table retains. */
+const MOST_TAKEOVERS = 1_000;
+
+/** Contents of the tables at one moment. Times are the database's, UTC. */
+export interface View {
+  readonly members: readonly MemberRow[];
+  readonly sources: readonly SourceRow[];
+}
+
+export interface MemberRow {
+  readonly name: string;
+  readonly incarnation: string;
+  readonly host: string;
+  readonly version: string;
+  readonly page: string;
+  readonly startedAt: string;
+  readonly seenAt: string;
+  /** Milliseconds since its last renewal by the database's wall clock, which may have been set since: for people only. */
+  readonly unheardMs: number;
+  readonly isDraining: boolean;
+  readonly isLeaving: boolean;
+  /** Null while it takes part. A session that is gone stays gone: it can renew nothing. */
+  readonly gone: "left" | "lost" | null;
+  readonly unable: readonly string[];
+  readonly reach: Reached;
+  readonly digest: string;
+}
+
+export interface SourceRow {
+  readonly name: string;
+  readonly epoch: number;
+  /** Holder as it registered itself; it may be gone. */
+  readonly holder: string | null;
+  readonly incarnation: string | null;
+  /** Last holder before the release; null while the source is held or before the first holder. */
+  readonly givenBy: string | null;
+  readonly since: string | null;
+  /** Reason of the current ownership, or of the last release. */
+  readonly reason: Reason | null;
+}
+
+/** Members that left are listed for a day; draining members for a week. */
+const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
+
+/** SQL for a time in ISO 8601, UTC, with milliseconds. */
+export const utc = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+/** Reads these sources, or all known ones (null), and all members, by one statement so that they match. */
+export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
+  const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
+    'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")},
+    'unheardMs', extract(epoch from clock_timestamp() - seen_at) * 1000, 'isDraining', draining,
+    'isLeaving', leaving, 'gone', gone, 'unable', unable::json, 'reach', reach::json, 'digest', digest`;
+  const source = `'name', name, 'epoch', epoch, 'holder', holder, 'incarnation', incarnation, 'givenBy', given_by,
+    'since', ${utc("held_since")}, 'reason', reason`;
+  const { rows } = await database.query(
+    `select
+       (select json_agg(json_build_object(${member})) from ${database.table("member")} where not (${FORGOTTEN}))::text,
+       (select json_agg(json_build_object(${source})) from ${database.table("source")}
+         where $1::text[] is null or name = any ($1))::text`,
+    [sources],
+  );
+  const [members, found] = (rows[0] ?? []).map((cell) => JSON.parse(String(cell ?? "[]")));
+  return { members: byName(members as MemberRow[]), sources: byName(found as SourceRow[]) };
+}
+
+function byName<T extends { readonly name: string }>(rows: readonly T[]): readonly T[] {
+  return rows.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** Returns the member that holds the source; null without one, or when it is gone. */
+export function holderOf(source: SourceRow, { members }: View): MemberRow | null {
+  const holder = members.find(({ name }) => name === source.holder);
+  return holder?.gone === null && holder.incarnation === source.incarnation ? holder : null;
+}
+
+export function candidatesOf({ members }: View): readonly Candidate[] {
+  return members
+    .filter(({ gone }) => gone === null)
+    .map(({ name, isDraining, isLeaving, unable, reach }) => ({
+      ...{ name, takes: !isDraining && !isLeaving, unable, reach },
+    }));
+}
+
+export function holdersOf(view: View): readonly Holder[] {
+  return view.sources.map((source) => [source.name, holderOf(source, view)?.name ?? null]);
+}
+
+/** Options that must be equal in all members, because they decide how a source is handled. */
+interface SharedConfig {
+  readonly sources: unknown;
+  readonly sinks: unknown;
+  readonly commands: unknown;
+  readonly state: Readonly<Record<"max_bytes" | "max_age" | "replay_window", number> & { plots: boolean }>;
+}
+
+/**
+ * Digest of a configuration: 16 hexadecimal digits, independent of the order of keys. Options of one machine (log, status page,
+ * folder, connection to the database) do not count, and no secret goes into it.
+ */
+export function digestOf({ sources, sinks, commands, state }: SharedConfig): string {
+  const { max_bytes, max_age, replay_window, plots } = state;
+  const all = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
+  return createHash("sha256").update(JSON.stringify(all, canonical)).digest("hex").slice(0, 16);
+}
+
+/** Sorts the keys of each object, and writes numbers that JSON does not have as text. */
+function canonical(_key: string, value: unknown): unknown {
+  if (typeof value === "number" && !Number.isFinite(value)) return String(value);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+}
+
+/** Member that prevents a registration: it has the same name, or another configuration. */
+export interface Blocker extends Heartbeat {
+  readonly host: string;
+  readonly digest: string;
+}
+
+export interface Registration {
+  readonly name: string;
+  readonly sources: readonly string[];
+  readonly digest: string;
+  readonly page: string;
+}
+
+/**
+ * Registers, unless a member has the name or another configuration. Such a member may have been killed a moment ago:
+ * the caller observes by the heartbeats of all members whether it still renews.
+ */
+export async function register(
+  database: StateDatabase,
+  { name, sources, digest, page }: Registration,
+): Promise<Myself | { readonly beats: readonly Heartbeat[]; readonly blockers: readonly Blocker[] }> {
+  const member = database.table("member");
+  const incarnation = randomBytes(8).toString("hex");
+  return database.work(async (session) => {
+    // The lock makes members register one after the other, so two with different configurations cannot both come first.
+    await session.query(`select digest from ${database.table("meta")} for update`);
+    const { rows } = await session.query(
+      `select name, incarnation, renewals::text, host, digest from ${member} where gone is null order by name`,
+    );
+    const beats = rows.map((row): Blocker => {
+      const [other = "", its = "", renewals = "", host = "", run = ""] = row.map(String);
+      return { name: other, incarnation: its, renewals: Number(renewals), host, digest: run };
+    });
+    const blockers = beats.filter((other) => other.name === name || other.digest !== digest);
+    if (blockers.length > 0) return { beats, blockers };
+    await session.query(
+      `insert into ${member} as it
+         (name, incarnation, host, version, page, started_at, seen_at, draining, leaving, gone, unable, digest)
+       values ($1, $2, $3, $4, $5, clock_timestamp(), clock_timestamp(), false, false, null, '[]', $6)
+       on conflict (name) do update set incarnation = excluded.incarnation, host = excluded.host,
+         version = excluded.version, page = excluded.page, started_at = excluded.started_at,
+         seen_at = excluded.seen_at, renewals = 0, leaving = false, gone = null, unable = '[]', reach = '{}',
+         digest = excluded.digest`,
+      [name, incarnation, hostname(), VERSION, page, digest],
+    );
+    await session.query(`update ${database.table("meta")} set digest = $1`, [digest]);
+    await session.query(
+      `insert into ${database.table("source")} (name) select unnest($1::text[]) on conflict (name) do nothing`,
+      [sources],
+    );
+    await session.query(`delete from ${member} where ${FORGOTTEN}`);
+    const { text, values } = database.notify(FLEET);
+    await session.query(text, values);
+    return { name, incarnation };
+  });
+}
+
+/** Error of a member that a running one keeps out. */
+export function blockedBy(blocker: Blocker, name: string): ConfigError {
+  if (blocker.name === name) {
+    return new ConfigError(`Another member with the name ${name} runs in this fleet already, on ${blocker.host}.`, {
+      hint: "Give each member a name of its own, or stop the other one.",
+    });
+  }
+  return new ConfigError(
+    `The fleet runs with another configuration than this member: that of ${blocker.name} on ${blocker.host} differs in sources, sinks, commands or the bounds of the state.`,
+    { hint: "Start this member with the same file, or stop all members before any is started with a new one." },
+  );
+}
+
+/** False when this session was declared gone: other members may hold its sources. */
+export async function renew(database: StateDatabase, me: Myself, page: string): Promise<boolean> {
+  const { rows } = await database.query(
+    `update ${database.table("member")} set renewals = renewals + 1, seen_at = clock_timestamp(), page = $3
+     where name = $1 and incarnation = $2 and gone is null returning 1`,
+    [me.name, me.incarnation, page],
+  );
+  return rows.length > 0;
+}
+
+/** Reads the heartbeats of the other members that take part. */
+export async function readHeartbeats(database: StateDatabase, me: Myself): Promise<readonly Heartbeat[]> {
+  const { rows } = await database.query(
+    `select name, incarnation, renewals::text from ${database.table("member")} where gone is null and name <> $1`,
+    [me.name],
+  );
+  return rows.map(([name, incarnation, renewals]) => ({
+    ...{ name: String(name), incarnation: String(incarnation), renewals: Number(renewals) },
+  }));
+}
+
+/** Declares members gone that have not renewed since: others may take their sources. */
+export async function declareGone(database: StateDatabase, silent: readonly Heartbeat[]): Promise<void> {
+  const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
+    from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
+    where it.incarnation = silent.incarnation and it.renewals = silent.renewals and it.gone is null`;
+  const values = [silent.map(({ incarnation }) => incarnation), silent.map(({ renewals }) => String(renewals))];
+  await database.transact([{ text, values }, database.notify(FLEET)]);
+}
+
+/** Announces that the member takes no more sources and hands over those that it holds. */
+export function announceLeaving(database: StateDatabase, me: Myself): Promise<void> {
+  return updateMember(database, me, "leaving = true");
+}
+
+/** Signs off, after all sources were handed over. */
+export function leave(database: StateDatabase, me: Myself): Promise<void> {
+  return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
+}
+
+/** Lists the sources that this member leaves to others because it could not start them. */
+export function reportFailedStarts(database: StateDatabase, me: Myself, sources: readonly string[]): Promise<void> {
+  return updateMember(database, me, "unable = $3", JSON.stringify(sources));
+}
+
+/** Lists which services this member reaches and which not. */
+export function reportReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
+  return updateMember(database, me, "reach = $3", JSON.stringify(reach));
+}
+
+async function updateMember(database: StateDatabase, me: Myself, columns: string, ...values: readonly string[]) {
+  const text = `update ${database.table("member")} set ${columns} where name = $1 and incarnation = $2 and gone is null`;
+  await database.transact([{ text, values: [me.name, me.incarnation, ...values] }, database.notify(FLEET)]);
+}
+
+export interface TakenSource {
+  readonly source: string;
+  readonly epoch: number;
+  readonly from: string | null;
+  readonly reason: Reason;
+}
+
+/**
+ * Takes free sources and returns those it got. Each take names the epoch at which the source was free: a quicker member has changed
+ * the epoch. Rows that a transaction locks are left for the next look.
+ */
+export async function takeSources(
+  database: StateDatabase,
+  me: Myself,
+  wanted: readonly Pick<SourceRow, "name" | "epoch">[],
+): Promise<readonly TakenSource[]> {
+  const [source, takeover] = [database.table("source"), database.table("takeover")];
+  const text = `
+    with free as (
+      select name, epoch, holder, given_by, reason from ${source}
+      where (name, epoch) in (select * from unnest($1::text[], $2::bigint[]))
+      for update skip locked
+    ), taken as (
+      update ${source} as it set epoch = free.epoch + 1, holder = $3, incarnation = $4, given_by = null,
+        held_since = clock_timestamp(),
+        reason = case when free.holder is not null then 'lease-ran-out' else coalesce(free.reason, 'first') end
+      from free where it.name = free.name
+      returning it.name, it.epoch, coalesce(free.holder, free.given_by) as from_member, it.reason
+    ), noted as (
+      insert into ${takeover} (source, from_member, to_member, epoch, at, reason)
+      select name, from_member, $3, epoch, clock_timestamp(), reason from taken
+    )
+    select name, epoch, from_member, reason from taken order by name`;
+  const columns = [wanted.map(({ name }) => name), wanted.map(({ epoch }) => String(epoch))];
+  const [taken] = await database.transact([
+    { text, values: [...columns, me.name, me.incarnation] },
+    { text: `delete from ${takeover} where id <= (select max(id) from ${takeover}) - ${MOST_TAKEOVERS}` },
+    database.notify(FLEET),
+  ]);
+  return (taken?.rows ?? []).map(([name, epoch, from, reason]) => ({
+    source: String(name),
+    epoch: Number(epoch),
+    from: from === null || from === undefined ? null : String(from),
+    reason: reason as Reason,
+  }));
+}
+
+/** Releases sources. Those that another member has taken meanwhile do not change. */
+export async function releaseSources(
+  database: StateDatabase,
+  incarnation: string,
+  released: readonly { readonly source: string; readonly epoch: number; readonly reason: Reason }[],
+): Promise<void> {
+  const text = `update ${database.table("source")} as it set given_by = holder, holder = null, incarnation = null,
+      held_since = null, reason = given.reason
+    from unnest($1::text[], $2::bigint[], $3::text[]) as given (source, epoch, reason)
+    where it.name = given.source and it.epoch = given.epoch and it.incarnation = $4`;
+  const columns = [
+    released.map(({ source }) => source),
+    released.map(({ epoch }) => String(epoch)),
+    released.map(({ reason }) => reason),
+  ];
+  await database.transact([{ text, values: [...columns, incarnation] }, database.notify(FLEET)]);
+}
