@@ -1,6 +1,6 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { configJsonSchema } from "../src/app/config/json-schema.ts";
+import { configJsonSchema } from "../src/app/config/config.ts";
 import { wholeProgram } from "../test/cli/whole-program.ts";
 import { sampleOfEveryForm } from "../test/sample-events.ts";
 import { COMMANDS_FILE, commandsText } from "./reference/commands.ts";

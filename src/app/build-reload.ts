@@ -18,8 +18,8 @@ import {
 } from "./build-sinks.ts";
 import type { PageSettings } from "./build-status.ts";
 import type { BuiltSync } from "./build-sync.ts";
-import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
+import { aroundWriting } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
 /** Parts of a running worker that accept a changed configuration. */

@@ -25,8 +25,8 @@ import { buildPipeline } from "./build-pipeline.ts";
 import { buildActions } from "./build-responses.ts";
 import type { StandIn } from "./build-sinks.ts";
 import { pageSettings } from "./build-status.ts";
-import { aroundWriting } from "./config/around-writing.ts";
 import type { Config } from "./config/config.ts";
+import { aroundWriting } from "./config/config.ts";
 import { createReloader, type Reloader } from "./reload/reloader.ts";
 
 /**

@@ -1,7 +1,7 @@
 import { buildPipeline, type LeaseContext, type Pipeline } from "../app/build-pipeline.ts";
 import { pageSettings } from "../app/build-status.ts";
-import { aroundWriting } from "../app/config/around-writing.ts";
 import type { Config, SourceEntry } from "../app/config/config.ts";
+import { aroundWriting } from "../app/config/config.ts";
 import { LocalFailure } from "../core/errors/errors.ts";
 import { proxyOf } from "../core/http/proxy.ts";
 import { ofWorkerFor } from "../core/model/event.ts";

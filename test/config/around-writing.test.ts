@@ -1,6 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { aroundWriting } from "#src/app/config/around-writing.ts";
-import { Config } from "#src/app/config/config.ts";
+import { aroundWriting, Config } from "#src/app/config/config.ts";
 import { textOf } from "#src/engine/commands/approval/approval.ts";
 
 const plain = {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { lenientState } from "#src/app/config/lenient-state.ts";
+import { lenientState } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 

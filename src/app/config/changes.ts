@@ -1,7 +1,9 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ConfigChange } from "../../core/model/reload-facts.ts";
-import { type Config, connectorOf, type SinkEntry } from "./config.ts";
-import { displayValue, isPlain, isSecret } from "./display-value.ts";
+import { withoutCredentials } from "../../core/runtime/log.ts";
+import { formatDuration } from "../../core/values/duration.ts";
+import { Config, connectorOf, type SinkEntry } from "./config.ts";
+import { isText } from "./schema-walk.ts";
 
 /**
  * Differences between two configurations, and which of them a running worker can apply. Pure: the log, the page, `plenum reload
@@ -9,7 +11,7 @@ import { displayValue, isPlain, isSecret } from "./display-value.ts";
  */
 
 /** Options that are used only at the start, by path; `*` is a user-defined name. */
-const AT_A_START: Readonly<Record<string, string>> = {
+const AT_START: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
   "state.postgres": "the state is opened at a start",
   "state.plots": "what is kept for plots is settled at a start",
@@ -30,14 +32,14 @@ const AT_A_START: Readonly<Record<string, string>> = {
   "commands.rehearsal": "a rehearsal counts for itself from a start on",
   "sources.*.quota.list_requests_per_minute": "the pace of lists is settled at a start",
 };
-const SOURCE_ITSELF = "sources are connected at a start";
+const WHOLE_SOURCE = "sources are connected at a start";
 const COMMANDS_WITH_SOURCES = "what may be written names sources, and those are others only from the next start on";
-const STATUS_AS_A_WHOLE = "the passwords belong to an address that changes only at a start";
+const STATUS_SECTION = "the passwords belong to an address that changes only at a start";
 
 const LOGGED_IN = "at once; whoever is logged in is asked again";
 
 /** How the other options take effect; the longest matching path counts. An option in neither list is a bug. */
-const ALONE: Readonly<Record<string, string>> = {
+const WHILE_RUNNING: Readonly<Record<string, string>> = {
   "state.max_bytes": "at once",
   "state.max_age": "at once",
   "state.replay_window": "at once",
@@ -61,12 +63,12 @@ const ALONE: Readonly<Record<string, string>> = {
 /** Every difference, in the order of the new file. */
 export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
   return differences([], before, after).map(({ path, old, now }) => {
-    const why = reasonToWait(path, before, after);
+    const why = whyRestart(path, before, after);
     return {
       path: path.join("."),
-      ...shownPair(path, old, now),
+      ...displayPair(path, old, now),
       effect: why === null ? "alone" : "restart",
-      how: why ?? howAlone(path, before, after),
+      how: why ?? howWhileRunning(path, before, after),
     };
   });
 }
@@ -75,12 +77,15 @@ export function changesBetween(before: Config, after: Config): readonly ConfigCh
 export function inForceAfter(before: Config, after: Config): Config {
   return {
     ...after,
-    state: withKept(["state"], before.state, after.state) as Config["state"],
-    status: isStatusKept(before, after) ? before.status : after.status,
+    state: withoutRestartOptions(["state"], before.state, after.state) as Config["state"],
+    status: needsStatusRestart(before, after) ? before.status : after.status,
     sources: Object.fromEntries(
       Object.entries(before.sources).map(([name, entry]) => {
         const next = after.sources[name];
-        return [name, next === undefined ? entry : (withKept(["sources", name], entry, next) as typeof entry)];
+        return [
+          name,
+          next === undefined ? entry : (withoutRestartOptions(["sources", name], entry, next) as typeof entry),
+        ];
       }),
     ),
     commands: hasSameSources(before, after)
@@ -89,39 +94,35 @@ export function inForceAfter(before: Config, after: Config): Config {
   };
 }
 
-/** The new value, with what is used at a start only as it was. */
-function withKept(path: readonly string[], old: unknown, now: unknown): unknown {
-  if (AT_A_START[patternOf(path)] !== undefined) return old;
+/** Returns the new value with the old values of options that need a restart. */
+function withoutRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
+  if (AT_START[patternOf(path)] !== undefined) return old;
   if (!isPlain(old) || !isPlain(now)) return now;
   const merged: Record<string, unknown> = { ...now };
   for (const key of new Set([...Object.keys(old), ...Object.keys(now)])) {
-    const value = withKept([...path, key], old[key], now[key]);
+    const value = withoutRestartOptions([...path, key], old[key], now[key]);
     if (value === undefined) delete merged[key];
     else merged[key] = value;
   }
   return merged;
 }
 
-function reasonToWait(path: readonly string[], before: Config, after: Config): string | null {
+function whyRestart(path: readonly string[], before: Config, after: Config): string | null {
   const [section] = path;
-  if (section === "sources" && path.length === 2) return SOURCE_ITSELF;
-  for (let length = path.length; length > 1; length -= 1) {
-    const reason = AT_A_START[patternOf(path.slice(0, length))];
-    if (reason !== undefined) return reason;
-  }
+  if (section === "sources" && path.length === 2) return WHOLE_SOURCE;
+  const reason = longestMatch(AT_START, path);
+  if (reason !== undefined) return reason;
   if (section === "commands" && !hasSameSources(before, after)) return COMMANDS_WITH_SOURCES;
-  if (section === "status" && isStatusKept(before, after)) return STATUS_AS_A_WHOLE;
+  if (section === "status" && needsStatusRestart(before, after)) return STATUS_SECTION;
   return null;
 }
 
-function howAlone(path: readonly string[], before: Config, after: Config): string {
+function howWhileRunning(path: readonly string[], before: Config, after: Config): string {
   const [section, name = ""] = path;
   if (section === "sinks") return howOfSink(before.sinks[name], after.sinks[name]);
-  for (let length = path.length; length > 0; length -= 1) {
-    const how = ALONE[patternOf(path.slice(0, length))];
-    if (how !== undefined) return how;
-  }
-  throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
+  const how = longestMatch(WHILE_RUNNING, path);
+  if (how === undefined) throw new Error(`Nobody has said how a change of ${path.join(".")} takes effect.`);
+  return how;
 }
 
 function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined): string {
@@ -136,8 +137,8 @@ function howOfSink(before: SinkEntry | undefined, after: SinkEntry | undefined):
   return is ? "the sink finishes its batch and goes on at the same place" : "nothing; the sink is not enabled";
 }
 
-/** A page on another address than the file says must not lose its passwords, nor be opened by them. */
-function isStatusKept(before: Config, after: Config): boolean {
+/** Passwords belong to the address of the page: while the address waits for a restart, so do they. */
+function needsStatusRestart(before: Config, after: Config): boolean {
   return (["host", "port", "trusted_proxy", "behind_tls_proxy"] as const).some(
     (key) => !isDeepStrictEqual(before.status[key], after.status[key]),
   );
@@ -146,6 +147,11 @@ function isStatusKept(before: Config, after: Config): boolean {
 function hasSameSources(before: Config, after: Config): boolean {
   const names = ({ sources }: Config) => Object.keys(sources).toSorted();
   return isDeepStrictEqual(names(before), names(after));
+}
+
+function longestMatch(table: Readonly<Record<string, string>>, path: readonly string[]): string | undefined {
+  const prefixes = path.map((_, n) => patternOf(path.slice(0, path.length - n)));
+  return prefixes.map((prefix) => table[prefix]).find((text) => text !== undefined);
 }
 
 /** `sources.main.read` → `sources.*.read`. */
@@ -161,18 +167,18 @@ interface Difference {
 
 function differences(path: readonly string[], old: unknown, now: unknown): readonly Difference[] {
   if (isDeepStrictEqual(old, now)) return [];
-  const named = namedEntries(old, now);
-  if (named !== null) return listDifferences(path, named.old, named.now);
+  const [was, is] = [byName(old), byName(now)];
+  if (was !== null && is !== null) return listDifferences(path, was, is);
   if (!isPlain(old) || !isPlain(now) || isSecret(old) || isSecret(now)) return [{ path, old, now }];
   const keys = [...new Set([...Object.keys(now), ...Object.keys(old)])];
   return keys.flatMap((key) => differences([...path, key], old[key], now[key]));
 }
 
-/** Entries by their names, and where an order that counts was changed the order. */
+/** Compares entries by name, and the order where it counts. */
 function listDifferences(path: readonly string[], old: Named, now: Named): readonly Difference[] {
   const keys = [...new Set([...now.keys(), ...old.keys()])];
   const [wasOrder, isOrder] = [old, now].map((list) => [...list.keys()].filter((key) => old.has(key) && now.has(key)));
-  // The first class that selects a tag has it; of what may be written no order counts.
+  // A tag belongs to the first class that selects it; the order of writable tags does not count.
   const moved = path[0] === "sources" && !isDeepStrictEqual(wasOrder, isOrder);
   return [
     ...(moved ? [{ path: [...path, "(order)"], old: wasOrder, now: isOrder }] : []),
@@ -182,14 +188,9 @@ function listDifferences(path: readonly string[], old: Named, now: Named): reado
 
 type Named = ReadonlyMap<string, unknown>;
 
-/** Lists whose entries all have a name of their own: classes by `name`, writable tags by source and id. */
-function namedEntries(old: unknown, now: unknown): { readonly old: Named; readonly now: Named } | null {
-  if (!Array.isArray(old) || !Array.isArray(now)) return null;
-  const [was, is] = [byName(old), byName(now)];
-  return was === null || is === null ? null : { old: was, now: is };
-}
-
-function byName(list: readonly unknown[]): Named | null {
+/** Entries of a list by their names: classes by `name`, writable tags by source and id. Null if one has no unique name. */
+function byName(list: unknown): Named | null {
+  if (!Array.isArray(list)) return null;
   const named = new Map<string, unknown>();
   for (const entry of list) {
     if (!isPlain(entry)) return null;
@@ -201,7 +202,8 @@ function byName(list: readonly unknown[]): Named | null {
   return named;
 }
 
-function shownPair(path: readonly string[], old: unknown, now: unknown) {
+/** A sink that was added or removed is shown by its connector. */
+function displayPair(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
     const of = (sink: unknown) => (sink === undefined ? null : connectorOf(sink as SinkEntry));
     return { before: of(old), after: of(now) };
@@ -209,4 +211,44 @@ function shownPair(path: readonly string[], old: unknown, now: unknown) {
   const before = displayValue(path, old);
   const after = displayValue(path, now);
   return { before, after: after !== null && after === before ? `another ${after}` : after };
+}
+
+/** Maximum length of a displayed value, in characters. */
+const LONGEST = 160;
+
+function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Returns a value as written in the file, on one line; null without a value. Secrets and all headers are hidden. */
+function displayValue(path: readonly string[], value: unknown): string | null {
+  if (value === undefined || value === null) return null;
+  const shown = withoutSecrets(path, value);
+  const text = withoutCredentials(typeof shown === "string" ? shown : JSON.stringify(shown));
+  return text.length <= LONGEST ? text : `${text.slice(0, LONGEST - 1)}…`;
+}
+
+function withoutSecrets(path: readonly string[], value: unknown): unknown {
+  if (isSecret(value) || path.includes("headers")) return "secret";
+  if (typeof value === "number") return isText(Config, path) ? formatDuration(value) : value;
+  if (typeof value === "string") return path[0] === "sinks" ? originOnly(value) : value;
+  if (Array.isArray(value)) return value.map((entry) => withoutSecrets([...path, "0"], entry));
+  if (!isPlain(value)) return value;
+  const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
+  return Object.fromEntries(entries.map(([key, inner]) => [key, withoutSecrets([...path, key], inner)]));
+}
+
+/** True for a reference to a secret: `{file: path}` or `{env: NAME}`. */
+function isSecret(value: unknown): boolean {
+  if (!isPlain(value)) return false;
+  const [only, ...others] = Object.entries(value);
+  return others.length === 0 && (only?.[0] === "file" || only?.[0] === "env") && typeof only[1] === "string";
+}
+
+/** Cuts the path of an address, which is the secret of some receivers. */
+function originOnly(text: string): string {
+  const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? URL.parse(text) : null;
+  if (url === null) return text;
+  const hasMore = url.pathname.length > 1 || url.search !== "" || url.username !== "" || url.password !== "";
+  return `${url.protocol}//${url.host}${hasMore ? "/…" : ""}`;
 }

@@ -135,9 +135,47 @@ export const Config = z
 export type Config = z.output<typeof Config>;
 export type SourceEntry = Config["sources"][string];
 
-/** Which connector a sink entry uses; the schema has made sure that it is exactly one. */
+/** Returns the connector of a sink. The schema has checked that there is exactly one. */
 export function connectorOf(sink: SinkEntry): ConnectorName {
   const [name] = connectorsOf(sink);
   if (name === undefined) throw new Error("a sink without a connector passed the schema");
   return name;
+}
+
+/** The configuration file as JSON Schema (draft 7, which editors' YAML servers know). */
+export function configJsonSchema(): Record<string, unknown> {
+  return {
+    ...z.toJSONSchema(Config, { target: "draft-7", io: "input", unrepresentable: "any" }),
+    title: "Plenum configuration",
+  };
+}
+
+/**
+ * Settings outside the section `commands` that decide about writing, for approval by a second person: services, proxies and time
+ * zones of the sources, and the complete sinks that accept commands. Secrets appear only as references.
+ */
+export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
+  const sources = Object.entries(config.sources).map(
+    ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
+  );
+  const senders = Object.entries(config.sinks)
+    // A sink that could listen counts, unless it is configured not to.
+    .filter(([, sink]) => sink.enabled && canListen(sink) && commandsOf(sink)?.enabled !== false)
+    .map(([name, sink]) => [name, { [connectorOf(sink)]: sink[connectorOf(sink)] }] as const);
+  return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
+}
+
+/** Whether the sink's connector can receive commands at all. */
+export function canListen(sink: SinkEntry): boolean {
+  return definitionOf(connectorOf(sink)).commands !== undefined;
+}
+
+/** Whether the sink accepts commands. */
+export function isListening(sink: SinkEntry): boolean {
+  return sink.enabled && canListen(sink) && commandsOf(sink)?.enabled === true;
+}
+
+function commandsOf(sink: SinkEntry): { readonly enabled: boolean } | undefined {
+  const options = sink[connectorOf(sink)] as { readonly commands?: { readonly enabled: boolean } } | undefined;
+  return options?.commands;
 }

@@ -1,7 +1,10 @@
+import { statSync } from "node:fs";
+import { isDeepStrictEqual } from "node:util";
+import { CONNECTOR_NAMES, type ConnectorName, definitionOf } from "../../../connectors/catalog.ts";
+import { realFolder } from "../../core/errors/folder-problem.ts";
+import type { SecretRef } from "../../core/runtime/secret.ts";
 import { suggestion } from "../../core/values/suggest.ts";
 import type { Contradiction } from "./problems.ts";
-import { sharedFolders } from "./shared-folders.ts";
-import { sharedTokens } from "./shared-tokens.ts";
 
 interface BySystem {
   readonly systems?: readonly string[] | undefined;
@@ -16,13 +19,11 @@ interface SensorList extends BySystem {
   readonly classes?: readonly string[] | undefined;
 }
 
-interface SinkSection {
+type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
   readonly enabled: boolean;
   readonly filter: { readonly sources: readonly string[] };
-  readonly file?: unknown;
-  readonly stdout?: unknown;
   readonly parquet?: { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" } | undefined;
-}
+};
 
 /** The parts of the configuration that name each other. */
 interface Sections {
@@ -47,38 +48,35 @@ interface Sections {
   };
 }
 
+/** Finds sections of a valid configuration that contradict each other. */
 export function contradictions(config: Sections): readonly Contradiction[] {
   return [
-    ...classesOfSensors(config),
-    ...systemsUnknown(config),
-    ...writable(config),
-    ...filters(config),
-    ...boundToOneMachine(config),
-    ...sharedFolders(config.sinks),
+    ...unknownClasses(config),
+    ...unknownSystems(config),
+    ...unknownOrigins(config),
+    ...unknownSources(config),
+    ...sinksOfOneMachine(config),
+    ...sharedFolders(config),
     ...sharedTokens(config),
   ];
 }
 
 const SENSOR_LISTS = ["exclude", "may_rest"] as const;
 
-function classesOfSensors({ sources }: Sections): readonly Contradiction[] {
+function unknownClasses({ sources }: Sections): readonly Contradiction[] {
   return Object.entries(sources).flatMap(([name, { read, silent_sensors: sensors }]) => {
     if (sensors === false) return [];
     const classes = read.map((each) => each.name);
     return SENSOR_LISTS.flatMap((list) =>
       unknownNames(sensors[list].classes, classes, "There is no class of this name under read.", [
-        "sources",
-        name,
-        "silent_sensors",
-        list,
-        "classes",
+        ...["sources", name, "silent_sensors", list, "classes"],
       ]),
     );
   });
 }
 
 /** Without this option the systems of tags are unknown, and a selection by system silently selects nothing. */
-function systemsUnknown({ sources }: Sections): readonly Contradiction[] {
+function unknownSystems({ sources }: Sections): readonly Contradiction[] {
   const message = "To select by system, set inventory.tags_of_systems: true for this source.";
   return Object.entries(sources).flatMap(([name, { read, history, inventory, silent_sensors: sensors }]) => {
     if (inventory.tags_of_systems) return [];
@@ -96,7 +94,7 @@ function systemsUnknown({ sources }: Sections): readonly Contradiction[] {
   });
 }
 
-function writable({ sources, sinks, commands }: Sections): readonly Contradiction[] {
+function unknownOrigins({ sources, sinks, commands }: Sections): readonly Contradiction[] {
   const known = Object.keys(sources);
   const origins = [...Object.keys(sinks), "operator"];
   return commands.allow.flatMap(({ source, from }, index) => {
@@ -109,15 +107,15 @@ function writable({ sources, sinks, commands }: Sections): readonly Contradictio
   });
 }
 
-function filters({ sources, sinks }: Sections): readonly Contradiction[] {
+function unknownSources({ sources, sinks }: Sections): readonly Contradiction[] {
   const known = Object.keys(sources);
   return Object.entries(sinks).flatMap(([name, { filter }]) =>
     unknownNames(filter.sources, known, "There is no source of this name.", ["sinks", name, "filter", "sources"]),
   );
 }
 
-/** In a fleet a source is now at one machine and then at another, and its sinks with it. */
-function boundToOneMachine({ sinks, state }: Sections): readonly Contradiction[] {
+/** In a fleet a source and its sinks move between machines, so no sink may write to one machine. */
+function sinksOfOneMachine({ sinks, state }: Sections): readonly Contradiction[] {
   if (state.postgres === undefined) return [];
   return Object.entries(sinks).flatMap(([name, { enabled, file, parquet, stdout }]) => {
     if (!enabled) return [];
@@ -147,4 +145,99 @@ function unknownNames(
   return (named ?? []).flatMap((name, n) =>
     known.includes(name) ? [] : [{ path: [...path, n], message: `${complaint}${suggestion(name, known)}` }],
   );
+}
+
+/** Finds sinks that would write to the same place as an earlier sink. */
+function sharedFolders({ sinks }: Sections): readonly Contradiction[] {
+  return CONNECTOR_NAMES.flatMap((connector) => {
+    const { shared } = definitionOf(connector);
+    if (shared === undefined) return [];
+    const all = Object.entries(sinks).filter(([, sink]) => sink.enabled && sink[connector] !== undefined);
+    return all.flatMap(([name, sink], n): readonly Contradiction[] => {
+      for (const [first, other] of all.slice(0, n)) {
+        const found = shared(other[connector], sink[connector]);
+        if (found === null) continue;
+        if (found.bearsOthers === true && !isDeepStrictEqual(other.filter, sink.filter)) continue;
+        const message = `The sinks ${first} and ${name} would ${found.would}.`;
+        return [{ path: ["sinks", name, connector, ...found.path], message }];
+      }
+      return [];
+    });
+  });
+}
+
+type Path = readonly (string | number)[];
+
+interface FoundSecret {
+  readonly path: Path;
+  readonly ref: SecretRef;
+  /** Source of a token; null for any other secret. */
+  readonly source: string | null;
+}
+
+/**
+ * Finds sinks, passwords and other sources that name the token of a source, and would send it to another server. Files are compared
+ * by location, so links, other spellings and hard links count.
+ */
+export function sharedTokens(config: object): readonly Contradiction[] {
+  const owners = new Map<string, string>();
+  const tokensFirst = secretsIn(config, []).toSorted((a, b) => Number(isToken(b)) - Number(isToken(a)));
+  return tokensFirst.flatMap(({ path, ref, source }): readonly Contradiction[] => {
+    const identities = identitiesOf(ref);
+    const owner = identities.map((identity) => owners.get(identity)).find((name) => name !== undefined);
+    if (owner !== undefined) return [{ path, message: messageOf(ref, owner, source) }];
+    if (source !== null) for (const identity of identities) owners.set(identity, source);
+    return [];
+  });
+}
+
+function messageOf(ref: SecretRef, owner: string, other: string | null): string {
+  const place = "file" in ref ? "file" : "variable";
+  const what = `This ${place} holds the token of the source ${owner}, and only that source may name it`;
+  return other === null
+    ? `${what}: put this secret into a ${place} of its own.`
+    : `${what}: give the source ${other} a token in a ${place} of its own.`;
+}
+
+/** Sources by the environment variable that holds their token, in an unchecked configuration. */
+export function tokenVariables(content: unknown): ReadonlyMap<string, string> {
+  const tokens = secretsIn(content, []).filter(isToken);
+  return new Map(tokens.flatMap(({ ref, source }) => ("env" in ref ? [[ref.env, source ?? ""]] : [])));
+}
+
+function isToken({ source }: FoundSecret): boolean {
+  return source !== null;
+}
+
+function secretsIn(value: unknown, path: Path): readonly FoundSecret[] {
+  if (typeof value !== "object" || value === null) return [];
+  const ref = refIn(value);
+  if (ref !== null) return [{ path, ref, source: sourceOf(path) }];
+  const entries = Array.isArray(value) ? value.map((each, n) => [n, each] as const) : Object.entries(value);
+  return entries.flatMap(([key, each]) => secretsIn(each, [...path, key]));
+}
+
+/** Returns `{file: path}` or `{env: NAME}`; null for anything else. */
+function refIn(value: object): SecretRef | null {
+  const [[key, text] = [], ...more] = Object.entries(value);
+  if (more.length > 0 || typeof text !== "string") return null;
+  if (key === "file") return { file: text };
+  return key === "env" ? { env: text } : null;
+}
+
+function sourceOf([section, name, option, ...more]: Path): string | null {
+  return section === "sources" && option === "token" && more.length === 0 ? String(name) : null;
+}
+
+/** Secrets with a common identity are the same. */
+function identitiesOf(ref: SecretRef): readonly string[] {
+  // Windows does not tell upper and lower case of variables apart.
+  if ("env" in ref) return [`variable ${process.platform === "win32" ? ref.env.toUpperCase() : ref.env}`];
+  const path = `path ${realFolder(ref.file)}`;
+  try {
+    const stats = statSync(ref.file, { bigint: true, throwIfNoEntry: false });
+    return stats === undefined ? [path] : [path, `file ${stats.dev} ${stats.ino}`];
+  } catch {
+    return [path];
+  }
 }

@@ -1,16 +1,14 @@
 import { readFileSync } from "node:fs";
-import { type Document, LineCounter, parseDocument } from "yaml";
+import { type Document, isMap, LineCounter, parseDocument } from "yaml";
 import type { z } from "zod";
 import { ConfigError } from "../../core/errors/errors.ts";
-import { nameMissing } from "./elsewhere.ts";
-import { interpolate } from "./interpolate.ts";
-import { offsetOf } from "./place.ts";
+import { PostgresState } from "../../engine/store/config.ts";
+import { tokenVariables } from "./contradictions.ts";
 import { type ConfigProblem, ConfigurationError } from "./problems.ts";
 import { knownKeys } from "./schema-walk.ts";
-import { tokenVariables } from "./shared-tokens.ts";
-import { slips } from "./slips.ts";
-import { offsetOfAlias, syntaxProblems } from "./syntax.ts";
+import { nameMissing } from "./suggestions.ts";
 import { type Finding, findings, type Written } from "./wording.ts";
+import { interpolate, offsetOf, offsetOfAlias, slips, syntaxProblems } from "./yaml-text.ts";
 
 export interface LoadOptions<T extends z.ZodType> {
   readonly schema: T;
@@ -44,7 +42,7 @@ const UNREADABLE: Readonly<Record<string, string>> = {
   EACCES: "may not be read by this user",
 };
 
-/** More uses of YAML's aliases than this are no configuration but an attempt to fill the memory. */
+/** A file with more uses of YAML aliases is an attempt to fill the memory. */
 const MOST_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
@@ -90,7 +88,7 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
     const problem = at(offsetOf(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
   };
-  for (const finding of told({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
+  for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
   // The schema has already reported unknown names of this section.
   const known = new Set(problems.map(({ path }) => path));
   for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
@@ -98,7 +96,7 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
 }
 
 /** Reports only missing names for a section whose entries lack them, because all other findings follow from that. */
-function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
+function relevantFindings(written: Written, issues: readonly z.core.$ZodIssue[]): readonly Finding[] {
   const sections = typeof written.content === "object" ? Object.entries(written.content ?? {}) : [];
   const nameless = sections.flatMap(([section, entries]): readonly Finding[] => {
     const message = nameMissing(entries, knownKeys(written.schema, [section, "main"]), section);
@@ -110,10 +108,7 @@ function told(written: Written, issues: readonly z.core.$ZodIssue[]): readonly F
 
 const PROTOTYPE = "__proto__";
 
-/**
- * The keys `__proto__`, wherever they stand. Of an object that is its prototype, so of a section with names of one's own
- * (`sinks`, `headers`) the schema leaves such an entry out, and says nothing.
- */
+/** Finds the keys `__proto__`: the schema silently drops them from sections with user-defined names (`sinks`, `headers`). */
 function prototypes(content: unknown, path: readonly PropertyKey[] = []): readonly Finding[] {
   if (typeof content !== "object" || content === null) return [];
   if (Array.isArray(content)) return content.flatMap((entry, n) => prototypes(entry, [...path, n]));
@@ -124,7 +119,7 @@ function prototypes(content: unknown, path: readonly PropertyKey[] = []): readon
   });
 }
 
-/** The content as plain values; what aliases make impossible is thrown as `failure` says. */
+/** Returns the content as plain values, or throws the `failure` for invalid aliases. */
 function plain(document: Document, failure: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
@@ -141,4 +136,39 @@ function plain(document: Document, failure: (message: string, offset: number) =>
     throw failure("The file refers to itself by aliases so often that it cannot be used. Write it out.", 0);
   }
   return content ?? null;
+}
+
+/** Location of the state in a configuration that may be invalid elsewhere. */
+export interface LenientState {
+  /** Null if missing, or if it depends on a variable that is not set. */
+  readonly folder: string | null;
+  readonly isFleet: boolean;
+  /** Null without a fleet, and for an invalid section. */
+  readonly postgres: PostgresState | null;
+}
+
+const UNKNOWN: LenientState = { folder: null, isFleet: false, postgres: null };
+
+/** Reads only the section `state`. Never throws: a control command must not fail because of the rest of the file. */
+export function lenientState(text: string, environment: Readonly<Record<string, string | undefined>>): LenientState {
+  try {
+    const document = parseDocument(text, { version: "1.2", prettyErrors: false });
+    const { problems } = interpolate(document, environment);
+    const unset = problems.map(({ path }) => path.map(String).join("."));
+    const node: unknown = isMap(document.contents) ? document.get("state") : null;
+    if (!isMap(node)) return UNKNOWN;
+    const { folder, postgres } = node.toJS(document, { maxAliasCount: 100 }) as Readonly<
+      Record<"folder" | "postgres", unknown>
+    >;
+    const isKnown = typeof folder === "string" && folder !== "" && !unset.includes("state.folder");
+    const isSet = !unset.some((path) => path.startsWith("state.postgres"));
+    const parsed = PostgresState.safeParse(postgres);
+    return {
+      folder: isKnown ? folder : null,
+      isFleet: node.has("postgres"),
+      postgres: isSet && parsed.success ? parsed.data : null,
+    };
+  } catch {
+    return UNKNOWN;
+  }
 }

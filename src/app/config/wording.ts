@@ -1,10 +1,9 @@
 import { z } from "zod";
 import { closest } from "../../core/values/suggest.ts";
-import { helpForKey } from "./elsewhere.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
-import { meantInstead } from "./trial.ts";
+import { helpForKey, meantInstead } from "./suggestions.ts";
 
-/** One problem of a configuration, as a sentence for its author. */
+/** One problem of a configuration, with a message for its author. */
 export interface Finding {
   readonly path: readonly PropertyKey[];
   readonly message: string;
@@ -18,11 +17,11 @@ export interface Written {
   readonly schema: z.core.$ZodType;
   /** Contents of the file as plain values. */
   readonly content: unknown;
-  /** True while a hint is tried out, so that trying it out asks for no hint itself. */
+  /** True while a suggestion is checked, so that the check makes no suggestions itself. */
   readonly isTrial?: boolean;
 }
 
-/** Every issue of a schema as sentences: one for each unknown key, and one alternative of a union, not all. */
+/** Describes every issue of a schema: each unknown key separately, and only the closest alternative of a union. */
 export function findings(written: Written, issues: readonly Issue[], prefix: readonly PropertyKey[] = []): Finding[] {
   return issues.flatMap((issue) => describe(written, issue, [...prefix, ...issue.path]));
 }
@@ -67,7 +66,6 @@ function canMeanOther({ code }: Issue, value: unknown): boolean {
   return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
 }
 
-/** Whether a text is what belongs there, or one of what may. */
 function acceptsText(issue: Issue): boolean {
   if (issue.code === "invalid_type") return issue.expected === "string";
   if (issue.code === "invalid_value") return issue.values.some((value) => typeof value === "string");
@@ -94,7 +92,7 @@ function fromUnion(
   return findings(written, best.issues, path);
 }
 
-/** From here on an alternative of a union is so far from what was written that it cannot have been meant. */
+/** Distance from which an alternative of a union cannot have been meant. */
 const NOT_MEANT = 5;
 
 function distanceOf(issues: readonly Issue[]): number {
@@ -133,7 +131,7 @@ function typeMessage(written: Written, expected: string, path: readonly Property
   return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
 }
 
-/** A section in which something else stands: which of its keys it may have been meant for. */
+/** Advice for a value where a section belongs: suggests the key that it may be meant for. */
 function sectionHelp(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
@@ -150,7 +148,7 @@ function passes(written: Written, path: readonly PropertyKey[], value: unknown):
   return complaintWith(written, path, value) === null;
 }
 
-/** Returns the schema's complaint if the place had this value; null when it would be valid. */
+/** Returns the schema's complaint for another value; null when it would be valid. */
 function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   const content = replaced(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];
@@ -204,7 +202,7 @@ function boundMessage(issue: z.core.$ZodIssueTooSmall | z.core.$ZodIssueTooBig, 
   return `Write a number of ${side} ${bound}.`;
 }
 
-/** The message that our own schema gives; undefined when it is zod's. */
+/** Returns a message of our own schema; undefined for zod's. */
 function ownWords(issue: Issue): string | undefined {
   return /^(Invalid|Too (small|big))/.test(issue.message) ? undefined : ended(issue.message);
 }

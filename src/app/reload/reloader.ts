@@ -18,8 +18,8 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Store } from "../../engine/store/store.ts";
 import { changesBetween, inForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
+import { sharedTokens } from "../config/contradictions.ts";
 import { ConfigurationError, problemLine } from "../config/problems.ts";
-import { sharedTokens } from "../config/shared-tokens.ts";
 import { watchFile } from "./file-watch.ts";
 
 /**

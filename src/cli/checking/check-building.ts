@@ -1,5 +1,5 @@
 import type { Config, SourceEntry } from "../../app/config/config.ts";
-import type { Places } from "../../app/config/places.ts";
+import type { Places } from "../../app/config/yaml-text.ts";
 import { formatDuration } from "../../core/values/duration.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { AllowedTag } from "../../engine/commands/config.ts";

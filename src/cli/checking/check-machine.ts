@@ -1,5 +1,5 @@
 import type { Config } from "../../app/config/config.ts";
-import type { Places } from "../../app/config/places.ts";
+import type { Places } from "../../app/config/yaml-text.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { checkStateFolder, freeBytes } from "../../engine/store/folder.ts";
 import { durabilityWarnings } from "../../scale/postgres/state-database.ts";

@@ -1,6 +1,5 @@
-import { canListen, isListening } from "../../app/config/around-writing.ts";
-import { type Config, connectorOf } from "../../app/config/config.ts";
-import type { Places } from "../../app/config/places.ts";
+import { type Config, canListen, connectorOf, isListening } from "../../app/config/config.ts";
+import type { Places } from "../../app/config/yaml-text.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { armingRefusal, armRequestIn } from "../../engine/commands/arming.ts";
 import { openAuditSize } from "../../engine/commands/audit/size.ts";

@@ -1,7 +1,7 @@
 import type { Command } from "commander";
 import { type Config, connectorOf } from "../../app/config/config.ts";
-import { placesIn } from "../../app/config/places.ts";
 import { ALLOW_WRITABLE, refuseUntrustedFile } from "../../app/config/trusted-file.ts";
+import { placesIn } from "../../app/config/yaml-text.ts";
 import type { Sink } from "../../core/connector.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../../core/http/verified-tls.ts";

@@ -1,4 +1,4 @@
-import { configJsonSchema } from "../../app/config/json-schema.ts";
+import { configJsonSchema } from "../../app/config/config.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { MASK } from "../../core/values/masking.ts";
 

@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { configJsonSchema } from "../../app/config/json-schema.ts";
+import { configJsonSchema } from "../../app/config/config.ts";
 import { RELEASE } from "../../core/runtime/version.ts";
 import type { CliContext } from "../shell/context.ts";
 import { EXIT, EXIT_CODES, EXIT_MEANINGS } from "../shell/exit.ts";

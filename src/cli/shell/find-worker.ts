@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { Config } from "../../app/config/config.ts";
-import { type LenientState, lenientState } from "../../app/config/lenient-state.ts";
+import { type LenientState, lenientState } from "../../app/config/load.ts";
 import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { StateConfig } from "../../engine/store/config.ts";
 import { lockFile } from "../../engine/store/folder.ts";

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from "node:fs";
 import type { Command } from "commander";
-import { aroundWriting } from "../../app/config/around-writing.ts";
 import type { Config } from "../../app/config/config.ts";
+import { aroundWriting } from "../../app/config/config.ts";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemClock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";

@@ -1,0 +1,170 @@
+import type { z } from "zod";
+import { parseByteSize } from "../../core/values/byte-size.ts";
+import { parseDuration } from "../../core/values/duration.ts";
+import { closest, suggestion } from "../../core/values/suggest.ts";
+import { knownKeys, optionPaths } from "./schema-walk.ts";
+
+type AnySchema = z.core.$ZodType;
+
+/** Advice for an unknown key, as a sentence with a leading space; may be empty. */
+export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
+  const here = knownKeys(schema, path);
+  const plain = key.replaceAll("-", "_").toLowerCase();
+  if (here.includes(plain)) return ` Did you mean ${plain}?`;
+  const near = nearby(schema, path, key, here);
+  if (near !== null) return ` It belongs ${near}.`;
+  if (closest(key, here) !== undefined) return suggestion(key, here);
+  const far = places(schema, key);
+  return far === null ? suggestion(key, here) : ` It belongs under ${far}.`;
+}
+
+/** One level down, or one or two up. */
+function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
+  const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
+  if (child !== undefined) return `under \`${child}\``;
+  for (const up of [1, 2]) {
+    if (path.length < up) return null;
+    if (knownKeys(schema, path.slice(0, -up)).includes(key)) return `beside \`${String(path.at(-up))}\``;
+  }
+  return null;
+}
+
+/** `sources.<name>` and the like, where a key is known in one or two places; null where in none, or in many. */
+function places(schema: AnySchema, key: string): string | null {
+  const found = optionPaths(schema)
+    .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
+    .map((path) => path.slice(0, -key.length - 1).replaceAll("*", "<name>"));
+  const shortest = Math.min(...found.map((path) => path.split(".").length));
+  const best = [...new Set(found.filter((path) => path.split(".").length === shortest))];
+  return best.length === 0 || best.length > 2 ? null : best.join(" or ");
+}
+
+/**
+ * Advice when options appear without the user-defined name above them; null otherwise. `known` are an entry's
+ * options.
+ */
+export function nameMissing(section: unknown, known: readonly string[], name: string): string | null {
+  if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
+  const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
+  if (entry === undefined) return null;
+  return `A name of your own is missing above ${entry[0]}: write ${name}: { main: { ${entry[0]}: … } }.`;
+}
+
+function hasKnownKey(value: unknown, known: readonly string[]): boolean {
+  return typeof value === "object" && value !== null && Object.keys(value).some((key) => known.includes(key));
+}
+
+/** An invalid value. */
+export interface InvalidValue {
+  readonly key: string;
+  readonly value: unknown;
+  /** Whether the option accepts a text. */
+  readonly acceptsText: boolean;
+  /** Returns the schema's complaint for another value; null when it would be valid. */
+  readonly complaintWith: (value: unknown) => string | null;
+}
+
+/** Suggests a value that the schema accepts; null without one. */
+export function meantInstead(place: InvalidValue): string | null {
+  const { value } = place;
+  if (typeof value === "string") {
+    return instead(place, forText(value, place.key)) ?? leftOut(place, value) ?? asList(place, value);
+  }
+  if (typeof value === "number" || typeof value === "boolean") return forNumber(place, value);
+  if (!Array.isArray(value) || value.length !== 1 || !passes(place, value[0])) return null;
+  return `Write ${shown(value[0])}, which is one, not a list.`;
+}
+
+function forNumber(place: InvalidValue, value: number | boolean): string | null {
+  if (value === true && passes(place, undefined)) return "Leave this key out: it is on without it.";
+  const truth = value === 1 || value === 0 ? instead(place, [value === 1]) : null;
+  return truth ?? asList(place, value) ?? (place.acceptsText ? asText(place, value) : null);
+}
+
+/** Words for true and false of YAML 1.1, which are texts in 1.2. */
+const WORDS: ReadonlyMap<string, boolean> = new Map([
+  ["yes", true],
+  ["y", true],
+  ["on", true],
+  ["no", false],
+  ["n", false],
+  ["off", false],
+]);
+
+/** Returns what a text may mean: true or false, or a number in another spelling. */
+function forText(text: string, key: string): readonly unknown[] {
+  const truth = WORDS.get(text.toLowerCase());
+  const [, whole = "", part = ""] = /^(\d+)(?:,(\d+))?$/.exec(text) ?? [];
+  const [, percent] = /^(\d+(?:\.\d+)?) ?%$/.exec(text) ?? [];
+  return [
+    ...(truth === undefined ? [] : [truth]),
+    ...(part === "" ? [] : [Number(`${whole}.${part}`)]),
+    ...(percent === undefined ? [] : [Number(percent) / 100]),
+    ...inUnitOf(key, text),
+  ];
+}
+
+/** Keys that end in their unit take the number alone. */
+function inUnitOf(key: string, text: string): readonly number[] {
+  if (key.endsWith("_ms")) return [parseDuration(text)].filter((ms) => ms !== null);
+  const bytes = key.endsWith("_mb") ? parseByteSize(text.replace(/([kmgt])b$/i, "$1iB")) : null;
+  return bytes === null ? [] : [Math.round(bytes / 1024 ** 2)];
+}
+
+function instead(place: InvalidValue, candidates: readonly unknown[]): string | null {
+  const found = candidates.find((candidate) => passes(place, candidate));
+  return found === undefined ? null : `Write ${shown(found)}.`;
+}
+
+/** For `all` where a list narrows a choice. */
+function leftOut(place: InvalidValue, text: string): string | null {
+  if (!/^(all|any|\*)$/i.test(text)) return null;
+  return passes(place, undefined) ? "Leave this key out for all of them." : null;
+}
+
+/** Units that a number without one is tried with. */
+const UNITS = ["s", "m", "h", "d"];
+
+/** For a number or a boolean where a text belongs: suggests quotes, or a duration. */
+function asText(place: InvalidValue, value: number | boolean): string | null {
+  const quoted = String(value);
+  const complaint = place.complaintWith(quoted);
+  if (complaint === null) return `Put this into quotes: "${quoted}".`;
+  const units = UNITS.filter((unit) => passes(place, quoted + unit));
+  const [first] = units;
+  // The complaint about the text helps more than one about the kind of value.
+  if (first === undefined) return complaint;
+  const last = units.length > 1 ? ` or ${units.at(-1)}` : "";
+  const known = `${units.slice(0, Math.max(1, units.length - 1)).join(", ")}${last}`;
+  return `Write ${quoted}${first}: a duration needs its unit, here ${known}.`;
+}
+
+/** For one value, or several with commas, where a list belongs. */
+function asList(place: InvalidValue, value: string | number | boolean): string | null {
+  const words: readonly unknown[] =
+    typeof value === "string"
+      ? value
+          .replace(/^\[(.*)\]$/, "$1")
+          .split(",")
+          .map((word) => word.trim())
+      : [value];
+  if (words.includes("")) return null;
+  const numbers = words.map((word) => (/^-?\d+$/.test(String(word)) ? Number(word) : word));
+  const lists: (readonly unknown[])[] = [words, numbers, words.map(String)];
+  const found = lists.find((list) => passes(place, list));
+  return found === undefined ? null : `Write a list: ${shown(found)}.`;
+}
+
+function passes({ complaintWith }: InvalidValue, value: unknown): boolean {
+  return complaintWith(value) === null;
+}
+
+/** Words that need quotes, because a YAML version reads them as another type. */
+const RESERVED = /^(true|false|null|yes|no|on|off)$/i;
+
+/** The value as YAML on one line. */
+function shown(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(shown).join(", ")}]`;
+  if (typeof value !== "string") return String(value);
+  return /^[A-Za-z][\w-]+$/.test(value) && !RESERVED.test(value) ? value : JSON.stringify(value);
+}

@@ -1,0 +1,277 @@
+import { readFileSync } from "node:fs";
+import {
+  type Document,
+  isAlias,
+  isCollection,
+  isMap,
+  isNode,
+  isPair,
+  isScalar,
+  LineCounter,
+  type Node,
+  parse,
+  parseDocument,
+  type Scalar,
+  visit,
+  type YAMLParseError,
+} from "yaml";
+
+/**
+ * `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` in any text of the file are replaced from the
+ * environment, before the schema looks at the values. `$${` stands for a literal `${`. An empty variable counts
+ * as one that is not set.
+ *
+ * A plain scalar that was replaced is read as YAML again, so `port: ${PORT}` gives a number; a quoted one
+ * stays text.
+ */
+export interface NodeProblem {
+  readonly node: Scalar;
+  readonly path: readonly PropertyKey[];
+  readonly message: string;
+}
+
+export interface Interpolated {
+  readonly problems: readonly NodeProblem[];
+  /** Variables that the file names, with their locations. */
+  readonly used: readonly (Pick<NodeProblem, "node" | "path"> & { readonly name: string })[];
+}
+
+/** Matches `$${`, a placeholder, or the beginning of an invalid one. */
+const PLACEHOLDER = /\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([-?])([^}]*))?\}|\$\{/g;
+
+export function interpolate(
+  document: Document,
+  environment: Readonly<Record<string, string | undefined>>,
+): Interpolated {
+  const problems: NodeProblem[] = [];
+  const used: Interpolated["used"][number][] = [];
+  visit(document, {
+    Scalar(key, node, ancestors) {
+      if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
+      if (!node.value.includes("${")) return;
+      const complain = (message: string) => {
+        problems.push({ node, path: pathOf(ancestors, node), message });
+        return "";
+      };
+      const replace = (found: string, name?: string, operator?: string, rest = "") => {
+        if (found === "$${") return "${";
+        if (name === undefined) {
+          return complain(`Write \${NAME}, \${NAME:-default} or \${NAME:?what to do}; $\${ for a literal \${.`);
+        }
+        used.push({ node, path: pathOf(ancestors, node), name });
+        const value = environment[name];
+        if (value !== undefined && value !== "") return value;
+        if (operator === "-") return rest;
+        const advice = operator === "?" && rest !== "" ? rest : `Set it, or write \${${name}:-default}.`;
+        return complain(`The environment variable ${name} is not set. ${advice}`);
+      };
+      const text = node.value.replace(PLACEHOLDER, replace);
+      node.value = node.type === "PLAIN" ? plainValue(text) : text;
+    },
+  });
+  return { problems, used };
+}
+
+/** Reads a replaced text as YAML: it can become a number or true, but never a list or a section. */
+function plainValue(text: string): unknown {
+  try {
+    const value: unknown = parse(text);
+    return typeof value === "object" && value !== null ? text : value;
+  } catch {
+    return text;
+  }
+}
+
+function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey[] {
+  const path: PropertyKey[] = [];
+  for (const [depth, ancestor] of ancestors.entries()) {
+    const next = ancestors[depth + 1] ?? node;
+    if (isPair(ancestor)) path.push(isScalar(ancestor.key) ? String(ancestor.key.value) : "");
+    else if (isNode(ancestor) && !isMap(ancestor) && "items" in ancestor) {
+      path.push((ancestor.items as unknown[]).indexOf(next));
+    }
+  }
+  return path;
+}
+
+/**
+ * Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables, which are not
+ * replaced.
+ */
+export function slips(document: Document, text: string): readonly NodeProblem[] {
+  if (!SUSPICIOUS.test(text)) return [];
+  const problems: NodeProblem[] = [];
+  visit(document, {
+    Scalar(key, node, ancestors) {
+      if (key === "key" || !isScalar(node) || typeof node.value !== "string") return;
+      const message = slipIn(node.value, node.type === "PLAIN");
+      if (message !== null) problems.push({ node, path: pathOf(ancestors, node), message });
+    },
+  });
+  return problems;
+}
+
+/** Fast check that lets most files pass. */
+const SUSPICIOUS = /[“”„‟‘’‚«»]|\$[A-Za-z_]|%[A-Za-z_]\w*%/u;
+
+function slipIn(text: string, isPlain: boolean): string | null {
+  if (isPlain && /^[“”„‟‘’‚«»].*[“”„‟‘’‚«»]$/u.test(text)) {
+    return `These quotes are typographic, so they belong to the text: write straight ones, "…", or none.`;
+  }
+  const [, name] = /^(?:\$([A-Za-z_]\w*)|%([A-Za-z_]\w*)%)$/.exec(text)?.filter(Boolean) ?? [];
+  return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
+}
+
+/**
+ * Offset of a path in the text: its value, or its key when the key is wrong; for a missing path, the nearest parent.
+ */
+export function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
+  let node: Node | null = root;
+  let offset = startOf(root) ?? 0;
+  for (const [depth, step] of path.entries()) {
+    if (isMap(node)) {
+      const pair = node.items.find(
+        (item) => isPair(item) && isScalar(item.key) && String(item.key.value) === String(step),
+      );
+      if (pair === undefined) return offset;
+      const atKey = (depth === path.length - 1 && wantKey) || !isNode(pair.value) || isEmpty(pair.value);
+      // A section begins at its own name, not at its first entry.
+      const target = atKey || isMap(pair.value) ? pair.key : pair.value;
+      offset = startOf(target) ?? offset;
+      node = isNode(pair.value) ? pair.value : null;
+    } else if (isNode(node) && !isAlias(node) && "items" in node && typeof step === "number") {
+      const item: unknown = (node.items as unknown[])[step];
+      if (!isNode(item)) return offset;
+      node = item;
+      offset = startOf(item) ?? offset;
+    } else {
+      return offset;
+    }
+  }
+  return offset;
+}
+
+function startOf(node: unknown): number | undefined {
+  return isNode(node) ? node.range?.[0] : undefined;
+}
+
+/** True for `key:` without a value. */
+function isEmpty(node: Node): boolean {
+  return isScalar(node) && node.value === null && node.source === "";
+}
+
+/** Location of paths in the configuration file, as `plenum.yaml:12:9`. */
+export type Places = (path: readonly PropertyKey[]) => string;
+
+/** Locations in a file that was just loaded. When it is gone, every location is the file. */
+export function placesIn(file: string): Places {
+  try {
+    return placesOf(file, readFileSync(file, "utf8"));
+  } catch {
+    return () => file;
+  }
+}
+
+export function placesOf(file: string, text: string): Places {
+  const lines = new LineCounter();
+  const { contents } = parseDocument(text, { lineCounter: lines, version: "1.2" });
+  return (path) => {
+    const { line, col } = lines.linePos(offsetOf(contents, path, false));
+    return `${file}:${Math.max(1, line)}:${Math.max(1, col)}`;
+  };
+}
+
+/** A YAML syntax error, its location, and what to write. Offsets start at 0. */
+export interface SyntaxProblem {
+  readonly offset: number;
+  readonly message: string;
+}
+
+/** Returns the first problem of each line in plain words: one mistake causes several errors of the parser, in its own terms. */
+export function syntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
+  const found = document.errors.map((error) => problemOf(document, text, error));
+  const lineOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
+  return [...Map.groupBy(found, lineOf).values()].flatMap(([first]) => (first === undefined ? [] : [first]));
+}
+
+function problemOf(document: Document.Parsed, text: string, error: YAMLParseError): SyntaxProblem {
+  const offset = error.pos[0];
+  const isQuote = /Missing closing/.test(error.message);
+  const opened = openedBefore(document, offset, isQuote);
+  if (isQuote && opened !== null) {
+    return {
+      offset: opened,
+      message: `This ${text[opened]} is not closed: write another one at the end of the text.`,
+    };
+  }
+  if (/must be sufficiently indented and end with/.test(error.message) && opened !== null) {
+    const end = text[opened] === "[" ? "]" : "}";
+    return { offset: opened, message: `This ${text[opened]} is not closed: write ${end} at its end.` };
+  }
+  return { offset, message: sentence(error, text) };
+}
+
+function sentence({ code, message, pos }: YAMLParseError, text: string): string {
+  const first = text[pos[0]] ?? "";
+  switch (code) {
+    case "DUPLICATE_KEY":
+      return "This key stands here twice; keep one of them.";
+    case "MULTIPLE_DOCS":
+      return "The file holds several documents, separated by ---; keep one of them.";
+    case "TAB_AS_INDENT":
+      return "Indent with spaces; YAML does not allow tabs.";
+    case "MULTILINE_IMPLICIT_KEY":
+      return "A colon and a space are missing behind a key: write `key: value`, or `key:` above a section.";
+    case "BLOCK_AS_IMPLICIT_KEY":
+      return "This value is followed by what looks like another key: indent the next line as the line of this key, or put a value with `: ` in it into quotes.";
+    case "BAD_INDENT":
+    case "UNEXPECTED_TOKEN":
+      return unexpected(message, first);
+    case "BAD_SCALAR_START":
+      return `A text that begins with ${first} needs quotes: write "${first}…".`;
+    case "BAD_DQ_ESCAPE":
+      return "In double quotes a backslash begins an escape: use single quotes, or write it twice.";
+    case "MISSING_CHAR":
+      return /Comments/.test(message) ? "Put a space in front of the #." : unexpected(message, first);
+    default:
+      return `Not valid YAML: ${message}.`;
+  }
+}
+
+function unexpected(message: string, first: string): string {
+  if (/alias/.test(message)) return 'A text that begins with * needs quotes: write "*…".';
+  if (/indicator|same column|indent/i.test(message)) {
+    return "This line is indented otherwise than those that it belongs to: begin the keys of one section, and the dashes of one list, in the same column.";
+  }
+  return first === "\t" ? "Indent with spaces; YAML does not allow tabs." : `Not valid YAML: ${message}.`;
+}
+
+/** Start of the innermost quoted text, list or section in braces around an offset; null outside. */
+function openedBefore(document: Document, offset: number, isQuote: boolean): number | null {
+  let opened: number | null = null;
+  const look = (node: Node) => {
+    const [from, , end] = node.range ?? [0, 0, 0];
+    if (from <= offset && offset <= end && from >= (opened ?? 0)) opened = from;
+  };
+  visit(document, {
+    Node(_, node) {
+      if (isQuote ? isScalar(node) && /^QUOTE/.test(node.type ?? "") : isCollection(node) && node.flow === true) {
+        look(node);
+      }
+    },
+  });
+  return opened;
+}
+
+/** Offset of an alias without an anchor; 0 when it is not found. */
+export function offsetOfAlias(document: Document, name: string): number {
+  let offset = 0;
+  visit(document, {
+    Alias(_, node) {
+      if (!isAlias(node) || node.source !== name) return;
+      offset = node.range?.[0] ?? 0;
+      return visit.BREAK;
+    },
+  });
+  return offset;
+}
