@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Hono } from "hono";
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { buildSensors } from "#src/app/build-sensors.ts";
+import { buildSensors } from "#src/app/build-sync.ts";
 import { listening } from "#src/app/build-sinks.ts";
 import { Config } from "#src/app/config/config.ts";
 import { watchFile } from "#src/app/reload/file-watch.ts";
@@ -41,7 +41,6 @@ const CONFIG = Config.parse({
 
 /** All services of the worker and the test that runs the suite on each. Add new services here. */
 const SERVICES: Readonly<Record<string, string>> = {
-  "src/app/build-sensors.ts": "services.test.ts",
   "src/app/build-sinks.ts": "services.test.ts",
   "src/app/build-sync.ts": "services.test.ts",
   "src/core/runtime/clock-check.ts": "clock/doubt.test.ts",

@@ -27,9 +27,8 @@ import type { Responses } from "../ui/status/api.ts";
 import { refreshGauges } from "../ui/status/health.ts";
 import type { Status } from "../ui/status/report.ts";
 import { type CommitTrouble, commitNotices, watchCommits } from "../ui/status/state-health.ts";
-import { buildPlots } from "./build-plots.ts";
+import { buildPlots, buildResponses } from "./build-page.ts";
 import { boundsOf, reconfigurableParts } from "./build-reload.ts";
-import { buildResponses } from "./build-responses.ts";
 import {
   buildSinks,
   followsHistory,
@@ -41,7 +40,7 @@ import {
 } from "./build-sinks.ts";
 import { buildSource } from "./build-source.ts";
 import { buildStatus, type PageSettings, warningsOf } from "./build-status.ts";
-import { buildSync } from "./build-sync.ts";
+import { type BuiltSync, buildSync } from "./build-sync.ts";
 import type { Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
@@ -64,15 +63,15 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
   readonly commitTrouble: () => CommitTrouble | null;
   /** Parts that accept a changed configuration. */
   readonly parts: readonly Reconfigurable[];
-  /** Sets the gauges that are computed when asked for. */
+  /** Sets the gauges that are computed at a scrape. */
   refreshGauges(): Promise<void>;
   /** Ends the connections to the services, after a stop. */
   close(): Promise<void>;
 }
 
-/** Additional context when a fleet member holds the source for a limited time. */
+/** Additional context when a fleet member holds the source by a lease. */
 export interface LeaseContext extends FleetAssignment {
-  /** Asked before each request to the service leaves. */
+  /** Called before each request to the service; throws when it may not leave. */
   readonly leaving: Leaving;
   /** The longest time from a slot's record to its request's arrival, in milliseconds. */
   readonly longestWayMs: number;
@@ -85,7 +84,7 @@ export interface PipelineOptions {
   readonly guards: Guards;
   /** Other settings that decide about writing, for approval by a second person. */
   readonly around: Rules;
-  /** The section `commands` of all sources, where `config` has a part of it. */
+  /** Section `commands` of all sources, when `config` has only a part of it. */
   readonly approved?: CommandsConfig;
   readonly armWriting: boolean;
   readonly startedAtMs: number;
@@ -110,23 +109,21 @@ export interface PipelineOptions {
  * Wraps the store. A layer sees the writes of the layers outside it, so the order matters; from the inside:
  *
  *   (fencedStore)     member-source.ts, in a fleet only: turns a lost lease into a stop before anything counts it as a failure
- *   watchCommits      remembers failing writes for the status; inside, so that it sees each write as the disk does
+ *   watchCommits      records failing writes for the status; inside, so that it sees each write as the disk does
  *   countCommitted    counts committed events; outside watchCommits, because a failed commit counts nothing
- *   withTickets       adds ticket names to alarms; only what sync commits has them
+ *   withTickets       adds ticket names to alarms; only commits of sync have them
  *   createGroupCommit joins the replies of several sources into one transaction; outside all, so one commit passes through
  */
-function decorateStore(options: {
-  readonly store: Store;
-  readonly clock: Clock;
-  readonly metrics: Pick<Metrics, "eventsCommitted">;
-  readonly sources: number;
-  readonly tickets: Parameters<typeof withTickets>[1];
-}) {
-  const { clock, metrics, sources, tickets } = options;
-  const { store: watched, trouble: commitTrouble } = watchCommits(options.store, clock);
+function decorateStore(
+  inner: Store,
+  { clock, metrics, config }: Pick<PipelineOptions, "clock" | "metrics" | "config">,
+  tickets: Parameters<typeof withTickets>[1],
+) {
+  const { store: watched, trouble: commitTrouble } = watchCommits(inner, clock);
   const store = countCommitted(watched, metrics);
   const ticketed = withTickets(store, tickets);
-  return { store, ticketed, together: createGroupCommit({ store: ticketed, clock, sources }), commitTrouble };
+  const groupCommit = createGroupCommit({ store: ticketed, clock, sources: Object.keys(config.sources).length });
+  return { store, ticketed, groupCommit, commitTrouble };
 }
 
 /** Counts committed events, but not those whose id was in the log already. */
@@ -136,90 +133,68 @@ function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">)
     async commit(change) {
       const committed = await store.commit(change);
       const repeated = new Set(committed.repeated);
-      for (const { id, type } of change.events ?? []) {
-        if (!repeated.has(id)) metrics.eventsCommitted.inc({ type });
-      }
+      for (const { id, type } of change.events ?? []) if (!repeated.has(id)) metrics.eventsCommitted.inc({ type });
       return committed;
     },
   };
 }
 
 export async function buildPipeline(options: PipelineOptions): Promise<Pipeline> {
-  const { beside, config, environment, transport, clock, clockDoubt, log, metrics, page, ticker } = options;
-  const { standIn, tenure } = options;
-  const { store, ticketed, together, commitTrouble } = decorateStore({
-    ...{ store: options.store, clock, metrics },
-    sources: Object.keys(config.sources).length,
-    tickets: () => ticketMakers(sinks.built),
-  });
+  const { beside, config, environment, transport, clock, clockDoubt, log, metrics, page, standIn, tenure } = options;
+  const { state } = config;
+  const { store, ticketed, groupCommit, commitTrouble } = decorateStore(options.store, options, () =>
+    ticketMakers(sinks.built),
+  );
   const shared = { store, clock, clockDoubt, log, metrics };
 
-  const sources = Object.entries(config.sources).map(([name, entry]) =>
+  const builtSources = Object.entries(config.sources).map(([name, entry]) =>
     buildSource({
       ...shared,
-      name,
-      entry,
-      ...(environment === undefined ? {} : { environment }),
-      ...(transport === undefined ? {} : { transport }),
-      ...(tenure === undefined ? {} : { leaving: tenure.leaving, longestWayMs: tenure.longestWayMs }),
+      ...{ name, entry, environment, transport, leaving: tenure?.leaving, longestWayMs: tenure?.longestWayMs },
     }),
   );
-  const byName = new Map(sources.map(({ name, source }) => [name, source]));
-  const { max_bytes: maxBytes } = config.state;
-  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes, clock, log });
-  const zones = Object.entries(config.sources).map(([name, { time_zone }]) => [name, time_zone] as const);
-  const picture = createBuildingView(store, new Map(zones));
-  const sinkParts = {
-    ...shared,
-    picture,
-    followsHistory: followsHistory(config),
-    ...(standIn === undefined ? {} : { standIn }),
-    ...(tenure === undefined ? {} : { share: { fleet: tenure.fleet, source: tenure.source, now: tenure.now } }),
-  };
+  const sources = new Map(builtSources.map(({ name, source }) => [name, source]));
+  const zones = new Map(builtSources.map(({ name, entry }) => [name, entry.time_zone]));
+  const picture = createBuildingView(store, zones);
+  const share = tenure && { fleet: tenure.fleet, source: tenure.source, now: tenure.now };
+  const sinkParts = { ...shared, picture, followsHistory: followsHistory(config), standIn, share };
   const sinks = { built: await buildSinks(config.sinks, sinkParts) };
-  const { state } = config;
-  const forSync = { ...shared, store: ticketed, ticker, together, backPressure, state };
-  const plots = await buildPlots({ ...shared, config, known: () => ({ status, works }) });
-  const onRead = plots?.read ?? (() => {});
-  const syncs = await Promise.all(sources.map((built) => buildSync({ ...forSync, built, onRead })));
-  const syncsByName = new Map(syncs.map((sync, i) => [sources[i]?.name ?? "", sync]));
-  const works = new Map([...syncsByName].map(([name, { work }]) => [name, work]));
+
+  const backPressure = createBackPressure({ outbox: store.outbox, maxBytes: state.max_bytes, clock, log });
+  const plots = await buildPlots({ ...shared, config, running: () => ({ status, works }) });
+  const syncs = new Map<string, BuiltSync>();
+  for (const built of builtSources) {
+    const sync = await buildSync({
+      ...{ ...shared, store: ticketed, built, ticker: options.ticker, groupCommit, backPressure, state },
+      onRead: plots?.read ?? (() => {}),
+    });
+    syncs.set(built.name, sync);
+  }
+  const works = new Map([...syncs].map(([name, { work }]) => [name, work]));
 
   const delivered = { ...shared, sinks: sinksOf(sinks.built), outbox: store.outbox };
   const dispatcher = createDispatcher({ ...delivered, picture });
   const silences = createSilenceKeeper({ store, clock, log });
   const space = createLogSpace({ outbox: store.outbox, metrics, log });
   const pruning = createPruning({ ...delivered, bounds: boundsOf(state), space });
-
   const commands = await createCommands({
-    ...shared,
-    config: config.commands,
-    sources: sources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
-    guards: options.guards,
+    ...{ ...shared, config: config.commands, guards: options.guards, around: options.around },
+    sources: builtSources.map(({ source, entry }) => ({ source, timeZone: entry.time_zone })),
     armAtStart: options.armWriting,
-    around: options.around,
-    ...(options.approved === undefined ? {} : { approved: options.approved }),
+    ...(options.approved && { approved: options.approved }),
   });
-
   const listens = listening(listenersOf(sinks.built), commands.accept);
   const parts = reconfigurableParts({
-    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts },
+    ...{ config, environment, log, page, backPressure, pruning, commands, dispatcher, sinks, sinkParts, syncs },
     listening: listens,
-    syncs: syncsByName,
   });
 
-  const notices = await warningsOf(store);
+  const warnings = await warningsOf(store);
   const status = buildStatus({
-    ...shared,
-    startedAtMs: options.startedAtMs,
-    page,
-    sources: byName,
-    works,
-    dispatcher,
-    commands,
+    ...{ ...shared, startedAtMs: options.startedAtMs, page, sources, works, dispatcher, commands },
     configuration: beside.configuration,
     notices: () => [
-      ...notices,
+      ...warnings,
       ...beside.notices(),
       ...commitNotices(commitTrouble()),
       ...commands.notices(),
@@ -229,21 +204,10 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
     ],
   });
   const answers = buildResponses({
-    config,
-    page,
-    clock,
-    store,
-    works,
-    sinks: dispatcher.status,
-    commands,
-    plots,
-    sources: byName,
-    status,
+    ...{ config, page, clock, store, works, sinks: dispatcher.status, commands, plots, sources, status },
   });
 
-  const polling = syncs.map(({ service }) => service);
-  const heartbeats = syncs.map(({ heartbeat }) => heartbeat);
-  const sensors = syncs.map(({ sensors }) => sensors);
+  const all = [...syncs.values()];
   const services = inOrder(
     [
       { service: pruning, share: 0.1 },
@@ -252,35 +216,47 @@ export async function buildPipeline(options: PipelineOptions): Promise<Pipeline>
       { service: dispatcher, share: 0.6 },
       { service: commands, share: 0.2 },
       { service: listens, share: 0.1 },
-      { service: sideBySide("sensors", sensors, log), share: 0.1 },
+      {
+        service: sideBySide(
+          "sensors",
+          all.map(({ sensors }) => sensors),
+          log,
+        ),
+        share: 0.1,
+      },
       // Requests to the service are aborted: repeating one after a start costs one slot.
-      { service: sideBySide("sources", polling, log), share: 0.2 },
-      { service: sideBySide("heartbeats", heartbeats, log), share: 0.1 },
+      {
+        service: sideBySide(
+          "sources",
+          all.map(({ service }) => service),
+          log,
+        ),
+        share: 0.2,
+      },
+      {
+        service: sideBySide(
+          "heartbeats",
+          all.map(({ heartbeat }) => heartbeat),
+          log,
+        ),
+        share: 0.1,
+      },
     ],
     { clock, log },
   );
 
   return {
-    store,
-    sources: byName,
-    works,
-    commands,
-    status,
-    answers,
-    metrics,
-    commitTrouble,
-    parts,
-    start: services.start,
+    ...{ store, sources, works, commands, status, answers, metrics, commitTrouble, parts, start: services.start },
     async stop(deadlineMs) {
       answers.stop();
       await services.stop(deadlineMs);
     },
     async refreshGauges() {
-      for (const sync of syncs) sync.refreshGauges();
+      for (const sync of all) sync.refreshGauges();
       await refreshGauges({ status, metrics, log });
     },
     async close() {
-      await Promise.all(sources.map(({ source }) => source.close()));
+      await Promise.all(builtSources.map(({ source }) => source.close()));
     },
   };
 }

@@ -39,75 +39,67 @@ export interface RunningParts {
 }
 
 /**
- * Parts in the order in which they apply a new configuration: writing is closed before anything is opened, and a sink is
+ * Returns the parts in the order in which they apply a new configuration: writing is closed before anything is opened, and a sink is
  * registered before its events are requested, as at a start.
  */
 export function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
-  const { page, backPressure, pruning, syncs } = parts;
+  const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
+  const { sinks, sinkParts, syncs } = parts;
+  // The log may have another level than the file, given at the start.
+  let { level } = config.log;
   return [
-    logLevel(parts),
+    {
+      name: "log",
+      prepare: async (next) => ({
+        takeOver() {
+          if (next.log.level !== level) setLevel(log, next.log.level);
+          level = next.log.level;
+        },
+      }),
+    },
     {
       name: "page",
       async prepare(next) {
-        const credentials = readCredentials(next.status, parts.environment);
+        const credentials = readCredentials(next.status, environment);
         return { takeOver: () => page.change(next, credentials) };
       },
     },
-    sinksAndCommands(parts),
+    {
+      // Together, because the sinks that accept commands are a part of what is approved.
+      name: "sinks and commands",
+      async prepare(next) {
+        const before = sinks.built;
+        const built = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, before);
+        return {
+          async takeOver() {
+            sinks.built = built;
+            await listening.keepOnly(listenersOf(built));
+            commands.change(next.commands, aroundWriting(next));
+            await dispatcher.change(sinksOf(built));
+            await listening.openAll(listenersOf(built));
+          },
+          discard: () => closeNew(built, before),
+        };
+      },
+    },
     {
       name: "log of events",
       prepare: async ({ state }) => ({
         takeOver() {
           backPressure.change(state.max_bytes);
-          pruning.change({ bounds: boundsOf(state), sinks: sinksOf(parts.sinks.built) });
+          pruning.change({ bounds: boundsOf(state), sinks: sinksOf(sinks.built) });
         },
       }),
     },
-    ...[...syncs].map(([name, sync]) => source(name, sync, parts.config)),
+    ...[...syncs].map(([name, sync]) => reconfigurableSource(name, sync, config)),
   ];
-}
-
-function logLevel({ config, log }: RunningParts): Reconfigurable {
-  // The one that was given may have another level than the file says.
-  let inForce = config.log.level;
-  return {
-    name: "log",
-    prepare: async ({ log: { level } }) => ({
-      takeOver() {
-        if (level !== inForce) setLevel(log, level);
-        inForce = level;
-      },
-    }),
-  };
 }
 
 export function boundsOf(state: Config["state"]): Omit<RetentionBounds, "wanted" | "ranMs"> {
   return { maxBytes: state.max_bytes, maxAgeMs: state.max_age, replayMs: state.replay_window };
 }
 
-/** Together, because the sinks through which commands come are a part of what is approved. */
-function sinksAndCommands(parts: RunningParts): Reconfigurable {
-  const { commands, dispatcher, listening, sinks, sinkParts } = parts;
-  return {
-    name: "sinks and commands",
-    async prepare(next) {
-      const before = sinks.built;
-      const built = await buildSinks(next.sinks, { ...sinkParts, followsHistory: followsHistory(next) }, before);
-      return {
-        async takeOver() {
-          sinks.built = built;
-          await listening.keepOnly(listenersOf(built));
-          commands.change(next.commands, aroundWriting(next));
-          await dispatcher.change(sinksOf(built));
-          await listening.openAll(listenersOf(built));
-        },
-        discard: () => closeNew(built, before),
-      };
-    },
-  };
-}
-
-function source(name: string, sync: BuiltSync, config: Config): Reconfigurable {
+function reconfigurableSource(name: string, sync: BuiltSync, config: Config): Reconfigurable {
   let inForce = { entry: config.sources[name], state: config.state };
   return {
     name: `source ${name}`,

@@ -8,10 +8,7 @@ import type {
   FleetAssignment,
   Sink,
 } from "../core/connector.ts";
-import type { Clock } from "../core/runtime/clock.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
-import type { Log } from "../core/runtime/log.ts";
-import type { Metrics } from "../core/runtime/metrics.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import { createSinkState } from "../engine/delivery/sink-state-access.ts";
 import type { Store } from "../engine/store/store.ts";
@@ -30,17 +27,12 @@ export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 /** Replaces a connector by the name of the sink; null keeps the connector. */
 export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
 
-export interface SinkParts {
+export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "picture"> {
   /** For simulations. */
-  readonly standIn?: StandIn;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
+  readonly standIn?: StandIn | undefined;
   readonly store: Store;
-  readonly picture: BuildingView;
-  /** As in `ConnectorContext`. */
   readonly followsHistory?: boolean;
-  readonly share?: FleetAssignment;
+  readonly share?: FleetAssignment | undefined;
 }
 
 /** Whether a source of this configuration follows history, so days are accounted for. */
@@ -48,24 +40,22 @@ export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
   return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
-const NONE: BuiltSinks = new Map();
-
 /**
  * Builds every enabled sink with its connector. A sink that is configured as in `before` is reused, and one with the same
- * connector options keeps listening. When it rejects, nothing was built.
+ * connector options keeps listening. When it rejects, it closes what it has built.
  */
 export async function buildSinks(
   config: Config["sinks"],
   parts: SinkParts,
-  before: BuiltSinks = NONE,
+  before: BuiltSinks = new Map(),
 ): Promise<BuiltSinks> {
   const built = new Map<string, BuiltSink>();
   try {
     for (const [name, entry] of Object.entries(config)) {
       if (!entry.enabled) continue;
-      const known = before.get(name);
-      if (known !== undefined && isDeepStrictEqual(known.entry, entry)) built.set(name, known);
-      else built.set(name, await buildSink(name, entry, parts, known));
+      const former = before.get(name);
+      if (former !== undefined && isDeepStrictEqual(former.entry, entry)) built.set(name, former);
+      else built.set(name, await buildSink(name, entry, parts, former));
     }
   } catch (error) {
     await closeNew(built, before);
@@ -80,21 +70,17 @@ async function buildSink(
   parts: SinkParts,
   before: BuiltSink | undefined,
 ): Promise<BuiltSink> {
-  const { clock, metrics, picture } = parts;
+  const { clock, metrics, picture, share, store } = parts;
   const connector = connectorOf(entry);
   const options = entry[connector];
   const definition = definitionOf(connector);
-  const { copy } = await parts.store.describe();
+  const { copy } = await store.describe();
   const context: ConnectorContext = {
-    name,
-    ...(copy === undefined ? {} : { identity: copy.identity }),
-    ...(parts.followsHistory === true ? { followsHistory: true } : {}),
-    ...(parts.share === undefined ? {} : { share: parts.share }),
-    log: parts.log.child({ sink: name }),
-    clock,
-    metrics,
-    memory: createSinkState(name, parts.store),
-    picture,
+    ...{ name, clock, metrics, picture, log: parts.log.child({ sink: name }) },
+    memory: createSinkState(name, store),
+    ...(copy && { identity: copy.identity }),
+    ...(parts.followsHistory === true && { followsHistory: true }),
+    ...(share && { share }),
   };
   const sink = parts.standIn?.(name, context) ?? (await definition.sink?.(options, context));
   const meets = (other: ConfiguredSink) =>
@@ -105,12 +91,12 @@ async function buildSink(
   return { entry, configured, listener };
 }
 
-/** Frees what was built and is not used after all. */
+/** Closes sinks and listeners that were built but are not used. */
 export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<void> {
-  for (const [name, each] of built) {
-    const known = before.get(name);
-    if (known?.configured !== each.configured) await each.configured?.sink.close().catch(() => undefined);
-    if (known?.listener !== each.listener) await each.listener?.close().catch(() => undefined);
+  for (const [name, { configured, listener }] of built) {
+    const former = before.get(name);
+    if (former?.configured !== configured) await configured?.sink.close().catch(() => undefined);
+    if (former?.listener !== listener) await listener?.close().catch(() => undefined);
   }
 }
 
@@ -128,13 +114,13 @@ export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
 }
 
 export interface Listening extends Service {
-  /** Closes those that are not among these. */
+  /** Closes all other listeners. */
   keepOnly(listeners: readonly CommandSource[]): Promise<void>;
-  /** Opens those of these that are not open. */
+  /** Opens those that are not open. */
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-/** Hands what the listeners hear to the gate. */
+/** Passes the commands of the listeners to the gate. */
 export function listening(listeners: readonly CommandSource[], accept: Accept): Listening {
   const open = new Set<CommandSource>();
   let running: AbortSignal | null = null;
@@ -148,7 +134,7 @@ export function listening(listeners: readonly CommandSource[], accept: Accept): 
     }
   }
 
-  /** One that cannot be closed must not keep the others open. */
+  /** A listener that cannot be closed does not keep the others open. */
   async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
     const leaving = [...open].filter((listener) => !wanted.includes(listener));
     for (const listener of leaving) open.delete(listener);

@@ -24,25 +24,20 @@ export interface ConfigView {
 /** Current settings of the page. */
 export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
-  /** Whether anything may be written at all. */
+  /** Whether commands are enabled. */
   readonly writes: boolean;
-  /** The configured sinks, those that are switched off too. */
+  /** All configured sinks, also disabled ones. */
   readonly entries: Config["sinks"];
   change(config: Config, credentials: Credentials | null): void;
 }
 
 export function pageSettings(config: Config, credentials: Credentials | null): PageSettings {
-  const of = (next: Config, given: Credentials | null) => ({
-    ...configView(next),
-    credentials: given,
-    writes: next.commands.enabled,
-    entries: next.sinks,
+  const settingsOf = (next: Config, given: Credentials | null) => ({
+    ...{ ...configView(next), credentials: given, writes: next.commands.enabled, entries: next.sinks },
   });
   const settings = {
-    ...of(config, credentials),
-    change(next: Config, given: Credentials | null) {
-      Object.assign(settings, of(next, given));
-    },
+    ...settingsOf(config, credentials),
+    change: (next: Config, given: Credentials | null) => void Object.assign(settings, settingsOf(next, given)),
   };
   return settings;
 }
@@ -62,9 +57,9 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
 
 /** Tolerance for a slow run or a busy machine before an age counts as too large, in milliseconds. */
 const GRACE_MS = 3 * 60_000;
-/** The same for rare jobs, as a share of their interval. */
+/** Tolerance for rare jobs, as a share of their interval. */
 const GRACE_SHARE = 0.1;
-/** History has something to ask only when a bucket has closed, and then waits its turn. */
+/** Tolerance for history, whose requests wait until a bucket has closed and a slot is free, in milliseconds. */
 const HISTORY_GRACE_MS = 30 * 60_000;
 
 function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
@@ -76,13 +71,13 @@ function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
   );
   // Live reads and history always follow their target intervals.
   paces.set("live", read.length === 0 ? "off" : shortest(read, GRACE_MS));
-  // An order of `plenum backfill` may run where no class follows anything: then it is shown once it ran.
+  // Without a class, `plenum backfill` may still run; the status then shows history after its first run.
   if (history.length > 0) paces.set("history", shortest(history, HISTORY_GRACE_MS));
   return paces;
 }
 
-function shortest(wishes: readonly { readonly every: number }[], graceMs: number): Pace {
-  const everyMs = Math.min(...wishes.map(({ every }) => every));
+function shortest(classes: readonly { readonly every: number }[], graceMs: number): Pace {
+  const everyMs = Math.min(...classes.map(({ every }) => every));
   return (lastMs) => lastMs + everyMs + graceMs;
 }
 
@@ -107,11 +102,9 @@ export function buildStatus(options: {
   readonly configuration: () => ConfigurationState | null;
   readonly notices: () => readonly string[];
 }): Status {
-  const { store, clock, page, startedAtMs, sources, works, configuration, notices } = options;
+  const { store, clock, page, startedAtMs, sources, works, dispatcher, commands, configuration, notices } = options;
   return createStatus({
-    version: VERSION,
-    clock,
-    store,
+    ...{ version: VERSION, clock, store },
     get sources() {
       return page.sources;
     },
@@ -122,29 +115,21 @@ export function buildStatus(options: {
       return page.wanted;
     },
     live: {
-      startedAtMs,
-      source: (name) => liveSource(sources.get(name), works.get(name)),
-      sinks: () => options.dispatcher.status(),
-      commands: () => options.commands.status(),
-      configuration,
-      notices,
+      ...{ startedAtMs, sinks: dispatcher.status, commands: commands.status, configuration, notices },
+      source(name) {
+        const [source, work] = [sources.get(name), works.get(name)];
+        if (source === undefined || work === undefined) return null;
+        const { plan, historyStarvesSince, suddenChanges, firstInventory, counts } = work;
+        return {
+          ...{ quota: source.quota(), clockSkewMs: source.clockSkewMs() },
+          ...{ plan, historyStarvesSince, suddenChanges, firstInventory, counts },
+        };
+      },
     },
   });
 }
 
-function liveSource(source: Source | undefined, work: SourceWork | undefined) {
-  if (source === undefined || work === undefined) return null;
-  return {
-    quota: source.quota(),
-    clockSkewMs: source.clockSkewMs(),
-    plan: work.plan,
-    historyStarvesSince: work.historyStarvesSince,
-    suddenChanges: work.suddenChanges,
-    firstInventory: work.firstInventory,
-    counts: work.counts,
-  };
-}
-
+/** Warnings about damage that the store found when it was opened. */
 export async function warningsOf(store: Store): Promise<readonly string[]> {
   const { takenOver, lostLog } = await store.describe();
   return [

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { TagValue } from "../core/model/building.ts";
 import type { Clock } from "../core/runtime/clock.ts";
 import type { ClockCheck } from "../core/runtime/clock-check.ts";
-import type { Service } from "../core/runtime/lifecycle.ts";
+import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import type { Log } from "../core/runtime/log.ts";
 import type { Metrics } from "../core/runtime/metrics.ts";
 import { secretStamp } from "../core/runtime/secret.ts";
@@ -21,10 +21,11 @@ import type { GroupCommit } from "../engine/sync/read/commit.ts";
 import { createLiveReads } from "../engine/sync/read/live-reads.ts";
 import type { Ticker } from "../engine/sync/schedule.ts";
 import { type ClassLists, createSelectionWarning } from "../engine/sync/seen-building.ts";
+import { firstMatch } from "../engine/sync/select.ts";
+import { createSensorWatch, type SensorWatch } from "../engine/sync/sensors/sensor-watch.ts";
 import { openSync } from "../engine/sync/sync.ts";
 import { liveTag, readingOf } from "../engine/sync/work.ts";
 import type { SourceWork } from "../ui/operator/work.ts";
-import { buildSensors } from "./build-sensors.ts";
 import type { BuiltSource } from "./build-source.ts";
 import type { SourceEntry } from "./config/config.ts";
 
@@ -32,16 +33,16 @@ export interface BuiltSync {
   readonly service: Service;
   /** Emits `worker-alive`; started last. */
   readonly heartbeat: Service;
-  /** Watches what it reads; started before it and stopped after it. */
+  /** Watches the values of `service`; started before it and stopped after it. */
   readonly sensors: Service;
   readonly work: SourceWork;
-  /** Sets the gauges that are true at a moment only. */
+  /** Sets the gauges that are computed at a scrape. */
   refreshGauges(): void;
-  /** Takes another configuration of the source over; what belongs to its connection stays as it was at the start. */
+  /** Applies a changed configuration, except for options of the connection. */
   change(entry: SourceEntry, state: StateConfig): Promise<void>;
 }
 
-/** Everything that follows one source: lists and alarms at their times, and what spends the quota all the time. */
+/** Builds the work for one source: lists and alarms at their scheduled times, live reads and history all the time. */
 export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
@@ -50,89 +51,59 @@ export async function buildSync(options: {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly ticker: Ticker;
-  readonly together: GroupCommit;
+  readonly groupCommit: GroupCommit;
   readonly state: StateConfig;
   readonly backPressure: Pick<BackPressure, "mayFetchPast">;
   /** Called for each value after its commit. */
-  readonly onRead?: (source: string, id: string, value: TagValue, atMs: number) => void;
+  readonly onRead: (source: string, id: string, value: TagValue, atMs: number) => void;
 }): Promise<BuiltSync> {
-  const { backPressure, built, clock, metrics, ticker, together } = options;
+  const { backPressure, built, clock, groupCommit, metrics, ticker } = options;
   const { name, source } = built;
   let { entry } = built;
   const log = options.log.child({ source: name });
   let settings = planSettings(name, entry, options.state);
   const { token } = entry;
-  const noticeFor = (of: SourceEntry) =>
-    createSelectionWarning({
-      source: name,
-      lists: classLists(of),
-      followed: of.inventory.sites ?? null,
-      log,
-    });
-  let notice = noticeFor(entry);
+  const selectionWarning = (of: SourceEntry) =>
+    createSelectionWarning({ source: name, lists: classLists(of), followed: of.inventory.sites ?? null, log });
+  let warnOfSelection = selectionWarning(entry);
   const sync = await openSync({
-    source,
-    store: options.store,
-    config: entry,
-    clock,
-    log,
-    metrics,
-    ticker,
-    tagsListed: () => notice(sync.store),
+    ...{ source, store: options.store, config: entry, clock, log, metrics, ticker },
+    tagsListed: () => warnOfSelection(sync.store),
     ...("file" in token ? { tokenStamp: async () => secretStamp(token.file) } : {}),
   });
   const { scope, store } = sync;
   const sensors = buildSensors(name, entry, { store, clock, clockDoubt: options.clockDoubt, log });
-  const { logged: onLogged } = sensors;
   const onRead = (id: string, value: TagValue, atMs: number) => {
     sensors.read(id, value, atMs);
-    options.onRead?.(name, id, value, atMs);
+    options.onRead(name, id, value, atMs);
   };
   const heartbeat = createHeartbeat({ source: name, everyMs: entry.heartbeat, store, clock, log });
   const demand = createDemand();
   const pull = createHistoryPull({
-    source,
-    store,
+    ...{ source, store, log, metrics, scope, demand },
     clock: serviceClock(clock, () => source.clockSkewMs(), options.clockDoubt),
-    log,
-    classes: entry.history,
-    timeZone: entry.time_zone,
-    valuesMax: settings.valuesMax,
-    metrics,
-    scope,
-    demand,
+    ...{ classes: entry.history, timeZone: entry.time_zone, valuesMax: settings.valuesMax },
     mayFetchPast: backPressure.mayFetchPast,
-    onLogged,
+    onLogged: sensors.logged,
     knowsTagsOf: sync.knowsTagsOf,
   });
   const live = createLiveReads({
-    source,
-    store,
-    clock,
-    log,
-    metrics,
-    groupCommit: together,
-    classes: entry.read,
-    scope,
-    demand,
+    ...{ source, store, clock, log, metrics, groupCommit, classes: entry.read, scope, demand },
     isFirstInventory: () => !sync.firstInventory().done,
     clockSkewMs: () => source.clockSkewMs(),
     offlineGatewayOf: (siteId) => sync.offlineGatewayOf(siteId),
     onSuddenNulls: (siteId) => sync.recheckGateways(siteId),
     onRead,
   });
-  // Both also where no class follows anything: one may come, and `plenum backfill` may ask for a stretch of the past.
+  // Both run also without classes: a reload may add one, and `plenum backfill` may request a range.
   const service = sync.service([live, pull]);
   const plan = async () => {
-    const { buckets: allowances } = source.quota();
-    const allowance = allowances.find((each) => each.name.includes("read")) ?? allowances[0];
-    const quota = {
-      polls: allowance?.lastingPerMinute ?? entry.quota.requests_per_minute,
-      shared: allowances.length < 2,
-    };
+    const { buckets } = source.quota();
+    const bucket = buckets.find((each) => each.name.includes("read")) ?? buckets[0];
+    const polls = bucket?.lastingPerMinute ?? entry.quota.requests_per_minute;
     const { freshness } = live.status();
-    const facts = await factsFromState(store, settings, clock, { quota, freshness });
-    return planReport(facts);
+    const quota = { polls, shared: buckets.length < 2 };
+    return planReport(await factsFromState(store, settings, clock, { quota, freshness }));
   };
   const leftOutCounts = () => {
     const all = live.leftOut();
@@ -163,8 +134,7 @@ export async function buildSync(options: {
     firstInventory() {
       const first = sync.firstInventory();
       const { pagesRead, pagesTotal, done } = first;
-      const message = inventoryMessage(first, entry.quota.list_requests_per_minute);
-      return { pagesRead, pagesTotal, done, message };
+      return { pagesRead, pagesTotal, done, message: inventoryMessage(first, entry.quota.list_requests_per_minute) };
     },
   };
   return {
@@ -187,13 +157,13 @@ export async function buildSync(options: {
       heartbeat.change(entry.heartbeat);
       await sensors.change(entry);
       // Report a new class without tags now, not at the next list of tags.
-      notice = noticeFor(entry);
-      await notice(store);
+      warnOfSelection = selectionWarning(entry);
+      await warnOfSelection(store);
     },
   };
 }
 
-/** The live reads, and for each kind of series those that follow it. */
+/** Classes of the live reads, and of history by resolution. */
 function classLists({ read, history }: SourceEntry): ClassLists {
   const series = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
@@ -201,17 +171,64 @@ function classLists({ read, history }: SourceEntry): ClassLists {
   return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
 }
 
-/** The part of the configuration that a source's plan is made from. */
+/** Settings for the plan of a source. */
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
   const valuesMax = valuesThatFit(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
   const { alarms: schedule } = entry.schedules;
-  const alarms = {
-    pageSize: entry.page_size.alarms,
-    listsPerMinute: quota.list_requests_per_minute,
-  };
+  const alarms = { pageSize: entry.page_size.alarms, listsPerMinute: quota.list_requests_per_minute };
   return {
     ...{ source, read, history, quota, timeZone, valuesMax },
     ...(schedule === false ? {} : { alarms: { ...alarms, schedule } }),
   };
+}
+
+/** Time limit for a watch that is switched off to store its results, in milliseconds. */
+const STOP_MS = 5_000;
+
+/** Builds the watch of a source's sensors, which can be switched off and on by a changed configuration. */
+export function buildSensors(
+  source: string,
+  first: SourceEntry,
+  parts: Omit<Parameters<typeof createSensorWatch>[0], "source" | "config" | "classOf">,
+): Service & Pick<SensorWatch, "read" | "logged"> & { change(entry: SourceEntry): Promise<void> } {
+  let running: AbortSignal | null = null;
+  let watch = watchFor(first);
+
+  function watchFor(entry: SourceEntry): SensorWatch | null {
+    const settings = settingsOf(entry);
+    return settings === null ? null : createSensorWatch({ ...parts, source, ...settings });
+  }
+
+  const service = startedOnce({
+    name: `sensors ${source}`,
+    async start(signal) {
+      running = signal;
+      await watch?.start(signal);
+    },
+    async stop(deadlineMs) {
+      running = null;
+      await watch?.stop(deadlineMs);
+    },
+  });
+
+  return {
+    ...service,
+    read: (...seen) => watch?.read(...seen),
+    logged: (...seen) => watch?.logged(...seen),
+    async change(entry) {
+      const settings = settingsOf(entry);
+      const before = watch;
+      if (before !== null && settings !== null) return before.change(settings);
+      watch = watchFor(entry);
+      await before?.stop(STOP_MS);
+      if (running !== null) await watch?.start(running);
+    },
+  };
+}
+
+function settingsOf({ silent_sensors: config, read }: SourceEntry) {
+  if (config === false) return null;
+  const classOf = firstMatch(read);
+  return { config, classOf: (placed: Parameters<typeof classOf>[0]) => classOf(placed)?.name };
 }

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
+import { buildActions } from "../app/build-page.ts";
 import type { Pipeline } from "../app/build-pipeline.ts";
-import { buildActions } from "../app/build-responses.ts";
 import { pageSettings } from "../app/build-status.ts";
 import type { Config } from "../app/config/config.ts";
 import type { ConfigFile } from "../app/worker.ts";

@@ -1,0 +1,156 @@
+import { definitionOf } from "../../connectors/catalog.ts";
+import type { Accept } from "../core/connector.ts";
+import type { Event } from "../core/model/event.ts";
+import type { Clock } from "../core/runtime/clock.ts";
+import type { Log } from "../core/runtime/log.ts";
+import type { Metrics } from "../core/runtime/metrics.ts";
+import type { Commands } from "../engine/commands/commands.ts";
+import { operatorArrival } from "../engine/commands/operator-arrival.ts";
+import { matches } from "../engine/delivery/filter.ts";
+import type { TracedRequest } from "../engine/source/request-trace.ts";
+import { LANES, type Source } from "../engine/source/source.ts";
+import { documentSet, type Store } from "../engine/store/store.ts";
+import type { StoredPoll } from "../engine/sync/snapshot.ts";
+import type { SourceWork } from "../ui/operator/work.ts";
+import { clearPlots, createPlots, minuteNames, type OwnFacts, type Plots } from "../ui/plots/plots.ts";
+import { type Actions, createResponses, type Responses } from "../ui/status/api.ts";
+import type { LiveThings } from "../ui/status/page-context.ts";
+import type { Status } from "../ui/status/report.ts";
+import type { PageSettings } from "./build-status.ts";
+import { type Config, connectorOf } from "./config/config.ts";
+
+/** Builds the JSON of each view of the page. */
+export function buildResponses(options: {
+  readonly config: Pick<Config, "sources">;
+  readonly page: PageSettings;
+  readonly clock: Clock;
+  readonly store: Store;
+  readonly works: ReadonlyMap<string, SourceWork>;
+  readonly sinks: LiveThings["sinks"];
+  readonly commands: Pick<Commands, "writable">;
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly status: Pick<Status, "sinks">;
+  readonly plots: Plots | null;
+}): Responses {
+  const { clock, commands, config, page, plots, sinks, sources, status, store, works } = options;
+  return createResponses({
+    ...{ clock, store, status, plots, sources: Object.keys(config.sources) },
+    shown: () => page,
+    live: {
+      reading: (source, id) => works.get(source)?.reading(id) ?? null,
+      tag: (source, id) => works.get(source)?.tag(id) ?? null,
+      sinks,
+      places: (event) => addressesOf(page.entries, event),
+      writable: commands.writable,
+      allowed(source) {
+        const buckets = sources.get(source)?.quota().buckets ?? [];
+        return buckets.reduce((sum, { perMinute }) => sum + perMinute, 0);
+      },
+      fetchHistory(source, query, signal) {
+        const timeZone = config.sources[source]?.time_zone ?? "UTC";
+        return sources.get(source)?.history({ ...query, timeZone }, "spare", signal) ?? null;
+      },
+    },
+  });
+}
+
+/** Actions of a person on the page, through the same gate as `plenum write`. */
+export function buildActions(options: {
+  readonly clock: Clock;
+  readonly accept: Accept;
+  readonly notReady: () => string | null;
+}): Actions {
+  const { accept, clock, notReady } = options;
+  const common = { forSeconds: null, ttlSeconds: null, at: "status page" } as const;
+  return {
+    notReady,
+    write: (request) => accept(operatorArrival({ ...request, ...common, receivedAtMs: clock.now() })),
+  };
+}
+
+/** Topics or queries of each sink whose filter passes the event. */
+function addressesOf(sinks: Config["sinks"], event: Event): ReturnType<LiveThings["places"]> {
+  return Object.entries(sinks).flatMap(([sink, entry]) => {
+    if (!entry.enabled || !matches(entry.filter, event)) return [];
+    const connector = connectorOf(entry);
+    const text = definitionOf(connector).whereIs?.(entry[connector], event) ?? null;
+    return text === null ? [] : [{ sink, connector, text }];
+  });
+}
+
+/** Builds time series for the page's plots; null when plots are off, which also deletes stored ones. */
+export async function buildPlots(options: {
+  readonly config: Pick<Config, "sources" | "state">;
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
+  /** Parts that exist only after everything else is built. */
+  readonly running: () => {
+    readonly status: Pick<Status, "sinks">;
+    readonly works: ReadonlyMap<string, SourceWork>;
+  };
+}): Promise<Plots | null> {
+  const { clock, config, log, metrics, running, store } = options;
+  const sources = Object.keys(config.sources);
+  if (!config.state.plots) {
+    await clearPlots(store, sources);
+    return null;
+  }
+  /** Number of the last request that was looked at, by source. */
+  const seen = new Map<string, number>();
+  const facts: OwnFacts = {
+    async levels() {
+      const sinks = await running().status.sinks();
+      return new Map(
+        sinks.map(({ sink, depth, again }) => [
+          minuteNames.lag(sink),
+          depth === null || again === null ? null : depth + again,
+        ]),
+      );
+    },
+    async counts() {
+      const [deliveries, slots] = await Promise.all([metrics.deliveries.get(), metrics.quotaSlots.get()]);
+      const counts = new Map<string, number>();
+      // A counter without a count is 0, not unknown.
+      for (const source of sources) for (const lane of LANES) counts.set(minuteNames.requests(source, lane), 0);
+      for (const { sink } of await running().status.sinks()) counts.set(minuteNames.accepted(sink), 0);
+      for (const { labels, value } of deliveries.values as readonly Sample[])
+        if (labels.outcome === "accepted") counts.set(minuteNames.accepted(String(labels.sink)), value);
+      for (const { labels, value } of slots.values as readonly Sample[])
+        counts.set(minuteNames.requests(String(labels.source), String(labels.lane)), value);
+      return counts;
+    },
+    async refused(note) {
+      for (const [source, work] of running().works) {
+        for (const request of work.requests()) {
+          if (request.number <= (seen.get(source) ?? 0)) continue;
+          seen.set(source, request.number);
+          if (request.outcome !== "ok" && request.outcome !== "stopped")
+            note(source, { at: request.at, what: REQUESTS[request.endpoint], words: describeRefusal(request) });
+        }
+        for (const [job, poll] of await store.documents<StoredPoll>(documentSet("poll", source))) {
+          if (poll.problem !== null) note(source, { at: poll.lastAttempt, what: job, words: poll.problem });
+        }
+      }
+    },
+  };
+  return createPlots({ store, clock, log, sources, facts });
+}
+
+interface Sample {
+  readonly labels: Readonly<Record<string, unknown>>;
+  readonly value: number;
+}
+
+const REQUESTS: Readonly<Record<TracedRequest["endpoint"], string>> = {
+  read: "reading values",
+  write: "writing",
+  history: "history",
+};
+
+function describeRefusal({ message, outcome, tagIds }: TracedRequest): string {
+  const [first] = tagIds;
+  const about = tagIds.length === 1 ? `tag ${first}` : `${tagIds.length} tags, the first ${first}`;
+  return `${message ?? outcome} (${about})`;
+}
