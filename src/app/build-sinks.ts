@@ -1,13 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { definitionOf } from "../../connectors/catalog.ts";
-import type {
-  Accept,
-  BuildingView,
-  CommandSource,
-  ConnectorContext,
-  FleetAssignment,
-  Sink,
-} from "../core/connector.ts";
+import type { Accept, CommandSource, ConnectorContext, FleetAssignment, Sink } from "../core/connector.ts";
 import { type Service, startedOnce } from "../core/runtime/lifecycle.ts";
 import type { ConfiguredSink } from "../engine/delivery/sink-runner.ts";
 import { createSinkState } from "../engine/delivery/sink-state-access.ts";

@@ -27,24 +27,24 @@ import type { StandIn } from "./build-sinks.ts";
 import { pageSettings } from "./build-status.ts";
 import type { Config } from "./config/config.ts";
 import { aroundWriting } from "./config/config.ts";
-import { createReloader, type Reloader } from "./reload/reloader.ts";
+import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
 
 /**
- * The story: everything is built here, wired here, started bottom-up (what receives before what sends) and stopped
- * top-down. There is no logic of its own in this file. The way from the services to the sinks and back is one pipeline
- * (`build-pipeline`); here stands what a process has once.
+ * Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. This file has no
+ * logic of its own. The way from the services to the sinks and back is one pipeline (`build-pipeline`); the parts that a process
+ * has once are built here.
  */
 export interface Worker {
   readonly store: Store;
   readonly sources: ReadonlyMap<string, Source>;
   start(): Promise<void>;
-  /** Lets what is under way finish until `deadlineMs` from now; a second call waits for the first. */
+  /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
   /** Accepts commands without a listener, for simulations. */
   readonly accept: Accept;
   /** Base address of the status page, once started. */
   statusUrl(): string;
-  /** Reads the configuration again and takes over what can be; null where it was given no way to read one. */
+  /** Reads the configuration again and applies what is possible; null without a configuration file. */
   readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
 }
 
@@ -59,20 +59,12 @@ export interface WorkerOptions {
   readonly armWriting?: boolean;
   /** File of the configuration, so that its changes apply without a restart. */
   readonly configFile?: ConfigFile;
-  /** In place of the state's own: what is sent counts for another worker, which rests meanwhile. */
+  /** Replaces the state's own: the requests count for another worker, which pauses meanwhile. */
   readonly quotaStore?: QuotaStore;
-  /** In place of HTTP, for simulations. */
+  /** Replaces HTTP, for simulations. */
   readonly transport?: Transport;
-  /** In place of connectors, for simulations. */
+  /** Replaces connectors, for simulations. */
   readonly standIn?: StandIn;
-}
-
-export interface ConfigFile {
-  readonly file: string;
-  /** Reads it now; throws what is wrong with it. */
-  load(): Config;
-  /** Whether a change is noticed; otherwise it is read again when somebody asks. */
-  readonly isWatched: boolean;
 }
 
 export async function createWorker(options: WorkerOptions): Promise<Worker> {
@@ -91,9 +83,9 @@ export async function createWorker(options: WorkerOptions): Promise<Worker> {
 }
 
 async function build(options: WorkerOptions, opened: Store, clock: Clock, log: Log): Promise<Worker> {
-  const { config, environment, transport, standIn } = options;
+  const { config, configFile, environment, transport, standIn } = options;
   const metrics = createMetrics();
-  // In a simulation they would not be its own, and what they throw dice for would make no two runs alike.
+  // In a simulation, metrics of the process would be those of another process, and differ in each run.
   if (options.clock === undefined) addProcessMetrics(metrics);
   const startedAtMs = clock.now();
   const [latest] = await opened.outbox.latest(1);
@@ -104,9 +96,7 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
 
   let reloader: Reloader | undefined;
   const pipeline = await buildPipeline({
-    ...shared,
-    ...{ config, environment, transport, standIn, startedAtMs, page },
-    store: opened,
+    ...{ ...shared, config, environment, transport, standIn, startedAtMs, page, store: opened },
     ticker: clockTicker(clock, clockDoubt),
     guards: folderGuards(config.state.folder),
     around: aroundWriting(config),
@@ -117,61 +107,41 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     },
   });
   const { answers, commands, commitTrouble, parts, sources, status, store, works } = pipeline;
-  const { configFile } = options;
+  const { accept, expectedWaitMs } = commands;
   if (configFile !== undefined) reloader = createReloader({ ...shared, ...configFile, config, store, parts });
-  const reload = reloader?.reload;
+  const reload = reloader?.reload ?? null;
 
   const notReady = () => (run.isReady() ? null : "The worker is starting or stopping.");
   const routes = operatorRoutes({
-    sources,
-    accept: commands.accept,
-    expectedWaitMs: commands.expectedWaitMs,
-    clock,
-    report: status.report,
-    notReady,
+    ...{ sources, accept, expectedWaitMs, clock, report: status.report, notReady, work: { sources: works } },
     log: options.recentLog ?? (() => []),
-    configuration: () => {
+    configuration() {
       const inForce = reloader?.inForce() ?? config;
-      return {
-        file: configFile?.file ?? null,
-        config: { ...inForce, state: withAbsolutePaths(inForce.state) },
-      };
+      return { file: configFile?.file ?? null, config: { ...inForce, state: withAbsolutePaths(inForce.state) } };
     },
-    work: { sources: works },
     ...(reload && { reload: (isDryRun: boolean) => reload("command", isDryRun) }),
   });
-  const door = createControlSocket({ stateFolder: config.state.folder, routes });
+  const controlSocket = createControlSocket({ stateFolder: config.state.folder, routes });
   const server = createStatusServer({
-    config: config.status,
+    ...{ config: config.status, clock, log, status, answers, outbox: store.outbox, metrics: metrics.registry },
     get credentials() {
       return page.credentials;
     },
-    clock,
     silencesOf: () => store,
     endSilence: (...which) => endSilence(store, ...which),
-    status,
-    answers,
-    actions: buildActions({ clock, accept: commands.accept, notReady }),
-    outbox: store.outbox,
-    metrics: metrics.registry,
-    readiness: createReadiness({
-      clock,
-      health: status.health,
-      isRunning: () => run.isReady(),
-      commitTrouble,
-    }),
+    actions: buildActions({ clock, accept, notReady }),
+    readiness: createReadiness({ clock, health: status.health, isRunning: () => run.isReady(), commitTrouble }),
     refresh: pipeline.refreshGauges,
     get stopWrites() {
       return page.writes ? (by: string) => commands.killSwitch.throwIt(by, isoUtc(clock.now())) : null;
     },
-    log,
   });
 
   const services = inOrder(
     [
       { service: watching(clockDoubt), share: 0.1 },
       // First and last, so that callers learn that the worker starts or stops.
-      { service: door, share: 0.1 },
+      { service: controlSocket, share: 0.1 },
       { service: server, share: 0.1 },
       { service: { name: "pipeline", start: pipeline.start, stop: pipeline.stop }, share: 1 },
       ...(reloader ? [{ service: reloader, share: 0.2 }] : []),
@@ -187,13 +157,5 @@ async function build(options: WorkerOptions, opened: Store, clock: Clock, log: L
     },
   });
 
-  return {
-    store,
-    sources,
-    accept: commands.accept,
-    statusUrl: () => server.url(),
-    reload: reload ?? null,
-    start: run.start,
-    stop: run.stop,
-  };
+  return { store, sources, accept, statusUrl: () => server.url(), reload, start: run.start, stop: run.stop };
 }

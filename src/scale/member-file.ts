@@ -3,7 +3,7 @@ import { changesBetween } from "../app/config/changes.ts";
 import type { Config } from "../app/config/config.ts";
 import { problemLines } from "../app/config/problems.ts";
 import { watchFile } from "../app/reload/file-watch.ts";
-import type { ConfigFile } from "../app/worker.ts";
+import type { ConfigFile } from "../app/reload/reloader.ts";
 import {
   type ConfigurationState,
   type ReloadedBy,

@@ -3,7 +3,7 @@ import { buildActions } from "../app/build-page.ts";
 import type { Pipeline } from "../app/build-pipeline.ts";
 import { pageSettings } from "../app/build-status.ts";
 import type { Config } from "../app/config/config.ts";
-import type { ConfigFile } from "../app/worker.ts";
+import type { ConfigFile } from "../app/reload/reloader.ts";
 import type { Accept } from "../core/connector.ts";
 import { Retryable } from "../core/errors/errors.ts";
 import { refuseUnverifiedTls } from "../core/http/verified-tls.ts";

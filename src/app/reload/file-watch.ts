@@ -4,9 +4,9 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 
-/** How often the file is looked at, in milliseconds: one question to the system. */
+/** Interval of looks at the file, in milliseconds; each is one system call. */
 const LOOK_EVERY_MS = 1_000;
-/** So long it must have stayed as it is before it is read: an editor may be writing still, in milliseconds. */
+/** Time without a change before the file is read, in milliseconds: an editor may still be writing. */
 const QUIET_MS = 2_000;
 /** Interval of retries while the file is invalid, in milliseconds: the cause may be another file, e.g. a secret's. */
 const AGAIN_MS = 30_000;
@@ -32,14 +32,14 @@ export function watchFile(options: {
 
   async function look(): Promise<number> {
     const nowMs = clock.monotonic();
-    const mark = markOf(file);
-    if (mark !== seen) {
-      seen = mark;
+    const version = versionOf(file);
+    if (version !== seen) {
+      seen = version;
       sinceMs = nowMs;
     }
-    const isChanged = mark !== taken && nowMs - sinceMs >= QUIET_MS;
-    if (mark === null || (!isChanged && nowMs < againAtMs)) return LOOK_EVERY_MS;
-    taken = mark;
+    const isChanged = version !== taken && nowMs - sinceMs >= QUIET_MS;
+    if (version === null || (!isChanged && nowMs < againAtMs)) return LOOK_EVERY_MS;
+    taken = version;
     againAtMs = (await options.onQuiet()) ? Number.POSITIVE_INFINITY : clock.monotonic() + AGAIN_MS;
     return LOOK_EVERY_MS;
   }
@@ -63,15 +63,14 @@ export function watchFile(options: {
 }
 
 /**
- * Tells apart the versions of the file that a name leads to; null while there is none. A pipe (`--config <(decrypt it)`)
- * was read at the start and has nothing more to say; to read it again could wait for ever.
+ * Returns a text that differs between versions of the file; null without a file, and for a pipe (`--config <(decrypt it)`), because
+ * reading a pipe again could wait for ever.
  */
-function markOf(file: string): string | null {
+function versionOf(file: string): string | null {
   try {
-    const marks = statSync(file);
-    if (!marks.isFile()) return null;
-    const { ino, size, mtimeMs, ctimeMs } = marks;
-    return `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
+    const stats = statSync(file);
+    const { ino, size, mtimeMs, ctimeMs } = stats;
+    return !stats.isFile() ? null : `${ino} ${size} ${mtimeMs} ${ctimeMs}`;
   } catch {
     return null;
   }

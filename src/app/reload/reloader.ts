@@ -19,18 +19,16 @@ import type { Store } from "../../engine/store/store.ts";
 import { changesBetween, inForceAfter } from "../config/changes.ts";
 import type { Config } from "../config/config.ts";
 import { sharedTokens } from "../config/contradictions.ts";
-import { ConfigurationError, problemLine } from "../config/problems.ts";
+import { problemLines } from "../config/problems.ts";
 import { watchFile } from "./file-watch.ts";
 
-/**
- * A part of the worker that can apply a changed configuration. Only these parts read a configuration after the start.
- */
+/** A part of the worker that can apply a changed configuration. Only these parts read a configuration after the start. */
 export interface Reconfigurable {
   /** For the log. */
   readonly name: string;
   /**
-   * Gets ready and changes nothing yet: what it throws makes the whole file count as wrong. What it answers must not
-   * fail for a reason that could have been known.
+   * Prepares the change without applying anything: an error rejects the complete file. `takeOver` must not fail for a reason
+   * that could have been found here.
    */
   prepare(next: Config): Promise<Prepared>;
 }
@@ -38,7 +36,7 @@ export interface Reconfigurable {
 export interface Prepared {
   /** The configuration is in force when it resolves. */
   takeOver(): Promise<void> | void;
-  /** Instead: frees what was made ready. */
+  /** Frees what was prepared, instead of `takeOver`. */
   discard?(): Promise<void>;
 }
 
@@ -46,16 +44,13 @@ export interface Reloader extends Service {
   /** Runs one reload at a time. Never rejects: problems are in the report. */
   reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport>;
   state(): ConfigurationState;
-  /** The configuration that was accepted last, with what waits for a restart as it was. */
+  /** The last accepted configuration, with the old values of options that wait for a restart. */
   inForce(): Config;
-  /** For a person; empty while the file is what is in force. */
+  /** Empty while the file is in force. */
   notices(): readonly string[];
 }
 
-export interface ReloaderOptions {
-  readonly file: string;
-  /** Reads the file now; throws what is wrong with it. */
-  readonly load: () => Config;
+export interface ReloaderOptions extends ConfigFile {
   /** Configuration at the start. */
   readonly config: Config;
   /** In the order in which they take over: what closes or receives before what opens or sends. */
@@ -64,16 +59,22 @@ export interface ReloaderOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "reloads" | "configRefused" | "configPending">;
-  /** Whether the file is watched; otherwise only who asks has it read again. */
+}
+
+export interface ConfigFile {
+  readonly file: string;
+  /** Reads the file now; throws its problems. */
+  load(): Config;
+  /** False: the file is read again only on request. */
   readonly isWatched: boolean;
 }
 
-/** How long a reload waits until it is recorded, in milliseconds; it goes on trying behind that. */
+/** Time limit for recording a reload before the caller continues, in milliseconds; recording is retried in the background. */
 const RECORDED_WITHIN_MS = 5_000;
 
 export function createReloader(options: ReloaderOptions): Reloader {
   const { clock, file, log, metrics } = options;
-  const alone = oneAtATime();
+  const oneReload = oneAtATime();
   const stopping = new AbortController();
   let inForce = options.config;
   let last: ReloadReport | null = null;
@@ -82,62 +83,65 @@ export function createReloader(options: ReloaderOptions): Reloader {
   let failures: readonly string[] = [];
   const recording = new Set<Promise<unknown>>();
 
-  /** Computes what the file would change, without changing anything. */
-  async function plan() {
+  /** Prepares all parts for the file, without changing anything. */
+  async function prepareAll() {
     const wanted = options.load();
     const next = inForceAfter(inForce, wanted);
     // The file itself names no token twice; but a source keeps the token that it was started with.
-    const [lent] = sharedTokens(next);
-    if (lent !== undefined) throw new ConfigError(`${lent.path.join(".")}: ${lent.message}`);
+    const [shared] = sharedTokens(next);
+    if (shared !== undefined) throw new ConfigError(`${shared.path.join(".")}: ${shared.message}`);
     const all = changesBetween(inForce, wanted);
-    const ready: { readonly part: Reconfigurable; readonly prepared: Prepared }[] = [];
-    const discard = () => Promise.all(ready.map(({ prepared }) => prepared.discard?.()));
+    const ready: (Prepared & { readonly name: string })[] = [];
+    const discard = () => Promise.all(ready.map((part) => part.discard?.()));
     try {
-      for (const part of options.parts) ready.push({ part, prepared: await part.prepare(next) });
+      for (const part of options.parts) ready.push({ name: part.name, ...(await part.prepare(next)) });
     } catch (error) {
       await discard();
       throw error;
     }
-    return { next, ready, discard, all };
+    const changes = all.filter(({ effect }) => effect === "alone");
+    const waiting = all.filter(({ effect }) => effect === "restart");
+    return { next, ready, discard, changes, waiting };
   }
 
   async function reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport> {
     const report = { by, at: isoUtc(clock.now()), file, isDryRun, changes: [], refused: null, failures: [] };
-    let planned: Awaited<ReturnType<typeof plan>>;
     if (stopping.signal.aborted) return { ...report, pending, refused: ["The worker is stopping."] };
+    let prepared: Awaited<ReturnType<typeof prepareAll>>;
     try {
-      planned = await plan();
+      prepared = await prepareAll();
     } catch (error) {
-      const wrong = { ...report, pending, refused: linesOf(error) };
-      if (!isDryRun) noteRefusal(wrong);
-      return wrong;
+      const rejected = { ...report, pending, refused: problemLines(error) };
+      if (!isDryRun) noteRefusal(rejected);
+      return rejected;
     }
-    const changes = planned.all.filter(({ effect }) => effect === "alone");
-    const waiting = planned.all.filter(({ effect }) => effect === "restart");
+    const { changes, waiting } = prepared;
     if (isDryRun) {
-      await planned.discard();
+      await prepared.discard();
       return { ...report, changes, pending: waiting };
     }
 
     const failed: string[] = [];
-    for (const { part, prepared } of planned.ready) {
+    for (const part of prepared.ready) {
       try {
-        await prepared.takeOver();
+        await part.takeOver();
       } catch (error) {
         log.error({ part: part.name, err: error }, "a part could not take the new configuration over");
         failed.push(`${part.name}: ${withoutCredentials(sentence(error))}`);
       }
     }
-    const isNews = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
+    const isNew = changes.length > 0 || !isDeepStrictEqual(waiting, pending);
     const done = { ...report, changes, pending: waiting, failures: failed };
-    noteRight();
-    inForce = planned.next;
+    if (refused !== null) log.info({ file }, "the configuration file is right again");
+    refused = null;
+    metrics.configRefused.set(0);
+    inForce = prepared.next;
     pending = waiting;
     failures = failed.length > 0 || changes.length > 0 ? failed : failures;
     metrics.configPending.set(pending.length);
     metrics.reloads.inc({ outcome: changes.length > 0 ? "changed" : "unchanged" });
-    if (isNews || by !== "file") last = done;
-    if (isNews) await tell(done);
+    if (isNew || by !== "file") last = done;
+    if (isNew) await record(done);
     else if (by !== "file") log.info({ by }, "the configuration file says what is in force");
     return done;
   }
@@ -151,22 +155,19 @@ export function createReloader(options: ReloaderOptions): Reloader {
     last = report;
   }
 
-  function noteRight(): void {
-    if (refused !== null) log.info({ file }, "the configuration file is right again");
-    refused = null;
-    metrics.configRefused.set(0);
-  }
-
-  async function tell({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
+  /** Logs the changes and commits the event `configuration-changed`. */
+  async function record({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
     const lines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
-    log.info({ by, ...lines }, newsOf(lines));
+    const restart = "the configuration file was changed, and a restart has to follow";
+    const unchanged = waiting.length > 0 ? restart : "the configuration file says what is in force again";
+    log.info({ by, ...lines }, changes.length > 0 ? "the configuration was changed" : unchanged);
     const event = makeEvent({
       type: "configuration-changed",
       source: "/plenum",
       subject: "configuration",
       time: at,
       data: { by, changes, pending: waiting },
-      facts: [at, ...changes.map(changeLine), "pending", ...waiting.map(changeLine)],
+      facts: [at, ...lines.changes, "pending", ...lines.pending],
     });
     const recorded = persist({
       clock,
@@ -182,10 +183,8 @@ export function createReloader(options: ReloaderOptions): Reloader {
   }
 
   const watch = watchFile({
-    file,
-    clock,
-    log,
-    onQuiet: async () => (await alone(() => reload("file", false))).refused === null,
+    ...{ file, clock, log },
+    onQuiet: async () => (await oneReload(() => reload("file", false))).refused === null,
   });
   /** Resolves when the first reload may start. */
   const begun = Promise.withResolvers<void>();
@@ -199,12 +198,9 @@ export function createReloader(options: ReloaderOptions): Reloader {
       stopping.abort(new Stopping());
       begun.resolve();
       await watch.stop(deadlineMs);
-      // One that has begun is finished: half of a configuration is none.
-      await within(
-        clock,
-        deadlineMs,
-        alone(async () => undefined),
-      );
+      // Let a reload that has begun finish, so that no part has another configuration than the others.
+      const finished = oneReload(async () => undefined);
+      await within(clock, deadlineMs, finished);
       await within(clock, deadlineMs, Promise.all(recording));
     },
   });
@@ -213,39 +209,21 @@ export function createReloader(options: ReloaderOptions): Reloader {
     ...service,
     async reload(by, isDryRun) {
       await begun.promise;
-      return alone(() => reload(by, isDryRun));
+      return oneReload(() => reload(by, isDryRun));
     },
     state: () => ({ file, last, pending, refused }),
     inForce: () => inForce,
-    notices: () => [
-      ...(refused === null ? [] : [refusedNotice(file, refused)]),
-      ...failures.map(
-        (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
-      ),
-      ...(pending.length === 0
-        ? []
-        : [
-            `${pending.length === 1 ? "A change" : `${pending.length} changes`} of the configuration wait${pending.length === 1 ? "s" : ""} for a restart: ${pending.map(({ path }) => path).join(", ")}.`,
-          ]),
-    ],
+    notices() {
+      const count = pending.length === 1 ? "A change" : `${pending.length} changes`;
+      const waits = `wait${pending.length === 1 ? "s" : ""} for a restart`;
+      const paths = pending.map(({ path }) => path).join(", ");
+      return [
+        ...(refused === null ? [] : [refusedNotice(file, refused)]),
+        ...failures.map(
+          (failure) => `A part of the new configuration is not in force, and a restart puts it there. ${failure}`,
+        ),
+        ...(pending.length === 0 ? [] : [`${count} of the configuration ${waits}: ${paths}.`]),
+      ];
+    },
   };
-}
-
-/** The same sentences as `plenum check` says. */
-function linesOf(error: unknown): readonly string[] {
-  const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
-  return lines.map(withoutCredentials);
-}
-
-function newsOf({
-  changes,
-  pending,
-}: {
-  readonly changes: readonly string[];
-  readonly pending: readonly string[];
-}): string {
-  if (changes.length > 0) return "the configuration was changed";
-  return pending.length > 0
-    ? "the configuration file was changed, and a restart has to follow"
-    : "the configuration file says what is in force again";
 }
