@@ -101,10 +101,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["end = atTime(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return then.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],
-  "src/app/config/changes.ts": [
-    ["length; length «> → >=» 1; length", "The list contains no complete section."],
-    ["length; length «> → >=» 0; length", "No path is empty."],
-  ],
   "src/app/reload/file-watch.ts": [
     ["looks: «true → false»,", "The first check runs at another moment of the same second."],
   ],
@@ -206,7 +202,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/engine/sync/sensors/sensor-table.ts": [
     ["round(shifted)) «< → <=» 1e-6) return", "A tolerance; no measured value is exactly at its edge."],
   ],
-  "src/scale/fleet/armed-machine.ts": [["marks.isFile() «|| → &&» marks.size", "The content is compared as well."]],
   "src/scale/fleet/document.ts": [
     ["let applied = «0 → 1»;", "The first revision is 1."],
     ["removed?.rows.length« ?? 0 → ») > 0;", "Only for the type checker: a statement has an answer."],
@@ -215,23 +210,20 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
   "src/scale/fleet/kill-switch.ts": [
     ["looks: «true → false»,", "The first check runs at another moment of the same second."],
   ],
-  "src/scale/fleet/leases.ts": [
-    ["from === null «|| → &&» from ===", "Only a log line contains it."],
-    ["from: from «=== → !==» null || from", "Only a log line contains it."],
-  ],
-  "src/scale/fleet/membership.ts": [
-    ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
-  ],
-  "src/scale/fleet/report.ts": [
+  "src/scale/fleet/share.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
+  "src/scale/fleet/status.ts": [
     ["changed?.rows.length« ?? 0 → ») > 0) return", "Only for the type checker: a statement has an answer."],
   ],
-  "src/scale/fleet/restored.ts": [
-    ['String(here[0]?.[0]« ?? "" → »));', "Only for the type checker: the statement always returns one row."],
-  ],
-  "src/scale/fleet/share.ts": [[": a > b ? 1 : «0 → 1»;", "No two names are the same."]],
-  "src/scale/fleet/view.ts": [
+  "src/scale/fleet/tables.ts": [
+    ["from === null «|| → &&» from ===", "Only a log line contains it."],
+    ["from: from «=== → !==» null || from", "Only a log line contains it."],
+    ["= randomBytes(«8 → (8 * 2)»).toString", "A unique name; its length does not matter."],
     ["found] = (rows[0]« ?? [] → »).map((cell", "Only for the type checker: the statement always returns one row."],
   ],
+  "src/scale/member-databases.ts": [
+    ['String(here[0]?.[0]« ?? "" → »));', "Only for the type checker: the statement always returns one row."],
+  ],
+  "src/scale/member-guards.ts": [["stats.isFile() «|| → &&» stats.size", "The content is compared as well."]],
   "src/scale/postgres/open.ts": [
     [
       "MIGRATION_MS = «10 → (10 * 2)» * 60_000;",
