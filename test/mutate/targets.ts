@@ -144,7 +144,7 @@ export const TARGETS: readonly Target[] = [
   },
   {
     name: "fleet",
-    files: ["src/scale/fleet/*.ts", "src/member-{file,guards,time}.ts"],
+    files: ["src/scale/fleet/*.ts", "src/scale/member-{databases,file,guards,time}.ts"],
     tests: [
       ...testsIn(
         "test/fleet",
