@@ -12,7 +12,7 @@ const plain = {
 };
 const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)), "");
 
-describe("what is approved besides the section `commands`", () => {
+describe("aroundWriting", () => {
   test.each([
     ["another service", { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } }],
     ["another zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
@@ -42,7 +42,7 @@ describe("what is approved besides the section `commands`", () => {
     expect(textFor(changed)).not.toBe(textFor(plain));
   });
 
-  test("what only reads or sends is none", () => {
+  test("excludes options that only read or send", () => {
     const { broker } = plain.sinks;
     const changed = {
       ...plain,

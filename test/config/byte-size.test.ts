@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { byteSize, parseByteSize } from "#src/core/values/byte-size.ts";
 
-describe("sizes in the configuration", () => {
+describe("a size", () => {
   const Size = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
 
   test.each<[text: string | number, bytes: number]>([
@@ -32,7 +32,7 @@ describe("sizes in the configuration", () => {
     expect(complaint).toContain(said);
   });
 
-  test("a letter alone is no size: it may mean thousands or 1,024", () => {
+  test("rejects a unit of one letter, which may mean 1,000 or 1,024", () => {
     expect(parseByteSize("1G")).toBeNull();
   });
 });

@@ -5,18 +5,18 @@ import { configured, KEY, type Parts } from "./configured.ts";
 
 const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
 
-describe("what a change of the file would do", () => {
-  test("the same says nothing", () => {
+describe("changesBetween", () => {
+  test("returns nothing for equal configurations", () => {
     expect(changed(() => undefined)).toEqual([]);
   });
 
-  test("plots are kept or not from a start on, as the store is opened there", () => {
+  test("requires a restart for a change of state.plots", () => {
     const after = configured((whole) => (whole.state.plots = false));
     expect(changesBetween(configured(), after)).toMatchObject([{ path: "state.plots", effect: "restart" }]);
     expect(inForceAfter(configured(), after).state.plots).toBe(true);
   });
 
-  test("a class is named by its name, and a duration said as it is written", () => {
+  test("names a class by its name, and prints a duration as written", () => {
     expect(changed((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
       {
         path: "sources.main.read.rooms.every",
@@ -28,7 +28,7 @@ describe("what a change of the file would do", () => {
     ]);
   });
 
-  test("the order of classes counts, and is a change by itself", () => {
+  test("reports a changed order of classes as one change", () => {
     const [only, ...others] = changed((whole) => whole.sources.main.read.reverse());
     expect(others).toEqual([]);
     expect(only).toMatchObject({
@@ -39,7 +39,7 @@ describe("what a change of the file would do", () => {
     });
   });
 
-  test("sinks come, go, rest and change by themselves", () => {
+  test("reports added, removed, disabled and changed sinks", () => {
     const all = changed((whole) => {
       whole.sinks.lines = { file: { folder: "events" }, from: "beginning" };
       whole.sinks.lake.enabled = false;
@@ -73,7 +73,7 @@ describe("what a change of the file would do", () => {
     ]);
   });
 
-  test("of a secret it is said only that it is another", () => {
+  test("hides changed secrets", () => {
     const all = changed((whole) => {
       whole.sinks.lake.influxdb.token = { file: "/run/secrets/influx" };
       whole.sinks.chat.webhook.url = "https://hooks.example.com/T000/B000/YYYY";
@@ -94,7 +94,7 @@ describe("what a change of the file would do", () => {
     });
   });
 
-  test("what is used at a start only needs a restart, and keeps what it was", () => {
+  test("keeps the old value of options that need a restart", () => {
     const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
       ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
       ["status.port", (whole) => (whole.status.port = 9851)],
@@ -118,7 +118,7 @@ describe("what a change of the file would do", () => {
     }
   });
 
-  test("a source that comes or goes waits for a restart, and one that goes stays until then", () => {
+  test("requires a restart for added and removed sources", () => {
     const both = configured((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow[0].source = "main";
@@ -133,14 +133,14 @@ describe("what a change of the file would do", () => {
     }
   });
 
-  test("a class that comes is a change by itself, and the order of the others is none", () => {
+  test("reports an added class without a changed order", () => {
     const all = changed((whole) => {
       whole.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([["sources.main.read.doors", "alone"]]);
   });
 
-  test("a tag that may be written is named by its source, where it names one, and its id", () => {
+  test("names a writable tag by its source and id", () => {
     const limits = (max: number, source?: string) =>
       configured((whole) => {
         const entry = { type: "number", site_id: 1, min: 18, ...(source !== undefined && { source }) };
@@ -155,7 +155,7 @@ describe("what a change of the file would do", () => {
     expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
   });
 
-  test("a list whose entries have no name is one change", () => {
+  test("reports a changed list without names as one change", () => {
     const signed = (...names: readonly string[]) =>
       configured((whole) => {
         const secrets = names.map((env) => ({ env }));
@@ -166,14 +166,14 @@ describe("what a change of the file would do", () => {
     expect(changesBetween(signed("ONE"), signed("TWO")).map(({ path }) => path)).toEqual(paths);
   });
 
-  test("a list of names that is emptied or filled is one change", () => {
+  test("reports an emptied or filled list as one change", () => {
     const path = "sinks.chat.filter.kinds";
     const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));
     expect(changesBetween(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
     expect(changesBetween(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
   });
 
-  test("what stays in force and what waits are all that changed, and nothing else", () => {
+  test("splits all changes into those in force and those that wait", () => {
     const before = configured();
     const after = configured((whole) => {
       whole.state = { folder: "elsewhere", max_age: "3d" };
@@ -195,7 +195,7 @@ describe("what a change of the file would do", () => {
     ]);
   });
 
-  test("with other sources what may be written waits as well", () => {
+  test("requires a restart for writable tags when the sources change", () => {
     const all = changed((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
@@ -203,7 +203,7 @@ describe("what a change of the file would do", () => {
     expect(all.every(({ effect }) => effect === "restart")).toBe(true);
   });
 
-  test("passwords wait for the address that they belong to", () => {
+  test("requires a restart for passwords when the address changes", () => {
     const all = changed((whole) => {
       whole.status = { port: 9851, password: { env: "PAGE" } };
     });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Duration, formatDuration, parseDuration } from "#src/core/values/duration.ts";
 
-describe("durations in the configuration", () => {
+describe("a duration", () => {
   test.each([
     ["500ms", 500],
     ["30s", 30_000],

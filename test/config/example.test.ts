@@ -34,7 +34,7 @@ function fleetIn(text: string): string {
 }
 
 describe("config/example.yaml", () => {
-  test("is valid as it stands, once its environment variables are set", () => {
+  test("is valid once its environment variables are set", () => {
     const config = loadYaml({ schema: Config, file, environment });
     expect(Object.keys(config.sinks)).toEqual([
       "broker",
@@ -61,13 +61,13 @@ describe("config/example.yaml", () => {
     expect(config.sources.campus?.base_url).toBe("https://monitoring.example.com");
   });
 
-  test("names the one variable that has to be set", () => {
+  test("names the one required variable", () => {
     expect(() => loadYaml({ schema: Config, file, environment: {} })).toThrow(
       /:\d+:\d+ sources\.campus\.base_url: The environment variable PLENUM_SERVICE_URL is not set\. Set it to the address/,
     );
   });
 
-  test("has every option that the schema knows, and no other", () => {
+  test("has every option of the schema, and no other", () => {
     const known = new Set(optionPaths(Config));
     const used = new Set([...usedPaths(parse(text), known), ...usedPaths({ state: parse(fleetIn(text)) }, known)]);
     // Of {file: …} or {env: …} one form is enough.
@@ -81,13 +81,13 @@ describe("config/example.yaml", () => {
     expect(unknown.filter((path) => !own.test(path))).toEqual([]);
   });
 
-  test("states of a fleet what stands in comments, because a fleet has no file sinks", () => {
+  test("is valid with the options of a fleet, which are in comments", () => {
     const { postgres } = StateConfig.parse(parse(fleetIn(text)));
     const bare = PostgresState.parse({ url: postgres?.url });
     expect({ ...postgres, password: undefined, ca_file: undefined }).toEqual(bare);
   });
 
-  test("states the default wherever it does not say otherwise", () => {
+  test("shows the default unless a comment says otherwise", () => {
     const config = loadYaml({ schema: Config, file, environment });
     const bare = Config.parse({
       sources: { campus: { base_url: "https://x", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" } },
@@ -189,7 +189,7 @@ describe("config/example.yaml", () => {
     }
   });
 
-  test("a slip in any of its keys is told", () => {
+  test("reports a typing error in any of its keys", () => {
     const document = parseDocument(text);
     const known = new Set(optionPaths(Config));
     const seen = new Set<string>();
@@ -232,7 +232,7 @@ describe("config/example.yaml", () => {
     }
   });
 
-  test("begins with the line by which editors find the schema", () => {
+  test("begins with the line that names the schema for editors", () => {
     expect(text.split("\n")[0]).toBe("# yaml-language-server: $schema=schema.json");
   });
 });
@@ -240,11 +240,11 @@ describe("config/example.yaml", () => {
 describe("config/schema.json", () => {
   const committed = JSON.parse(readFileSync(join(root, "config/schema.json"), "utf8"));
 
-  test("is what the code says; write it anew with `npm run schema`", () => {
+  test("is up to date; run `npm run schema` to write it", () => {
     expect(committed).toEqual(JSON.parse(JSON.stringify(configJsonSchema())));
   });
 
-  test("accepts the example, and refuses an unknown key", () => {
+  test("accepts the example and rejects an unknown key", () => {
     const validate = new Ajv({ strict: false, formats: { uri: true } }).compile(committed);
     expect(validate(parse(text)), JSON.stringify(validate.errors)).toBe(true);
     const wrong = parse(text);

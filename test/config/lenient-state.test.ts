@@ -3,7 +3,7 @@ import { lenientState } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 
-describe("the section state of a file that is otherwise wrong", () => {
+describe("lenientState", () => {
   test.each([
     ["an unclosed list behind it", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
     ["a broken section before it", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],
@@ -19,7 +19,7 @@ describe("the section state of a file that is otherwise wrong", () => {
     expect(lenientState(text, { FOLDER: "/var/state" }).folder).toBe(folder);
   });
 
-  test("says that it is a fleet's, also where the address is wrong or unknown", () => {
+  test("recognizes a fleet, also when the address is invalid or unknown", () => {
     const read = (postgres: string) => lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });

@@ -50,18 +50,18 @@ test("refuses a source's token file under another spelling, behind links and as 
   for (const name of names) expect(refused(name), name).toEqual([HEADER]);
 });
 
-test("accepts a file of its own, there or not yet", () => {
+test("accepts a separate file, existing or not", () => {
   writeFileSync(join(folder, "other"), "another secret", { mode: 0o600 });
   expect(refused(join(folder, "other"))).toEqual([]);
   expect(refused(join(folder, "later"))).toEqual([]);
 });
 
-test("refuses a token file that is missing so far, by its name", () => {
+test("rejects a shared token file that does not exist yet", () => {
   rmSync(join(folder, "token"));
   expect(refused(join(folder, "token"))).toEqual([HEADER]);
 });
 
-test.skipIf(process.platform === "win32")("reads no secret from /proc behind a link that was laid later", () => {
+test.skipIf(process.platform === "win32")("reads no secret from /proc through a link that was created later", () => {
   const file = join(folder, "later");
   const ref = SecretRef.parse({ file });
   symlinkSync("/proc/self/environ", file);

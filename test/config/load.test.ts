@@ -36,7 +36,7 @@ function complaints(text: string, environment: Environment = {}): readonly strin
 }
 
 /** Each does what it says: the hint is put where it points, and the configuration is valid. */
-describe("a hint that is followed to the letter leads to a valid configuration", () => {
+describe("a hint that is followed literally leads to a valid configuration", () => {
   const read = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
   test.each([
     { what: "a number where a duration is wanted", text: read("every: 30"), hint: "30s" },
@@ -69,7 +69,7 @@ describe("a hint that is followed to the letter leads to a valid configuration",
     expect(complaints(lines.join("\n"))).toEqual([]);
   });
 
-  test("a text that is no number is not told to lose its quotes, and a wrong word not to get some", () => {
+  test("suggests to add or remove quotes only when that helps", () => {
     expect(complaints(`${SOURCE}status: { port: "many" }\n`)).toEqual([
       "plenum.yaml:6:17 status.port: Write a number here, not a text.",
     ]);
@@ -79,7 +79,7 @@ describe("a hint that is followed to the letter leads to a valid configuration",
   });
 });
 
-describe("a mistake is told with its place, its path and what to do", () => {
+describe("a problem has a location, a path and advice", () => {
   test.each([
     {
       what: "an unknown key",
@@ -258,7 +258,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
     else expect(lines[0]).toMatch(says);
   });
 
-  test("all of a file's mistakes are told at once, from top to bottom, the environment's among them", () => {
+  test("reports all problems from top to bottom, including missing variables", () => {
     const text = `${SOURCE.replace("https://monitoring.example.com", "${URL}")}    spread: 5\nlog: { levl: info }\nstatus: { port: -1 }\n`;
     expect(complaints(text)).toEqual([
       "plenum.yaml:3:15 sources.main.base_url: The environment variable URL is not set. Set it, or write ${URL:-default}.",
@@ -270,7 +270,7 @@ describe("a mistake is told with its place, its path and what to do", () => {
 });
 
 describe("aliases", () => {
-  test("an alias that is used a few times is fine", () => {
+  test("accepts an alias that is used a few times", () => {
     const config = parsed(
       `${SOURCE}sinks:\n  a: { stdout: {}, retry: &r { max: 1m } }\n  b: { stdout: {}, retry: *r }\n`,
     );
@@ -285,7 +285,7 @@ describe("aliases", () => {
         .join("\n")}\n`,
     ],
     ["a circle", "a: &a { b: *a }\n"],
-  ])("%s is refused at once", async (_what, text) => {
+  ])("rejects %s at once", async (_what, text) => {
     const effort = await effortOf(() =>
       expect(complaints(text)).toEqual([
         "plenum.yaml:1:1 The file refers to itself by aliases so often that it cannot be used. Write it out.",
@@ -321,7 +321,7 @@ describe("the environment", () => {
     ["${X:?Ask the janitor.}", "The environment variable X is not set. Ask the janitor."],
     ["${X-default}", "Write ${NAME}, ${NAME:-default} or ${NAME:?what to do}; $${ for a literal ${."],
     ['"${"', "Write ${NAME}, ${NAME:-default} or ${NAME:?what to do}; $${ for a literal ${."],
-  ])("%s is told", (text, message) => {
+  ])("reports the problem of %s", (text, message) => {
     expect(() => value(text)).toThrow(`f.yaml:1:4 x: ${message}`);
   });
 });
@@ -334,7 +334,7 @@ describe("the file", () => {
   }
   const load = (file: string) => loadYaml({ schema: Config, file, environment: {} });
 
-  test("a byte order mark and Windows line ends do no harm, and places stay right", () => {
+  test("accepts a byte order mark and Windows line ends, with correct locations", () => {
     const file = join(folder(), "plenum.yaml");
     writeFileSync(file, `\uFEFF${SOURCE}log: { level: info }\n`.replaceAll("\n", "\r\n"));
     expect(load(file).log.level).toBe("info");
@@ -342,24 +342,24 @@ describe("the file", () => {
     expect(() => load(file)).toThrow(`${file}:6:15 log.level:`);
   });
 
-  test("one that is not there, and one that is a folder", () => {
+  test("reports a missing file, and a folder", () => {
     const path = folder();
     expect(() => load(join(path, "none.yaml"))).toThrow(/^The configuration file .*none\.yaml does not exist\.$/);
     expect(() => load(path)).toThrow(/^The configuration file .* is a folder\.$/);
   });
 });
 
-describe("what a connector wants of its delivery", () => {
+describe("the default schedule of a connector", () => {
   const sink = (text: string) => parsed(`${SOURCE}sinks:\n  a: { ${text} }\n`).sinks.a;
 
-  test("a webhook retries as Standard Webhooks suggests; the schedule of the file has the last word", () => {
+  test("is that of Standard Webhooks for a webhook, unless the file has another", () => {
     const webhook = "webhook: { url: https://x.example, unsigned: true }";
     expect(sink(webhook)?.schedule).toEqual([5, 300, 1_800, 7_200, 18_000, 36_000].map((s) => s * 1_000));
     expect(sink(`${webhook}, schedule: [1s, 2s]`)?.schedule).toEqual([1_000, 2_000]);
     expect(sink(`${webhook}, schedule: false`)?.schedule).toBeUndefined();
   });
 
-  test("the others try for as long as an event is kept", () => {
+  test("is unlimited for other connectors", () => {
     expect(sink("stdout: {}")?.schedule).toBeUndefined();
     expect(sink("stdout: {}, schedule: [1s]")?.schedule).toEqual([1_000]);
   });

@@ -50,26 +50,26 @@ function toldOfBuilding(written: string, config: Config): readonly string[] {
     .map(({ place = "", detail }) => `${place.replace(/^f:/, "")} ${detail}`);
 }
 
-describe("a natural mistake is told with its line and what to write", () => {
+describe("a common mistake is reported with its line and what to write", () => {
   test.each(cases)("$what", ({ what, written, said }) => {
     const lines = told(written, what.startsWith("building"));
     expect(lines).toEqual(said);
     for (const line of lines) expect(line).toMatch(/^\d+:\d+ .*\.$|^\d+:\d+ .*\?$/);
   });
 
-  test("there are more than a hundred, none twice", () => {
+  test("covers more than a hundred mistakes without duplicates", () => {
     const names = cases.map(({ what }) => what);
     expect(names.length).toBeGreaterThan(200);
     expect(new Set(names).size).toBe(names.length);
   });
 
-  test("no secret that stands in the open is repeated", () => {
+  test("does not repeat a plain-text secret", () => {
     const all = cases.flatMap(({ said }) => said).join("\n");
     expect(all).not.toMatch(/geheim|abcdef123456|1234567890|8\|abc/);
   });
 });
 
-describe("what is not ambiguous is taken", () => {
+describe("unambiguous spellings are accepted", () => {
   const parsed = (text: string) => parseYaml({ schema: Config, file: "f", text: `${SOURCE}${text}`, environment: {} });
 
   test.each([
@@ -88,7 +88,7 @@ describe("what is not ambiguous is taken", () => {
     expect(parsed(`state: { max_age: ${text} }`).state.max_age).toBe(ms);
   });
 
-  test("a schedule by its name, and an address as the interface's documents write it", () => {
+  test("accepts a schedule by its name, and an address as in the interface's documents", () => {
     expect(parsed('    schedules: { tags: "@daily" }\n').sources.main?.schedules.tags).toBe("0 0 * * *");
     const text = SOURCE.replace("example.com", "example.com/api/v1/");
     const { sources } = parseYaml({ schema: Config, file: "f", text, environment: {} });

@@ -59,7 +59,7 @@ const RESTART: readonly string[] = [
 ];
 
 describe("a change of an option", () => {
-  test("is said of every option there is: what nobody has thought of would change in the file and nowhere else", () => {
+  test("is reported for every option", () => {
     const paths = everyOption();
     expect(paths.length).toBeGreaterThan(45);
     for (const path of paths) {
@@ -68,7 +68,7 @@ describe("a change of an option", () => {
     }
   });
 
-  test("waits for a restart exactly where this list says so, and then keeps the old value", () => {
+  test("waits for a restart exactly for the listed options, and keeps the old value", () => {
     const waiting = everyOption().filter((path) => {
       const [change] = changesBetween(configured(), withAnother(path));
       const isKept = isDeepStrictEqual(inForceAfter(configured(), withAnother(path)), configured());

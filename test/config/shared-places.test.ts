@@ -58,7 +58,7 @@ describe("two file sinks", () => {
     expect(told(file(here, ", gzip: true, name: x"), file(there, ", name: x"))).toBe(SAME_FILES);
   });
 
-  test("with folders for days may not lie within each other, where each looks for what is unfinished", () => {
+  test("with folders for days may not be inside each other", () => {
     const days = ', path: "{date}"';
     expect(told(file("/x", days), file("/x/y", days))).toBe(SAME_FILES);
     expect(told(file("/x/y", days), file("/x", ', path: "{kind}/{date}"'))).toBe(SAME_FILES);
@@ -77,7 +77,7 @@ describe("two file sinks", () => {
     expect(told(a, b)).toBeNull();
   });
 
-  test("of three each is told of once", () => {
+  test("reports each of three conflicting sinks once", () => {
     const b = `${file("/x")} }\n  c: { ${file("/x")}`;
     expect(told(file("/x"), b)?.split("\n")).toEqual([
       SAME_FILES,
@@ -116,20 +116,20 @@ describe("two lakes", () => {
     expect(told(a, b)).toBeNull();
   });
 
-  test("in two plain tables of different events may not have one folder either", () => {
+  test("with plain tables may not share a folder, also with different events", () => {
     expect(told(`filter: { sites: [1] }, ${parquet("/x")}`, `filter: { sites: [2] }, ${parquet("/x")}`)).toBe(
       SAME_TABLES,
     );
   });
 
-  test("that are wrong by themselves are told so, and nothing of each other", () => {
+  test("with their own problems are not compared", () => {
     const complaint = told(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
     expect(complaint).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
     expect(complaint).not.toContain("The sinks");
     expect(told("parquet: {}", "parquet: {}")).not.toContain("The sinks");
   });
 
-  test("of a fleet are one sink at each of its sources, which is one table of all", () => {
+  test("of a fleet may write one table for all sources", () => {
     const state = 'state: { postgres: { url: "postgresql://p@db.example.com/p" } }\n';
     expect(told(s3("prefix: a", "delta"), s3("prefix: b", "delta"), state)).toBeNull();
     expect(told(s3("prefix: a", "delta"), s3("prefix: a", "delta"), state)).toBe(SAME_PREFIX);

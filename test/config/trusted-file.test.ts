@@ -37,24 +37,24 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(written(folderOf(), mode))).toBeNull();
   });
 
-  test.each([0o666, 0o646, 0o602])("of mode %o is refused, with the command that repairs it", (mode) => {
+  test.each([0o666, 0o646, 0o602])("of mode %o is rejected, with the command that repairs it", (mode) => {
     const file = written(folderOf(), mode);
     expect(refusal(file)).toBe(
       `Others than the owner can write to the configuration file, ${file} (mode ${mode.toString(8)}, user ${own}, group ${process.getegid?.()}). Run: chmod go-w ${file}, or, if you trust everybody who may write there, run with --allow-writable-config.`,
     );
   });
 
-  test("that only the private group of its owner may write (umask 002) is accepted", () => {
+  test("that only the private group of its owner can write (umask 002) is accepted", () => {
     expect(refusal(written(folderOf(0o775), 0o664)) === null).toBe(process.getegid?.() === own);
   });
 
-  test.skipIf(!isRoot)("that another group may write is refused", () => {
+  test.skipIf(!isRoot)("that another group can write is rejected", () => {
     const file = written(folderOf(), 0o664);
     execFileSync("chgrp", ["12345", file]);
     expect(refusal(file)).toContain("group 12345");
   });
 
-  test("in a folder that others may write is refused", () => {
+  test("in a folder that others can write is rejected", () => {
     const folder = folderOf(0o777);
     expect(refusal(written(folder))).toContain(
       `the folder of the configuration file, ${folder} (mode 777, user ${own},`,
@@ -69,7 +69,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal("/etc/passwd", 10_001)).toBeNull();
   });
 
-  test.skipIf(!isRoot)("of another user, or in another user's folder, is refused", () => {
+  test.skipIf(!isRoot)("of another user, or in another user's folder, is rejected", () => {
     const folder = folderOf();
     const file = written(folder);
     execFileSync("chown", ["12345", file]);
@@ -80,7 +80,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(file)).toContain(`The folder of the configuration file, ${folder}, belongs to another user`);
   });
 
-  test("behind links is judged with the folder of each link", () => {
+  test("behind links is checked with the folder of each link", () => {
     const real = folderOf();
     const file = written(real);
     const between = folderOf();
@@ -102,7 +102,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(link)).toContain("mode 666");
   });
 
-  test.skipIf(!isRoot)("behind another user's link in a sticky folder is refused", () => {
+  test.skipIf(!isRoot)("behind another user's link in a sticky folder is rejected", () => {
     const file = written(folderOf());
     const link = join(folderOf(0o1777), "plenum.yaml");
     symlinkSync(file, link);
@@ -111,7 +111,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(link)).toContain(`The link to the configuration file, ${link}, belongs to another user (12345`);
   });
 
-  test("that is missing, or that is a pipe of this user, passes", () => {
+  test("that is missing, or is a pipe of this user, is accepted", () => {
     const folder = folderOf(0o777);
     expect(refusal(join(folder, "plenum.yaml"))).toBeNull();
     const pipe = join(folder, "pipe");
@@ -138,6 +138,6 @@ test.skipIf(!isRoot)(
   },
 );
 
-test("where there are no user ids every file passes", () => {
+test("accepts every file on systems without user ids", () => {
   expect(refusal(written(folderOf(0o777), 0o666), null)).toBeNull();
 });

@@ -3,9 +3,9 @@ import { createFleet } from "#src/scale/fleet/fleet.ts";
 import { countingLog } from "../broken-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryDocuments, type MemoryConnection } from "./memory-documents.ts";
+import { createMemoryTables, type MemoryLink } from "./memory-tables.ts";
 
-function memberOf(connection: MemoryConnection) {
+function memberOf(connection: MemoryLink) {
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
   const { log, lines } = countingLog(100);
   const fleet = createFleet({
@@ -22,7 +22,7 @@ function memberOf(connection: MemoryConnection) {
 }
 
 describeService("a fleet whose database is away", async () => {
-  const connection = createMemoryDocuments().connect();
+  const connection = createMemoryTables().connect();
   connection.state = "fails";
   const { clock, fleet } = memberOf(connection);
   return {
@@ -35,8 +35,8 @@ describeService("a fleet whose database is away", async () => {
 });
 
 describe("a member whose database is away for an hour", () => {
-  test.each(["fails", "stalls"] as const)("rests between its tries, and says why: it %s", async (state) => {
-    const connection = createMemoryDocuments().connect();
+  test.each(["fails", "stalls"] as const)("retries with waits, and reports why: the database %s", async (state) => {
+    const connection = createMemoryTables().connect();
     connection.state = state;
     const { clock, fleet, lines } = memberOf(connection);
     const started = fleet.start(new AbortController().signal);

@@ -13,7 +13,7 @@ import { createRig, type Rig } from "./rig.ts";
 
 const log = createLog({ level: "silent" });
 
-describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
+describe.skipIf(absent("postgres"))("fleet documents in PostgreSQL", () => {
   let server: RealServer;
   let rig: Rig;
   beforeAll(async () => {
@@ -22,7 +22,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
   afterAll(() => server.stop());
   afterEach(() => rig.close());
 
-  test("a document is read by all at once, and taken away only by who has seen it as it is", async () => {
+  test("a document is read by all members, and removed only in the version that was read", async () => {
     rig = createRig(server);
     const key = "approvers";
     const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
@@ -47,7 +47,7 @@ describe.skipIf(absent("postgres"))("what holds for a whole fleet", () => {
     for (const each of [one, other, later]) each.close();
   });
 
-  test("the kill switch that the command line throws stops every member", async () => {
+  test("a kill switch thrown on the command line stops every member", async () => {
     rig = createRig(server);
     const operator = await rig.database();
     const databases = [await rig.database(), await rig.database()];

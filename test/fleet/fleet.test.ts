@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     });
   });
 
-  test("one member holds everything, a second and a third get their share, and what they leave comes back", async () => {
+  test("gives one member all sources, a second and a third their share, and returns the share of members that stop", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -64,7 +64,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select count(*)::int from source where holder is not null")).toEqual([[0]]);
   });
 
-  test("a handover is gentle: one source after the other, and each is taken before the next is given", async () => {
+  test("hands over one source at a time and waits until the new holder has taken it", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -79,7 +79,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(most).toBeLessThanOrEqual(2);
   });
 
-  test("a second member of one name is refused, one that comes again after a kill is not", async () => {
+  test("rejects a second member of the same name, but accepts a restart after a kill", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -93,7 +93,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     await rig.settled(again);
   });
 
-  test("another configuration is refused while members run, and not when all are gone", async () => {
+  test("rejects another configuration while members run, and accepts it when all are gone", async () => {
     rig = begin();
     const a = await rig.member("a");
     const other = { digest: "fedcba9876543210" };
@@ -107,7 +107,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select digest from meta")).toEqual([[other.digest]]);
   });
 
-  test("a drained member hands over all it holds, and stays so over a restart", async () => {
+  test("drains a member across a restart", async () => {
     rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -129,7 +129,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(refused).toBe("The fleet has no member with the name c. Use one of: a, b.");
   });
 
-  test("what cannot be started in one member is left to another", async () => {
+  test("moves a source that one member cannot start to another member", async () => {
     rig = begin();
     const tried: string[] = [];
     const a = await rig.member("a", {
@@ -150,7 +150,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select distinct reason from takeover where to_member = 'b'")).toEqual([["could-not-start"]]);
   });
 
-  test("the newest thousand changes of holder are kept, and members that left long ago are forgotten", async () => {
+  test("retains the newest 1,000 takeovers and forgets members that left long ago", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -168,7 +168,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select name from member order by name")).toEqual([["a"], ["b"]]);
   });
 
-  test("the status says who holds what, since when and why, to members and to others", async () => {
+  test("reports holder, start and reason of each source to members and to the command line", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);

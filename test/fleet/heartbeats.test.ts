@@ -9,7 +9,7 @@ function observer() {
   return { clock, heartbeats: createHeartbeats(clock, 9_000, 8_000) };
 }
 
-test("a member is silent after a lease duration without a renewal, whatever the wall clock does", async () => {
+test("reports a member as silent after a lease duration without a renewal, whatever the wall clock does", async () => {
   const { clock, heartbeats } = observer();
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   heartbeats.observe([beat(7)]);
@@ -28,7 +28,7 @@ test("a member is silent after a lease duration without a renewal, whatever the 
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
 });
 
-test("an observer that did not look for long, as a stopped process, begins again for all", async () => {
+test("starts measuring again after a long time without a look, e.g. of a suspended process", async () => {
   const { clock, heartbeats } = observer();
   heartbeats.observe([beat(3)]);
   clock.suspend(60_000);

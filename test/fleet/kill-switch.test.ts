@@ -10,14 +10,14 @@ import {
 import { countingLog } from "../broken-parts.ts";
 import { describeService } from "../suites/service-suite.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryDocuments } from "./memory-documents.ts";
+import { createMemoryTables } from "./memory-tables.ts";
 
 const log = createLog({ level: "silent" });
 const AT = "2026-06-01T00:00:00.000Z";
 
 describeService("the kill switch of a fleet", async () => {
   const clock = createVirtualClock(0, { turns: 3 });
-  const { database } = createMemoryDocuments().connect();
+  const { database } = createMemoryTables().connect();
   const service = createFleetKillSwitch({ database, clock, log });
   return {
     service,
@@ -31,7 +31,7 @@ describeService("the kill switch of a fleet", async () => {
 describe("the kill switch of a fleet", () => {
   async function twoMembers() {
     const clock = createVirtualClock(0, { turns: 3 });
-    const documents = createMemoryDocuments();
+    const documents = createMemoryTables();
     const connections = [documents.connect(), documents.connect()] as const;
     const switches = connections.map(({ database }) => createFleetKillSwitch({ database, clock, log }));
     const [first, second] = switches as [FleetKillSwitch, FleetKillSwitch];
@@ -42,7 +42,7 @@ describe("the kill switch of a fleet", () => {
     return { clock, documents, connections, first, second };
   }
 
-  test("thrown by one it counts there at once, and for all when it is told", async () => {
+  test("counts at once for the member that throws it, and for all when the database has it", async () => {
     const { clock, first, second, connections } = await twoMembers();
     const told = first.throwIt("a message", AT);
     expect(first.thrown()).toBe(true);
@@ -55,7 +55,7 @@ describe("the kill switch of a fleet", () => {
     expect([first.thrown(), second.thrown()]).toEqual([false, false]);
   });
 
-  test("who hears of nothing sees it within a second", async () => {
+  test("is seen within a second without notifications", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].hears = false;
     await throwFleetKillSwitch(connections[1].database, { by: "the command line", at: AT });
@@ -63,9 +63,9 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(true);
   });
 
-  test("a database that is away is said once, after two seconds, and that it is back", async () => {
+  test("logs once, after two seconds, that the database is away, and once that it is back", async () => {
     const clock = createVirtualClock(0, { turns: 3 });
-    const connection = createMemoryDocuments().connect();
+    const connection = createMemoryTables().connect();
     const { log: counting, lines } = countingLog(100);
     const killSwitch = createFleetKillSwitch({ database: connection.database, clock, log: counting });
     await killSwitch.start(new AbortController().signal);
@@ -82,7 +82,7 @@ describe("the kill switch of a fleet", () => {
   });
 
   test.each(["fails", "stalls"] as const)(
-    "a database that %s counts as thrown after two seconds, until it answers again",
+    "counts as thrown two seconds after the database %s, until it responds again",
     async (state) => {
       const { clock, connections, first, second } = await twoMembers();
       connections[0].state = state;
@@ -97,7 +97,7 @@ describe("the kill switch of a fleet", () => {
     },
   );
 
-  test("a process that stood still does not believe what it saw before", async () => {
+  test("counts as thrown after a suspended process continues, until the next look", async () => {
     const { clock, first } = await twoMembers();
     clock.suspend(60_000);
     expect(first.thrown()).toBe(true);
@@ -105,7 +105,7 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(false);
   });
 
-  test("thrown while the database is away it is written as soon as that is back", async () => {
+  test("is written when a database that was away responds again", async () => {
     const { clock, connections, documents, first, second } = await twoMembers();
     connections[0].state = "stalls";
     const told = first.throwIt("the page", AT);
@@ -118,7 +118,7 @@ describe("the kill switch of a fleet", () => {
     expect(second.thrown()).toBe(true);
   });
 
-  test("what could not be told before a stop stays thrown here, and nobody waits for ever", async () => {
+  test("stays thrown here when it could not be written before a stop", async () => {
     const { clock, connections, first } = await twoMembers();
     connections[0].state = "fails";
     const told = first.throwIt("the page", AT);
@@ -128,7 +128,7 @@ describe("the kill switch of a fleet", () => {
     expect(first.thrown()).toBe(true);
   });
 
-  test("a release does not undo what was thrown anew meanwhile", async () => {
+  test("stays thrown when it was thrown again during the release", async () => {
     const { connections, documents } = await twoMembers();
     const [{ database }] = connections;
     await throwFleetKillSwitch(database, { by: "one", at: AT });

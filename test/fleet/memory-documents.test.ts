@@ -6,7 +6,7 @@ import { createFleetKillSwitch } from "#src/scale/fleet/kill-switch.ts";
 import { openFleetGuards } from "#src/scale/member-guards.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
-import { createMemoryDocuments } from "./memory-documents.ts";
+import { createMemoryTables } from "./memory-tables.ts";
 
 const log = createLog({ level: "silent" });
 const settled = () => new Promise((resolve) => setImmediate(resolve));
@@ -15,7 +15,7 @@ function fleet() {
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
   const stateFolder = temporaryFolder("machine");
   onTestFinished(() => rmSync(stateFolder, { recursive: true }));
-  const documents = createMemoryDocuments();
+  const documents = createMemoryTables();
   return {
     clock,
     documents,
@@ -31,7 +31,7 @@ function fleet() {
   };
 }
 
-test("who approved last is the same for all, with the file of each machine; what cannot be written is tried again", async () => {
+test("shares the approvers among members with each machine's own path, and survives a failed write", async () => {
   const { guards, documents } = fleet();
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
   const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.pin.read>>;
@@ -52,7 +52,7 @@ test("who approved last is the same for all, with the file of each machine; what
   expect(two.pin.read()).toBeNull();
 });
 
-test("guards that are closed hear of nothing more", async () => {
+test("stops listening when guards are closed", async () => {
   const { guards } = fleet();
   const [one, two] = [await guards(), await guards()];
   const asked = two.connection.asked;
@@ -62,7 +62,7 @@ test("guards that are closed hear of nothing more", async () => {
   expect([two.connection.asked, two.pin.read()]).toEqual([asked, null]);
 });
 
-test("a document is looked at when it is opened; where it cannot be, nothing listens any more", async () => {
+test("reads a document when it is opened, and does not listen after a failed open", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '{"n":1}');
   const { database } = documents.connect();
@@ -77,7 +77,7 @@ test("a document is looked at when it is opened; where it cannot be, nothing lis
   expect(away.asked).toBe(asked);
 });
 
-test("of two looks the one that was asked last counts, whichever is answered first", async () => {
+test("uses the result of the latest look, in whatever order responses arrive", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '"old"');
   const { database } = documents.connect();
@@ -115,7 +115,7 @@ test("of two looks the one that was asked last counts, whichever is answered fir
   expect(document.read()).toBe("written");
 });
 
-test("a document is taken away only as it was read", async () => {
+test("removes a document only in the version that was read", async () => {
   const { documents } = fleet();
   const { database } = documents.connect();
   const other = documents.connect();

@@ -4,26 +4,28 @@ import type { Clock } from "#src/core/runtime/clock.ts";
 import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 
 /**
- * The tables of a fleet in memory, for members in virtual time: the statements of `src/scale/fleet` by what they do. What the
- * real ones do is tested in `fleet.test.ts`, `faults.test.ts` and `random-faults.test.ts`.
+ * The tables and documents of a fleet in memory, for members in virtual time: executes the statements of `src/scale/fleet`.
+ * `fleet.test.ts`, `documents.test.ts`, `faults.test.ts` and `random-faults.test.ts` test the real ones.
  */
 export interface MemoryTables {
-  /** A member's own way to the tables. */
+  /** A connection of its own, which can fail alone. */
   connect(): MemoryLink;
   readonly members: Map<string, Member>;
   readonly sources: Map<string, SourceOfFleet>;
   readonly takeovers: Takeover[];
-  /** How many listen for what others do. */
+  /** Fleet documents by key. */
+  readonly bodies: Map<string, string>;
+  /** Number of listeners for notifications. */
   listeners(): number;
-  /** The digest of the configuration that members run. */
+  /** Digest of the configuration that members run. */
   digest(): string;
 }
 
 export interface MemoryLink {
   readonly database: StateDatabase;
-  /** `fails`: each call is refused at once. `stalls`: none is answered. */
+  /** `fails`: each call is rejected at once. `stalls`: no call is answered. */
   state: "well" | "fails" | "stalls";
-  /** True where it is notified of changes by others. */
+  /** Whether it receives notifications. */
   hears: boolean;
   asked: number;
 }
@@ -57,7 +59,8 @@ interface SourceOfFleet {
 
 type Takeover = readonly [source: string, from: string | null, to: string, epoch: number, at: string, reason: string];
 
-export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
+export function createMemoryTables(clock: Pick<Clock, "now"> = { now: () => 0 }): MemoryTables {
+  const bodies = new Map<string, string>();
   const members = new Map<string, Member>();
   const sources = new Map<string, SourceOfFleet>();
   const takeovers: Takeover[] = [];
@@ -70,7 +73,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
 
   const iso = (ms: number | null) => (ms === null ? null : new Date(ms).toISOString());
 
-  function bury(incarnations: readonly string[], renewals: readonly string[]): void {
+  function declareGone(incarnations: readonly string[], renewals: readonly string[]): void {
     for (const member of members.values()) {
       const n = incarnations.indexOf(member.incarnation);
       if (n < 0 || member.gone !== null || renewals[n] !== String(member.renewals)) continue;
@@ -141,13 +144,22 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
       case text.startsWith("notify"):
         notify(cell(1));
         return [];
+      case text.startsWith("select body from fleet_document"): {
+        const body = bodies.get(cell(1));
+        return body === undefined ? [] : [[body]];
+      }
+      case text.startsWith("insert into fleet_document"):
+        if (!text.includes("do nothing") || !bodies.has(cell(1))) bodies.set(cell(1), cell(2));
+        return [];
+      case text.startsWith("delete from fleet_document"):
+        return bodies.get(cell(1)) === cell(2) && bodies.delete(cell(1)) ? [[1]] : [];
       case text.startsWith("select digest"):
         return [[digest]];
       case text.startsWith("update meta"):
         digest = cell(1);
         return [];
       case text.includes("set gone = 'lost'"):
-        bury(list(1), list(2));
+        declareGone(list(1), list(2));
         return [];
       case text.startsWith("select name, incarnation, renewals::text from"):
         return [...members.values()]
@@ -212,9 +224,7 @@ export function createMemoryTables(clock: Pick<Clock, "now">): MemoryTables {
   }
 
   return {
-    members,
-    sources,
-    takeovers,
+    ...{ members, sources, takeovers, bodies },
     listeners: () => listeners.size,
     digest: () => digest,
     connect() {

@@ -13,7 +13,7 @@ describe.skipIf(absent("postgres"))("a fleet in which anything fails", () => {
   });
   afterAll(() => server.stop());
 
-  test("whatever happens to members, in whatever order, nobody ever holds what another holds", async () => {
+  test("never lets two members hold the same source, under random faults", async () => {
     const rig = createRig(server);
     onTestFinished(() => rig.close());
     const { next: random } = createRandom(seed);

@@ -29,7 +29,7 @@ function databaseAt(
 
 const AT = "2026-11-02T06:00:00.000Z";
 
-test("a database that is seen for the first time, or is where it was, is no restored one", async () => {
+test("returns null for a new database, and for the same one", async () => {
   const { seen, look } = databaseAt("one", [AT, 60, false]);
   expect(await look()).toBeNull();
   expect([seen.known, seen.counts]).toEqual(['"one"', 0]);
@@ -39,7 +39,7 @@ test("a database that is seen for the first time, or is where it was, is no rest
   expect(seen.asked[0]).toBe("select digest");
 });
 
-test("one that is elsewhere says how far it lies back, once, and every sink counts anew", async () => {
+test("reports the age of a restored database once, and resets the sequence of every sink", async () => {
   const { seen, look } = databaseAt("one", [AT, 7_200, false]);
   await look();
   seen.place = "two";
@@ -53,7 +53,7 @@ test("one that is elsewhere says how far it lies back, once, and every sink coun
   expect(seen.counts).toBe(1);
 });
 
-test("where other members run they went through it, and nothing is counted anew", async () => {
+test("returns null while other members run", async () => {
   const { seen, look } = databaseAt("one", [AT, 1, true]);
   await look();
   seen.place = "two";
@@ -61,7 +61,7 @@ test("where other members run they went through it, and nothing is counted anew"
   expect([seen.known, seen.counts]).toEqual(['"two"', 0]);
 });
 
-test("one in which no member was ever heard of, or whose clock is behind, is said to be that", async () => {
+test("reports a restored database without members, or with a clock that is behind", async () => {
   const nobody = databaseAt("one", [null, null, false]);
   await nobody.look();
   nobody.seen.place = "two";

@@ -51,8 +51,8 @@ function fewestMoves(members: readonly Candidate[], held: readonly Holder[]): nu
     .reduce((sum, count, n) => sum + Math.max(0, count - (n < larger ? base + 1 : base)), 0);
 }
 
-describe("who should hold what", () => {
-  test("everything is held by one member, evenly, and no more moves than has to", () => {
+describe("assignSources", () => {
+  test("assigns each source to one member, evenly, with the fewest moves", () => {
     fc.assert(
       fc.property(sharers, holders, (members, held) => {
         const shares = assignSources(members, held);
@@ -74,7 +74,7 @@ describe("who should hold what", () => {
     );
   });
 
-  test("every member comes to the same, in whatever order it sees the rows", () => {
+  test("returns the same assignment for any order of rows", () => {
     fc.assert(
       fc.property(choosySharers, holders, fc.integer({ min: 1, max: 1_000 }), (members, held, stride) => {
         const turned = <T>(list: readonly T[]) =>
@@ -89,7 +89,7 @@ describe("who should hold what", () => {
     );
   });
 
-  test("what somebody can hold is held, by one that can, and what is settled stays", () => {
+  test("assigns each source to a member that can hold it, and keeps a settled assignment", () => {
     fc.assert(
       fc.property(choosySharers, holders, (members, held) => {
         const shares = assignSources(members, held);
@@ -104,7 +104,7 @@ describe("who should hold what", () => {
     );
   });
 
-  test("members that act one after the other on old looks come to rest", () => {
+  test("settles when members act on outdated tables", () => {
     fc.assert(
       fc.property(
         choosySharers,
@@ -146,7 +146,7 @@ describe("who should hold what", () => {
     );
   });
 
-  test("of ten at one member five move when a second comes, none when it has three of five", () => {
+  test("moves five of ten sources to a second member, and none of three and two", () => {
     const at = (name: string, from: number, to: number) =>
       SOURCES.slice(from, to).map((source): Holder => [source, name]);
     const both = [sharer("a", true), sharer("b", true)];

@@ -6,8 +6,8 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 5, 1);
 
-describe("the trust in a lease", () => {
-  test("counts from before the renewal was sent, and ends before the database's time", async () => {
+describe("trust", () => {
+  test("counts from before the renewal was sent, and ends one second before the database's lease", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     expect(trust.leftMs()).toBe(0);
@@ -21,7 +21,7 @@ describe("the trust in a lease", () => {
     expect(trust.leftMs()).toBe(0);
   });
 
-  test("an answer that comes late does not take back a later one", async () => {
+  test("ignores a late response to an earlier renewal", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     const first = momentOf(clock);
@@ -31,7 +31,7 @@ describe("the trust in a lease", () => {
     expect(trust.leftMs()).toBe(8_000);
   });
 
-  test("the wall clock has no say in it", async () => {
+  test("ignores steps of the wall clock", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     trust.renewed(momentOf(clock));
@@ -44,7 +44,7 @@ describe("the trust in a lease", () => {
   test.each([
     ["a suspended machine, whose monotonic clock stands still", 0, 60_000],
     ["a machine that does not say when it was started", 60_000, null],
-  ])("the clock that went further counts: %s", (_, monotonicMs, sinceBootMs) => {
+  ])("uses the clock that went further: %s", (_, monotonicMs, sinceBootMs) => {
     let isLater = false;
     const clock: Clock = {
       ...createVirtualClock(START_MS),

@@ -4,8 +4,8 @@ import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage
 
 afterEach(() => expect(fleet.faults).toEqual([]));
 
-describe("a member that is not heard of", () => {
-  test("is replaced as soon as its lease has run out, and has ended a second before", async () => {
+describe("a member without renewals", () => {
+  test("ends its work one second before another member takes its sources", async () => {
     const { clock, tables } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     const renewed = tables.members.get("a")?.seenMs ?? 0;
@@ -36,7 +36,7 @@ describe("a member that is not heard of", () => {
   });
 
   test.each([-600_000, 600_000, -86_400_000])(
-    "is replaced after a lease duration and two seconds when the wall clock of all is set by %i ms, and no other member is",
+    "is replaced within 11 s, and no other member is, when the wall clock steps by %i ms",
     async (byMs) => {
       const { clock } = begin();
       const [a, b, c] = (await started("a", "b", "c")) as [VirtualMember, VirtualMember, VirtualMember];
@@ -70,7 +70,7 @@ describe("a member that is not heard of", () => {
     await b.stop();
   });
 
-  test("keeps nobody with another configuration out once it was silent for a lease duration", async () => {
+  test("does not block another configuration after it was silent for the lease duration", async () => {
     const { clock, tables } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     for (const { link } of [a, b]) link.state = "stalls";
@@ -81,7 +81,7 @@ describe("a member that is not heard of", () => {
     for (const each of [a, b, c]) await each.stop();
   });
 
-  test("says once that a source is lost, also while what runs for it takes its time to end", async () => {
+  test("logs a lost source once, also while its work ends slowly", async () => {
     const { clock } = begin(["one"]);
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 4_500;
@@ -95,7 +95,7 @@ describe("a member that is not heard of", () => {
     await a.stop();
   });
 
-  test("for a moment keeps what it has, and says that it cannot ask", async () => {
+  test("keeps its sources during a short outage of the database and reports it", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     // The line about what was taken is written, and the lease was renewed a moment ago.
@@ -120,7 +120,7 @@ describe("a member that is not heard of", () => {
     await a.stop();
   });
 
-  test("when it is fenced lets that source go at once, and nothing else", async () => {
+  test("loses only the fenced source, at once", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const [lease] = a.leases;
@@ -138,7 +138,7 @@ describe("a member that is not heard of", () => {
     await a.stop();
   });
 
-  test("whose table says that somebody else holds a source ends it there", async () => {
+  test("ends work for a source that another member holds according to the tables", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     Object.assign(tables.sources.get("s3") ?? {}, { epoch: 5 });
@@ -150,7 +150,7 @@ describe("a member that is not heard of", () => {
     await a.stop();
   });
 
-  test("gives back what it took by a statement whose answer was lost, and takes it again", async () => {
+  test("releases and retakes sources after the response to a take was lost", async () => {
     const { clock, tables } = begin();
     const a = fleet.member("a");
     const wellTransact = a.link.database.transact;
@@ -172,8 +172,8 @@ describe("a member that is not heard of", () => {
   });
 });
 
-describe("what runs for a source", () => {
-  test("and does not start is left to others, ever longer, and tried again where there is nobody", async () => {
+describe("the work for a source", () => {
+  test("leaves a source that fails to start to others, and retries after growing waits", async () => {
     const { clock, tables } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startFails = new Error("no way to it from here");
@@ -204,7 +204,7 @@ describe("what runs for a source", () => {
     await a.stop();
   });
 
-  test("is another member's at once where that one can", async () => {
+  test("moves a source that fails to start to another member at once", async () => {
     const { clock } = begin();
     const [b] = (await started("b")) as [VirtualMember];
     const a = fleet.member("a");
@@ -217,7 +217,7 @@ describe("what runs for a source", () => {
     await a.stop();
   });
 
-  test("and is slow to start may end with its lease: then it is stopped as soon as it is there", async () => {
+  test("stops slowly started work as soon as it has started, when the lease has ended", async () => {
     const { clock } = begin(["one"]);
     const a = fleet.member("a");
     a.does.startMs = 60_000;
@@ -237,7 +237,7 @@ describe("what runs for a source", () => {
     await a.stop();
   });
 
-  test("and still starts at a handover is told at once, and nobody begins it before it is over", async () => {
+  test("aborts a start at a handover, and lets the new holder begin only after it has ended", async () => {
     const { clock } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startMs = 3_000;
@@ -257,7 +257,7 @@ describe("what runs for a source", () => {
     await b.stop();
   });
 
-  test("and does not stop in time is given up half a second later, or stops uncleanly, and the next begins", async () => {
+  test("lets the next member begin when work stops late or with an error", async () => {
     const { clock } = begin(["one", "two"]);
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 1e9;
@@ -277,7 +277,7 @@ describe("what runs for a source", () => {
     await b.stop();
   });
 
-  test("is ended by the stop of the member, also where the database says nothing", async () => {
+  test("ends all work at a stop of the member, also without the database", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.state = "stalls";

@@ -7,8 +7,8 @@ import { begin, counts, fleet, reasons, SOURCES, started } from "./virtual-stage
 
 afterEach(() => expect(fleet.faults).toEqual([]));
 
-describe("members that come and go", () => {
-  test("share evenly, hand over one after the other, and leave nothing behind", async () => {
+describe("members of a fleet", () => {
+  test("share sources evenly, hand over at a stop, and leave no listener or timer behind", async () => {
     const { clock, tables } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     expect(counts(a, b)).toEqual([5, 4]);
@@ -35,7 +35,7 @@ describe("members that come and go", () => {
     expect([clock.sleepers(), tables.listeners()]).toEqual([0, 0]);
   });
 
-  test("give one source at a time, and the next when somebody has it", async () => {
+  test("hand over the next source when the previous one is taken", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 2_000;
@@ -56,7 +56,7 @@ describe("members that come and go", () => {
     await b.stop();
   });
 
-  test("begin eight sources at once, and the others as those have begun", async () => {
+  test("start eight sources at a time", async () => {
     const { clock } = begin(Array.from({ length: 20 }, (_, n) => `s${String(n).padStart(2, "0")}`));
     const a = fleet.member("a");
     a.does.startMs = 1_000;
@@ -71,7 +71,7 @@ describe("members that come and go", () => {
     await a.stop();
   });
 
-  test("hear of each other, or look after half a minute", async () => {
+  test("look at the tables every 30 s without notifications", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.hears = false;
@@ -87,7 +87,7 @@ describe("members that come and go", () => {
     await b.stop();
   });
 
-  test("drain on demand, over a restart too, and take part again", async () => {
+  test("drain on request, also across a restart, and take part again", async () => {
     const { clock } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     await setDraining(b.link.database, "a", true);
@@ -114,8 +114,8 @@ describe("members that come and go", () => {
   });
 });
 
-describe("who may take part", () => {
-  test("is not a second member of one name, which is told after a look whether the first one lives", async () => {
+describe("a registration", () => {
+  test("rejects a second member of the same name once the first has renewed", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const second = fleet.member("a");
@@ -130,7 +130,7 @@ describe("who may take part", () => {
     await second.stop();
   });
 
-  test("is one that comes again after a kill, when its former self has run out", async () => {
+  test("accepts a restarted member when the lease of the killed one has run out", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.state = "stalls";
@@ -143,7 +143,7 @@ describe("who may take part", () => {
     await again.stop();
   });
 
-  test("is not one with another configuration while others run", async () => {
+  test("rejects another configuration while others run", async () => {
     const { tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const other = { digest: "fedcba9876543210" };
@@ -158,7 +158,7 @@ describe("who may take part", () => {
     await b.stop();
   });
 
-  test("is found out by one after the other: a registration begins with a lock", async () => {
+  test("locks the meta row first when it registers", async () => {
     begin();
     const a = fleet.member("a");
     const first: string[] = [];
@@ -180,7 +180,7 @@ describe("who may take part", () => {
     await a.stop();
   });
 
-  test("is told while it waits for a database that was away when it started", async () => {
+  test("joins when a database that was away at the start responds", async () => {
     const { clock } = begin();
     const a = fleet.member("a");
     a.link.state = "fails";
@@ -193,7 +193,7 @@ describe("who may take part", () => {
     await a.stop();
   });
 
-  test("may be changed while it runs: a name that somebody took meanwhile is the notice", async () => {
+  test("reports a name that another member has taken meanwhile", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     Object.assign(tables.members.get("a") ?? {}, { incarnation: "other" });
@@ -208,7 +208,7 @@ describe("who may take part", () => {
   });
 });
 
-test("the last renewal is a metric, in seconds of the wall clock", async () => {
+test("exports the time of the last renewal in seconds", async () => {
   const { clock } = begin();
   const [a] = (await started("a")) as [VirtualMember];
   await clock.advance(60_000);
@@ -218,7 +218,7 @@ test("the last renewal is a metric, in seconds of the wall clock", async () => {
   await a.stop();
 });
 
-test("the status says who holds what, and who is leaving, draining or not noticed to be lost", async () => {
+test("reports holders, and members that are leaving, draining or lost", async () => {
   const { clock, tables } = begin();
   const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
   const status = await a.fleet.status();

@@ -25,7 +25,7 @@ async function stopAll(members: readonly VirtualMember[]) {
 }
 
 describe("a member that does not reach the services", () => {
-  test("hands its sources over to members that do, the first as a trial, and takes its share again when it does", async () => {
+  test("hands its sources over after one trial, and takes its share again when it reaches them", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
@@ -52,7 +52,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("keeps a source whose service no member reaches, and the other members its others", async () => {
+  test("keeps a source whose service no member reaches", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a] = members as [VirtualMember];
@@ -67,7 +67,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("keeps its sources where the others are drained, cannot check or are out of reach as well", async () => {
+  test("keeps its sources when the other members do not reach the services either", async () => {
     begin();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;
@@ -77,7 +77,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("tries ever more rarely where a check works elsewhere and polls do not", async () => {
+  test("repeats failed trials after growing waits", async () => {
     begin();
     const members = await started("a", "b", "c");
     const source = members[0]?.holding()[0] ?? "";
@@ -91,7 +91,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("takes no source that comes free, and everything when it is alone", async () => {
+  test("takes no free source while others can, and all sources when it is alone", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
@@ -107,7 +107,7 @@ describe("a member that does not reach the services", () => {
     await a.stop();
   });
 
-  test("is no such member after one failure that a check does not confirm", async () => {
+  test("ignores a single failure that no check confirms", async () => {
     begin();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;

@@ -21,7 +21,7 @@ function lostStore(store: Store): Store {
   };
 }
 
-test("whoever asks a store that somebody else holds is told to stop, and the holder hears of it", async () => {
+test("throws Stopping and reports the lost lease when another member holds the store", async () => {
   let heard = 0;
   const store = fencedStore(lostStore(createMemoryStore()), () => {
     heard += 1;
@@ -40,7 +40,7 @@ test("whoever asks a store that somebody else holds is told to stop, and the hol
   expect(heard).toBe(asked.length);
 });
 
-test("what else goes wrong is told as it is", async () => {
+test("passes on other errors unchanged", async () => {
   const broken = { ...createMemoryStore(), document: () => Promise.reject(new Error("The disk is full.")) };
   const store = fencedStore(broken, () => expect.unreachable());
   await expect(store.document("a", "b")).rejects.toThrow("The disk is full.");

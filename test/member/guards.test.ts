@@ -5,7 +5,7 @@ import { createLog } from "#src/core/runtime/log.ts";
 import { openArming } from "#src/engine/commands/arming.ts";
 import { KILL_FILE } from "#src/engine/commands/kill-switch.ts";
 import { armFleetHere, DATABASE_ID, openFleetGuards } from "#src/scale/member-guards.ts";
-import { createMemoryDocuments, type MemoryDocuments } from "../fleet/memory-documents.ts";
+import { createMemoryTables, type MemoryTables } from "../fleet/memory-tables.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
@@ -25,7 +25,7 @@ function newFolder(): string {
   return made;
 }
 
-async function guardsOf(documents: MemoryDocuments, stateFolder = folder) {
+async function guardsOf(documents: MemoryTables, stateFolder = folder) {
   const { database } = documents.connect();
   const fleet = { remedy: "run plenum writes resume", isThrown: false };
   const guards = await openFleetGuards({
@@ -47,8 +47,8 @@ async function guardsOf(documents: MemoryDocuments, stateFolder = folder) {
 }
 
 describe("a machine", () => {
-  test("writes nothing for a database that says it is armed, before this machine was armed for it", async () => {
-    const documents = createMemoryDocuments();
+  test("writes nothing for an armed database before this machine was armed for it", async () => {
+    const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
     await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
     const armed = { at: AT, by: "another machine", damaged: 0 };
@@ -73,9 +73,9 @@ describe("a machine", () => {
     expect(arming.refusing()).toBeNull();
   });
 
-  test("that was armed for one database writes nothing for another one, and stays armed over restarts", async () => {
-    const first = createMemoryDocuments();
-    const second = createMemoryDocuments();
+  test("is armed for one database only, also after a restart", async () => {
+    const first = createMemoryTables();
+    const second = createMemoryTables();
     await armFleetHere(second.connect().database, newFolder(), { by: "its own operator", at: AT });
     await (await guardsOf(first)).guards.arm("whoever started the member");
     const refusals = async () =>
@@ -85,14 +85,14 @@ describe("a machine", () => {
     expect(await refusals()).toEqual([false, true]);
   });
 
-  test("is armed neither by a link nor by an id that the database took from its folder", async () => {
-    const documents = createMemoryDocuments();
+  test("is armed neither by a link nor by an id from its own folder", async () => {
+    const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
     await armFleetHere(database, folder, { by: "the command line", at: AT });
     expect(guards.unarmedHere()).toBeNull();
     const digest = readFileSync(join(folder, FILE), "utf8");
 
-    const other = createMemoryDocuments();
+    const other = createMemoryTables();
     other.bodies.set(DATABASE_ID, JSON.stringify(digest));
     expect((await guardsOf(other)).guards.unarmedHere()).not.toBeNull();
 
@@ -103,8 +103,8 @@ describe("a machine", () => {
     expect(guards.unarmedHere(), "by a link").not.toBeNull();
   });
 
-  test("arms no fleet where its state folder cannot be written", async () => {
-    const documents = createMemoryDocuments();
+  test("arms no fleet when its state folder cannot be written", async () => {
+    const documents = createMemoryTables();
     const file = join(folder, "file");
     writeFileSync(file, "");
     await expect(
@@ -114,8 +114,8 @@ describe("a machine", () => {
   });
 });
 
-test("the kill switch counts when it is thrown in the fleet or in the state folder of the machine", async () => {
-  const { guards, fleet } = await guardsOf(createMemoryDocuments());
+test("the kill switch counts when it is thrown in the fleet or in the state folder", async () => {
+  const { guards, fleet } = await guardsOf(createMemoryTables());
   const { killSwitch } = guards;
   expect(killSwitch.thrown()).toBe(false);
   writeFileSync(join(folder, KILL_FILE), "");

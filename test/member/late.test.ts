@@ -51,7 +51,7 @@ async function connected(): Promise<Client> {
 const pass = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
-  test("whose process was stopped after its slot was taken is not sent late, and the next one is", async () => {
+  test("is not sent after its process was suspended, and the next one is", async () => {
     const gate = await startGate();
     onTestFinished(() => gate.close());
     stage = await setStage({ sources: [SOURCE], proxy: gate.url });
@@ -76,7 +76,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
-  test("whose slot a slow database records late leaves right after a record that is true", async () => {
+  test("is sent right after a slow database has recorded its slot", async () => {
     stage = await setStage({ sources: [SOURCE] });
     await stage.process("a");
     await expect.poll(() => requests("read").length, { timeout: 60_000 }).toBeGreaterThan(0);

@@ -11,7 +11,7 @@ function configWith(level: string): Config {
   });
 }
 
-test("a member takes no change over, says which ones wait for all members, and what is wrong", async () => {
+test("applies no change, and reports changes that wait for all members and problems of the file", async () => {
   let inFile = () => configWith("info");
   const file = createMemberFile({
     configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },

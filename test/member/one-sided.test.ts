@@ -50,7 +50,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a fault between one 
     240_000,
   );
 
-  test("a service that no member reaches stays where it is", async () => {
+  test("keeps a source whose service no member reaches", async () => {
     ways = await startMemberWays();
     stage = await setStage({ sources: SOURCES, proxy: ways.url });
     const [a, b] = [await stage.member("a"), await stage.member("b")];

@@ -163,7 +163,7 @@ test.each([-600_000, 600_000])(
   },
 );
 
-test("a member that starts between a step and its discovery follows what the others store", async () => {
+test("follows the stored step when it starts between a step and its discovery", async () => {
   const { member, passes, setDatabaseClock } = world();
   const old = await member();
   await lookOften(old, passes);
@@ -176,7 +176,7 @@ test("a member that starts between a step and its discovery follows what the oth
   expect(Math.abs((await leftMs(young)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
 });
 
-test("a member that was suspended takes that for a step, and is corrected by one that was not", async () => {
+test("corrects the false step of a member that was suspended", async () => {
   const { member, meta, passes } = world();
   const [suspended, awake] = [await member(), await member()];
   await lookOften(awake, passes);

@@ -74,7 +74,7 @@ async function begin(commands: object = {}) {
 }
 
 describe("the list of what may be written", () => {
-  test("an entry that is new, narrower or gone counts for what comes and for what waits", async () => {
+  test("applies new, narrower and removed entries to new and waiting commands", async () => {
     const { tags, allowed, send, results, posts } = await begin({ group_window: "20s" });
     const [a = "", b = "", c = ""] = tags;
     const [stays, narrowed, gone] = [await send(a, 20), await send(b, 28), await send(c, 21)];
@@ -96,7 +96,7 @@ describe("the list of what may be written", () => {
     expect(last.get(lawful)?.outcome).toBe("confirmed");
   });
 
-  test("what has left is proved although its tag may not be written any more", async () => {
+  test("verifies a sent write although its tag was removed from the list", async () => {
     const { tags, send, results, posts } = await begin({ read_back_after: "10s" });
     const id = await send(tags[0] ?? "", 22);
     await virtual.clock.advance(5 * SECOND);
@@ -108,7 +108,7 @@ describe("the list of what may be written", () => {
     expect((await results()).get(late)?.reason).toBe("disabled");
   });
 
-  test("writing that is switched off rejects what waits, and a timed value is put back once it is allowed again", async () => {
+  test("rejects waiting commands when writing is disabled, and restores a timed value once it is enabled", async () => {
     const { tags, allowed, send, results, posts } = await begin();
     const [tag = ""] = tags;
     await virtual.reload(
@@ -132,7 +132,7 @@ describe("the list of what may be written", () => {
     expect((await results()).get(`${id}/restore`)?.outcome).toBe("confirmed");
   });
 
-  test("with the two-person rule a change closes writing, and widens nothing", async () => {
+  test("closes writing after a change under the two-person rule", async () => {
     const { tags, allowed, send, results, posts } = await begin();
     const approver = publicKeyText(generateKeyPairSync("ed25519").privateKey);
     const [a = "", b = ""] = tags;
@@ -151,7 +151,7 @@ describe("the list of what may be written", () => {
 });
 
 describe("commands under way, changes and kills in between", () => {
-  test("each command ends once, nothing is written that was not allowed when it left, within 20 requests a minute", async () => {
+  test("ends each command once, writes only what was allowed, within 20 requests a minute", async () => {
     const { tags, allowed, send, results, posts, busiest } = await begin();
     const random = seededRandom(20_261_123);
     const sent = new Set<string>();

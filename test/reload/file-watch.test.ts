@@ -41,7 +41,7 @@ async function begin(file = at("plenum.yaml")): Promise<void> {
   expect(calls).toBe(1);
 }
 
-test("a file that stays as it is is read once, and again when it has changed", async () => {
+test("reads an unchanged file once, and again after a change", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   await clock.advance(600_000);
@@ -51,7 +51,7 @@ test("a file that stays as it is is read once, and again when it has changed", a
   expect(calls).toBe(2);
 });
 
-test("a file is read again two seconds after its change was noticed", async () => {
+test("reads a file two seconds after its change was noticed", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   await clock.advance(500);
@@ -62,7 +62,7 @@ test("a file is read again two seconds after its change was noticed", async () =
   expect(calls).toBe(2);
 });
 
-test("a stop waits for the reading that is under way", async () => {
+test("waits at a stop for the current reading", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   const slow = Promise.withResolvers<boolean>();
   const log = pino({ level: "silent" });
@@ -101,7 +101,7 @@ test.each<[string, () => void]>([
   expect(calls).toBe(2);
 });
 
-test.skipIf(process.platform === "win32")("a pipe is not read again, nor is a file that became one", async () => {
+test.skipIf(process.platform === "win32")("does not read a pipe again, nor a file that became one", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   rmSync(at("plenum.yaml"));
@@ -110,7 +110,7 @@ test.skipIf(process.platform === "win32")("a pipe is not read again, nor is a fi
   expect(calls).toBe(1);
 });
 
-test("one that is being written is left alone until it is quiet", async () => {
+test("waits until a file is no longer being written", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   for (let piece = 0; piece < 20; piece += 1) {
@@ -122,7 +122,7 @@ test("one that is being written is left alone until it is quiet", async () => {
   expect(calls).toBe(2);
 });
 
-test("another file in its place, and a link that is turned above it, are changes", async () => {
+test("notices a replaced file and a changed link above it", async () => {
   for (const version of ["..one", "..two"]) {
     mkdirSync(at(version));
     writeFileSync(at(`${version}/plenum.yaml`), "same");
@@ -140,7 +140,7 @@ test("another file in its place, and a link that is turned above it, are changes
   expect(calls).toBe(3);
 });
 
-test("one that is away says nothing, and the same one that comes back says nothing either", async () => {
+test("ignores a missing file, and the same file when it is back", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   renameSync(at("plenum.yaml"), at("away"));
@@ -151,7 +151,7 @@ test("one that is away says nothing, and the same one that comes back says nothi
   expect(calls).toBe(2);
 });
 
-test("what was of no use is tried again, because what is wrong may be elsewhere", async () => {
+test("retries an invalid file, because the cause may be another file", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   isRight = false;
   await begin();

@@ -10,7 +10,7 @@ import { createVirtualClock } from "../virtual-clock.ts";
 import { configured, NOW, part, reloading } from "./reloader-rig.ts";
 
 describe("a reload", () => {
-  test("prepares every part before the first takes over, in their order, and is told with what waits", async () => {
+  test("prepares every part before the first takes over, and emits the changes with those that wait", async () => {
     const { reloader, world, notes, told, counts } = await reloading();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", false);
@@ -30,7 +30,7 @@ describe("a reload", () => {
     expect(await counts()).toMatchObject({ pending: 1, isRefused: 0, changed: 1 });
   });
 
-  test("that finds nothing new tells nothing; one that was asked for is the last one all the same", async () => {
+  test("emits nothing without changes, but a requested reload is the last one", async () => {
     const { reloader, world, told, counts, lines } = await reloading();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
@@ -56,7 +56,7 @@ describe("a reload", () => {
     ]);
   });
 
-  test("compares with what is in force, also after the second change", async () => {
+  test("compares with the configuration in force, also after the second change", async () => {
     const { reloader, world, told } = await reloading();
     for (const every of ["5m", "2m"]) {
       world.written = { every };
@@ -73,7 +73,7 @@ describe("a reload", () => {
     ]);
   });
 
-  test("as a rehearsal says what would change, and lets go of what was prepared", async () => {
+  test("reports the changes of a dry run and discards the prepared parts", async () => {
     const { reloader, world, notes, told, counts } = await reloading();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", true);
@@ -91,8 +91,8 @@ describe("a reload", () => {
   });
 });
 
-describe("a file that is wrong", () => {
-  test("changes nothing, is said once, and is right again with the next one that is", async () => {
+describe("an invalid file", () => {
+  test("changes nothing and is logged once, until the file is valid again", async () => {
     const { reloader, world, notes, told, counts, lines, file } = await reloading();
     world.written = { port: 9851 };
     await reloader.reload("file", false);
@@ -125,7 +125,7 @@ describe("a file that is wrong", () => {
     expect([notes.filter((note) => note.includes("takes")).length, told().length]).toEqual([6, 1]);
   });
 
-  test("counts as wrong for a part that cannot get ready, and the others let go", async () => {
+  test("is rejected when a part cannot prepare, and the other parts are discarded", async () => {
     const { reloader, world, notes, second } = await reloading();
     world.written = { every: "5m" };
     second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
@@ -138,7 +138,7 @@ describe("a file that is wrong", () => {
 });
 
 describe("a part that cannot take over", () => {
-  test("is said until a change that every part took over", async () => {
+  test("is reported until every part has taken a change over", async () => {
     const { reloader, world, notes, first } = await reloading();
     world.written = { every: "5m" };
     first.takeOver = () => Promise.reject(new Error("no room"));
@@ -157,7 +157,7 @@ describe("a part that cannot take over", () => {
   });
 });
 
-test("a part that fails is said also where the file only changes what waits for a restart", async () => {
+test("reports a failed part also when all changes wait for a restart", async () => {
   const { reloader, world, first } = await reloading();
   world.written = { port: 9851 };
   first.takeOver = () => Promise.reject(new Error("no room"));
@@ -167,7 +167,7 @@ test("a part that fails is said also where the file only changes what waits for 
 });
 
 describe("recording a change", () => {
-  test("is waited for five seconds, and tried until it succeeds", async () => {
+  test("delays the reload by five seconds at most, and is retried until it succeeds", async () => {
     const { reloader, world, clock, store, told } = await reloading();
     world.commit = () => Promise.reject(new Retryable("away"));
     world.written = { every: "5m" };
@@ -185,7 +185,7 @@ describe("recording a change", () => {
     expect(told()).toHaveLength(1);
   });
 
-  test("is waited for by a stop", async () => {
+  test("is completed before a stop", async () => {
     const { reloader, world, clock, store, told } = await reloading();
     const slow = Promise.withResolvers<void>();
     world.commit = async (change) => {
@@ -204,8 +204,8 @@ describe("recording a change", () => {
   });
 });
 
-describe("the beginning and the end", () => {
-  test("one after the other; a stop finishes the one that runs, and refuses those behind it", async () => {
+describe("start and stop", () => {
+  test("runs one reload at a time; a stop completes the current one and rejects the others", async () => {
     const { reloader, world, notes, clock, first } = await reloading();
     const slow = Promise.withResolvers<void>();
     first.takeOver = () => slow.promise;
@@ -227,7 +227,7 @@ describe("the beginning and the end", () => {
     expect(notes).toHaveLength(4);
   });
 
-  test("nothing is taken over before the start", async () => {
+  test("applies nothing before the start", async () => {
     const notes: string[] = [];
     const clock = createVirtualClock(NOW);
     const reloader = createReloader({
@@ -242,7 +242,7 @@ describe("the beginning and the end", () => {
     expect((await reload).changes).toHaveLength(1);
   });
 
-  test("what was asked for before a start that is aborted is refused by the stop", async () => {
+  test("rejects a reload that was requested before an aborted start", async () => {
     const clock = createVirtualClock(NOW);
     const reloader = createReloader({
       ...{ file: "plenum.yaml", load: () => configured({ every: "5m" }), config: configured() },
@@ -255,7 +255,7 @@ describe("the beginning and the end", () => {
     expect((await reload).refused).toEqual(["The worker is stopping."]);
   });
 
-  test.each([true, false])("the file is watched where that is wanted (%s)", async (isWatched) => {
+  test.each([true, false])("watches the file if configured (%s)", async (isWatched) => {
     const { reloader, world, clock, file, told } = await reloading(isWatched);
     await clock.advance(5_000);
     world.written = { every: "5m" };

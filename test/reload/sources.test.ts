@@ -49,7 +49,7 @@ function valuesOf(events: readonly AnyEvent[]): readonly Event<"tag-value">[] {
 }
 
 describe("classes of live reads", () => {
-  test("change with the next request; no list is asked again, and no value is told twice", async () => {
+  test("change with the next request, without repeated lists or values", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "5m" }] });
     await virtual.clock.advance(12 * MINUTE);
     const from = virtual.clock.monotonic();
@@ -79,7 +79,7 @@ describe("classes of live reads", () => {
     expect(busiest()).toBeLessThanOrEqual(20);
   });
 
-  test("may go and come back; nobody asks meanwhile", async () => {
+  test("can be removed and added again, without requests in between", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "1m" }] });
     await virtual.clock.advance(5 * MINUTE);
     await virtual.reload((file) => (file.sources.main.read = []));
@@ -95,7 +95,7 @@ describe("classes of live reads", () => {
 });
 
 describe("classes of history", () => {
-  test("come while the worker runs; every bucket is told once, whatever the class is called later", async () => {
+  test("can be added while the worker runs; each bucket is emitted once, also after a rename", async () => {
     await begin({ schedules: QUIET });
     await virtual.clock.advance(5 * MINUTE);
     await virtual.reload((file) => {
@@ -131,7 +131,7 @@ describe("classes of history", () => {
 });
 
 describe("schedules and lists", () => {
-  test("what is switched on runs at once, what gets another time does not, what is switched off rests", async () => {
+  test("run at once when enabled, wait for a changed time, and stop when disabled", async () => {
     await begin({ schedules: { ...QUIET, hosts: false, systems: "0 * * * * *" } });
     await virtual.clock.advance(5 * MINUTE);
     expect(since(0, "hosts")).toEqual([]);
@@ -151,7 +151,7 @@ describe("schedules and lists", () => {
     expect(since(from, "gateways").length).toBeGreaterThan(0);
   });
 
-  test("other sites of an inventory are listed at once", async () => {
+  test("list the sites of a changed inventory at once", async () => {
     await begin({ schedules: QUIET, inventory: { sites: [3] }, read: [{ name: "all", every: "1m" }] });
     await virtual.clock.advance(5 * MINUTE);
     const sites = async () => new Set(valuesOf(await virtual.events()).map(({ siteid }) => siteid));
@@ -161,7 +161,7 @@ describe("schedules and lists", () => {
     expect(await sites()).toEqual(new Set(["3", "4"]));
   });
 
-  test("other settings of alarms count with the next poll, and tell nothing again", async () => {
+  test("apply changed settings of alarms at the next poll, without repeated events", async () => {
     virtual = await startVirtualWorker({
       simulator: { sites: [3, 4] },
       source: { alarms: { startup: "announce" } },
@@ -188,7 +188,7 @@ describe("schedules and lists", () => {
 });
 
 describe("the quota", () => {
-  test("becomes less at once, and more only as far as the minute has room", async () => {
+  test("shrinks at once, and grows as far as the current minute allows", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "10s" }] });
     await virtual.clock.advance(10 * MINUTE);
     const within = (fromMs: number) => since(fromMs).filter(isTagRequest).length;

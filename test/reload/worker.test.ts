@@ -57,7 +57,7 @@ function ids(events: readonly AnyEvent[]): readonly string[] {
 }
 
 describe("a change while the worker runs", () => {
-  test("names the token of a source in no sink, also where the file gives that source another token", async () => {
+  test("rejects a sink with the token of a source, also when the file gives that source another one", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     const headers = { authorization: { env: "TOKEN" } };
     const hook = { webhook: { url: "https://hooks.example.com/a", unsigned: true, headers } };
@@ -70,7 +70,7 @@ describe("a change while the worker runs", () => {
     expect(report).toMatchObject({ refused: [refused], changes: [] });
   });
 
-  test("is told once, and what waits for a restart is said", async () => {
+  test("is emitted once, with the options that wait for a restart", async () => {
     const one = farEnd();
     virtual = await startVirtualWorker({
       simulator: SIMULATOR,
@@ -94,7 +94,7 @@ describe("a change while the worker runs", () => {
     expect(one.got.filter(({ type }) => type === "configuration-changed")).toHaveLength(1);
   });
 
-  test("that is wrong changes nothing", async () => {
+  test("changes nothing if the file is invalid", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     await virtual.clock.advance(2 * MINUTE);
     const report = await virtual.reload((file) => (file.sources.main.read[0].every = "1s"));
@@ -108,7 +108,7 @@ describe("a change while the worker runs", () => {
 });
 
 describe("sinks", () => {
-  test("come, change, rest and go under load; each event reaches each sink that is to have it, once", async () => {
+  test("can be added, changed, paused and removed under load; each sink receives its events once", async () => {
     const [stays, changes, comes] = [farEnd(), farEnd(700), farEnd()];
     const ends = { stays, changes, comes };
     virtual = await startVirtualWorker({
@@ -152,8 +152,8 @@ describe("sinks", () => {
   });
 });
 
-describe("a new sink that cannot be had", () => {
-  test("is that sink's trouble; the rest of the change holds, and it gets everything once it can be", async () => {
+describe("a new sink that fails", () => {
+  test("does not affect other changes, and receives all events once it works", async () => {
     const [stays, late] = [farEnd(), farEnd()];
     let isAway = true;
     const away = (): Sink => {
@@ -192,7 +192,7 @@ describe("a new sink that cannot be had", () => {
     expect(late.got.length).toBeGreaterThan(held);
   });
 
-  test("that cannot even be made makes the file wrong, and nothing of it counts", async () => {
+  test("rejects the complete file when it cannot be built", async () => {
     const stays = farEnd();
     virtual = await startVirtualWorker({
       simulator: SIMULATOR,
@@ -221,7 +221,7 @@ describe("a new sink that cannot be had", () => {
     ]);
   });
 
-  test("in whose place the old one hangs waits for it, and delays nobody else", async () => {
+  test("waits for a hanging predecessor, without delaying other sinks", async () => {
     const [stays, hangs] = [farEnd(), farEnd()];
     let isHanging = true;
     const sink = (): Sink => {
@@ -320,7 +320,7 @@ describe("changes and kills in between", () => {
 });
 
 describe("the page", () => {
-  test("asks for a password from the moment on at which there is one, and shows what waits for a restart", async () => {
+  test("requires a new password at once, and shows options that wait for a restart", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     await virtual.clock.advance(MINUTE);
     const url = `${virtual.worker.statusUrl()}/api/status`;

@@ -92,7 +92,7 @@ function service(change: Partial<Evidence["services"][number]>) {
 }
 
 describe("the judges of the takeovers", () => {
-  test("have nothing against a quiet minute", () => {
+  test("accept a minute without faults", () => {
     expect(judge(quietMinute()).problems).toEqual([]);
   });
 

@@ -29,9 +29,18 @@ function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, he
   return null;
 }
 
-/** `sources.<name>` and the like, where a key is known in one or two places; null where in none, or in many. */
+/** Caches a schema's paths, of which there are hundreds. */
+const pathsOf = new WeakMap<AnySchema, readonly string[]>();
+
+function allPaths(schema: AnySchema): readonly string[] {
+  const paths = pathsOf.get(schema) ?? optionPaths(schema);
+  pathsOf.set(schema, paths);
+  return paths;
+}
+
+/** Sections with this key, e.g. `sources.<name>`; null unless there are one or two. */
 function places(schema: AnySchema, key: string): string | null {
-  const found = optionPaths(schema)
+  const found = allPaths(schema)
     .filter((path) => path.endsWith(`.${key}`) && !path.includes("[]"))
     .map((path) => path.slice(0, -key.length - 1).replaceAll("*", "<name>"));
   const shortest = Math.min(...found.map((path) => path.split(".").length));
