@@ -59,6 +59,7 @@ function transportTo(url: string, more: object = {}): HttpTransport {
 const GET: TransportRequest = { method: "GET", path: "/x", headers: { accept: "application/json" }, body: null };
 const POST: TransportRequest = { ...GET, method: "POST", body: "{}" };
 const QUICK = { deadlines: { connect_ms: 500, headers_ms: 300, total_ms: 900 } };
+const failureAt = (url: string, more: object = {}) => failureOf(transportTo(url, more).send(GET, never()));
 const json = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
 
@@ -200,7 +201,7 @@ describe("bodies that are too large (trap 13)", () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
-    expect(await failureOf(transportTo(url, cap).send(GET, never()))).toMatchObject({
+    expect(await failureAt(url, cap)).toMatchObject({
       kind: "malformed",
       message: "The answer is larger than 65536 bytes.",
     });
@@ -217,7 +218,7 @@ describe("bodies that are too large (trap 13)", () => {
       more();
     });
     const before = process.memoryUsage().rss;
-    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+    expect(await failureAt(url)).toMatchObject({ kind: "malformed" });
     expect(process.memoryUsage().rss - before).toBeLessThan(128 * 1024 ** 2);
     expect(sent).toBeLessThan(64 * 1024 ** 2);
   });
@@ -227,7 +228,7 @@ describe("bodies that are too large (trap 13)", () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-encoding": "gzip", "content-length": bomb.length }).end(bomb);
     });
-    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+    expect(await failureAt(url)).toMatchObject({ kind: "malformed" });
   });
 
   it("requests no compression", async () => {
@@ -263,7 +264,7 @@ describe("slow responses (trap 14)", () => {
 
   it("fails without any response", async () => {
     const url = await service(() => undefined);
-    expect(await failureOf(transportTo(url, QUICK).send(GET, never()))).toMatchObject({ kind: "retryable" });
+    expect(await failureAt(url, QUICK)).toMatchObject({ kind: "retryable" });
   });
 
   it("serves other requests meanwhile", async () => {
@@ -324,9 +325,7 @@ describe("connections that break (trap 15)", () => {
     const server = createTcpServer();
     const url = await listening(server);
     await new Promise((resolve) => server.close(resolve));
-    expect((await failureOf(transportTo(url).send(GET, never()))).message).toBe(
-      `${url} could not be asked: it refuses the connection (ECONNREFUSED).`,
-    );
+    expect((await failureAt(url)).message).toBe(`${url} could not be asked: it refuses the connection (ECONNREFUSED).`);
     const unknown = transportTo("https://no-such-name.invalid", QUICK);
     expect(await failureOf(unknown.send(GET, never()))).toMatchObject({ kind: "retryable" });
   });
@@ -364,14 +363,11 @@ describe("connections that break (trap 15)", () => {
     expect(requests).toBe(4);
   });
 
-  it("rejects a reply that is not HTTP", async () => {
-    const url = await raw(() => "SSH-2.0-OpenSSH_9.2\r\n");
-    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
-  });
-
-  it("rejects headers without an end", async () => {
-    const url = await raw(() => `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`);
-    expect(await failureOf(transportTo(url).send(GET, never()))).toMatchObject({ kind: "malformed" });
+  it.each([
+    ["that is not HTTP", "SSH-2.0-OpenSSH_9.2\r\n"],
+    ["whose headers do not end", `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`],
+  ])("rejects a reply %s", async (_what, bytes) => {
+    expect(await failureAt(await raw(() => bytes))).toMatchObject({ kind: "malformed" });
   });
 
   it("close ends the running requests and closes the connections", async () => {

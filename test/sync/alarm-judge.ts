@@ -3,7 +3,7 @@ import { type StoredAlarm, type StoredAlarmSite, syncSet } from "#src/engine/syn
 import type { AlarmTransition } from "#src/simulator/alarms.ts";
 import { START_MS, type TrialSync } from "./trial-sync.ts";
 
-/** What was done to the world that excuses a feed. Times are pairs of from and to, milliseconds since 1970. */
+/** Changes of the world that excuse missing events. Times are pairs of from and to, milliseconds since 1970. */
 export interface Circumstances {
   readonly deleted: ReadonlySet<string>;
   /** When sites were outside the token's scope. */
@@ -12,28 +12,28 @@ export interface Circumstances {
   readonly disturbed: readonly (readonly [number, number])[];
 }
 
-/** What the log tells, against what really happened; answers what is wrong, as sentences. */
+/** Compares the emitted events with the changes of the simulated world; returns the differences as messages. */
 export async function judge(trial: TrialSync, circumstances: Circumstances): Promise<readonly string[]> {
-  const story = tellingsOf(trial);
+  const story = storyOf(trial);
   return [
-    ...wordless(story),
+    ...resolvedWithoutStatement(story),
     ...repeated(trial, story),
-    ...(await untold(trial, story, circumstances)),
+    ...(await missingEvents(trial, story, circumstances)),
     ...late(trial, story, circumstances),
-    ...vanishedWrongly(story, circumstances),
-    ...outsideWrongly(story, circumstances),
-    ...misordered(story),
-    ...toldInAnOutage(trial),
-    ...replayed(trial, story),
-    ...(await unlikeTheSnapshot(trial, story)),
-    ...gatewaysWrong(trial),
+    ...vanishedButListed(story, circumstances),
+    ...outOfScopeButVisible(story, circumstances),
+    ...beginsWithoutRaise(story),
+    ...emittedInAnOutage(trial),
+    ...differsFromReplay(trial, story),
+    ...(await differsFromStore(trial, story)),
+    ...wrongGatewayEvents(trial),
   ];
 }
 
 interface Story {
   readonly events: readonly Event[];
   readonly transitions: readonly AlarmTransition[];
-  /** Keys of the episodes of which an event of this kind was told, as often as it was. */
+  /** Episode key of each event of this kind. */
   keys(type: string): readonly string[];
 }
 
@@ -42,7 +42,7 @@ const wholeSecond = (ms: number) => Math.floor(ms / 1000) * 1000;
 const keyOf = (event: Event) => `${factOf(event).alarm.id} ${Date.parse(factOf(event).alarm.triggeredAt)}`;
 const keyOfTruth = (one: AlarmTransition) => `${one.alarmId} ${wholeSecond(one.triggeredAtMs)}`;
 
-function tellingsOf({ store, simulator, clock }: TrialSync): Story {
+function storyOf({ store, simulator, clock }: TrialSync): Story {
   const events = store.events.filter((event) => event.type.startsWith("alarm-"));
   return {
     events,
@@ -51,7 +51,7 @@ function tellingsOf({ store, simulator, clock }: TrialSync): Story {
   };
 }
 
-function wordless({ transitions, keys }: Story): string[] {
+function resolvedWithoutStatement({ transitions, keys }: Story): string[] {
   const resolved = new Set(transitions.filter((one) => one.kind === "resolved").map(keyOfTruth));
   return keys("alarm-resolved")
     .filter((key) => !resolved.has(key))
@@ -67,7 +67,7 @@ function repeated({ store }: TrialSync, { keys }: Story): string[] {
   return [...twice, ...store.repeated.map((id) => `committed twice: ${id}`)];
 }
 
-async function untold(
+async function missingEvents(
   { simulator, clock, store }: TrialSync,
   { keys }: Story,
   { hidden }: Circumstances,
@@ -86,7 +86,7 @@ async function untold(
     const ofBefore = followed === null || wholeSecond(alarm.triggeredAtMs) <= Date.parse(followed);
     const half = raised.has(key) !== resolved.has(key);
     const { triggeredAtMs, resolvedAtMs } = alarm;
-    // What no poll saw begin, and ended out of sight, may have begun before anything that the sweep still looks at.
+    // An alarm that no poll saw begin and that ended out of scope may be older than the range of the sweep.
     const unseen = (hidden.get(alarm.siteId) ?? []).some(
       ([fromMs, toMs]) => triggeredAtMs <= fromMs && fromMs <= resolvedAtMs && resolvedAtMs <= toMs,
     );
@@ -95,8 +95,8 @@ async function untold(
 }
 
 /**
- * What stays long enough for two polls that began after it and saw everything is told by the end of the second. The
- * first that ends after it may have begun before it, so it is the third end that counts.
+ * A change that lasts for two complete polls is emitted by the end of the second. The first poll that ends after the
+ * change may have begun before it, so the third end counts.
  */
 function late(trial: TrialSync, { events, transitions }: Story, circumstances: Circumstances): string[] {
   const ends = trial.polls.filter((one) => one.job === "alarms" && one.outcome === "ok").map((one) => one.atMs);
@@ -114,7 +114,7 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
     if (dueMs === undefined) continue;
     const excused = [
       ...circumstances.disturbed.map(([fromMs, toMs]) => [fromMs, toMs + MINUTE] as const),
-      // A site that came back is noticed at the next look at the scope.
+      // A visible site is noticed at the next request for the scope.
       ...(circumstances.hidden.get(one.siteId) ?? []).map(([fromMs, toMs]) => [fromMs, toMs + 6 * MINUTE] as const),
     ];
     if (excused.some(([fromMs, toMs]) => fromMs <= dueMs && toMs >= one.atMs)) continue;
@@ -123,7 +123,7 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
     );
     if (brief) continue;
     const raisedMs = toldAtMs.get(`alarm-raised ${keyOfTruth(one)}`);
-    // The end of what no poll had seen begin is for the sweep to find.
+    // Only the sweep finds the end of an alarm that no poll saw begin.
     if (!begins && !(raisedMs !== undefined && raisedMs <= one.atMs)) continue;
     const atMs = begins ? raisedMs : toldAtMs.get(`alarm-resolved ${keyOfTruth(one)}`);
     if (atMs === undefined || atMs > dueMs) {
@@ -137,7 +137,7 @@ function late(trial: TrialSync, { events, transitions }: Story, circumstances: C
 const MINUTE = 60_000;
 const ENDS_OR_BEGINS = new Set<AlarmTransition["kind"]>(["raised", "resolved", "retriggered", "deleted"]);
 
-function vanishedWrongly({ transitions, keys }: Story, { deleted }: Circumstances): string[] {
+function vanishedButListed({ transitions, keys }: Story, { deleted }: Circumstances): string[] {
   const superseded = new Set(transitions.filter((one) => one.kind === "retriggered").map((one) => one.alarmId));
   return keys("alarm-vanished").flatMap((key) => {
     const id = key.split(" ")[0] ?? "";
@@ -145,21 +145,21 @@ function vanishedWrongly({ transitions, keys }: Story, { deleted }: Circumstance
   });
 }
 
-function outsideWrongly({ events }: Story, { hidden }: Circumstances): string[] {
+function outOfScopeButVisible({ events }: Story, { hidden }: Circumstances): string[] {
   return events
     .filter((event) => event.type === "alarm-out-of-scope" && !hidden.has(factOf(event).alarm.site.id))
     .map((event) => `never out of scope: ${keyOf(event)}`);
 }
 
-/** Within an episode: raised first, and nothing of an episode before its raise. */
-function misordered({ events }: Story): string[] {
+/** Each episode begins with its raise. */
+function beginsWithoutRaise({ events }: Story): string[] {
   return [...Map.groupBy(events, keyOf)].flatMap(([key, own]) =>
     own[0]?.type === "alarm-raised" ? [] : [`begins with ${own[0]?.type}: ${key}`],
   );
 }
 
-/** Between the news that the service is away and the news that it is back, the picture stands still. */
-function toldInAnOutage({ store }: TrialSync): string[] {
+/** Between the start and the end of an outage, no other event is emitted. */
+function emittedInAnOutage({ store }: TrialSync): string[] {
   let away = false;
   const problems: string[] = [];
   for (const { type, subject, id } of store.events) {
@@ -173,8 +173,8 @@ function toldInAnOutage({ store }: TrialSync): string[] {
   return problems;
 }
 
-/** The log, told from its beginning, leaves exactly the alarms open that the service lists as active. */
-function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] {
+/** Replaying the events leaves exactly the alarms open that the service lists as active. */
+function differsFromReplay({ simulator, clock }: TrialSync, { events }: Story): string[] {
   const open = new Map<string, string>();
   for (const event of events) {
     const { alarm, episode, superseded } = factOf(event);
@@ -192,8 +192,8 @@ function replayed({ simulator, clock }: TrialSync, { events }: Story): string[] 
   ];
 }
 
-/** What the last event about an active alarm shows of it is what is held of it; one about an earlier episode does not. */
-async function unlikeTheSnapshot({ store, simulator, clock }: TrialSync, { events }: Story) {
+/** The last event of an active alarm contains the stored alarm; events of earlier episodes do not count. */
+async function differsFromStore({ store, simulator, clock }: TrialSync, { events }: Story) {
   const held = await store.documents<StoredAlarm>("alarm/main");
   const facts = events.map(factOf).filter(({ superseded }) => superseded !== true);
   const last = new Map(facts.map(({ alarm }) => [alarm.id, alarm]));
@@ -207,8 +207,8 @@ async function unlikeTheSnapshot({ store, simulator, clock }: TrialSync, { event
   return problems;
 }
 
-/** Each switch of a gateway that stayed is told, none is told that was not, and none twice. */
-function gatewaysWrong({ store, simulator }: TrialSync): string[] {
+/** Each lasting change of a gateway has one event, and no other event is emitted. */
+function wrongGatewayEvents({ store, simulator }: TrialSync): string[] {
   const switches = Map.groupBy(
     store.events.filter((event) => event.type === "gateway-online" || event.type === "gateway-offline"),
     (event) => event.subject.split("/").at(-1) ?? "",

@@ -28,8 +28,8 @@ const storedOf = (alarm: Alarm, more: Partial<StoredAlarm> = {}): StoredAlarm =>
   ...more,
 });
 
-/** One alarm and what was told of it, through polls and sweeps, a minute apart. */
-function follow() {
+/** One alarm and its events through polls and sweeps, a minute apart; the first poll lists `first`. */
+function follow(first: readonly Alarm[] = []) {
   let held: ReadonlyMap<string, StoredAlarm> = new Map();
   let minute = 0;
   const told: string[] = [];
@@ -43,7 +43,7 @@ function follow() {
     facts.push(...events.map(({ data }) => data as AlarmFact));
   };
   const now = () => new Date(Date.parse(at("08:00:00")) + (minute++ as number) * 60_000).toISOString();
-  return {
+  const self = {
     told,
     ids,
     facts,
@@ -65,6 +65,8 @@ function follow() {
       return told.splice(0);
     },
   };
+  if (first.length > 0) self.poll(first);
+  return self;
 }
 
 describe("relationOf", () => {
@@ -150,8 +152,7 @@ describe("a service clock that ran ahead and was corrected", () => {
   });
 
   test("does not suppress an episode that only the sweep found", () => {
-    const one = follow();
-    one.poll([ahead]);
+    const one = follow([ahead]);
     one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
     const ended = { ...again, ...over(at("06:16:00.000")) };
     expect(one.sweep([ended])).toEqual(["raised", "resolved"]);
@@ -159,8 +160,7 @@ describe("a service clock that ran ahead and was corrected", () => {
   });
 
   test("emits a change of an open alarm, and its end as the end of the episode", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     const corrected = record(at("06:14:57.000"), 9001);
     expect(one.poll([corrected])).toEqual(["changed"]);
     expect(one.poll([record(START, 9001)])).toEqual([]);
@@ -172,12 +172,10 @@ describe("a service clock that ran ahead and was corrected", () => {
 test("matches episodes between lists with and without milliseconds", () => {
   const exact = record(at("06:15:00.123"), 9001);
   const cut = record(at("06:15:00.000"), 9001);
-  const one = follow();
-  one.poll([exact]);
+  const one = follow([exact]);
   expect(one.poll([cut])).toEqual([]);
   expect(one.poll([], [{ ...cut, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
-  const other = follow();
-  other.poll([exact]);
+  const other = follow([exact]);
   expect(other.sweep([{ ...cut, ...over(at("06:16:00.000")) }])).toEqual(["resolved"]);
 });
 
@@ -186,8 +184,7 @@ describe("an outdated record in the list of active alarms", () => {
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
 
   test("begins another episode at the tenth poll after the last one ended", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     expect(times(9, () => one.poll([older])).flat()).toEqual([]);
     expect(one.poll([older])).toEqual(["raised"]);
@@ -195,8 +192,7 @@ describe("an outdated record in the list of active alarms", () => {
   });
 
   test("is counted again from one after a poll without it", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     times(9, () => one.poll([older]));
     expect(one.poll([])).toEqual([]);
@@ -215,16 +211,14 @@ describe("an outdated record in the list of active alarms", () => {
   });
 
   test("changes nothing of an open alarm with a later event", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
     expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)])).flat()).toEqual([]);
     expect(one.poll([record(START, 9002)])).toEqual(["retriggered"]);
   });
 
   test("reopens an ended episode at the tenth poll", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     expect(times(9, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
     expect(one.poll([record(START, 9000)])).toEqual(["retriggered", "changed"]);
@@ -240,8 +234,7 @@ describe("two lists that disagree about an end", () => {
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
   test("emits the old end of an episode that a later event reopened only once", () => {
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     expect(one.poll([], [ended])).toEqual(["resolved"]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
     const both = () => [...one.sweep([ended]), ...one.poll([reopened])];
@@ -252,31 +245,27 @@ describe("two lists that disagree about an end", () => {
   });
 
   test("does not emit the end before a retrigger when it is found afterwards", () => {
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
     expect(one.sweep([ended])).toEqual([]);
   });
 
   test("emits a second end in the same second when a later event lies between", () => {
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     one.poll([], [ended]);
     one.poll([reopened]);
     expect(one.poll([], [{ ...ended, lastActiveEvent: activity(9002) }])).toEqual(["resolved"]);
   });
 
   test("an outdated list of active alarms reopens nothing", () => {
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     expect(one.sweep([ended])).toEqual(["resolved"]);
     expect(times(9, () => [...one.poll([open]), ...one.sweep([ended])])).toEqual([]);
     expect(one.poll([])).toEqual([]);
   });
 
   test("accepts restarted event numbers after ten polls when another field changes", () => {
-    const one = follow();
-    one.poll([record(START, 9001)]);
+    const one = follow([record(START, 9001)]);
     const anew = record(START, 40);
     expect(times(20, () => one.poll([anew]))).toEqual([]);
     const seen = { ...anew, acknowledged: true, acknowledgedBy: "Eve" };
@@ -284,16 +273,14 @@ describe("two lists that disagree about an end", () => {
     expect(times(20, () => one.poll([seen]))).toEqual([]);
     expect(one.poll([], [{ ...seen, ...over(at("06:40:00.000")) }])).toEqual(["resolved"]);
 
-    const other = follow();
-    other.poll([record(START, 9001)]);
+    const other = follow([record(START, 9001)]);
     expect(times(9, () => other.poll([seen]))).toEqual([]);
     expect(other.poll([record(START, 9001)])).toEqual([]);
     expect(times(9, () => other.poll([seen]))).toEqual([]);
   });
 
   test("reopens an alarm after ten polls, and ends it again when both lists state the same end", () => {
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     one.sweep([ended]);
     times(9, () => one.poll([open]));
     expect(one.poll([open])).toEqual(["retriggered"]);
@@ -319,8 +306,7 @@ describe("two lists that disagree about an end", () => {
 
   test("ends a vanished alarm by the end of an earlier event, unless that was emitted", () => {
     const vanished = () => {
-      const one = follow();
-      one.poll([open]);
+      const one = follow([open]);
       return one;
     };
     const one = vanished();
@@ -346,8 +332,7 @@ describe("two lists that disagree about an end", () => {
       { ...ended, ...acknowledged("Kari") },
       { ...ended, ...over(at("06:30:00.000")), ...acknowledged("Ola") },
     ];
-    const one = follow();
-    one.poll([open]);
+    const one = follow([open]);
     one.poll([], [ended]);
     expect(one.sweep(rows)).toEqual(["acknowledged"]);
     expect(one.held().alarm.acknowledgedBy).toBe("Ola");
@@ -413,27 +398,23 @@ describe("an episode that is found after a later one of the same alarm", () => {
   });
 
   test("is stored without an event when it is history", () => {
-    const one = follow();
-    one.poll([second]);
+    const one = follow([second]);
     expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
   });
 
   test("is not emitted when it was emitted before or is too old", () => {
-    const one = follow();
-    one.poll([record(first.triggeredAt, 9001)]);
+    const one = follow([record(first.triggeredAt, 9001)]);
     expect(one.poll([second])).toEqual(["vanished", "raised"]);
     expect(one.sweep([first])).toEqual([]);
-    const other = follow();
-    other.poll([second]);
+    const other = follow([second]);
     expect(other.sweep([first], { fromMs: Date.parse(at("06:16:01")) })).toEqual([]);
     expect(other.held()).not.toHaveProperty("former");
   });
 
   test("is the stored one when both have the same event number", () => {
     const now = record(at("06:17:00.000"), 9001);
-    const one = follow();
-    one.poll([now]);
+    const one = follow([now]);
     expect(one.sweep([first])).toEqual([]);
     const end = { ...now, ...over(at("06:20:00.000")) };
     expect(one.poll([], [end])).toEqual(["resolved"]);
@@ -443,8 +424,7 @@ describe("an episode that is found after a later one of the same alarm", () => {
   test("emits all of thirty, and remembers the latest twenty", () => {
     const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
     const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
-    const one = follow();
-    one.poll([record(start(30), 9030)]);
+    const one = follow([record(start(30), 9030)]);
     const told = one.sweep(rows);
     expect(told).toHaveLength(60);
     expect(one.held().former).toHaveLength(20);

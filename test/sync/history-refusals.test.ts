@@ -74,8 +74,10 @@ function trialScope(): TrialScope {
   };
 }
 
-const logged = (tags: readonly string[], fromMs = START - 3 * DAY_MS) =>
+const logged = (tags: readonly string[], fromMs = START - 3 * DAY_MS): readonly string[] => {
   logBuckets(service, tags, fromMs, START + 5 * DAY_MS);
+  return tags;
+};
 
 /** The tags of each site, by the site's id. */
 async function pull(
@@ -129,8 +131,7 @@ const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(
 
 describe("a 403", () => {
   test("of some tags: requests them singly after a pause, and emits every point in the end", async () => {
-    const tags = ids(20);
-    logged(tags);
+    const tags = logged(ids(20));
     const bad = ["103", "117"];
     const until = START + 40 * MINUTE_MS;
     service.trouble = ({ tagIds }) =>
@@ -154,8 +155,7 @@ describe("a 403", () => {
   });
 
   test("during the backfill leaves a gap with the message of the service, which is filled later", async () => {
-    const tags = ids(20);
-    logged(tags);
+    const tags = logged(ids(20));
     const until = START + 5 * MINUTE_MS;
     service.trouble = (query) =>
       clock.now() < until && query.resolution === "5m" && query.tagIds.includes("105") ? forbidden() : null;
@@ -194,8 +194,7 @@ describe("a 403", () => {
     ["for a lost ability", "ability", ConfigError],
     ["without an explanation", "unknown", Retryable],
   ] as const)("%s is thrown, not recorded, and retried", async (_what, explanation, kind) => {
-    const tags = ids(5);
-    logged(tags);
+    const tags = logged(ids(5));
     scope.say([], explanation);
     service.trouble = forbidden;
     const history = await pull({ 1: tags });
@@ -207,8 +206,7 @@ describe("a 403", () => {
   });
 
   test("is explained once for a group", async () => {
-    const tags = ids(33);
-    logged(tags);
+    const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
     // `GET me` may be requested once a minute.
     service.trouble = ({ tagIds }) =>
@@ -230,8 +228,7 @@ describe("a 403", () => {
   });
 
   test("for every request ends the run after at most 14 requests", async () => {
-    const tags = ids(60);
-    logged(tags);
+    const tags = logged(ids(60));
     service.trouble = forbidden;
     expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
     expect(service.asked.length).toBeLessThanOrEqual(14);
@@ -240,8 +237,7 @@ describe("a 403", () => {
 
 describe("a 422 is our mistake", () => {
   test("of one range: logged once, never recorded, and following continues", async () => {
-    const tags = ids(20);
-    logged(tags);
+    const tags = logged(ids(20));
     const metrics = createMetrics();
     const until = START + 15 * MINUTE_MS;
     service.trouble = ({ from, resolution }) =>
@@ -259,8 +255,7 @@ describe("a 422 is our mistake", () => {
     ["a 422", wrong],
     ["trouble of our own machine", () => new Error("EMFILE: too many open files")],
   ])("%s for the complete past records no fetched range", async (_, trouble) => {
-    const tags = ids(3);
-    logged(tags);
+    const tags = logged(ids(3));
     service.trouble = ({ from, resolution }) =>
       resolution === "5m" && Date.parse(from) < START - HOUR_MS ? trouble() : null;
     const history = await pull({ 1: tags });
@@ -276,8 +271,7 @@ describe("a 422 is our mistake", () => {
 
 describe("a 404 of a log", () => {
   test("of a followed tag is retried singly after ten minutes, and following resumes", async () => {
-    const tags = ids(20);
-    logged(tags);
+    const tags = logged(ids(20));
     const history = await pull({ 1: tags });
     await follow(history, 30 * MINUTE_MS);
     service.withoutLog.add("109");
@@ -309,8 +303,7 @@ describe("a 404 of a log", () => {
   });
 
   test("of a single tag is recorded with its message, and a backfill request counts it", async () => {
-    const tags = ids(4);
-    logged(tags);
+    const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const held = backfillFrom(fromMs, toMs);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", held]] }] });
@@ -423,8 +416,7 @@ test("fetches the past of a state of the old format again, as backfill", async (
 
 describe("log discovery", () => {
   test("uses the slots that live reads leave, and starts following", async () => {
-    const tags = ids(60);
-    logged(tags);
+    const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createDemand();
     const history = await pull({ 1: tags }, [FIVE], { demand });
@@ -453,8 +445,7 @@ describe("log discovery", () => {
   });
 
   test("reports since when it is due without a request", async () => {
-    const tags = ids(20);
-    logged(tags);
+    const tags = logged(ids(20));
     const history = await pull({ 1: tags }, [FIVE]);
     const work = begin(history);
     await clock.advance(40 * MINUTE_MS);

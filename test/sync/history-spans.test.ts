@@ -237,13 +237,11 @@ describe("the limit of 48 ranges", () => {
     expect(kept[18]).toMatchObject({ reason: "unreadable", emitted: true });
   });
 
-  test("does not join unreadable ranges across a gap", () => {
-    const spans = Array.from({ length: RANGES_MAX + 2 }, (_, n) => unreadable(2 * n, 2 * n + 1));
-    expect(withRanges([], spans, "5m")).toHaveLength(RANGES_MAX + 2);
-  });
-
-  test("never drops isolated fetched ranges", () => {
-    const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
+  test.each([
+    ["joins unreadable ranges", unreadable],
+    ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
+  ])("never %s across gaps", (_what, rangeOf) => {
+    const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
     expect(withRanges([], apart, "5m")).toHaveLength(RANGES_MAX + 3);
   });
 });

@@ -36,8 +36,11 @@ beforeEach(async () => {
 
 const FIVE = { name: "h", resolution: "5m", every: "15m", grace: "2m" };
 
-const logEvery5m = (tags: readonly string[], fromMs: number, toMs: number, value?: (atMs: number) => number) =>
-  logBuckets(service, tags, fromMs, toMs, value === undefined ? {} : { value });
+/** Logs a value per 5 minutes between two times for so many tags; returns their ids. */
+function logged(count: number, fromMs: number, toMs: number, options: Parameters<typeof logBuckets>[4] = {}) {
+  logBuckets(service, ids(count), fromMs, toMs, options);
+  return ids(count);
+}
 
 const pull = (tags: readonly string[], classes: readonly unknown[], more: Partial<HistoryPullOptions> = {}) =>
   pullOf({ service, store, clock }, tags, classes, more);
@@ -95,8 +98,7 @@ describe("live following", () => {
     ["only the start", { from: true, to: false }],
   ])("emits every closed bucket once if a response has %s", async (_, ends) => {
     service.ends = ends;
-    const tags = ids(25);
-    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const tags = logged(25, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, 6 * HOUR_MS);
     const told = toldPoints(await events());
@@ -107,8 +109,7 @@ describe("live following", () => {
   });
 
   test("requests 20 tags at once, and only after a bucket has closed", async () => {
-    const tags = ids(40);
-    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const tags = logged(40, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, HOUR_MS);
     const before = service.asked.length;
@@ -121,8 +122,7 @@ describe("live following", () => {
   });
 
   test("continues after 12 days without the worker, in requests of at most 1,000 values", async () => {
-    const tags = ids(3);
-    logEvery5m(tags, START - DAY_MS, START + 20 * DAY_MS);
+    const tags = logged(3, START - DAY_MS, START + 20 * DAY_MS);
     await follow(await pull(tags, [FIVE]), HOUR_MS);
     await clock.advance(12 * DAY_MS);
     await follow(await pull(tags, [FIVE], { valuesMax: 1_000 }), HOUR_MS);
@@ -132,8 +132,7 @@ describe("live following", () => {
   });
 
   test("marks later changes as revised, and finds late data within the look-back", async () => {
-    const tags = ids(2);
-    logEvery5m(tags, START - DAY_MS, START + 3 * DAY_MS);
+    const tags = logged(2, START - DAY_MS, START + 3 * DAY_MS);
     const bucket = START + 2 * HOUR_MS;
     const points = service.truth.get("101 5m") ?? [];
     points.push({ atMs: bucket, value: 4711, knownFromMs: bucket + 3 * HOUR_MS });
@@ -151,8 +150,7 @@ describe("live following", () => {
 
 describe("the backfill", () => {
   test("goes back to its depth next to live following, marked as backfill, and then stops", async () => {
-    const tags = ids(30);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
     await follow(history, 3 * HOUR_MS);
     const told = toldPoints(await events());
@@ -168,8 +166,7 @@ describe("the backfill", () => {
   });
 
   test("stops a month before the first month that is listed", async () => {
-    const tags = ids(5);
-    logEvery5m(tags, START - 20 * DAY_MS, START + DAY_MS);
+    const tags = logged(5, START - 20 * DAY_MS, START + DAY_MS);
     await runOnce(await pull(tags, [{ ...FIVE, backfill: "365d" }]));
     const first = Math.min(
       ...service.asked.filter(({ resolution }) => resolution === "5m").map(({ from }) => Date.parse(from)),
@@ -179,8 +176,7 @@ describe("the backfill", () => {
   });
 
   test("reports what is left, and does not delay live following", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
+    const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
     await followFor(clock, history, 5 * MINUTE_MS);
     const { requestsLeft, resolutions } = history.progress();
@@ -195,8 +191,7 @@ describe("the backfill", () => {
 
 describe("failures", () => {
   test("finds tags without a log, retries them after a day, and follows them once they log", async () => {
-    const tags = ids(60);
-    logEvery5m(tags, START - DAY_MS, START + 5 * DAY_MS);
+    const tags = logged(60, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
     const good = tags.filter((id) => !service.withoutLog.has(id));
     await follow(await pull(tags, [FIVE]), 2 * HOUR_MS);
@@ -216,8 +211,7 @@ describe("failures", () => {
   });
 
   test("loses nothing in six hours of 504, with few requests", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - DAY_MS, START + 2 * DAY_MS);
+    const tags = logged(20, START - DAY_MS, START + 2 * DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, HOUR_MS);
     const downUntil = clock.now() + 6 * HOUR_MS;
@@ -235,11 +229,10 @@ describe("failures", () => {
 
 describe("totals", () => {
   test("emits one total per closed period, and marks the period in which a meter was reset", async () => {
-    const tags = ids(3);
     const zone = "Europe/Stockholm";
-    logEvery5m(tags, START - 5 * DAY_MS, START + 3 * DAY_MS, (at) =>
-      at < START ? at / FIVE_MS : (at - START) / FIVE_MS,
-    );
+    const tags = logged(3, START - 5 * DAY_MS, START + 3 * DAY_MS, {
+      value: (at) => (at < START ? at / FIVE_MS : (at - START) / FIVE_MS),
+    });
     const classes = [{ name: "meters", resolution: "1d", total: true, backfill: "3d", time_zone: zone }];
     await follow(await pull(tags, classes), 2 * DAY_MS, HOUR_MS);
     const totals = (await events()).filter((event) => event.type === "tag-total") as Event<"tag-total">[];
@@ -265,9 +258,8 @@ describe("random failures", () => {
 
   test.each(seeds)("emits every point once despite late data, 404s, 504s and kills (PLENUM_SEED=%i)", async (seed) => {
     const random = randomFrom(seed);
-    const tags = ids(23);
     const span = 4 * DAY_MS;
-    logEvery5m(tags, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
+    const tags = logged(23, START - 3 * DAY_MS, START + span + 3 * DAY_MS);
     // A tenth comes late, by up to a day; some of that first with another value; some buckets never come.
     for (const [key, points] of service.truth) {
       if (!key.endsWith("5m")) continue;
@@ -315,10 +307,10 @@ describe("random failures", () => {
     service.trouble = () => null;
     const history = await pull(tags, classes);
     await follow(history, 1.2 * DAY_MS, 30 * MINUTE_MS);
-    const logged = tags.filter((id) => !service.withoutLog.has(id));
+    const withLog = tags.filter((id) => !service.withoutLog.has(id));
     // A day late, and read again once a day.
     const settledUntil = clock.now() - 2.1 * DAY_MS;
-    expectComplete(toldPoints(await events()), logged, START - 1.9 * DAY_MS, settledUntil);
+    expectComplete(toldPoints(await events()), withLog, START - 1.9 * DAY_MS, settledUntil);
   });
 });
 
@@ -329,8 +321,7 @@ describe("a request of `plenum backfill`", () => {
   const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
   test("is fetched, marked as backfill, emitted once, and marked as done", async () => {
-    const tags = ids(25);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const tags = logged(25, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
     await wish("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
     await wish("b", START - 27 * DAY_MS, START - 24 * DAY_MS);
@@ -352,8 +343,7 @@ describe("a request of `plenum backfill`", () => {
   });
 
   test("is noticed within five seconds if nothing is followed", async () => {
-    const tags = ids(5);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const tags = logged(5, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, []);
     const { asked } = service;
     const stop = new AbortController();
@@ -373,8 +363,7 @@ describe("a request of `plenum backfill`", () => {
   });
 
   test("inside a configured backfill is fetched first, and not again", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "30d" }]);
     await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
     await follow(history, 4 * HOUR_MS);
@@ -386,8 +375,7 @@ describe("a request of `plenum backfill`", () => {
   });
 
   test("continues after a restart, and waits while it is paused", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - 100 * DAY_MS, START + DAY_MS);
+    const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
     await wish("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
     const run = begin(first);
@@ -409,8 +397,7 @@ describe("a request of `plenum backfill`", () => {
   }, 180_000);
 
   test("stays deleted if it is deleted during the fetch", async () => {
-    const tags = ids(20);
-    logEvery5m(tags, START - 40 * DAY_MS, START + DAY_MS);
+    const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
     const run = begin(history);
@@ -423,8 +410,7 @@ describe("a request of `plenum backfill`", () => {
   });
 
   test("is removed 30 days after it was done, or after 20 others", async () => {
-    const tags = ids(1);
-    logEvery5m(tags, START - DAY_MS, START + DAY_MS);
+    const tags = logged(1, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms), withoutLog: { buckets: 0, tags: 0 } });
     await wish("old", START - 50 * DAY_MS, START - 49 * DAY_MS, doneAgo(31 * DAY_MS));

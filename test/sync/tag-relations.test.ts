@@ -44,8 +44,9 @@ const breaks = () => trial.events("series-break").map(({ data }) => data as Seri
 const places = () => trial.store.documents<StoredTagSystems>("tag-system/main");
 const idsOf = ({ systems }: TagSystemsFact) => systems.map(({ id }) => id);
 
-/** A tag that one system has. */
-function placedTag(): { id: string; systemId: string } {
+/** Starts, and returns a tag with its system. */
+async function startedWithTag(): Promise<{ id: string; systemId: string }> {
+  await started();
   const [first] = told();
   const [systemId] = first === undefined ? [] : idsOf(first);
   if (first === undefined || systemId === undefined) throw new Error("no tag has a system");
@@ -102,8 +103,7 @@ describe("the systems of tags", () => {
   });
 
   test("emits a series break with the times of the last and first list when a tag leaves its system", async () => {
-    await started();
-    const { id, systemId } = placedTag();
+    const { id, systemId } = await startedWithTag();
     const count = told().length;
     const seenAt = (await trial.store.document<{ systems: string }>("tag-seen/main", String(SITE)))?.systems;
     trial.rewriteLists((list, _, query) => {
@@ -152,8 +152,7 @@ describe("the systems of tags", () => {
   });
 
   test("an invisible site and a missing tag keep their systems", async () => {
-    await started();
-    const { id, systemId } = placedTag();
+    const { id, systemId } = await startedWithTag();
     const count = told().length;
     trial.rewriteLists((list, path, query) => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
@@ -169,8 +168,7 @@ describe("the systems of tags", () => {
   });
 
   test("a removed tag loses its systems, emitted before its removal", async () => {
-    await started();
-    const { id, systemId } = placedTag();
+    const { id, systemId } = await startedWithTag();
     trial.rewriteLists((list, path, query) => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
     });
@@ -183,8 +181,7 @@ describe("the systems of tags", () => {
   });
 
   test("a removed system has no tags", async () => {
-    await started();
-    const { systemId } = placedTag();
+    const { systemId } = await startedWithTag();
     const members = told().filter((fact) => idsOf(fact).includes(systemId));
     const count = told().length;
     trial.simulator.control.changeInventory("systems", systemId, { removed: true });
@@ -206,8 +203,7 @@ describe("a series break is emitted", () => {
     });
 
   test("for another unit and name, in one event after tag-changed, but not for a first unit", async () => {
-    await started();
-    const { id } = placedTag();
+    const { id } = await startedWithTag();
     let shown = {};
     const told = async (attributes: object) => {
       const before = trial.store.events.length;
@@ -234,8 +230,7 @@ describe("a series break is emitted", () => {
   });
 
   test("for a returning tag, since the last list that contained it", async () => {
-    await started();
-    const { id } = placedTag();
+    const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
     await trial.clock.advance(6 * HOUR);
     const seen = (await trial.store.document<{ tags: string }>("tag-seen/main", String(SITE)))?.tags;
@@ -249,8 +244,7 @@ describe("a series break is emitted", () => {
   });
 
   test("in the transaction of the tag; after a failed commit the next list emits it", async () => {
-    await started();
-    const { id } = placedTag();
+    const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
     await trial.clock.advance(6 * HOUR);
     const count = breaks().length;
