@@ -60,25 +60,3 @@ test("settles a long response in several transactions with the events and ledger
     expect(each.ledger.spans.at(-1)?.to).toBe(isoUtc(RANGE.toMs));
   }
 });
-
-test("after a failed commit, fetches the rest and emits no point twice", async () => {
-  const store = createMemoryStore();
-  const settle = settleTo(store);
-  const series = [seriesOf("101")];
-  const failing = {
-    ...store,
-    async commit(change: Parameters<typeof store.commit>[0]) {
-      if (store.commits() === 2) throw new Error("The disk is full.");
-      return store.commit(change);
-    },
-  };
-  const broken = settleTo(failing);
-  await expect(broken.logs(askFor(series), [logOf("101")], [])).rejects.toThrow("disk is full");
-  const before = store.events.length;
-  expect(before).toBeGreaterThan(0);
-  expect(Date.parse(series[0]?.ledger.spans.at(-1)?.to ?? "")).toBeLessThan(RANGE.toMs);
-  await settle.logs(askFor(series), [logOf("101")], []);
-  expect(store.repeated).toEqual([]);
-  expect(store.events.filter(({ type }) => type === "tag-history")).toHaveLength(98 + 1);
-  expect(new Set(store.events.map(({ id }) => id)).size).toBe(store.events.length);
-});

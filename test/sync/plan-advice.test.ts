@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { type ClassDemand, createDemand, overloadFactor, slotsPerSlot } from "#src/engine/sync/plan/overload.ts";
 import { type AdviceFacts, changesThatFit } from "#src/engine/sync/plan/report.ts";
-import { wish } from "./wish.ts";
+import { demandOf } from "./planned-tags.ts";
 
 function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {}) {
   const overload = overloadFactor(demands, 3_000, 20);
@@ -11,12 +11,12 @@ function changes(demands: readonly ClassDemand[], more: Partial<AdviceFacts> = {
 
 describe("changesThatFit", () => {
   // The first alone needs every slot, the second every tenth, important as it is.
-  const often = wish("often", 400, 60);
-  const rare = wish("rare", 200, 300, { importance: 2 });
+  const often = demandOf("often", 400, 60);
+  const rare = demandOf("rare", 200, 300, { importance: 2 });
 
   test("returns nothing when the intervals fit", () => {
-    expect(changes([wish("often", 388, 60)])).toEqual([]);
-    expect(changes([wish("often", 389, 60)])).toHaveLength(1);
+    expect(changes([demandOf("often", 388, 60)])).toEqual([]);
+    expect(changes([demandOf("often", 389, 60)])).toHaveLength(1);
   });
 
   test("returns the new interval and cost of a single class, if that class alone can make the plan fit", () => {
@@ -62,7 +62,7 @@ describe("changesThatFit", () => {
     ["ten minutes below two hours too", 25_000, 3_600, "1h10m"],
     ["ten minutes beyond", 50_000, 3_600, "2h10m"],
   ])("rounds an interval to %s", (_, tags, seconds, every) => {
-    expect(changes([wish("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
+    expect(changes([demandOf("all", tags, seconds)])[0]?.yaml).toBe(`read: [{name: all, every: ${every}}]`);
   });
 });
 
@@ -75,14 +75,16 @@ describe("the demand on the quota", () => {
   });
 
   test("is counted in whole slots, less the time of a reply", () => {
-    expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20)).toBe(1);
-    expect(slotsPerSlot(wish("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
-    expect(slotsPerSlot(wish("all", 400, 1), 1, 3_000, 20)).toBe(20);
+    expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20)).toBe(1);
+    expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
+    expect(slotsPerSlot(demandOf("all", 400, 1), 1, 3_000, 20)).toBe(20);
   });
 
   test("of firm classes stays unstretched up to four fifths", () => {
     const factor = (tags: number) =>
-      overloadFactor([wish("firm", tags, 60, { firm: true }), wish("other", 200, 60)], 3_000, 20).factors.get("firm");
+      overloadFactor([demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)], 3_000, 20).factors.get(
+        "firm",
+      );
     expect(factor(320)).toBe(1);
     expect(factor(321)).toBeGreaterThan(1);
   });

@@ -2,8 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { PlanRules } from "#src/engine/sync/plan/group.ts";
 import { backedOff, overloadFactor } from "#src/engine/sync/plan/overload.ts";
 import { type Class, ELEVEN_CLASSES, FOUR_CLASSES, OVERLOAD, simulate } from "../bench/freshness/simulate.ts";
-import { type PlannedTag, planGroup } from "./planned-tags.ts";
-import { wish } from "./wish.ts";
+import { demandOf, type PlannedTag, planGroup } from "./planned-tags.ts";
 
 const RULES: PlanRules = { slotMs: 3_000, size: 20, leadMs: 0, eager: false };
 
@@ -264,18 +263,22 @@ describe("when the target intervals exceed the quota", () => {
   });
 
   test("stretches nothing while they fit", () => {
-    const { factors, demand } = overloadFactor([wish("a", 100, 60)], 3_000, 20);
+    const { factors, demand } = overloadFactor([demandOf("a", 100, 60)], 3_000, 20);
     expect(demand).toBeCloseTo(0.25);
     expect(factors.get("a")).toBe(1);
   });
 
   test("stretches all classes by the same factor, important ones less, and firm ones not", () => {
-    const alike = overloadFactor([wish("a", 400, 60), wish("b", 2_000, 300)], 3_000, 20);
+    const alike = overloadFactor([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
     expect(alike.factors.get("a")).toBeGreaterThan(1.99);
     const mixed = overloadFactor(
-      [wish("firm", 200, 60, { firm: true }), wish("high", 400, 60, { importance: 4 }), wish("low", 2_000, 300)],
+      [
+        demandOf("firm", 200, 60, { firm: true }),
+        demandOf("high", 400, 60, { importance: 4 }),
+        demandOf("low", 2_000, 300),
+      ],
       3_000,
       20,
     );

@@ -6,14 +6,15 @@ import {
   type PlanRules,
   planGroup as planColumns,
 } from "#src/engine/sync/plan/group.ts";
+import type { ClassDemand } from "#src/engine/sync/plan/overload.ts";
 
-/** A tag of a plan as tests write it: one object for each, in place of columns. */
+/** A tag of a plan as one object; the planner takes columns. */
 export interface PlannedTag {
   readonly id: string;
   readonly intervalMs: number;
-  /** Null when it was never answered. */
+  /** Null when the tag was never read. */
   readonly lastMs: number | null;
-  /** Since now when it is left out. */
+  /** Defaults to now. */
   readonly sinceMs?: number;
   /** Label of the isolation; null for an ordinary tag. */
   readonly label: string | null;
@@ -41,3 +42,14 @@ export function columnsOf(tags: readonly PlannedTag[], nowMs: number): PlannedTa
 export function planGroup(tags: readonly PlannedTag[], nowMs: number, rules: PlanRules): Plan {
   return planColumns(columnsOf(tags, nowMs), nowMs, rules);
 }
+
+/** Demand of a class with so many tags that are read every so many seconds. */
+export const demandOf = (
+  name: string,
+  tags: number,
+  seconds: number,
+  more: Partial<ClassDemand> = {},
+): ClassDemand => ({
+  ...{ name, tags, everyMs: seconds * 1_000, firm: false, importance: 1 },
+  ...more,
+});
