@@ -1,29 +1,48 @@
 import { z } from "zod";
-import { Headers, OUTBOUND, type OutboundConfig, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
+import { Headers, OUTBOUND, ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { SecretRef } from "../../src/core/runtime/secret.ts";
-import { RECEIVER, type ReceiverConfig } from "../shared/receiver/config.ts";
+import { RECEIVER } from "../shared/receiver/config.ts";
 import { FORMAT_NAMES, type FormatName, requirementsOf } from "./formats/by-name.ts";
 import { TemplateConfig } from "./formats/template.ts";
 
-/** Parsed options before the checks across options. */
-export interface ParsedConfig extends OutboundConfig, ReceiverConfig {
-  readonly url?: string | SecretRef | undefined;
-  readonly secrets: readonly SecretRef[];
-  readonly unsigned: boolean;
-  readonly format: "cloudevents" | "standard" | "template" | FormatName;
-  readonly key?: SecretRef | undefined;
-  readonly template?: TemplateConfig | undefined;
-  readonly headers: Readonly<Record<string, string | SecretRef>>;
-}
+const Options = z.strictObject({
+  url: z.union([ReceiverUrl, SecretRef]).optional().meta({
+    description:
+      "Where it is posted to: https, unless its network is in allow_networks. Of a format for chats it is a secret reference, because whoever has the address can post there.",
+  }),
+  secrets: z.array(SecretRef).max(5).default([]).meta({
+    description: "Signing keys (whsec_…, 24 to 64 bytes in base64). Two while a key is being exchanged.",
+  }),
+  unsigned: z.boolean().default(false).meta({
+    description: "Has to be true to send without a signature, so that nobody does it by accident.",
+  }),
+  format: z
+    .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
+    .default("cloudevents")
+    .meta({
+      description:
+        "Body. For every event: a CloudEvent in JSON, or type, timestamp and data as Standard Webhooks suggests. For alarms only: what the receiver of that name understands, or requests of your own (template).",
+    }),
+  key: SecretRef.optional().meta({
+    description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
+  }),
+  template: TemplateConfig.optional().meta({
+    description: "Requests of your own, for the format template.",
+  }),
+  headers: Headers,
+  ...OUTBOUND,
+  ...RECEIVER,
+});
+type Options = z.infer<typeof Options>;
 
 /** True for formats that send every event; the others are for alarms only. */
-export function isForEvents(format: ParsedConfig["format"]): format is "cloudevents" | "standard" {
+export function isForEvents(format: Options["format"]): format is "cloudevents" | "standard" {
   return format === "cloudevents" || format === "standard";
 }
 
 type Complain = (option: string, message: string) => void;
 
-function checkEventOptions(config: ParsedConfig, complain: Complain): void {
+function checkEventOptions(config: Options, complain: Complain): void {
   const { format, secrets, unsigned, url } = config;
   if (url === undefined) complain("url", "This is needed and missing: where every event is posted to.");
   else if (typeof url !== "string")
@@ -43,7 +62,7 @@ function checkEventOptions(config: ParsedConfig, complain: Complain): void {
 
 const DEFAULTS: Readonly<Record<string, unknown>> = z.object(RECEIVER).parse({});
 
-function checkAlarmOptions(config: ParsedConfig, format: FormatName | "template", complain: Complain): void {
+function checkAlarmOptions(config: Options, format: FormatName | "template", complain: Complain): void {
   const { key, secrets, template, unsigned, url } = config;
   const required = requirementsOf(format);
   if (url === undefined && required.url === undefined)
@@ -65,47 +84,16 @@ function checkAlarmOptions(config: ParsedConfig, format: FormatName | "template"
     complain("template", `This is for \`format: template\`, not for ${format}; take one away.`);
 }
 
-export const WebhookConfig = z
-  .strictObject({
-    url: z.union([ReceiverUrl, SecretRef]).optional().meta({
-      description:
-        "Where it is posted to: https, unless its network is in allow_networks. Of a format for chats it is a secret reference, because whoever has the address can post there.",
-    }),
-    secrets: z.array(SecretRef).max(5).default([]).meta({
-      description: "Signing keys (whsec_…, 24 to 64 bytes in base64). Two while a key is being exchanged.",
-    }),
-    unsigned: z.boolean().default(false).meta({
-      description: "Has to be true to send without a signature, so that nobody does it by accident.",
-    }),
-    format: z
-      .enum(["cloudevents", "standard", ...FORMAT_NAMES, "template"])
-      .default("cloudevents")
-      .meta({
-        description:
-          "Body. For every event: a CloudEvent in JSON, or type, timestamp and data as Standard Webhooks suggests. For alarms only: what the receiver of that name understands, or requests of your own (template).",
-      }),
-    key: SecretRef.optional().meta({
-      description: "Key of the integration at the receiver: pagerduty, jsm, incidentio; for ntfy a token.",
-    }),
-    template: TemplateConfig.optional().meta({
-      description: "Requests of your own, for the format template.",
-    }),
-    headers: Headers,
-    ...OUTBOUND,
-    ...RECEIVER,
-  })
-  .superRefine((config, context) => {
-    const complain = (option: string, message: string) => context.addIssue({ code: "custom", path: [option], message });
-    const { format, headers, proxy, url } = config;
-    if (isForEvents(format)) checkEventOptions(config, complain);
-    else checkAlarmOptions(config, format, complain);
-    if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:")
-      complain("url", "Through a proxy use https://, because the proxy would read and could change every event.");
-    if (Object.keys(headers).some((name) => /^webhook-/i.test(name)))
-      complain("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
-  })
-  .meta({
-    description:
-      "One POST for every event, signed as Standard Webhooks asks; or alarms, as a receiver understands them.",
-  });
+export const WebhookConfig = Options.superRefine((config, context) => {
+  const complain = (option: string, message: string) => context.addIssue({ code: "custom", path: [option], message });
+  const { format, headers, proxy, url } = config;
+  if (isForEvents(format)) checkEventOptions(config, complain);
+  else checkAlarmOptions(config, format, complain);
+  if (proxy !== undefined && typeof url === "string" && URL.parse(url)?.protocol === "http:")
+    complain("url", "Through a proxy use https://, because the proxy would read and could change every event.");
+  if (Object.keys(headers).some((name) => /^webhook-/i.test(name)))
+    complain("headers", "The headers webhook-… are set by Plenum and cannot be changed.");
+}).meta({
+  description: "One POST for every event, signed as Standard Webhooks asks; or alarms, as a receiver understands them.",
+});
 export type WebhookConfig = z.infer<typeof WebhookConfig>;

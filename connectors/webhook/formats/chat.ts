@@ -3,10 +3,15 @@ import { inHeader } from "../../../src/core/http/outbound/headers.ts";
 import type { IncidentMessage, IncidentReference, IncidentText } from "../../shared/receiver/receiver.ts";
 import { cut, cutBytes, fitted } from "../../shared/receiver/text.ts";
 import {
+  bodyOf,
   byPriority,
   confirmedBy,
   type Format,
+  headingOf,
+  html,
   type Message,
+  markdown,
+  markdownLink,
   memberOf,
   NO_REFERENCE,
   needsMessage,
@@ -14,7 +19,6 @@ import {
   pathOf,
   refusal,
 } from "./format.ts";
-import { bodyOf, headingOf, html, markdown, markdownLink } from "./text.ts";
 
 /** Longest text of one field, in UTF-16 units; texts are shortened further when the message is too long. */
 const LONGEST_TEXT = 2_000;

@@ -4,17 +4,21 @@ import type { IncidentMessage } from "../../shared/receiver/receiver.ts";
 import { cut } from "../../shared/receiver/text.ts";
 import {
   actionOf,
+  bodyOf,
   byPriority,
   confirmedBy,
+  detailsOf,
   type Format,
+  headingOf,
   type Message,
+  markdown,
   memberOf,
+  nameOf,
   pathOf,
   type RequestContext,
   refusal,
   timeWithOffset,
 } from "./format.ts";
-import { bodyOf, detailsOf, headingOf, markdown, nameOf } from "./text.ts";
 
 type Action = ReturnType<typeof actionOf>;
 

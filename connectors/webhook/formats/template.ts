@@ -2,8 +2,7 @@ import { z } from "zod";
 import { ConfigError, Rejected } from "../../../src/core/errors/errors.ts";
 import { Headers } from "../../../src/core/http/outbound/config.ts";
 import type { IncidentMessage, IncidentReference } from "../../shared/receiver/receiver.ts";
-import { type Format, memberOf, type Operation, pathOf, refusal } from "./format.ts";
-import { bodyOf, headingOf } from "./text.ts";
+import { bodyOf, type Format, headingOf, memberOf, type Operation, pathOf, refusal } from "./format.ts";
 
 const FIELD = /\{\{([^{}]*)\}\}/g;
 
