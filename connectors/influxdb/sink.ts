@@ -19,11 +19,7 @@ export function createInfluxSink(config: InfluxConfig, context: ConnectorContext
   const url = new URL(config.url);
   const writePath = writePathOf(config);
   const names = createNames(config.tags_from, context);
-  const settings: PointSettings = {
-    prefix: config.measurement_prefix ?? "",
-    tags: config.tags,
-    ...(config.tags_from.length === 0 ? {} : { namesOf: names.of }),
-  };
+  const settings: PointSettings = { prefix: config.measurement_prefix ?? "", tags: config.tags, namesOf: names.of };
   const reportTooOld = createTooOldReport(context);
   const authorization = authorizationOf(config, context);
   const proxy = proxyOf(config.proxy, clock);
