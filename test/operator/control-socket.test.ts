@@ -96,7 +96,7 @@ describe("createControlSocket", () => {
     const state = folder();
     await listenSilently(state);
     const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
-    await expect(door.start(signal)).rejects.toThrow(/^Somebody answers at .*operator\.sock already\.$/);
+    await expect(door.start(signal)).rejects.toThrow(/^A program already listens on .*operator\.sock\.$/);
     await door.stop(100);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
   });

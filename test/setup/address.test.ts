@@ -27,7 +27,7 @@ test.each([
   ["", /^This is not the address of a service: nothing\. Write it as https:/],
   ["ftp://example.com", /^This is not the address/],
   ["the service", /^This is not the address/],
-  ["https://kari:secret@example.com", /^The address has a user name or a password in it\. Take it out/],
+  ["https://kari:secret@example.com", /^The address has a user name or a password in it\. Remove it/],
   ["http://monitoring.example.com", /^With http:\/\/ everybody on the way to monitoring\.example\.com could/],
 ])("rejects %j with an explanation", (written, words) => {
   const text = thrownText(() => readAddress(written, false));

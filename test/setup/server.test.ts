@@ -12,7 +12,7 @@ const SERVICE = { baseUrl: "https://bms.example.com", token: "secret", allowPlai
 const WISHES = { every: { readings: 60_000, meters: null, rest: null }, history: null, polite: 1 };
 const WRITE = { wishes: WISHES, timeZone: "Europe/Oslo", mqttUrl: "" };
 const WRITTEN = { file: "plenum.yaml", tokenFile: "token", next: [["plenum run", "runs it"]] } as const;
-const UNKNOWN = "The page asked for something that there is not; load it again.";
+const UNKNOWN = "The server does not understand this request. Load the page again.";
 
 describe("the server of the setup page", () => {
   let server: SetupServer;
@@ -97,7 +97,7 @@ describe("the server of the setup page", () => {
     const wrong = await request("/api/code", { code: "" });
     expect([wrong.status, wrong.headers.get("set-cookie"), wrong.body.message]).toEqual([
       ...[403, null],
-      "This is not the code. It stands in the terminal, and is good for one browser.",
+      "This is not the code. The terminal shows the code, which works for one browser.",
     ]);
     await enter(` ${server.code.toLowerCase().replace("-", " ")} `);
     expect((await request("/api/code", { code: server.code })).status).toBe(403);
@@ -124,9 +124,7 @@ describe("the server of the setup page", () => {
     const key = await enter();
     for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
       const without = await request(path, ADDRESS);
-      expect([without.status, without.body.message], path).toEqual([
-        ...[401, "Enter the code that stands in the terminal."],
-      ]);
+      expect([without.status, without.body.message], path).toEqual([...[401, "Enter the code from the terminal."]]);
       expect((await request(path, ADDRESS, { cookie: `${key.cookie}x` })).status, path).toBe(401);
       expect((await request(path, ADDRESS, { ...key, "x-plenum": "" })).status, path).toBe(403);
       expect((await request(path, ADDRESS, { ...key, origin: "https://evil.example" })).status, path).toBe(403);
@@ -227,7 +225,7 @@ describe("the server of the setup page", () => {
     ["an unknown field", { ...ADDRESS, more: 1 }, 400, UNKNOWN],
     ["a token of 10,001 characters", { ...ADDRESS, token: "x".repeat(10_001) }, 400, UNKNOWN],
     ["an address of 2,001 characters", { ...ADDRESS, address: "x".repeat(2_001) }, 400, UNKNOWN],
-    ["a body of 33 KiB", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "That is too long."],
+    ["a body of 33 KiB", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "The request is too long."],
   ])("rejects %s", async (_, body, status, message) => {
     const response = await request("/api/look", body, await enter());
     expect([response.status, response.body.message]).toEqual([status, message]);

@@ -90,17 +90,17 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
   function noteStep(byMs: number): void {
     const wallMs = clock.now();
     const before = step ?? { sinceMs: wallMs, byMs: 0 };
-    step = stepDoubt(whose, before.sinceMs, before.byMs + byMs);
+    step = describeStep(whose, before.sinceMs, before.byMs + byMs);
     replies.clear();
     differences.clear();
     metrics?.clockSteps.inc({ direction: byMs > 0 ? "forward" : "back" });
-    show();
+    updateMetric();
     const seconds = Math.round(byMs / 1_000);
     log.warn({ seconds, before: isoUtc(wallMs - byMs), now: isoUtc(wallMs) }, STEP_LINE);
     steps.wakeUp();
   }
 
-  const show = () => metrics?.clockInDoubt.set(step !== null || differences.size > 0 ? 1 : 0);
+  const updateMetric = () => metrics?.clockInDoubt.set(step !== null || differences.size > 0 ? 1 : 0);
 
   const behindMs = (lastKnownMs ?? clock.now()) - clock.now();
   if (behindMs > STEP_MS) noteStep(-behindMs);
@@ -125,13 +125,13 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
       if (Math.abs(now) < REPLIES) return;
       if (differs) {
         const sinceMs = differences.get(service)?.sinceMs ?? clock.now();
-        differences.set(service, differenceDoubt(whose, service, sinceMs, aheadMs));
+        differences.set(service, describeDifference(whose, service, sinceMs, aheadMs));
       } else {
         differences.delete(service);
         if (step !== null) log.info({ service }, "the wall clock agrees with a service's again: it is trusted");
         step = null;
       }
-      show();
+      updateMetric();
     },
     notices() {
       look();
@@ -152,13 +152,13 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
 }
 
 /** Looks at the clocks for as long as the worker runs. */
-export function watching(doubt: Pick<ClockCheck, "watch">): Service {
+export function watching(check: Pick<ClockCheck, "watch">): Service {
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
   return startedOnce({
     name: "clock",
     async start(signal) {
-      running = doubt.watch(AbortSignal.any([signal, stopping.signal]));
+      running = check.watch(AbortSignal.any([signal, stopping.signal]));
     },
     async stop() {
       stopping.abort(new Stopping());
@@ -170,7 +170,7 @@ export function watching(doubt: Pick<ClockCheck, "watch">): Service {
 const STEP_LINE =
   "the wall clock was set, or the machine was suspended: nothing is written until a service's clock agrees with it";
 
-function stepDoubt(whose: string, sinceMs: number, byMs: number): ClockDifference {
+function describeStep(whose: string, sinceMs: number, byMs: number): ClockDifference {
   const way = byMs < 0 ? "back" : "forward";
   const message =
     `${whose} went ${way} by ${seconds(byMs)} at ${isoUtc(sinceMs)}: nothing is written, and no event is dropped ` +
@@ -178,7 +178,7 @@ function stepDoubt(whose: string, sinceMs: number, byMs: number): ClockDifferenc
   return { sinceMs, byMs, message };
 }
 
-function differenceDoubt(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
+function describeDifference(whose: string, service: string, sinceMs: number, byMs: number): ClockDifference {
   const message = `${whose} and that of ${service} differ by ${seconds(byMs)}.`;
   return { sinceMs, byMs, message };
 }

@@ -87,9 +87,9 @@ export function createLog(options: LogOptions): Log {
       hooks: {
         // Masks secrets and removes control characters that could steer a terminal.
         streamWrite(line) {
-          const shown = printableJson(masked(line));
-          options.recent?.add(shown);
-          return shown;
+          const printed = printableJson(masked(line));
+          options.recent?.add(printed);
+          return printed;
         },
         logMethod(args, method, level) {
           if (level < threshold.least) return;
@@ -128,9 +128,9 @@ function distinctArguments(args: readonly unknown[], bound: Readonly<Record<stri
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];
   const fields: Record<string, unknown> = first instanceof Error ? { err: first } : { ...first };
-  const said = rest.length > 0 ? rest : [fields.msg ?? messageOf(fields.err)];
-  if (fields.msg === said[0]) delete fields.msg;
-  return [distinct(fields, bound), ...said];
+  const message = rest.length > 0 ? rest : [fields.msg ?? messageOf(fields.err)];
+  if (fields.msg === message[0]) delete fields.msg;
+  return [distinct(fields, bound), ...message];
 }
 
 function distinct(fields: object, bound: Readonly<Record<string, unknown>>): Record<string, unknown> {

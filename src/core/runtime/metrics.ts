@@ -10,7 +10,7 @@ export function addProcessMetrics({ registry }: Metrics): void {
   collectDefaultMetrics({
     register: registry,
     prefix: "plenum_",
-    // Its own figures of the event loop contain the time between two looks; `addEventLoopMetrics` has others.
+    // The default event loop metrics contain the time between two checks; `addEventLoopMetrics` replaces them.
     eventLoopMonitoringPrecision: LONGEST_TIMER_MS,
     eventLoopUtilizationTimeout: 10_000,
     eventLoopUtilizationAgeBuckets: 1,
@@ -36,7 +36,7 @@ export function addEventLoopMetrics(registry: Registry): void {
     return delayMs < LOOK_MS / 2 ? delayMs : delayMs + LOOK_MS / 2;
   };
   const seconds = (nanoseconds: number) => stopMs(nanoseconds / 1e6 - LOOK_MS) / 1_000;
-  /** Delay of a look of our own after each reset, milliseconds: the histogram begins only with the look after that. */
+  /** Delay of our own first check after a reset, in milliseconds: the histogram begins with the second check. */
   let firstMs = 0;
   const restart = () => {
     delays.reset();
@@ -49,7 +49,7 @@ export function addEventLoopMetrics(registry: Registry): void {
   restart();
   const gauge = (name: string, help: string) =>
     new Gauge({ name: `plenum_nodejs_eventloop_lag${name}_seconds`, help, registers: [registry] });
-  const shown = [
+  const gauges = [
     [gauge("_min", "Shortest stop of the event loop since the last scrape."), () => seconds(delays.min)],
     [
       gauge("_max", "Longest stop of the event loop since the last scrape, to 25 ms."),
@@ -66,7 +66,7 @@ export function addEventLoopMetrics(registry: Registry): void {
     help: "Time until the event loop came to the next task, at this scrape.",
     registers: [registry],
     async collect() {
-      if (delays.count > 0) for (const [each, value] of shown) each.set(value());
+      if (delays.count > 0) for (const [each, value] of gauges) each.set(value());
       restart();
       const begun = performance.now();
       await setImmediate();

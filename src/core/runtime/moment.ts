@@ -20,8 +20,8 @@ export function momentOf(clock: Clock): Moment {
 }
 
 /**
- * Milliseconds since then by the clock that went further: the monotonic one stands still while a machine is suspended,
- * and the one since boot has only hundredths of a second on some.
+ * Milliseconds since a moment, by the clock that advanced further: the monotonic clock stops while a machine is suspended, and
+ * the clock since boot has a resolution of 10 ms on some machines.
  */
 export function elapsedMs(clock: Clock, from: Moment): number {
   const now = momentOf(clock);

@@ -17,7 +17,7 @@ export const WOKEN: unknown = Object.freeze(new Error("This wait was ended early
 
 export function createWakeup(): Wakeup {
   const waiting = new Set<() => void>();
-  let rings = 0;
+  let count = 0;
   const listen = (hear: () => void): (() => void) => {
     const wake = () => {
       waiting.delete(wake);
@@ -28,10 +28,10 @@ export function createWakeup(): Wakeup {
   };
   return {
     wakeUp() {
-      rings += 1;
+      count += 1;
       for (const wake of [...waiting]) wake();
     },
-    wakeups: () => rings,
+    wakeups: () => count,
     listen,
     nextWakeup: (signal) => heardBy(listen, signal),
   };
@@ -103,13 +103,13 @@ async function asleep(clock: Pick<Clock, "sleep">, ms: number, signal: AbortSign
 export async function sleepUntilWoken(
   clock: Pick<Clock, "sleep">,
   ms: number,
-  bell: Wakeup,
+  wakeup: Wakeup,
   signal: AbortSignal,
 ): Promise<void> {
-  if (!Number.isFinite(ms)) return bell.nextWakeup(signal);
+  if (!Number.isFinite(ms)) return wakeup.nextWakeup(signal);
   if (signal.aborted) return;
   const early = firstOf(signal);
-  const unlisten = bell.listen(() => early.abort(WOKEN));
+  const unlisten = wakeup.listen(() => early.abort(WOKEN));
   try {
     await asleep(clock, ms, early.signal);
   } finally {
@@ -214,7 +214,7 @@ export interface Loop {
   /** Starts the next turn at once. */
   readonly bell?: Wakeup;
   /**
-   * Does the work and returns the milliseconds until the next turn; infinity waits for the bell, 0 only yields to the
+   * Does the work and returns the milliseconds until the next turn; infinity waits for a wake-up, 0 only yields to the
    * event loop, and null ends the loop.
    */
   turn(): Promise<number | null>;
@@ -234,16 +234,16 @@ const FAULT_BACKOFF = { firstMs: 1_000, maxMs: 60_000 };
 
 /** Runs turns until the signal aborts. It backs off after faults and yields to the event loop between turns, so it never spins. */
 export async function loop(options: Loop): Promise<void> {
-  const { clock, signal, bell = createWakeup(), backoff = FAULT_BACKOFF } = options;
+  const { clock, signal, bell: wakeup = createWakeup(), backoff = FAULT_BACKOFF } = options;
   let faults = 0;
   while (!signal.aborted) {
-    const rings = bell.wakeups();
+    const count = wakeup.wakeups();
     try {
       const againMs = await options.turn();
       faults = 0;
       if (signal.aborted || againMs === null) return;
-      if (againMs <= 0 || bell.wakeups() !== rings) await sleepFor(clock, 0, signal);
-      else await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, bell, signal);
+      if (againMs <= 0 || wakeup.wakeups() !== count) await sleepFor(clock, 0, signal);
+      else await sleepUntilWoken(options.looks === true ? inFullSeconds(clock) : clock, againMs, wakeup, signal);
     } catch (error) {
       if (signal.aborted) return;
       faults += 1;

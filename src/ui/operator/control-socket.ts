@@ -64,7 +64,7 @@ async function removeLeftover(stateFolder: string): Promise<void> {
     (error: NodeJS.ErrnoException) => error.code,
   );
   if (code !== "ECONNREFUSED" && code !== "ENOENT") {
-    throw new ConfigError(`Somebody answers at ${socketIn(stateFolder)} already.`, {
+    throw new ConfigError(`A program already listens on ${socketIn(stateFolder)}.`, {
       hint: "Another worker uses this state folder; stop it, or set state.folder to another folder for this one.",
     });
   }

@@ -25,7 +25,7 @@ export function readAddress(written: string, allowPlainHttp: boolean): ServiceAd
     });
   if (url.username !== "" || url.password !== "")
     throw new ConfigError("The address has a user name or a password in it.", {
-      hint: "Take it out; the service is asked with a token alone.",
+      hint: "Remove it; Plenum sends only a token to the service.",
     });
   if (url.search !== "" || url.hash !== "") notes.push(message("What follows ? or # in the address is left out."));
   const path = url.pathname.replace(/\/+$/, "");

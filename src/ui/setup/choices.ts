@@ -33,7 +33,7 @@ export interface UnitGroup {
   readonly tags: number;
 }
 
-/** Most units that a class lists by name: nobody reads a list of fifty. */
+/** Most units that a class lists by name, so that the file stays readable. */
 const MOST_UNITS = 24;
 
 /** Groups of the building's tags: measured values, counters, and the rest: tags without a unit and rare units. */

@@ -114,7 +114,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.use(
     bodyLimit({
       maxSize: LARGEST_BODY,
-      onError: (context) => context.json({ message: "That is too long." }, 413),
+      onError: (context) => context.json({ message: "The request is too long." }, 413),
     }),
   );
   app.post("*", sameOriginOnly);
@@ -123,7 +123,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
     const entered = entry.enter(code);
     if (entered === null)
       return context.json(
-        { message: "This is not the code. It stands in the terminal, and is good for one browser." },
+        { message: "This is not the code. The terminal shows the code, which works for one browser." },
         403,
       );
     if (typeof entered === "object") {
@@ -137,7 +137,7 @@ function setupRoutes({ steps, clock, machineZone, onStart }: SetupServerOptions,
   app.use("/api/*", async (context, next) =>
     entry.isKey(getCookie(context, COOKIE))
       ? next()
-      : context.json({ message: "Enter the code that stands in the terminal." }, 401),
+      : context.json({ message: "Enter the code from the terminal." }, 401),
   );
   app.get("/api/setup", ({ json }) => json({ looked, written }));
   app.post("/api/look", async (context) => {
@@ -196,7 +196,7 @@ function planView(plan: PlanReport) {
 async function bodyOf<T extends z.ZodType>(context: Context, schema: T): Promise<z.output<T>> {
   const parsed = schema.safeParse(await context.req.json().catch(() => null));
   if (parsed.success) return parsed.data;
-  throw new InvalidRequest("The page asked for something that there is not; load it again.");
+  throw new InvalidRequest("The server does not understand this request. Load the page again.");
 }
 
 /** Code that a person types from the terminal. It gives one browser a key. Any local program can try 5 codes, then 2 a minute. */

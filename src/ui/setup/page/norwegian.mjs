@@ -8,18 +8,18 @@ const FRAME = {
   ...{ h: "t", "Go on": "Videre" },
   "Plenum does not answer any more; look at the terminal.": "Plenum svarer ikke lenger; se i terminalen.",
   "This did not work.": "Dette gikk ikke.",
-  "The page asked for something that there is not; load it again.":
+  "The server does not understand this request. Load the page again.":
     "Siden spurte om noe som ikke finnes; last den på nytt.",
-  "That is too long.": "Det er for langt.",
+  "The request is too long.": "Det er for langt.",
 };
 
 const CODE = {
   "Who are you?": "Hvem er du?",
-  "The code stands in the terminal in which this was started:": "Koden står i terminalen der dette ble startet:",
+  "You find the code in the terminal where you started:": "Koden står i terminalen der dette ble startet:",
   Code: "Kode",
-  "This is not the code. It stands in the terminal, and is good for one browser.":
+  "This is not the code. The terminal shows the code, which works for one browser.":
     "Dette er ikke koden. Den står i terminalen, og gjelder for én nettleser.",
-  "Enter the code that stands in the terminal.": "Skriv inn koden som står i terminalen.",
+  "Enter the code from the terminal.": "Skriv inn koden som står i terminalen.",
 };
 
 const BUILDING = {

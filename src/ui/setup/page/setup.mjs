@@ -69,7 +69,7 @@ function Code({ done }) {
   };
   return html`<form class="panel" onSubmit=${enter}>
     <${Heading}>${t("Who are you?")}<//>
-    <p>${t("The code stands in the terminal in which this was started:")} <code>plenum run --setup</code></p>
+    <p>${t("You find the code in the terminal where you started:")} <code>plenum run --setup</code></p>
     <label for="code">${t("Code")}</label>
     <input id="code" name="code" autocomplete="off" autocapitalize="characters" spellcheck=${false} required placeholder="XXXX-XXXX" />
     <${Problem} text=${problem} />
@@ -125,11 +125,11 @@ const translated = ({ text, values }) => t(text, values);
 function Slider({ id, label, help, steps, value, none, text, change }) {
   const all = none === undefined ? steps : [...steps, null];
   const at = Math.max(0, all.indexOf(value));
-  const said = value === null ? none : text(value);
+  const valueText = value === null ? none : text(value);
   return html`<div class="slider">
     <label for=${id}>${label} ${help && html`<span class="of">${help}</span>`}</label>
-    <output for=${id}>${said}</output>
-    <input id=${id} type="range" min="0" max=${all.length - 1} step="1" value=${at} aria-valuetext=${said}
+    <output for=${id}>${valueText}</output>
+    <input id=${id} type="range" min="0" max=${all.length - 1} step="1" value=${at} aria-valuetext=${valueText}
       onInput=${(event) => change(all[Number(event.target.value)])} />
   </div>`;
 }
@@ -137,14 +137,14 @@ function Slider({ id, label, help, steps, value, none, text, change }) {
 /** Cost of the latest choices; responses to earlier choices are dropped. */
 function usePlan(wishes, first) {
   const [plan, setPlan] = useState({ ...first, problem: null });
-  const asked = useRef(wishes);
+  const planned = useRef(wishes);
   useEffect(() => {
-    if (asked.current === wishes) return undefined;
+    if (planned.current === wishes) return undefined;
     let over = false;
     const refresh = async () => {
       try {
-        const answer = await request("/api/plan", wishes);
-        if (!over) setPlan({ ...answer, problem: null });
+        const result = await request("/api/plan", wishes);
+        if (!over) setPlan({ ...result, problem: null });
       } catch (error) {
         if (!over) setPlan((last) => ({ ...last, problem: error.message }));
       }
