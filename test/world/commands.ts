@@ -4,24 +4,24 @@ import { arrivalOf } from "../commands/rig.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { VirtualClock } from "../virtual-clock.ts";
 
-/** What was asked for, so that a write is known by its value: no two commands have the same. */
+/** A sent command. Its value is unique, so a write identifies its command. */
 interface Sent {
   readonly id: string;
   readonly tag: string;
   readonly isLawful: boolean;
-  /** The old value is to be put back. */
+  /** The worker must restore the old value afterwards. */
   readonly isTimed: boolean;
-  /** Measured time until which it may be written. */
+  /** Monotonic time until which the command may be written. */
   readonly untilMs: number;
 }
 
-/** People and programs that send commands of every kind, and an oracle that looks at every write that leaves. */
+/** Sends commands of every kind and checks every write to the service. */
 export interface Commanders {
-  /** Sends one, good or bad. */
+  /** Sends one valid or invalid command. */
   send(accept: (arrival: Arrival) => Promise<void>): Promise<void>;
-  /** A request leaves for the service. */
+  /** Checks a request to the service. */
   left(request: TransportRequest): void;
-  /** Ids whose arrival was acknowledged: each ends in exactly one result. */
+  /** Ids of acknowledged commands, each of which must have exactly one result. */
   readonly acknowledged: ReadonlySet<string>;
   readonly problems: readonly string[];
   readonly writes: () => number;
@@ -29,21 +29,21 @@ export interface Commanders {
 
 export const RANGE = { min: 10, max: 30 };
 
-/** The bound within which two clocks count as the same, and the second that a `Date` header cannot tell. */
+/** Tolerance for clocks that count as equal, plus the second that a `Date` header rounds off. */
 const DIFFERENCE_MS = 31_000;
 
 export function createCommanders(
   tags: readonly string[],
   clock: () => VirtualClock,
   trueMs: () => number,
-  /** What a tag of the building holds now. */
+  /** Returns the current value of a tag. */
   holds: (tag: string) => unknown,
   random: SeededRandom,
 ): Commanders {
   const byValue = new Map<number, Sent>();
   const written = new Map<string, number>();
   const acknowledged = new Set<string>();
-  /** By tag: the values that a timed command found there, each once. */
+  /** By tag: old values that timed commands may restore, each once. */
   const mayBePutBack = new Map<string, Set<unknown>>();
   const putBack = (tag: string) => {
     const values = mayBePutBack.get(tag) ?? new Set();
@@ -51,7 +51,7 @@ export function createCommanders(
     return values;
   };
   const problems: string[] = [];
-  /** Ids that were said again: the first time they may have been refused, and their age is by then a matter of two clocks. */
+  /** Repeated ids: the first may have been refused, and the age of the second depends on two clocks. */
   const saidAgain = new Set<string>();
   const history: (readonly [payload: object, changes: Partial<Arrival>])[] = [];
   let serial = 0;
@@ -87,7 +87,7 @@ export function createCommanders(
     problems,
     writes: () => [...written.values()].reduce((sum, count) => sum + count, 0),
     async send(accept) {
-      // A sender that is not sure says it again.
+      // Some senders repeat a command.
       const [payload, changes] = history.length > 0 && random.chance(0.15) ? random.pick(history) : fresh();
       const { id } = payload as { readonly id: string };
       if (history.some(([before]) => before === payload)) saidAgain.add(id);
@@ -97,7 +97,7 @@ export function createCommanders(
         await accept(arrival);
         acknowledged.add(id);
       } catch {
-        // The broker keeps it, and here nobody sends it again.
+        // The command was not accepted, and is not sent again.
       }
     },
     left({ method, path, body }) {
@@ -108,7 +108,7 @@ export function createCommanders(
       if (writes.length > 20) problems.push(`${writes.length} tags in one write`);
       for (const { tag_id, value } of writes) {
         const sent = byValue.get(value);
-        // What puts an old value back has that value: the building's own, or what an older command wrote.
+        // A restore writes the old value, from the building or an earlier command.
         if (sent === undefined) continue;
         if (mayBePutBack.get(tag_id)?.delete(value) === true) continue;
         if (sent.isTimed) putBack(tag_id).add(holds(tag_id));

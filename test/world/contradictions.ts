@@ -22,13 +22,13 @@ export const CONTRADICTIONS = [
 export type Contradiction = (typeof CONTRADICTIONS)[number];
 
 export interface Contradictions {
-  /** Rewrites the replies of `transport` as the contradictions of the moment demand. */
+  /** Wraps a transport and applies the active contradictions to its responses. */
   around(transport: Transport): Transport;
   begin(kind: Contradiction): void;
   end(kind: Contradiction): void;
-  /** By kind, how many records or measurements were rewritten. */
+  /** Number of rewritten records or measurements by kind. */
   readonly counts: Readonly<Record<Contradiction, number>>;
-  /** Measurements that no client can read as they were sent, as `<tag> <resolution> <start in ms>`. */
+  /** Measurements that were made unreadable, as `<tag> <resolution> <start in ms>`. */
   readonly unreadable: ReadonlySet<string>;
 }
 
@@ -40,7 +40,7 @@ interface Request {
   readonly query: URLSearchParams;
 }
 
-/** Of a half or all of the tags and alarms, the same ones while it lasts. */
+/** Each contradiction affects half or all of the tags and alarms, the same ones until it ends. */
 export function createContradictions(random: SeededRandom): Contradictions {
   const active = new Map<Contradiction, (id: string) => boolean>();
   const counts = Object.fromEntries(CONTRADICTIONS.map((kind) => [kind, 0])) as Record<Contradiction, number>;
@@ -125,7 +125,7 @@ export function createContradictions(random: SeededRandom): Contradictions {
       if (parsed === null) return reply;
       const [path = "", query] = request.path.split("?");
       const asked: Request = { endpoint: endpointOf(path), query: new URLSearchParams(query) };
-      // Ids come last: the others go by their text.
+      // Change ids last, because the other kinds match on text ids.
       const kinds = CONTRADICTIONS.filter((kind) => active.has(kind));
       const data = kinds.reduce((records, kind) => rewrite(kind, records, asked), parsed.data);
       return { ...reply, body: new TextEncoder().encode(JSON.stringify({ ...parsed, data })) };
@@ -152,7 +152,7 @@ interface SentMeasurement {
   readonly value: unknown;
 }
 
-/** The measurements of a log; none of a scalar reply, whose list holds a plain number. */
+/** Returns the measurements of a log; a scalar response has none. */
 function measurementsOf(record: JsonRecord): readonly SentMeasurement[] {
   const { measurements } = record;
   if (!Array.isArray(measurements)) return [];
@@ -165,7 +165,7 @@ function pointKey(record: JsonRecord, { query }: Request, timestamp: string): st
 
 type Change = (value: unknown, record: JsonRecord, timestamp: string | null) => unknown;
 
-/** Changes the values of the chosen tags, of reads and of logs. */
+/** Changes the values of the chosen tags in reads and logs. */
 function eachValue(records: JsonRecord[], isChosen: (id: string) => boolean, change: Change): JsonRecord[] {
   return records.map((record) => {
     if (!isChosen(String(record.id))) return record;
@@ -178,13 +178,13 @@ function eachValue(records: JsonRecord[], isChosen: (id: string) => boolean, cha
   });
 }
 
-/** The same number with a digit more, as a column of a fixed scale prints it. */
+/** Returns the number as text with a trailing zero, as a DECIMAL column prints it. */
 function asDecimal(value: number): string {
   const text = String(value);
   return /^-?\d+\.\d+$/.test(text) ? `${text}0` : text;
 }
 
-/** The same tag with other values; null where it has none that could differ. */
+/** Returns the same tag with other values, or null without values. */
 function otherValues(record: JsonRecord): JsonRecord | null {
   let differs = false;
   const [other] = eachValue(
@@ -201,7 +201,7 @@ function otherValues(record: JsonRecord): JsonRecord | null {
 
 const STAMP = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(.*)$/;
 
-/** Moves the local time of every timestamp and keeps its offset, as a server with a wrong zone prints them. */
+/** Shifts the local time of every timestamp and keeps its offset, as a server with a wrong time zone does. */
 function shifted(value: unknown, byMs: number): unknown {
   if (typeof value === "string") {
     const [, local, rest] = STAMP.exec(value) ?? [];

@@ -27,7 +27,7 @@ const SHUFFLED_REST_MS = 25 * MINUTE;
 const SHUFFLED_SLOW_REST_MS = 40 * MINUTE;
 const LIST_REFUSED = "one 429 of a list with a wait of 30 days";
 
-/** The estates: sites are copies of the recorded ones. */
+/** Sizes of the estate; sites are copies of the recorded ones. */
 const SIZES = [
   { name: "300 sites, 200 to 900 alarms", copies: 19, sites: null, alarms: [200, 900] },
   { name: "one site, 2,000 to 10,000 alarms", copies: 1, sites: [7], alarms: [2_000, 10_000] },
@@ -39,9 +39,9 @@ interface Fault {
   readonly rules?: (random: SeededRandom) => readonly object[];
   readonly isUnhealthy?: boolean;
   readonly lastsMs: readonly [number, number];
-  /** The service lists no (or not every) alarm while it lasts: the promise counts from its end. */
+  /** The service hides alarms during the fault, so the promise counts from its end. */
   readonly hidesAlarms?: boolean;
-  /** What the promise allows in addition, in milliseconds. */
+  /** Additional time that the promise allows, in milliseconds. */
   readonly allowsMs?: number;
 }
 
@@ -53,7 +53,7 @@ const FAULTS: readonly Fault[] = [
     name: "list refusals with a wait of 0 s",
     rules: (random) => [{ match: { endpoints: [list(random)] }, when: { count: 3 }, fault: throttled(0) }],
     lastsMs: [60 * SECOND, 90 * SECOND],
-    // Each of the three refusals may hit a poll of the alarms.
+    // Each of the three refusals can affect a poll of the alarms.
     allowsMs: POLL_MS,
   },
   {
@@ -153,7 +153,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const triggers = [...world.triggers.keys()];
   const story: string[] = [];
   const tell = (text: string) => story.push(`${Math.round(clock.monotonic() / SECOND)} s: ${text}`);
-  /** When alarms were not listed, or the worker was away, with what the promise allows after it. */
+  /** Times without listed alarms or without a worker, and the additional time allowed afterwards. */
   const excuses: {
     readonly name: string;
     readonly fromMs: number;
@@ -191,7 +191,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const slowRestMs = SHUFFLED_SLOW_REST_MS * 2 ** Math.max(0, refusals - 1);
   await clock.advance(order !== "shuffled" ? REST_MS : refusals > 0 ? slowRestMs : SHUFFLED_REST_MS);
 
-  /** Some alarms begin and end while nothing is wrong; the fault before is over after so many milliseconds. */
+  /** Raises and resolves alarms without a fault, after `ms` for the previous fault. */
   async function quiet(ms: number): Promise<void> {
     await clock.advance(ms);
     for (let left = 1 + random.below(4); left > 0; left -= 1) {
@@ -247,7 +247,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
   const events = await virtual.events();
   const nowMs = simulator.now();
   const active = new Set(truth.alarms.list(nowMs, { status: "active" }).map(({ id }) => id));
-  // Where each request shuffles the records, several pages may lack an alarm again and again.
+  // With shuffled pages an alarm can be missing from several polls.
   const isTimely = order !== "shuffled" || raisedMs.size <= PAGE;
   const late = !isTimely
     ? []
@@ -255,7 +255,7 @@ export async function estate(seed: number, random: SeededRandom): Promise<Campai
         const emitted = emittedMs.get(id);
         const dueMs = dueAfter(atMs, allowedMs, excuses);
         if (emitted !== undefined && emitted <= dueMs) return [];
-        // An alarm that ended before the service could list it twice is found by the list of resolved alarms.
+        // The list of resolved alarms finds alarms that ended before the second poll.
         if (emitted === undefined && !active.has(id)) return [];
         const took = emitted === undefined ? "never" : `after ${Math.round((emitted - atMs) / SECOND)} s`;
         return [

@@ -36,23 +36,23 @@ import {
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const UNREST_MS = 14 * MINUTE;
-/** Long enough for the longest rest of a sink, of a job that was refused, and for a list that was doubted. */
+/** Longer than every back-off of sinks and jobs and the verification of a list. */
 const REST_MS = 20 * MINUTE;
-/** Writes of a sink at most, and so what may come twice after each incident. */
+/** Maximum batch of a sink, and so the maximum of repeated events per incident. */
 const BATCH = 50;
-/** What a far end that restarts may forget, in milliseconds; less than what is sent again by itself. */
+/** Maximum time range, in milliseconds, that a restarted server loses; less than the replay window. */
 const FORGETS_MS = 5 * MINUTE;
 const FILTERS = { steady: {}, moody: {}, alarms: { kinds: ["alarm-*", "command-*", "gateway-*"] } } as const;
-/** Without it a far end's restart is not noticed, which is not what a damaged state is about here. */
+/** Document sets that are never damaged: without this one the worker cannot detect a restarted server. */
 const SPARED = new Set(["sink-life"]);
 
 /**
- * Everything at once, from one seed: the whole worker with all its rooms, in virtual time; a service that loses scope,
- * abilities, gateways and endpoints; alarms; three sinks of which two fail; commands of every kind; stops and kills;
- * clocks that are set; bits that flip in the state. Then rest, and docs/promise.md is judged at the far ends.
+ * All faults at once: the complete worker in virtual time with a service that loses scope, abilities, gateways and
+ * endpoints, alarms, two failing sinks, commands, stops, kills, clock steps and flipped bits. After a time without faults,
+ * compares what the sinks received with docs/promise.md.
  */
 export async function everything(seed: number, random: SeededRandom): Promise<CampaignResult> {
-  // The clock comes with the stage, and the far ends outlive the workers on it.
+  // The servers outlive the workers and use the clock of the stage, which is created below.
   const ends = Object.fromEntries(
     Object.keys(FILTERS).map((name) => [
       name,
@@ -156,7 +156,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     [...simulator.world.gateways.values()].filter(({ site_id }) => site_id === siteId).map(({ id }) => id);
   const rightClock = () => clock.stepWall(START_MS + Math.floor(clock.monotonic()) - Math.floor(clock.now()));
 
-  const deeds: readonly (() => void | Promise<void>)[] = [
+  const actions: readonly (() => void | Promise<void>)[] = [
     () => {
       const trouble = anyTrouble(world, random, gatewaysOf);
       const forMs = (20 + random.below(180)) * SECOND;
@@ -240,14 +240,14 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
     await stage.restart("crash");
   }
 
-  // Many alarms at a time, as what the service says of most of them at once is believed more slowly.
+  // Start with several alarms, because the worker verifies mass changes more slowly.
   for (let left = random.below(9); left > 0; left--) raise();
-  // The first reading of the past fetches most of the history.
+  // The first backfill fetches most of the history.
   if (random.chance(0.3)) contradict();
   await pass((1 + random.below(4)) * MINUTE);
   const unrestMs = clock.monotonic() + UNREST_MS;
   while (clock.monotonic() < unrestMs) {
-    await random.pick(deeds)();
+    await random.pick(actions)();
     const untilMs = clock.monotonic() + random.below(90) * SECOND;
     while (clock.monotonic() < untilMs) {
       if (random.chance(0.4)) await commanders.send(virtual.worker.accept);
@@ -261,7 +261,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   await pass(REST_MS);
   await look();
   const due = new Set(committed.keys());
-  // What was committed in the last moment is on its way.
+  // Deliver the events that were committed last.
   await pass(10 * SECOND);
   await look();
 
@@ -322,7 +322,7 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   const isNumber = (tagId: string) => typeof simulator.truth.value(tagId, nowMs) === "number";
   note("a changed type is uncertain", changedTypesAreUncertain(events, isNumber));
   note("nothing is invented", nothingIsInvented(stage, far));
-  // Without the ledger or the tag, history is requested and delivered again.
+  // A damaged ledger or tag makes the worker fetch and deliver history again.
   if (![...damaged.sets].some((set) => /history|tag/.test(set))) {
     note("no point is told twice", noPointIsToldTwice(far));
     note("absence is true", absenceIsTrue(stage, events));
@@ -345,13 +345,13 @@ export async function everything(seed: number, random: SeededRandom): Promise<Ca
   return result;
 }
 
-/** Tags of two sites with numbers, that may be written. */
+/** Returns ten writable tags with numbers. */
 function writable(seed: number): readonly { readonly id: string; readonly siteId: number }[] {
   const { tags } = lossWorld(seed, seededRandom(seed));
   return [...tags].flatMap(([siteId, ids]) => ids.map((id) => ({ id, siteId }))).slice(0, 10);
 }
 
-/** After a restart of the far end, and after a position was damaged, everything of the window comes again. */
+/** Maximum events repeated by replays, after a restarted server or a damaged position. */
 function replayedMost(end: FarEndOfSink, damagedSets: ReadonlySet<string>, events: number): number {
   return end.name === "steady" && !damagedSets.has("sink") ? 0 : 20 * events;
 }
@@ -368,7 +368,7 @@ function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
   const records = data as { readonly id?: unknown; readonly value?: unknown }[];
   for (const [id, own] of Map.groupBy(records, (each) => String(each.id))) {
     const [value, ...others] = own.map((each) => each.value);
-    // Of two different values, neither is known to be true; text counts where it is a number.
+    // Skip tags with contradictory values. Text counts if it is a number.
     if (others.some((other) => other !== value)) continue;
     const read = typeof value === "string" && value.trim() !== "" ? Number(value) : value;
     const values = replied.get(id) ?? new Set();
@@ -376,7 +376,7 @@ function noteValues(replied: Map<string, Set<string>>, body: Uint8Array): void {
   }
 }
 
-/** "Nothing is invented": what is told of a tag is what the service answered for it once. */
+/** "Nothing is invented": every emitted value of a tag is one that the service returned. */
 function valuesAreReplies(
   events: readonly AnyEvent[],
   replied: ReadonlyMap<string, ReadonlySet<string>>,
@@ -389,7 +389,7 @@ function valuesAreReplies(
   return invented.length === 0 ? [] : [`${invented.length} values, as ${invented[0]}`];
 }
 
-/** Flips a bit in the body of one row of the log or of one document. Answers what it did. */
+/** Flips a bit in the body of an event or a document and returns a description. */
 function flip(
   file: string,
   random: SeededRandom,
@@ -418,7 +418,7 @@ function flip(
 
 function digestOf({ virtual }: Stage, ends: Readonly<Record<string, FarEndOfSink>>): string {
   const asked = virtual.simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
-  // The text of an event says its id and its subject.
+
   const told = Object.values(ends).flatMap(({ name, taken }) => [
     name,
     ...taken.map(({ atMs, json }) => `${atMs} ${json}`),

@@ -5,70 +5,61 @@ import type { Event } from "#src/core/model/event.ts";
 import type { Clock } from "#src/core/runtime/clock.ts";
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/** What a far end does with a write. */
+/** Behaviour of a server for writes. */
 export type Mood =
-  /** It takes everything. */
+  /** Accepts everything. */
   | "well"
-  /** It cannot be reached. */
+  /** Cannot be reached. */
   | "down"
-  /** It says how long to wait. */
+  /** Refuses with a wait time. */
   | "busy"
-  /** It takes everything and its word of it is lost. */
+  /** Accepts everything, but the response is lost. */
   | "deaf"
-  /** It takes a part, one event after the other. */
+  /** Accepts a part, one event after the other. */
   | "halting"
-  /** It takes a part and says so in its receipt. */
+  /** Accepts a part and reports that in its receipt. */
   | "partly"
-  /** It takes no event of some ids, ever. */
+  /** Always rejects events of some ids. */
   | "picky"
-  /** It never answers. */
+  /** Never responds. */
   | "stuck"
-  /** A person has to change something. */
+  /** Fails until a person changes the configuration. */
   | "closed"
-  /** It answers to the first event and does not take it, for now. */
+  /** Responds and keeps the complete batch for later. */
   | "unwilling"
-  /** Its receipt does not fit the batch. */
+  /** Returns a receipt that does not fit the batch. */
   | "muddled";
 
 export const MOODS: readonly Mood[] = [
-  "well",
-  "down",
-  "busy",
-  "deaf",
-  "halting",
-  "partly",
-  "picky",
-  "stuck",
-  "closed",
-  "unwilling",
-  "muddled",
+  ...(["well", "down", "busy", "deaf", "halting", "partly"] as const),
+  ...(["picky", "stuck", "closed", "unwilling", "muddled"] as const),
 ];
 
 export interface Delivered {
   readonly id: string;
   readonly subject: string;
   readonly json: string;
-  /** Measured time, milliseconds. */
+  /** Monotonic time in milliseconds. */
   readonly atMs: number;
 }
 
-/** Somebody to whom the worker delivers, who outlives its restarts. */
+/** A server that receives events and outlives restarts of the worker. */
 export interface FarEndOfSink {
   readonly name: string;
   mood: Mood;
-  /** Everything that was ever taken, in its order, repetitions and all. */
+  /** All accepted events in order, with repetitions. */
   readonly taken: readonly Delivered[];
-  /** What of it is there: the rest was forgotten. */
+  /** Accepted events without those lost in restarts. */
   readonly kept: readonly Delivered[];
-  /** Writes that did not end well, by which events may come again. */
+  /** Number of failed writes, after which events may be repeated. */
   incidents(): number;
-  /** It restarts and forgets what it took lately, as a broker does that keeps it in memory. Answers how much. */
+  /** Restarts and loses the events of the last `latelyMs`, as a broker without persistence. Returns their number. */
   restart(latelyMs: number): number;
-  /** As the worker sees it; made anew with each start. */
+  /** Creates the sink for a worker. */
   sink(): Sink;
 }
 
-/** An event that a picky far end never takes. */
+/** Returns whether a picky server rejects this event. */
 export function isUnwelcome(id: string): boolean {
   return hash("sha256", id, "buffer").readUInt8(0) < 8;
 }
@@ -106,7 +97,7 @@ export function createFarEndOfSink(
         take(batch);
         return ACCEPTED;
       case "down":
-        throw new Retryable("The far end cannot be reached.");
+        throw new Retryable("The server cannot be reached.");
       case "busy":
         throw new Throttled("Too many requests.", (1 + random.below(60)) * 1_000);
       case "deaf":
@@ -135,7 +126,7 @@ export function createFarEndOfSink(
         await clock().sleep(24 * 3_600_000, signal);
         throw new Retryable("It never answered.");
       case "closed":
-        throw new ConfigError("The far end refuses the password.", { reason: "unauthenticated" });
+        throw new ConfigError("The server refuses the password.", { reason: "unauthenticated" });
       case "unwilling":
         return { rejected: [], kept: { from: 0, error: new Rejected("Not now.") } };
       case "muddled":
@@ -164,7 +155,7 @@ export function createFarEndOfSink(
       maxBatch: 50,
       async open(signal) {
         await clock().sleep(10, signal);
-        if (end.mood === "down") throw new Retryable("The far end cannot be reached.");
+        if (end.mood === "down") throw new Retryable("The server cannot be reached.");
       },
       write: (batch, signal, accepted = () => undefined) => write(batch, signal, accepted),
       async close() {},

@@ -7,9 +7,9 @@ const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 const POLL_MS = 10 * SECOND;
 const UNREST_MS = 30 * MINUTE;
-/** A source is polled again within this time after a member is gone, in milliseconds. */
+/** Maximum time until a source is polled again after its member failed, in milliseconds. */
 const TAKEOVER_MS = 15 * SECOND;
-/** Two failed polls, a trial with one source, and its result. */
+/** Time of two failed polls and a trial with one source. */
 const TRIAL_MS = 60 * SECOND;
 const SOURCES = Array.from({ length: 9 }, (_, n) => `s${n}`);
 const NAMES = ["a", "b", "c"] as const;
@@ -48,7 +48,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
     await member.start();
   }
 
-  /** Each member polls its sources every 10 s, as far as it reaches them. */
+  /** Lets each member poll its reachable sources every 10 s. */
   async function pass(ms: number): Promise<void> {
     const untilMs = clock.monotonic() + ms;
     while (clock.monotonic() < untilMs) {
@@ -109,7 +109,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         allowedMs += TRIAL_MS;
         await pass(lastsMs);
         cut.delete(name);
-        // A handover that began during the fault may still go on.
+        // A handover that began during the fault may still continue.
         await pass(TRIAL_MS);
         allowedMs -= TRIAL_MS;
         return;
@@ -122,8 +122,8 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         away.clear();
         await pass(POLL_MS + SECOND);
         allowedMs -= lastsMs + POLL_MS;
-        // Two trials at most, each of which another source may follow once to keep the numbers of sources even. Where all
-        // sources are away, a source may have its own trials and follow one of another.
+        // At most two trials; each may move one other source to balance the members. If all sources are away, a source may
+        // have its own trials and follow one of another.
         const most = gone.length > 1 ? 3 : 2;
         const moved = Map.groupBy(fleet.tables.takeovers.slice(before), ([source]) => source);
         for (const [source, moves] of moved) {
@@ -139,7 +139,7 @@ export async function fleets(_seed: number, random: SeededRandom): Promise<Campa
         const byMs = Math.round(SECOND * (24 * 3_600) ** random()) * (random.chance(0.5) ? 1 : -1);
         tell(`by ${byMs / SECOND} s`);
         clock.stepWall(byMs);
-        // Half of the time a member is gone in the same moment.
+        // In half of the cases a member fails at the same time.
         if (random.chance(0.5) && member !== undefined) {
           running.delete(name);
           member.link.state = "stalls";

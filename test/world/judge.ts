@@ -16,22 +16,22 @@ export interface Committed {
 
 export interface Deliveries {
   readonly committed: ReadonlyMap<string, Committed>;
-  /** Ids of those that were committed long enough ago to be there. */
+  /** Ids of events committed long enough ago to be delivered. */
   readonly due: ReadonlySet<string>;
   readonly end: FarEndOfSink;
   readonly passes: (event: Event) => boolean;
-  /** Ids of its dead letters. */
+  /** Ids of the dead letters of the sink. */
   readonly deadLetters: ReadonlySet<string>;
-  /** Ids of events that were damaged in the state, so that nobody can be asked for them. */
+  /** Ids of events that were damaged in the state. */
   readonly damaged: ReadonlySet<string>;
-  /** The most that may arrive twice. */
+  /** Maximum number of repeated events. */
   readonly mostTwice: number;
 }
 
 const some = (ids: readonly string[]) =>
   `${ids.length} events, as ${ids.slice(0, 3).join(", ")}${ids.length > 3 ? " …" : ""}`;
 
-/** "At least once": each committed event that a sink wants is there, or among its dead letters. */
+/** "At least once": each committed event of a sink is delivered or a dead letter. */
 export function nothingIsLost({ committed, damaged, deadLetters, due, end, passes }: Deliveries): string[] {
   const had = new Set(end.kept.map(({ id }) => id));
   const lost = [...committed.values()]
@@ -41,7 +41,7 @@ export function nothingIsLost({ committed, damaged, deadLetters, due, end, passe
   return lost.length === 0 ? [] : [`${end.name} never got ${some(lost)}`];
 }
 
-/** "The same id and the same content": nothing that was not committed, nothing altered, nothing it did not want. */
+/** "The same id and the same content": each delivered event was committed, is unchanged and passes the filter. */
 export function nothingIsAltered({ committed, end, passes }: Deliveries): string[] {
   const strange = end.taken.filter(({ id }) => !committed.has(id)).map(({ id }) => id);
   const other = end.taken.filter(({ id, json }) => committed.has(id) && committed.get(id)?.json !== json);
@@ -65,7 +65,7 @@ export function orderIsKept({ committed, end }: Deliveries): string[] {
     const { position, event } = committed.get(id) ?? {};
     // The result of a command may overtake values of its tag.
     const key = `${subject} ${event !== undefined && isUrgent(event.type)}`;
-    // What was refused once comes later, if at all: with a replay, or when a person wants it.
+    // Rejected events only arrive later, by a replay.
     if (position === undefined || seen.has(id) || isUnwelcome(id)) continue;
     seen.add(id);
     if (position < (last.get(key) ?? 0)) wrong.push(id);
@@ -118,7 +118,7 @@ export function changedTypesAreUncertain(
   return good.length === 0 ? [] : [`${good.length} values are good, as ${good[0]}`];
 }
 
-/** No bucket counts as absent that the service has. Where samples arrive late, it may have got them afterwards. */
+/** Buckets that count as absent do not exist at the service, unless samples arrive late. */
 export function absenceIsTrue(stage: Stage, events: readonly AnyEvent[]): readonly string[] {
   if (stage.world.lateMs > 0) return [];
   const wrong = events.flatMap((event) => {
@@ -146,7 +146,7 @@ export function unreadableIsFetchedOrNamed(
   far: FarEnd,
   holes: NamedHoles,
 ): readonly string[] {
-  // A sample that arrives late is found by the reading that comes once a day.
+  // The daily re-read finds samples that arrive late.
   if (stage.world.lateMs > 0) return [];
   const wanted = Map.groupBy(promised(stage, far), ({ tagId, resolution }) => seriesKey(tagId, resolution));
   const missing = [...unreadable].filter((key) => {
@@ -160,7 +160,7 @@ export function unreadableIsFetchedOrNamed(
   return missing.length === 0 ? [] : [`${missing.length} points, as ${missing[0]}`];
 }
 
-/** The log, told from its beginning, leaves exactly those open that the service lists as active. */
+/** The alarms that are open after all events are those that the service lists as active. */
 export function pictureIsRight(
   events: readonly AnyEvent[],
   active: ReadonlySet<string>,
@@ -180,15 +180,7 @@ export function pictureIsRight(
   ];
 }
 
-const TERMINAL = new Set([
-  "confirmed",
-  "accepted-unverified",
-  "mismatch",
-  "rejected",
-  "expired",
-  "superseded",
-  "unknown",
-]);
+const TERMINAL = new Set("confirmed accepted-unverified mismatch rejected expired superseded unknown".split(" "));
 
 /** "Every accepted command ends in exactly one terminal result." */
 export function commandsEndOnce(
@@ -213,6 +205,6 @@ export function commandsEndOnce(
   }
   if (!isWhole) return problems;
   for (const id of acknowledged)
-    if (!accepted.has(id) && !ends.has(id)) problems.push(`${id} was acknowledged and nothing was said of it`);
+    if (!accepted.has(id) && !ends.has(id)) problems.push(`${id} was acknowledged and has no result`);
   return problems;
 }

@@ -2,8 +2,8 @@ import { describeCampaign } from "../campaign/suite.ts";
 import kept from "./kept-seeds.json" with { type: "json" };
 
 /**
- * Everything at once, from one seed (test/world/README.md): what the service, the far ends, people, the clock, the disk
- * and the process do to the whole worker, and docs/promise.md judged at the far ends.
+ * Simulations of the complete worker with faults of service, sinks, people, clock, disk and process, judged by
+ * docs/promise.md; see test/world/README.md.
  */
 describeCampaign("the world simulation", {
   campaign: new URL("campaign.ts", import.meta.url),
