@@ -1,18 +1,17 @@
 import { execFile } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { BUNDLE, BUNDLED_MAIN, build, bundle } from "../tools/bundle.ts";
-import { temporaryFolder } from "./real-servers.ts";
+import { testFolder } from "./test-folder.ts";
 
 /** A project of a few files and the target folder of its bundle. */
 function project(files: Readonly<Record<string, string>>): {
   readonly root: string;
   readonly target: string;
 } {
-  const root = temporaryFolder("bundle");
-  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+  const root = testFolder("bundle");
   const all = {
     "package.json": '{"type":"module"}',
     "node_modules/undici/index.js": "module.exports = {};",

@@ -3,6 +3,7 @@ import type { Alarm, Resolution, Tag, TagValue } from "#src/core/model/building.
 import { type Event, makeEvent, sourceUri } from "#src/core/model/event.ts";
 import type { TagHistoryFact } from "#src/core/model/history-facts.ts";
 import type { TagValueFact } from "#src/core/model/tag-facts.ts";
+import type { DocumentChange } from "#src/engine/store/store.ts";
 import { createBuildingView } from "#src/engine/views/building-view.ts";
 import { ALARM, TAG } from "./sample-events.ts";
 import { createMemoryStore } from "./sync/memory-store.ts";
@@ -17,15 +18,9 @@ function tagOf(id: string, displayName: string): Tag {
 
 function read(id: string, minutesAgo: number, value: TagValue, source = "main"): Event {
   const time = at(minutesAgo);
-  const data: TagValueFact = {
-    tag: tagOf(id, id),
-    value,
-    quality: value === null ? "bad" : "good",
-    time,
-    latencyMs: 80,
-    lastGood: null,
-    behindGateway: null,
-  };
+  const quality = value === null ? "bad" : "good";
+  const fixed = { latencyMs: 80, lastGood: null, behindGateway: null };
+  const data: TagValueFact = { tag: tagOf(id, id), value, quality, time, ...fixed };
   const facts = [time];
   const subject = `site/1/tag/${id}`;
   return makeEvent({ type: "tag-value", source: sourceUri(source), subject, time, siteId: 1, data, facts });
@@ -76,22 +71,13 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
   async function know(id: string, name: string, { site = 1, systems, missing, newest }: Told = {}) {
     const missingSince = missing === true ? at(60) : null;
     const held = { value: tagOf(id, name), siteId: site, since: at(9_999), missingSince };
-    await store.commit({
-      documents: [
-        { set: "tag/main", put: [[id, held]] },
-        ...(systems === undefined ? [] : [{ set: "tag-system/main", put: [[id, { systemIds: systems }] as const] }]),
-        ...(newest === undefined
-          ? []
-          : [
-              {
-                set: "value/main",
-                put: [
-                  [id, { value: newest[1], quality: "good", time: at(newest[0]), lastGood: null, nulls: 0 }],
-                ] as const,
-              },
-            ]),
-      ],
-    });
+    const documents: DocumentChange[] = [{ set: "tag/main", put: [[id, held]] }];
+    if (systems !== undefined) documents.push({ set: "tag-system/main", put: [[id, { systemIds: systems }]] });
+    if (newest !== undefined) {
+      const value = { value: newest[1], quality: "good", time: at(newest[0]), lastGood: null, nulls: 0 };
+      documents.push({ set: "value/main", put: [[id, value]] });
+    }
+    await store.commit({ documents });
   }
   for (const [id, [name, told]] of Object.entries(tags)) await know(id, name, told);
   const picture = createBuildingView(store, new Map([["main", "Europe/Oslo"]]));

@@ -1,5 +1,5 @@
 import { execFile, execFileSync } from "node:child_process";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
@@ -8,7 +8,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { NOTICES, noticesText, objections } from "../tools/licences.ts";
 import { SBOM, sbomText } from "../tools/sbom.ts";
 import { shippedPackages } from "../tools/shipped.ts";
-import { temporaryFolder } from "./real-servers.ts";
+import { testFolder } from "./test-folder.ts";
 
 /** Licences and installation of dependencies. */
 
@@ -98,8 +98,7 @@ describe("a new dependency", () => {
 
   /** A project with one dependency of version 1.0.0. */
   function projectWith(manifest: object, files: Readonly<Record<string, string>>, name = "new"): string {
-    const folder = temporaryFolder("dependencies");
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("dependencies");
     mkdirSync(join(folder, "node_modules", name), { recursive: true });
     const lock = {
       packages: { "": { dependencies: { [name]: "1.0.0" } }, [`node_modules/${name}`]: { version: "1.0.0" } },
@@ -160,8 +159,7 @@ describe("an installed package", () => {
     const HOUR_MS = 3_600_000;
     const ages = { "1.0.0": 73 * HOUR_MS, "1.0.1": 71 * HOUR_MS };
     const registry = await registryOf("new", ages);
-    const folder = temporaryFolder("dependencies");
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("dependencies");
     writeFileSync(join(folder, ".npmrc"), read(".npmrc"));
     writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "trial", version: "1.0.0" }));
     const install = (name: string, ...options: readonly string[]) => {

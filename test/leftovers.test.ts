@@ -1,17 +1,16 @@
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { expect, onTestFinished, test, vi } from "vitest";
 import { forgetKilled, RUN_FOLDER, runFolder } from "./leftovers.ts";
-import { temporaryFolder } from "./real-servers.ts";
 import { mounted } from "./small-disk.ts";
+import { testFolder } from "./test-folder.ts";
 
 /** A process id above the maximum of Linux. */
 const DEAD = 99_999_999;
 
 function placeOfRuns(): string {
-  const place = temporaryFolder("runs");
-  onTestFinished(() => rmSync(place, { recursive: true, force: true }));
+  const place = testFolder("runs");
   for (const name of [`${RUN_FOLDER}${DEAD}-a`, `${RUN_FOLDER}${process.pid}-b`, "of somebody else"]) {
     mkdirSync(join(place, name, "a folder"), { recursive: true });
     writeFileSync(join(place, name, "a folder", "file"), "");

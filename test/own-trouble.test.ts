@@ -1,11 +1,11 @@
 import fs, { rmSync, writeFileSync } from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { LocalFailure } from "#src/core/errors/errors.ts";
 import { cachedSecret, readCertificates, readSecret } from "#src/core/runtime/secret.ts";
 import type { Transport } from "#src/engine/source/transport.ts";
-import { temporaryFolder } from "./real-servers.ts";
+import { testFolder } from "./test-folder.ts";
 import { createVirtualClock, type VirtualClock } from "./virtual-clock.ts";
 import { startVirtualWorker, type VirtualWorker } from "./virtual-worker.ts";
 
@@ -43,8 +43,7 @@ describe("a secret file that is temporarily unreadable", () => {
   let file = "";
   let clock: VirtualClock;
   beforeEach(() => {
-    const folder = temporaryFolder("own-trouble");
-    onTestFinished(() => rmSync(folder, { recursive: true }));
+    const folder = testFolder("own-trouble");
     file = join(folder, "token");
     clock = createVirtualClock(0);
     put("first");

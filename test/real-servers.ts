@@ -102,41 +102,46 @@ export interface MosquittoOptions {
   readonly port?: number;
 }
 
-export async function startMosquitto(options: MosquittoOptions = {}): Promise<RealServer> {
-  const port = options.port ?? (await freePort());
-  const folder = temporaryFolder("mosquitto");
-  const lines = options.lines?.(port, folder) ?? [
-    `listener ${port} 127.0.0.1`,
-    "allow_anonymous true",
-    "persistence false",
-  ];
-  const root = process.getuid?.() === 0 ? ["user root"] : [];
-  writeFileSync(join(folder, "mosquitto.conf"), `${[...root, ...lines].join("\n")}\n`);
-  return started("mosquitto", ["-c", join(folder, "mosquitto.conf")], port, folder, `mqtt://127.0.0.1:${port}`);
+/** Starts a server in a new folder; `prepare` writes its files and returns its command line options. */
+async function startLocal(
+  program: Program,
+  scheme: string,
+  prepare: (port: number, folder: string) => readonly string[] | Promise<readonly string[]>,
+  wanted?: number,
+): Promise<RealServer> {
+  const port = wanted ?? (await freePort());
+  const folder = temporaryFolder(program);
+  return started(program, await prepare(port, folder), port, folder, `${scheme}://127.0.0.1:${port}`);
 }
 
-export async function startVictoriaMetrics(): Promise<RealServer> {
-  const port = await freePort();
-  const folder = temporaryFolder("victoria-metrics");
-  const options = [
-    `-httpListenAddr=127.0.0.1:${port}`,
-    `-storageDataPath=${folder}/data`,
-    "-retentionPeriod=1200",
-    "-search.latencyOffset=0s",
-    "-dedup.minScrapeInterval=1ms",
-  ];
-  return started("victoria-metrics", options, port, folder, `http://127.0.0.1:${port}`);
+function writeConfig(folder: string, name: string, text: string): string {
+  writeFileSync(join(folder, name), text, { mode: 0o600 });
+  return join(folder, name);
+}
+
+export function startMosquitto(options: MosquittoOptions = {}): Promise<RealServer> {
+  const usual = (port: number) => [`listener ${port} 127.0.0.1`, "allow_anonymous true", "persistence false"];
+  const root = process.getuid?.() === 0 ? ["user root"] : [];
+  const prepare = (port: number, folder: string) => {
+    const lines = [...root, ...(options.lines?.(port, folder) ?? usual(port))];
+    return ["-c", writeConfig(folder, "mosquitto.conf", `${lines.join("\n")}\n`)];
+  };
+  return startLocal("mosquitto", "mqtt", prepare, options.port);
+}
+
+export function startVictoriaMetrics(): Promise<RealServer> {
+  return startLocal("victoria-metrics", "http", (port, folder) => [
+    ...[`-httpListenAddr=127.0.0.1:${port}`, `-storageDataPath=${folder}/data`, "-retentionPeriod=1200"],
+    ...["-search.latencyOffset=0s", "-dedup.minScrapeInterval=1ms"],
+  ]);
 }
 
 /** InfluxDB 1.x, as Debian packages it. */
-export async function startInflux(): Promise<RealServer> {
-  const port = await freePort();
-  const rpc = await freePort();
-  const folder = temporaryFolder("influxd");
-  writeFileSync(
-    join(folder, "influxd.conf"),
-    `reporting-disabled = true
-bind-address = "127.0.0.1:${rpc}"
+export function startInflux(): Promise<RealServer> {
+  return startLocal("influxd", "http", async (port, folder) => {
+    const rpcPort = await freePort();
+    const text = `reporting-disabled = true
+bind-address = "127.0.0.1:${rpcPort}"
 [meta]
 dir = "${folder}/meta"
 [data]
@@ -147,18 +152,14 @@ store-enabled = false
 [http]
 bind-address = "127.0.0.1:${port}"
 log-enabled = false
-`,
-  );
-  return started("influxd", ["-config", join(folder, "influxd.conf")], port, folder, `http://127.0.0.1:${port}`);
+`;
+    return ["-config", writeConfig(folder, "influxd.conf", text)];
+  });
 }
 
 /** Starts Debian's Alertmanager, which sends every change to a webhook at once. */
-export async function startAlertmanager(webhookUrl: string): Promise<RealServer> {
-  const port = await freePort();
-  const folder = temporaryFolder("alertmanager");
-  writeFileSync(
-    join(folder, "alertmanager.yml"),
-    `route:
+export function startAlertmanager(webhookUrl: string): Promise<RealServer> {
+  const text = `route:
   receiver: test
   group_by: ["..."]
   group_wait: 10ms
@@ -167,28 +168,21 @@ receivers:
   - name: test
     webhook_configs:
       - url: ${webhookUrl}
-`,
-  );
-  const options = [
-    `--config.file=${folder}/alertmanager.yml`,
-    `--storage.path=${folder}/data`,
-    `--web.listen-address=127.0.0.1:${port}`,
-    "--cluster.listen-address=",
-  ];
-  return started("prometheus-alertmanager", options, port, folder, `http://127.0.0.1:${port}`);
+`;
+  return startLocal("prometheus-alertmanager", "http", (port, folder) => [
+    ...[`--config.file=${writeConfig(folder, "alertmanager.yml", text)}`, `--storage.path=${folder}/data`],
+    ...[`--web.listen-address=127.0.0.1:${port}`, "--cluster.listen-address="],
+  ]);
 }
 
 /**
- * Exim, as Debian packages it: takes mail by STARTTLS for `plenum` with that password, refuses `gone@…`, defers
- * `later@…`, and keeps the rest in its queue.
+ * Starts Debian's Exim: accepts mail by STARTTLS for `plenum` with that password, rejects `gone@…`, defers `later@…`, and
+ * queues all other mail.
  */
-export async function startExim(certificate: { readonly cert: string; readonly key: string }): Promise<RealServer> {
-  const port = await freePort();
-  const folder = temporaryFolder("exim");
-  writeFileSync(join(folder, "tls.pem"), `${certificate.key}${certificate.cert}`, { mode: 0o600 });
-  writeFileSync(
-    join(folder, "exim.conf"),
-    `exim_user = ${userInfo().uid}
+export function startExim(certificate: { readonly cert: string; readonly key: string }): Promise<RealServer> {
+  return startLocal("exim4", "smtp", (port, folder) => {
+    writeConfig(folder, "tls.pem", `${certificate.key}${certificate.cert}`);
+    const text = `exim_user = ${userInfo().uid}
 exim_group = ${userInfo().gid}
 spool_directory = ${folder}/spool
 log_file_path = ${folder}/%slog
@@ -215,11 +209,9 @@ plain:
   public_name = PLAIN
   server_prompts = :
   server_condition = \${if and{{eq{$auth2}{plenum}}{eq{$auth3}{plenum}}}}
-`,
-    { mode: 0o600 },
-  );
-  const options = ["-C", join(folder, "exim.conf"), "-bdf"];
-  return started("exim4", options, port, folder, `smtp://127.0.0.1:${port}`);
+`;
+    return ["-C", writeConfig(folder, "exim.conf", text), "-bdf"];
+  });
 }
 
 /**

@@ -19,6 +19,7 @@ import { changesOf } from "../tools/release/changes.ts";
 import { type Release, release } from "../tools/release/release.ts";
 import { runProgram } from "./plenum-process.ts";
 import { temporaryFolder } from "./real-servers.ts";
+import { testFolder } from "./test-folder.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const { version, dependencies, engines } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
@@ -54,8 +55,7 @@ const asNobody = process.getuid?.() === 0 ? ["setpriv", "--reuid=65534", "--regi
 
 describe("a release", () => {
   test("is byte-identical when built from another folder", async () => {
-    const other = temporaryFolder("another place");
-    onTestFinished(() => rmSync(other, { recursive: true, force: true }));
+    const other = testFolder("another place");
     for (const name of readdirSync(ROOT).filter((one) => !/^(\.|node_modules$|test$|dist$)/.test(one)))
       cpSync(join(ROOT, name), join(other, name), { recursive: true });
     symlinkSync(join(ROOT, "node_modules"), join(other, "node_modules"));
@@ -113,8 +113,7 @@ describe("a release", () => {
   });
 
   test("runs the demo as a user without write permission and writes nothing into its folder", async () => {
-    const folder = temporaryFolder("nobody");
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("nobody");
     chmodSync(folder, 0o777);
     const before = paths(program).length;
     spawnSync("chmod", ["-R", "a-w", program]);
@@ -188,8 +187,7 @@ describe("the version", () => {
     ],
     ["of a clone without a commit", '{"version":"1.2.3"}', { HEAD: "ref: refs/heads/main\n" }, "1.2.3"],
   ])("%s consists of the version and the known commit", (_, manifest, git, wanted) => {
-    const folder = temporaryFolder("version");
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("version");
     for (const name of ["src", ".git"]) mkdirSync(join(folder, name));
     cpSync(join(ROOT, "src/core/runtime/version.ts"), join(folder, "src/core/runtime/version.ts"));
     const files = {

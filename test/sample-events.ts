@@ -137,6 +137,9 @@ const SITE_COMPLETE: SiteCompleteFact = {
   ],
 };
 
+const ALARM_SUBJECT = "site/1/alarm/500001";
+const TAG_SUBJECT = "site/1/tag/10042";
+
 const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: EventData[K] } } = {
   "site-added": { subject: "site/1", data: { site: SITE } },
   "site-changed": { subject: "site/1", data: { site: SITE, before: { displayName: "Kvarnholmen" } } },
@@ -155,15 +158,15 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
   "system-added": { subject: "site/1/system/5", data: { system: SYSTEM } },
   "system-changed": { subject: "site/1/system/5", data: { system: SYSTEM, before: { datapointsCount: 17 } } },
   "system-removed": { subject: "site/1/system/5", data: { system: SYSTEM } },
-  "tag-added": { subject: "site/1/tag/10042", data: { tag: TAG } },
-  "tag-changed": { subject: "site/1/tag/10042", data: { tag: TAG, before: { unit: null } } },
-  "tag-removed": { subject: "site/1/tag/10042", data: { tag: TAG } },
+  "tag-added": { subject: TAG_SUBJECT, data: { tag: TAG } },
+  "tag-changed": { subject: TAG_SUBJECT, data: { tag: TAG, before: { unit: null } } },
+  "tag-removed": { subject: TAG_SUBJECT, data: { tag: TAG } },
   "tag-systems-changed": {
-    subject: "site/1/tag/10042",
+    subject: TAG_SUBJECT,
     data: { tag: TAG, systems: [{ id: SYSTEM.id, code: SYSTEM.code, displayName: SYSTEM.displayName }], before: ["4"] },
   },
   "series-break": {
-    subject: "site/1/tag/10042",
+    subject: TAG_SUBJECT,
     data: {
       tag: TAG,
       what: ["unit"],
@@ -171,26 +174,26 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       since: { lastBefore: "2026-11-02T00:20:00.000Z", firstAfter: TIME },
     },
   },
-  "alarm-raised": { subject: "site/1/alarm/500001", data: { ...alarmFact, initial: false } },
-  "alarm-resolved": { subject: "site/1/alarm/500001", data: resolvedFact },
+  "alarm-raised": { subject: ALARM_SUBJECT, data: { ...alarmFact, initial: false } },
+  "alarm-resolved": { subject: ALARM_SUBJECT, data: resolvedFact },
   "alarm-acknowledged": {
-    subject: "site/1/alarm/500001",
+    subject: ALARM_SUBJECT,
     data: { ...alarmFact, alarm: { ...ALARM, acknowledged: true, acknowledgedBy: "Ann Nilsson" } },
   },
-  "alarm-unacknowledged": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-unacknowledged": { subject: ALARM_SUBJECT, data: alarmFact },
   "alarm-recovering": {
-    subject: "site/1/alarm/500001",
+    subject: ALARM_SUBJECT,
     data: { ...alarmFact, alarm: { ...ALARM, recoveringUntil: "2026-11-02T06:30:00.000Z" } },
   },
-  "alarm-retriggered": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-retriggered": { subject: ALARM_SUBJECT, data: alarmFact },
   "alarm-changed": {
-    subject: "site/1/alarm/500001",
+    subject: ALARM_SUBJECT,
     data: { ...alarmFact, before: { description: "Supply temperature low" } },
   },
-  "alarm-vanished": { subject: "site/1/alarm/500001", data: alarmFact },
-  "alarm-out-of-scope": { subject: "site/1/alarm/500001", data: alarmFact },
+  "alarm-vanished": { subject: ALARM_SUBJECT, data: alarmFact },
+  "alarm-out-of-scope": { subject: ALARM_SUBJECT, data: alarmFact },
   "tag-value": {
-    subject: "site/1/tag/10042",
+    subject: TAG_SUBJECT,
     data: {
       tag: TAG,
       value: 21.5,
@@ -246,7 +249,7 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
     },
   },
   "command-accepted": {
-    subject: "site/1/tag/10042",
+    subject: TAG_SUBJECT,
     data: {
       commandId: "cmd-1",
       tagId: TAG.id,
@@ -259,9 +262,9 @@ const DATA: { readonly [K in Kind]: { readonly subject: string; readonly data: E
       replyTo: null,
     },
   },
-  "command-result": { subject: "site/1/tag/10042", data: commandResult },
+  "command-result": { subject: TAG_SUBJECT, data: commandResult },
   "command-not-restored": {
-    subject: "site/1/tag/10042",
+    subject: TAG_SUBJECT,
     data: {
       commandId: "cmd-1",
       tagId: TAG.id,

@@ -1,18 +1,16 @@
-import { rmSync } from "node:fs";
 import { pino } from "pino";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { Config } from "#src/app/config/config.ts";
 import { createWorker } from "#src/app/worker.ts";
 import { inOrder, type Service, sideBySide } from "#src/core/runtime/lifecycle.ts";
 import { createLog } from "#src/core/runtime/log.ts";
-import { temporaryFolder } from "./real-servers.ts";
+import { testFolder } from "./test-folder.ts";
 import { createVirtualClock } from "./virtual-clock.ts";
 
 const SOURCES = 8;
 
 test("stops eight sources with pending requests within 3 of 8 seconds", async () => {
-  const folder = temporaryFolder("stop");
-  onTestFinished(() => rmSync(folder, { recursive: true }));
+  const folder = testFolder("stop");
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
   const asked = new Set<string>();
   const names = Array.from({ length: SOURCES }, (_, n) => `building${n}`);

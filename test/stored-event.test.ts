@@ -35,41 +35,32 @@ const almostGood = fc
     }),
   );
 type Value = Event<"tag-value">;
+/** Changes of the data of a good value, after which it is no longer stored in the short form. */
+const otherData: Readonly<Record<string, (data: Value["data"]) => object>> = {
+  "at another time than its event": () => ({ time: TIME }),
+  uncertain: () => ({ quality: "uncertain" }),
+  bad: () => ({ quality: "bad", value: null }),
+  "null and good": ({ lastGood }) => ({ value: null, lastGood: { ...lastGood, value: null } }),
+  "behind a gateway": () => ({ behindGateway: "7" }),
+  "without an earlier good value": () => ({ lastGood: null }),
+  "after another good value": ({ lastGood }) => ({ lastGood: { ...lastGood, value: "other" } }),
+  "after a good value of another time": ({ lastGood }) => ({ lastGood: { ...lastGood, time: TIME } }),
+  "after a good value with another field": ({ lastGood }) => ({ lastGood: { ...lastGood, quality: "good" } }),
+  "of another type": () => ({ type: { before: "number", now: "boolean" } }),
+  "of a tag with another field": ({ tag }) => ({ tag: { ...tag, building: "A" } }),
+};
 const others: Readonly<Record<string, (event: Value) => object>> = {
   "of no site": ({ siteid: _, ...event }) => event,
   "of another site": (event) => ({ ...event, siteid: `${event.siteid}1` }),
   "of another subject": (event) => ({ ...event, subject: `${event.subject}/more` }),
   "of a snapshot": ({ data, ...event }) => ({ ...event, snapshot: true, data }),
-  "at another time than its event": ({ data, ...event }) => ({ ...event, data: { ...data, time: TIME } }),
-  uncertain: ({ data, ...event }) => ({ ...event, data: { ...data, quality: "uncertain" } }),
-  bad: ({ data, ...event }) => ({ ...event, data: { ...data, quality: "bad", value: null } }),
-  "null and good": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, value: null, lastGood: { ...data.lastGood, value: null } },
-  }),
-  "behind a gateway": ({ data, ...event }) => ({ ...event, data: { ...data, behindGateway: "7" } }),
-  "without a good one before": ({ data, ...event }) => ({ ...event, data: { ...data, lastGood: null } }),
-  "after another one": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, lastGood: { ...data.lastGood, value: "other" } },
-  }),
-  "after one of another time": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, lastGood: { ...data.lastGood, time: TIME } },
-  }),
-  "after one that says more": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, lastGood: { ...data.lastGood, quality: "good" } },
-  }),
-  "of another type": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, type: { before: "number", now: "boolean" } },
-  }),
-  "of a tag that says more": ({ data, ...event }) => ({
-    ...event,
-    data: { ...data, tag: { ...data.tag, building: "A" } },
-  }),
   "of another kind": (event) => ({ ...event, type: "tag-total" }),
+  ...Object.fromEntries(
+    Object.entries(otherData).map(([name, change]) => [
+      name,
+      ({ data, ...event }: Value) => ({ ...event, data: { ...data, ...change(data) } }),
+    ]),
+  ),
 };
 
 function expectSame(event: Event): void {

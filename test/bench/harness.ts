@@ -31,8 +31,9 @@ export function printTable(title: string, head: readonly string[], rows: readonl
 export function checkGoal(what: string, value: number, bound: "at most" | "at least", goal: number, unit = ""): void {
   const isReached = bound === "at most" ? value <= goal : value >= goal;
   if (!isReached) process.exitCode = 1;
-  const rounded = String(Math.round(value * 1_000) / 1_000);
-  console.log(`  ${isReached ? "reached" : "MISSED "}  ${what}: ${rounded}${unit}, ${bound} ${goal}${unit}`);
+  const rounded = (number: number) => Math.round(number * 1_000) / 1_000;
+  const verdict = isReached ? "reached" : "MISSED ";
+  console.log(`  ${verdict}  ${what}: ${rounded(value)}${unit}, ${bound} ${rounded(goal)}${unit}`);
 }
 
 /** Resources a process has used so far, all threads, as Linux counts them. */
@@ -79,12 +80,13 @@ export async function endPrograms(signal: "SIGTERM" | "SIGKILL" = "SIGTERM"): Pr
 /** Runs `work` with a temporary folder, then ends all started programs and removes the folder. */
 export async function withFolder(work: (folder: string) => Promise<void>): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "plenum-bench-"));
-  try {
-    await work(folder);
-  } finally {
+  const cleanUp = async () => {
     await endPrograms("SIGKILL");
     rmSync(folder, { recursive: true, force: true });
-  }
+  };
+  for (const signal of ["SIGINT", "SIGTERM"] as const)
+    process.once(signal, () => void cleanUp().then(() => process.exit(1)));
+  await work(folder).finally(cleanUp);
 }
 
 /** Counters of `service.ts`. */

@@ -1,12 +1,12 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { optionPaths } from "#src/app/config/schema-walk.ts";
 import { createSimulator } from "#src/simulator/simulator.ts";
 import { wholeProgram } from "../cli/whole-program.ts";
-import { commandComplaint } from "./commands-said.ts";
 import { blocksIn, codeSpansIn, type Page, pages } from "./markdown.ts";
 
 /** Checks that commands and YAML in the documents are valid. */
@@ -24,6 +24,35 @@ function typedIn(page: Page): readonly string[] {
   const lines = blocks.flatMap(({ text }) => text.replaceAll(/\\\n\s*/g, " ").split("\n"));
   const spans = codeSpansIn(page).filter((span) => /^(\.\/)?(plenum|npm|npx) /.test(span));
   return [...lines, ...spans].map((line) => line.replace(/^\s*\$ /, "").trim());
+}
+
+/** Returns the error in the arguments of a documented `plenum` command, or null. */
+function commandComplaint(program: Command, words: readonly string[]): string | null {
+  let command = program;
+  for (const word of words) {
+    if (word === "…" || word === "--" || word.startsWith("#")) break;
+    if (word.startsWith("-")) {
+      const [name = ""] = word.split(/[=.,;)]/);
+      const all = [...command.options, ...program.options];
+      const known = all.some(({ long, short }) => long === name || short === name);
+      if (!known && !["--help", "-h"].includes(name)) return `${command.name()} has no option ${name}`;
+      continue;
+    }
+    const next = command.commands.find((each) => each.name() === word);
+    if (next !== undefined) command = next;
+    else if (command === program) return isWord(word) ? `there is no command ${word}` : null;
+    else if (mustNameOne(command) && isWord(word)) return `${command.name()} has no command ${word}`;
+  }
+  return null;
+}
+
+/** Returns whether the next word must be a subcommand. */
+function mustNameOne(command: Command): boolean {
+  return command.commands.length > 0 && command.registeredArguments.length === 0;
+}
+
+function isWord(word: string): boolean {
+  return /^[a-z][a-z-]+$/.test(word);
 }
 
 function complaintAbout(line: string): string | null {

@@ -1,8 +1,8 @@
 import { cpSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFinished } from "vitest";
+import { expect } from "vitest";
 import { parse } from "yaml";
-import { temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-folder.ts";
 
 /** Checks of compose files without Docker. */
 
@@ -30,8 +30,7 @@ export function readCompose(folder: string): Compose {
 
 /** Returns a temporary copy of the mounted files without those that `prepare` creates. */
 export function copied(folder: string): string {
-  const root = temporaryFolder("compose");
-  onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+  const root = testFolder("compose");
   for (const path of ["packages", "connectors/mqtt"]) cpSync(join(ROOT, path), join(root, path), { recursive: true });
   for (const path of ["secrets", "data", ".env"]) rmSync(join(root, folder, path), { recursive: true, force: true });
   return root;

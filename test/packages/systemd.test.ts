@@ -15,6 +15,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { parse } from "yaml";
 import { Config } from "#src/app/config/config.ts";
 import { absent, programPath, temporaryFolder } from "../real-servers.ts";
+import { testFolder } from "../test-folder.ts";
 
 const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");
 const UNIT = join(SYSTEMD, "plenum.service");
@@ -32,8 +33,7 @@ describe("the unit", () => {
   });
 
   test.skipIf(absent("systemd-analyze"))("contains no setting that systemd does not know", () => {
-    const folder = temporaryFolder("unit");
-    onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+    const folder = testFolder("unit");
     const here = join(folder, "plenum.service");
     writeFileSync(here, unit.replace("/opt/plenum/plenum run", "/bin/true run"));
     const { stderr } = spawnSync(programPath("systemd-analyze") ?? "", ["verify", here], { encoding: "utf8" });
@@ -88,8 +88,7 @@ describe("the installation", () => {
       .toSorted();
 
   function target(): string {
-    const root = temporaryFolder("root");
-    onTestFinished(() => rmSync(root, { recursive: true, force: true }));
+    const root = testFolder("root");
     return root;
   }
 
