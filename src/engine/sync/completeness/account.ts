@@ -51,7 +51,7 @@ const EMPTY_ACCOUNT: DayAccount = {
   notWanted: 0,
 };
 
-export function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
+function addAccounts(a: DayAccount, b: DayAccount): DayAccount {
   const sum: { -readonly [name in keyof DayAccount]: number } = { ...EMPTY_ACCOUNT };
   for (const name of Object.keys(sum) as (keyof DayAccount)[]) sum[name] = a[name] + b[name];
   return sum;

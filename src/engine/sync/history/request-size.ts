@@ -115,7 +115,7 @@ function isNone({ series, answer }: Counts): boolean {
 }
 
 /** A response proves that one point fewer is no limit. */
-export function withResponse({ none, once }: SafeCounts, response: Counts): SafeCounts {
+function withResponse({ none, once }: SafeCounts, response: Counts): SafeCounts {
   return { none: eachCount((name) => Math.max(none[name], response[name] - 1)), once };
 }
 
@@ -135,7 +135,7 @@ export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCount
 }
 
 /** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
-export function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
+function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
   const below = (name: keyof Counts) => (limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1));
   return { none: eachCount(below), once: NO_COUNTS };
 }
