@@ -5,6 +5,7 @@ import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
 import type { Seen, StubAnswer } from "../connectors/stub-server.ts";
 import { type ReceiverFarEnd, startReceiverStub, type Thing } from "./far-end.ts";
+import { complaintAboutBlocks } from "./slack-rules.ts";
 
 /** Servers for formats of `webhook`: one with an alert for each key, and one that stores neither key nor id. */
 
@@ -82,21 +83,6 @@ interface Block {
   readonly fields?: readonly { readonly text: string }[];
 }
 
-/** What Slack holds to be wrong with the lengths of blocks; empty for nothing. */
-export function slackErrors(blocks: readonly Block[]): readonly string[] {
-  const errors: string[] = [];
-  const within = (what: string, size: number, least: number, most: number) => {
-    if (size < least || size > most) errors.push(`${what}: ${size}`);
-  };
-  within("blocks", blocks.length, 1, 50);
-  for (const { type, text, fields } of blocks) {
-    if (text !== undefined) within(type, text.text.length, 1, type === "header" ? 150 : 3_000);
-    if (fields !== undefined) within("fields", fields.length, 1, 10);
-    for (const field of fields ?? []) within("field", field.text.length, 1, 2_000);
-  }
-  return errors;
-}
-
 /** Slack's incoming webhook: every request is a message, and the answer is a word without an id. */
 export function startSlackEnd(): Promise<ReceiverFarEnd> {
   const path = `/services/T000/B000/${randomBytes(12).toString("hex")}`;
@@ -108,7 +94,7 @@ export function startSlackEnd(): Promise<ReceiverFarEnd> {
       if (url !== path) return { status: 404, body: "no_service" };
       const { text, blocks } = JSON.parse(body.toString()) as { text: string; blocks: readonly Block[] };
       if (text === "") return { status: 400, body: "no_text" };
-      if (slackErrors(blocks).length > 0) return { status: 400, body: "invalid_blocks" };
+      if (complaintAboutBlocks(blocks, false) !== null) return { status: 400, body: "invalid_blocks" };
       const texts = blocks.flatMap((block) => [
         ...(block.text === undefined ? [] : [block.text.text]),
         ...(block.fields ?? []).map((field) => field.text),
