@@ -3,7 +3,7 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { within } from "../../core/runtime/waiting.ts";
-import type { Reason } from "./status.ts";
+import type { Reason } from "./tables.ts";
 import type { Trust } from "./timing.ts";
 
 /** A member's right to one source, as the worker of that source sees it. */
@@ -34,7 +34,7 @@ export interface HeldLease {
 }
 
 /** Reason of an ended lease's signal. */
-export class LeaseOver extends Error {
+class LeaseOver extends Error {
   constructor(source: string, why: string) {
     super(`The lease on ${source} is over: ${why}.`);
     this.name = "LeaseOver";

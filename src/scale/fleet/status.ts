@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { isLoopback } from "../../core/http/loopback.ts";
 import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription } from "../postgres/state-database.ts";
-import { FLEET, holderOf, type MemberRow, readTables, utc, type View } from "./tables.ts";
+import { FLEET, holderOf, type MemberRow, type Reason, readTables, utc, type View } from "./tables.ts";
 import { TIMING } from "./timing.ts";
 
 /** A fleet as a person sees it. Times are the database's, ISO 8601 in UTC. */
@@ -45,13 +45,6 @@ export interface SourceOwnership {
   /** Reason of the last takeover; null without a holder. */
   readonly reason: Reason | null;
 }
-
-/**
- * Reason of a takeover. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
- * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
- * not start it. `unreachable`: its holder did not reach the service, and another member did.
- */
-export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
 
 export interface Takeover {
   readonly source: string;

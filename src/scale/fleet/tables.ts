@@ -4,7 +4,6 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { VERSION } from "../../core/runtime/version.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 import type { Candidate, Holder, Reached } from "./share.ts";
-import type { Reason } from "./status.ts";
 import type { Heartbeat } from "./timing.ts";
 
 /**
@@ -64,6 +63,13 @@ export interface SourceRow {
   /** Reason of the current ownership, or of the last release. */
   readonly reason: Reason | null;
 }
+
+/**
+ * Reason of a takeover. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
+ * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
+ * not start it. `unreachable`: its holder did not reach the service, and another member did.
+ */
+export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
 
 /** Members that left are listed for a day; draining members for a week. */
 const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
