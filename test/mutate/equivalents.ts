@@ -86,7 +86,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ['"valid_from")]« ?? null → »);', "Only for the type checker: a row has every cell."],
     ["index, by[index]« ?? null → »);", "Only for the type checker: a row has every cell."],
     ['is_current") : -«1 → (1 * 2)»;', "Only tables of versions read it."],
-    ["at : (known?.at« ?? null → »);", "Read with `?? null`."],
   ],
   "connectors/shared/receiver/apply-event.ts": [
     ["get(key)?.into« ?? null → »;", "`refreshGroup` finds no incident under an undefined key."],
@@ -146,7 +145,6 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
     ["return Math.max(«0 → 1», Math.min", "A due task waits one millisecond."],
     ["batch, through: «0 → 1», seen: batch", "A snapshot is not in the log, so its position settles nothing."],
   ],
-  "src/engine/delivery/skipped.ts": [["let sinceMs = «0 → 1»;", "Set before it is read."]],
   "src/engine/delivery/snapshot.ts": [["parse(askedAt) «> → >=» WAIT_MS |", "One millisecond of ten minutes."]],
   "src/engine/silence/silence.ts": [
     ["looks: «true → false»,", "The first check runs at another moment of the same second."],
