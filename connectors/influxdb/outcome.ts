@@ -2,7 +2,7 @@ import { HttpError } from "@influxdata/influxdb-client";
 import { ConfigError, type Failure, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import { failureOfConnection, indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
 import { isPage } from "../../src/core/http/html-page.ts";
-import { receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { receiverAt } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { InfluxConfig } from "./config.ts";
 import type { DatabaseResponse } from "./exchange.ts";

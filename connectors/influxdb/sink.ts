@@ -1,7 +1,7 @@
 import { HttpError } from "@influxdata/influxdb-client";
 import type { ConnectorContext, Sink } from "../../src/core/connector.ts";
 import { plainTextAtTlsPort } from "../../src/core/http/connection-problem.ts";
-import { receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { receiverAt } from "../../src/core/http/outbound/request.ts";
 import { probeThroughProxy, proxyOf, targetOf } from "../../src/core/http/proxy.ts";
 import type { Event } from "../../src/core/model/event.ts";
 import { cachedSecret, readCertificates } from "../../src/core/runtime/secret.ts";

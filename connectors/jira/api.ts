@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { ConfigError, Rejected, Retryable } from "../../src/core/errors/errors.ts";
-import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
 import {
+  createHttpClient,
   failureOfResponse,
   type ReceiverRequest,
   type ReceiverResponse,

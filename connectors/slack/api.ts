@@ -2,8 +2,12 @@ import { z } from "zod";
 import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError, type Failure, Rejected, Retryable, Throttled } from "../../src/core/errors/errors.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
-import { createHttpClient } from "../../src/core/http/outbound/http-end.ts";
-import { type ReceiverRequest, type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
+import {
+  createHttpClient,
+  type ReceiverRequest,
+  type ReceiverResponse,
+  sendRequest,
+} from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import type { Secret } from "../../src/core/runtime/log.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";

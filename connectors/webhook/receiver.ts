@@ -3,8 +3,12 @@ import type { ConnectorContext } from "../../src/core/connector.ts";
 import { ConfigError } from "../../src/core/errors/errors.ts";
 import { ReceiverUrl } from "../../src/core/http/outbound/config.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpClient, type HttpClient } from "../../src/core/http/outbound/http-end.ts";
-import { type ReceiverResponse, sendRequest } from "../../src/core/http/outbound/request.ts";
+import {
+  createHttpClient,
+  type HttpClient,
+  type ReceiverResponse,
+  sendRequest,
+} from "../../src/core/http/outbound/request.ts";
 import type { Clock } from "../../src/core/runtime/clock.ts";
 import { cachedSecret } from "../../src/core/runtime/secret.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "../shared/receiver/receiver.ts";

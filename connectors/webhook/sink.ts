@@ -4,7 +4,7 @@ import { ConfigError, type Failure, Rejected, Throttled } from "../../src/core/e
 import { indicatesTls, wantsTls } from "../../src/core/http/connection-problem.ts";
 import type { Lookup } from "../../src/core/http/outbound/guard.ts";
 import { givenHeaders } from "../../src/core/http/outbound/headers.ts";
-import { createHttpClient, type HttpResponse, receiverAt } from "../../src/core/http/outbound/http-end.ts";
+import { createHttpClient, type HttpResponse, receiverAt } from "../../src/core/http/outbound/request.ts";
 import { retryAfterMs } from "../../src/core/http/retry-after.ts";
 import { type Event, toCloudEvent } from "../../src/core/model/event.ts";
 import { type Sequence, sequenceAttributes } from "../../src/core/model/sequence.ts";

@@ -96,7 +96,7 @@ export const EQUIVALENTS: Readonly<Record<string, readonly (readonly [change: st
       "`refreshGroup` gives a list the priority of its most urgent alarm, so both are the same.",
     ],
   ],
-  "connectors/shared/receiver/timing.ts": [
+  "connectors/shared/receiver/agenda.ts": [
     ["end = atTime(to «< → <=» from ? day", "The configuration rejects equal times."],
     ["return then.length «> → >=» 0 && alarms", "Without a silence no alarm is covered."],
   ],

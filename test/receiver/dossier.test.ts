@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
+import { vocabulary } from "#connectors/shared/receiver/text.ts";
 import { seriesLine, sparklineOf } from "#connectors/shared/receiver/time-series-text.ts";
 import type { TimeSeriesPoint } from "#src/core/connector.ts";
 import type { TagValue } from "#src/core/model/building.ts";

@@ -1,7 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { Phrases, vocabulary } from "#connectors/shared/receiver/phrases.ts";
 import type { Incident } from "#connectors/shared/receiver/receiver.ts";
-import { cut, cutBytes, durationText, oneLine, textOf } from "#connectors/shared/receiver/text.ts";
+import { cut, cutBytes, durationText, oneLine, Phrases, textOf, vocabulary } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM } from "../sample-events.ts";
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { createTiming } from "#connectors/shared/receiver/agenda.ts";
 import type { StoredIncident } from "#connectors/shared/receiver/stored-incident.ts";
-import { createTiming } from "#connectors/shared/receiver/timing.ts";
 
 const OSLO = "Europe/Oslo";
 const NIGHT = { priorities: ["C"], from: "22:00", to: "06:00" };

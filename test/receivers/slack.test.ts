@@ -1,9 +1,14 @@
 import { inspect } from "node:util";
 import type { KnownBlock } from "@slack/types";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { IncidentMessage, IncidentReference, Receiver } from "#connectors/shared/receiver/receiver.ts";
-import { type Incident, incidentKey } from "#connectors/shared/receiver/receiver.ts";
-import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
+import {
+  type Incident,
+  type IncidentMessage,
+  type IncidentReference,
+  incidentKey,
+  type Receiver,
+} from "#connectors/shared/receiver/receiver.ts";
+import { FULL, messageOf, SMALL } from "#connectors/slack/receiver.ts";
 import type { ConfigError } from "#src/core/errors/errors.ts";
 import { never } from "../connectors/context.ts";
 import { type StubAnswer, startStub } from "../connectors/stub-server.ts";

@@ -4,7 +4,7 @@ import { ADF, descriptionOf as issueOf, WIKI } from "#connectors/jira/body.ts";
 import { descriptionOf as recordOf } from "#connectors/servicenow/receiver.ts";
 import { type IncidentMessage, incidentKey } from "#connectors/shared/receiver/receiver.ts";
 import { withFewerTimeSeries } from "#connectors/shared/receiver/text.ts";
-import { FULL, messageOf, SMALL } from "#connectors/slack/blocks.ts";
+import { FULL, messageOf, SMALL } from "#connectors/slack/receiver.ts";
 import { FORMAT_NAMES, FORMATS, type FormatName } from "#connectors/webhook/formats/by-name.ts";
 import { fieldsOf } from "#connectors/webhook/formats/template.ts";
 import { gatewayOf, toldOf } from "./told-samples.ts";

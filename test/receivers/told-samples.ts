@@ -1,6 +1,5 @@
-import { vocabulary } from "#connectors/shared/receiver/phrases.ts";
 import { type Incident, type IncidentMessage, incidentKey } from "#connectors/shared/receiver/receiver.ts";
-import { textOf } from "#connectors/shared/receiver/text.ts";
+import { textOf, vocabulary } from "#connectors/shared/receiver/text.ts";
 import type { Alarm } from "#src/core/model/building.ts";
 import { ALARM, SITE } from "../sample-events.ts";
 

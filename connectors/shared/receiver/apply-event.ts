@@ -1,9 +1,9 @@
 import type { Alarm } from "../../../src/core/model/building.ts";
 import { type AlarmFact, type AnyEvent, type Event, sourceName } from "../../../src/core/model/event.ts";
+import { parseTimeOr } from "./agenda.ts";
 import type { ReceiverConfig } from "./config.ts";
 import { type Change, type IncidentStatus, incidentKey } from "./receiver.ts";
 import { type IncidentLedger, isOver, keyOf, membersOf, newIncident, type StoredIncident } from "./stored-incident.ts";
-import { parseTimeOr } from "./timing.ts";
 
 /** A ledger to which events are applied, and the rules for it. */
 export interface LedgerUpdate {

@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { Duration } from "../../../src/core/values/duration.ts";
-import { LANGUAGES, Phrases } from "./phrases.ts";
+import { LANGUAGES, Phrases } from "./text.ts";
 
 export const PriorityLetter = z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C.");
 

@@ -18,7 +18,7 @@ import {
 import type { Event } from "../../../src/core/model/event.ts";
 import { yieldToEventLoop } from "../../../src/core/runtime/waiting.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
-import { createAgenda, createPlanner } from "./agenda.ts";
+import { createAgenda, createMonotonicClock, createPlanner, createTiming } from "./agenda.ts";
 import {
   alarmsIn,
   applyEvent,
@@ -29,14 +29,11 @@ import {
   settleGateways,
 } from "./apply-event.ts";
 import { INCIDENT_KINDS, type ReceiverConfig } from "./config.ts";
-import { createNotifier, runTestAlarm } from "./notifier.ts";
-import { vocabulary } from "./phrases.ts";
+import { createCalls, createNotifier, createRetries, runTestAlarm } from "./notifier.ts";
 import type { Call, IncidentMessage, Receiver } from "./receiver.ts";
-import { createCalls, createRetries } from "./retries.ts";
 import { clampTimes, type IncidentLedger, incidentOf, isOver, keyOf, type StoredIncident } from "./stored-incident.ts";
-import { cachedTextOf } from "./text.ts";
+import { cachedTextOf, vocabulary } from "./text.ts";
 import { createTimeSeriesText } from "./time-series-text.ts";
-import { createMonotonicClock, createTiming } from "./timing.ts";
 
 /** Most events in one write. Several events of one alarm become one message. */
 const MAX_BATCH = 500;

@@ -4,9 +4,8 @@ import { ConfigError } from "../../../src/core/errors/errors.ts";
 import type { Clock } from "../../../src/core/runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../../src/core/runtime/secret.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { type PhraseName, vocabulary } from "./phrases.ts";
 import type { IncidentMessage, IncidentReference, Receiver } from "./receiver.ts";
-import { oneLine } from "./text.ts";
+import { oneLine, type PhraseName, vocabulary } from "./text.ts";
 
 /** Time until the next search for a ticket that may exist, in milliseconds. */
 const SEARCH_AGAIN_MS = 60_000;

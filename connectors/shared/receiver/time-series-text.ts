@@ -2,9 +2,8 @@ import type { ConnectorContext, TimeRange, TimeSeries, TimeSeriesPoint } from ".
 import type { TagScalar } from "../../../src/core/model/building.ts";
 import { isoUtc } from "../../../src/core/values/iso-utc.ts";
 import type { ReceiverConfig } from "./config.ts";
-import { filled, type Vocabulary } from "./phrases.ts";
 import { isOver, type StoredIncident } from "./stored-incident.ts";
-import { cut, durationText, oneLine, timeText } from "./text.ts";
+import { cut, durationText, filled, oneLine, timeText, type Vocabulary } from "./text.ts";
 
 const HOUR_MS = 3_600_000;
 
