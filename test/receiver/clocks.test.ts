@@ -17,20 +17,20 @@ async function toldAfter(trial: ReturnType<typeof receiving>): Promise<number | 
 /** An alarm that begins now by the service's clock, which is so many minutes ahead of ours (or behind it). */
 const begun = (aheadMin: number) => alarm(1, { at: aheadMin });
 
-describe.each([-60, -1, 0, 1, 60])("the service's clock is %i min ahead of ours", (aheadMin) => {
+describe.each([-60, -1, 0, 1, 60])("a service whose clock is %i min ahead", (aheadMin) => {
   test.each(["same", "findable", "another"] as const)("sends an alarm at once (%s)", async (sort) => {
     const trial = receiving(noticeBoard(sort));
     await trial.offer(begun(aheadMin).raised());
     expect(trial.board.said).toEqual(["open active Alarm 1, Building 1"]);
   });
 
-  test("sends it `hold` after it was received", async () => {
+  test("sends an alarm when `hold` has passed since its receipt", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(begun(aheadMin).raised());
     expect(await toldAfter(trial)).toBe(5);
   });
 
-  test("sends an alarm only when it lasted for `hold` by the service's clock", async () => {
+  test("sends an ended alarm only when it lasted for `hold` by the service's clock", async () => {
     for (const [lasted, things] of [
       [4, 0],
       [6, 1],
@@ -50,8 +50,8 @@ describe.each([-60, -1, 0, 1, 60])("the service's clock is %i min ahead of ours"
   });
 });
 
-describe("since when `hold` is counted", () => {
-  test("sends an alarm that ends without a time, by our clock before its beginning", async () => {
+describe("the start of `hold`", () => {
+  test("sends an alarm whose end has no time and seems to precede its beginning by the local clock", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(begun(60).raised());
     await trial.clock.advance(10 * MINUTE);
@@ -59,43 +59,43 @@ describe("since when `hold` is counted", () => {
     expect(trial.board.notes).toHaveLength(1);
   });
 
-  test("counts from the receipt after the worker was down", async () => {
+  test("counts `hold` from the receipt after the worker was down", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.clock.advance(3 * HOUR);
     await trial.offer(alarm(1).raised());
     expect(await toldAfter(trial)).toBe(5);
   });
 
-  test("counts from the commit when the sink received it late", async () => {
+  test("counts `hold` from the commit when the sink receives the event late", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offerLate(alarm(1).raised(), 3 * MINUTE);
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("counts from now when the commit time is in the future", async () => {
+  test("counts `hold` from now when the commit time is in the future", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offerLate(alarm(1).raised(), -HOUR);
     expect(await toldAfter(trial)).toBe(5);
   });
 
   test.each([
-    ["a first look", alarm(1).raised(true)],
-    ["the state", { ...alarm(1).raised(), snapshot: true as const }],
-  ])("counts from the alarm's beginning when it comes from %s", async (_, event) => {
+    ["a first poll", alarm(1).raised(true)],
+    ["a state snapshot", { ...alarm(1).raised(), snapshot: true as const }],
+  ])("counts `hold` from the alarm's beginning when the event comes from %s", async (_, event) => {
     const trial = receiving(undefined, { hold: "5m", initial: true });
     await trial.clock.advance(3 * MINUTE);
     await trial.offer(event);
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("counts from now when the first poll shows a beginning in the future", async () => {
+  test("counts `hold` from now when the first poll shows a beginning in the future", async () => {
     const trial = receiving(undefined, { hold: "5m", initial: true });
     await trial.offer(begun(60).raised(true));
     expect(await toldAfter(trial)).toBe(5);
   });
 });
 
-describe("the wall clock is set back by a day", () => {
+describe("a wall clock that is set back by a day", () => {
   test("does not prolong the `hold` of an alarm", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(alarm(1).raised());
@@ -115,7 +115,7 @@ describe("the wall clock is set back by a day", () => {
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test.each([false, true])("updates a list as before (restart: %s)", async (isRestarted) => {
+  test.each([false, true])("does not stop updates of a storm's list (restart: %s)", async (isRestarted) => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await trial.offer(...[1, 2, 3].map((n) => alarm(n).raised()));
     trial.clock.stepWall(-24 * HOUR);
@@ -126,7 +126,7 @@ describe("the wall clock is set back by a day", () => {
     expect(trial.board.said.at(-1)).toMatch(/^update active 2 alarms/);
   });
 
-  test("does not add an alarm to a storm that was long before it", async () => {
+  test("does not combine a new alarm with alarms of ten minutes ago into a storm", async () => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     await trial.offer(...[1, 2].map((n) => alarm(n).raised()));
     await trial.pass(10 * MINUTE);
@@ -135,17 +135,20 @@ describe("the wall clock is set back by a day", () => {
     expect(trial.board.said.at(-1)).toBe("open active Alarm 3, Building 1");
   });
 
-  test.each([false, true])("repeats incidents for a receiver that forgets (restart: %s)", async (isRestarted) => {
-    const trial = receiving(noticeBoard("same", { repeatMs: MINUTE }));
-    await trial.offer(alarm(1).raised());
-    trial.clock.stepWall(-24 * HOUR);
-    if (isRestarted) trial.restart();
-    await trial.open();
-    await trial.pass(5 * MINUTE);
-    expect(trial.board.said).toHaveLength(6);
-  });
+  test.each([false, true])(
+    "does not stop the repetition of incidents to a receiver that forgets them (restart: %s)",
+    async (isRestarted) => {
+      const trial = receiving(noticeBoard("same", { repeatMs: MINUTE }));
+      await trial.offer(alarm(1).raised());
+      trial.clock.stepWall(-24 * HOUR);
+      if (isRestarted) trial.restart();
+      await trial.open();
+      await trial.pass(5 * MINUTE);
+      expect(trial.board.said).toHaveLength(6);
+    },
+  );
 
-  test.each([false, true])("searches for an unverified opening (restart: %s)", async (isRestarted) => {
+  test.each([false, true])("does not stop the search for an unverified opening (restart: %s)", async (isRestarted) => {
     const trial = receiving();
     const { find } = trial.board;
     let isSearched = false;

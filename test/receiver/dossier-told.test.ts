@@ -19,7 +19,7 @@ async function withValues(...how: Parameters<typeof receiving>) {
 const curvesOf = (trial: Awaited<ReturnType<typeof withValues>>) =>
   trial.board.notes.map(({ told }) => told.text.curves);
 
-describe("how the value of an alarm went", () => {
+describe("the time series in an alarm message", () => {
   test("is sent with the opening of priorities A and B only", async () => {
     const trial = await withValues();
     for (const [n, priority] of ["A", "B", "C"].entries()) await trial.offer(alarm(n, { priority }).raised());
@@ -55,7 +55,7 @@ describe("how the value of an alarm went", () => {
     expect(trial.board.notes[0]?.said).toHaveLength(4);
   });
 
-  test("is not updated for new values alone", async () => {
+  test("is not sent again for new values alone", async () => {
     const trial = await withValues();
     await trial.offer(alarm(1).raised());
     await trial.store.commit({ events: [reading(TAG, START - 1_000, 99)] });
@@ -65,7 +65,7 @@ describe("how the value of an alarm went", () => {
     expect(trial.board.said).toHaveLength(1);
   });
 
-  test("is no part of what tells whether there is news, so that an update of Plenum edits nothing", async () => {
+  test("does not change the message digest, so an update of Plenum edits no message", async () => {
     const trial = await withValues(noticeBoard("findable"), { dossier: false });
     await trial.offer(alarm(1).raised());
     const [held] = (await trial.memory.all<StoredIncident>()).values();
@@ -95,7 +95,7 @@ describe("how the value of an alarm went", () => {
     expect(trial.board.notes.at(-1)?.told.text.curves).toEqual(now);
   });
 
-  test("is left out when the alarm ended before it was sent", async () => {
+  test("is omitted when the alarm ended before the message was sent", async () => {
     const trial = await withValues(noticeBoard("findable"));
     const one = alarm(1);
     await trial.offer(one.raised(), one.resolved(5));
@@ -103,7 +103,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([[]]);
   });
 
-  test("is repeated after an unverified opening", async () => {
+  test("stays the same when an unverified opening is repeated", async () => {
     const trial = await withValues();
     const one = alarm(1);
     trial.board.trouble = failAfter(new Error("The answer was lost."));
@@ -115,7 +115,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([LINES]);
   });
 
-  test("is read at the attempt that succeeds after an order to wait", async () => {
+  test("is included in the retry after the receiver requested a wait", async () => {
     const trial = await withValues(noticeBoard("same"));
     const one = alarm(1);
     trial.board.trouble = failBefore(new Throttled("Wait.", 1_000));
@@ -125,7 +125,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([LINES]);
   });
 
-  test("is left out when it cannot be read", async () => {
+  test("is omitted when the store cannot read it", async () => {
     const trial = await withValues();
     trial.store.outbox.recent = () => Promise.reject(new Error("The disk is gone."));
     const { documents } = trial.store;
@@ -136,7 +136,7 @@ describe("how the value of an alarm went", () => {
     expect(curvesOf(trial)).toEqual([[]]);
   });
 
-  test("is left out without values, and for a gateway", async () => {
+  test("is omitted without values, and for a gateway", async () => {
     const bare = receiving();
     await bare.offer(alarm(1).raised());
     expect(bare.board.notes[0]?.told.text.curves).toEqual([]);

@@ -26,28 +26,28 @@ describe("a sparkline", () => {
     expect(sparklineOf(every(1, rising), SPAN)).toBe("▁▂▂▂▂▃▃▃▄▄▄▄▅▅▅▆▆▆▇▇▇▇██");
   });
 
-  test("shows what stays the same as a line in the middle", () => {
+  test("draws equal values as a line of middle blocks", () => {
     expect(drawn(10, ...Array<number>(19).fill(21.4))).toMatch(/^▄{12}$/);
   });
 
-  test("a single value is one block", () => {
+  test("draws a single value as one block", () => {
     expect(drawn(10, 21.4)).toBe("▄");
     expect(sparklineOf([{ atMs: SPAN.fromMs, value: 21.4 }], SPAN)).toBe("▄");
   });
 
-  test("two values and a long silence are one block and gaps", () => {
+  test("draws two values before a long silence as one block and gaps", () => {
     const points = [20, 21].map((value, n) => ({ atMs: SPAN.fromMs + n * 10 * MINUTE, value }));
     expect(sparklineOf(points, SPAN)).toBe(`█${"\u00a0".repeat(11)}`);
   });
 
-  test("booleans are the lowest and the highest, also where only one of them was read", () => {
+  test("draws false as the lowest block and true as the highest, even if all values are equal", () => {
     expect(drawn(60, false, true)).toBe("█");
     expect(new Set(drawn(10, ...Array<boolean>(19).fill(true)))).toEqual(new Set("█"));
     expect(new Set(drawn(10, ...Array<boolean>(19).fill(false)))).toEqual(new Set("▁"));
     expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => n > 9))).toMatch(/^▁{6}█{6}$/);
   });
 
-  test("what was not read is a space that HTML keeps, in the middle and at the end", () => {
+  test("shows missing values as no-break spaces, in the middle and at the end", () => {
     const values = Array.from({ length: 19 }, (_, n) => (n > 5 && n < 11 ? null : n));
     expect(drawn(10, ...values)).toMatch(/^[▁-█]{4}\u00a0{3}[▁-█]{5}$/);
     const broken = Array.from({ length: 19 }, (_, n) => (n > 9 ? null : n));
@@ -57,7 +57,7 @@ describe("a sparkline", () => {
     expect(sparklineOf(silent, SPAN)).toMatch(/^▄{4}\u00a0{6}▄▄$/);
   });
 
-  test("values that come a little early or late leave no gap", () => {
+  test("leaves no gap between values that arrive up to 40 s early or late", () => {
     const jitter = [0, 40, -35, 20, -40, 10, 38, -12, 0];
     const points = every(20, Array<number>(9).fill(3)).map(({ atMs, value }, n) => ({
       atMs: atMs + (jitter[n] ?? 0) * 1_000 - MINUTE,
@@ -66,7 +66,7 @@ describe("a sparkline", () => {
     expect(sparklineOf(points, SPAN)).toBe("▄▄▄▄▄");
   });
 
-  test("huge and tiny numbers are drawn, and those that are none are left out", () => {
+  test("draws huge and tiny numbers, and omits NaN and infinity", () => {
     expect(drawn(90, -1.7e308, 0, 1.7e308)).toBe("█");
     expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n < 10 ? -1.7e308 : 1.7e308)))).toMatch(/^▁{6}█{6}$/);
     expect(drawn(10, ...Array.from({ length: 19 }, (_, n) => (n % 2) * 5e-324))).toMatch(/^[▁-█]{12}$/);
@@ -75,7 +75,7 @@ describe("a sparkline", () => {
     expect(line(every(10, [Number.NaN, Number.NaN]))).toBeNull();
   });
 
-  test("is never longer than 24 blocks, and nothing but blocks and gaps", () => {
+  test("has at most 24 characters, all blocks or gaps, for any values", () => {
     const value = fc.oneof(fc.double(), fc.boolean(), fc.constant(null), fc.integer({ min: -40, max: 90 }));
     const point = fc.record({ atMs: fc.integer({ min: SPAN.fromMs, max: SPAN.toMs }), value });
     fc.assert(
@@ -88,18 +88,18 @@ describe("a sparkline", () => {
   });
 });
 
-describe("a line of a curve", () => {
-  test("says the name, the range with its unit, the last value, and how long", () => {
+describe("the text line of a time series", () => {
+  test("has the name, the range with its unit, the last value and the duration", () => {
     const values = [20.04, 21.4, 21.4, 20.1, 19.3, 18.9, 18.2, 18.2, 18.2, 18.2];
     expect(line(every(20, values))).toBe("VS1-GT11 ██▃▃▁▁ 18.2–21.4 °C, last 18.2, 3 h");
     expect(line(every(20, values), TAG, vocabulary("no", {}))).toContain(", sist 18.2, 3 h");
   });
 
-  test("counts the time from the first value where there is none before", () => {
+  test("counts the duration from the first value in the range", () => {
     expect(line(every(10, [1, 2, 3, 4]))).toMatch(/ 1–4 °C, last 4, 30 min$/);
   });
 
-  test("of a single value there is no line: it shows no way", () => {
+  test("is absent for a single value", () => {
     expect(line(every(10, [4]))).toBeNull();
   });
 
@@ -113,16 +113,16 @@ describe("a line of a curve", () => {
     ["999.9–1000 °C, last 1000", [999.9, 1_000]],
     ["21 °C, last 21", [21.0000001, 21]],
     ["0 °C, last 0", [-0, 0]],
-  ])("%s", (text, values) => {
+  ])("has the range and last value %s", (text, values) => {
     expect(line(every(10, values))).toContain(` ${text}, 10 min`);
   });
 
-  test("of booleans the last is said, and gaps at the end stay", () => {
+  test("has the last boolean value and keeps the gaps at the end", () => {
     const values = [false, false, true, null, null, null, null, null, null, null, null, null];
     expect(line(every(10, values), { ...TAG, unit: null })).toMatch(/^VS1-GT11 [▁█]+\u00a0+, last true, 1 h 50 min$/);
   });
 
-  test("is one line whatever a name and a unit hold, and cut between characters", () => {
+  test("is one line and cut between characters for any name and unit", () => {
     const tag = { ...TAG, displayName: `VS1\nGT\u0007${"👩‍👩‍👧‍👦".repeat(40)}`, unit: `°C\r\n${"x".repeat(99)}` };
     const text = line(every(10, [1, 2]), tag) ?? "";
     expect(text).not.toMatch(/\p{Cc}/u);

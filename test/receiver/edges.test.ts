@@ -23,7 +23,7 @@ function countGatewayReads(trial: ReturnType<typeof receiving>): () => number {
 }
 
 describe("the list of a gateway's alarms", () => {
-  test("shows active alarms by priority, then the latest; ended ones by their beginning", async () => {
+  test("shows active alarms by priority and latest beginning, then ended alarms", async () => {
     const trial = receiving(noticeBoard("same"));
     await trial.gatewayIs(false);
     const at = (n: number, minutes: number, priority = "B") => alarm(n, { behind: GATEWAY.id, at: minutes, priority });
@@ -53,7 +53,7 @@ describe("the list of a gateway's alarms", () => {
     [20, undefined],
     [21, "and 1 more"],
     [22, "and 2 more"],
-  ])("of %i shows twenty, and then: %s", async (count, last) => {
+  ])("shows at most 20 of %i alarms, followed by: %s", async (count, last) => {
     const trial = receiving(noticeBoard("same"));
     await trial.gatewayIs(false);
     await trial.offer(...Array.from({ length: count }, (_, n) => behind(n).raised()));
@@ -73,7 +73,7 @@ describe("the list of a gateway's alarms", () => {
     expect(trial.board.notes[0]?.told.members.shown.map(({ title }) => title)).toEqual(["Cold", "Too cold", "600003"]);
   });
 
-  test("is one for each source, also where two services call a gateway the same", async () => {
+  test("has one list per source, even if two services use the same gateway id", async () => {
     const trial = receiving(noticeBoard("same"));
     await trial.gatewayIs(false);
     const elsewhere = (event: Event): Event => ({ ...event, source: sourceUri("other") });
@@ -91,7 +91,7 @@ describe("the list of a gateway's alarms", () => {
     ]);
   });
 
-  test("reads the gateways once a minute while one is offline, and otherwise not at all", async () => {
+  test("reads the gateways once a minute while it is open, and otherwise not at all", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offer(alarm(9).raised());
@@ -105,8 +105,8 @@ describe("the list of a gateway's alarms", () => {
   });
 });
 
-describe("one alarm", () => {
-  test("that the receiver rejects is sent again only when there is something new to say", async () => {
+describe("a failed incident", () => {
+  test("is sent again after a rejection only when its message has changed", async () => {
     const trial = receiving(undefined, { fold: { storm: { openings: 2, within: "5m" } } });
     let attempts = 0;
     trial.board.trouble = (isDone, _, told) => {
@@ -123,7 +123,7 @@ describe("one alarm", () => {
     expect(attempts).toBe(2);
   });
 
-  test("whose opening is in doubt is searched for no earlier after a restart", async () => {
+  test("keeps the next search time of its unverified opening across a restart", async () => {
     const trial = receiving();
     let finds = 0;
     trial.board.find = async () => {
@@ -143,7 +143,7 @@ describe("one alarm", () => {
   });
 });
 
-test("a sink has the identity and the progress of its receiver, where the receiver has them", () => {
+test("createReceiverSink passes on the server identity and progress if the receiver has them", () => {
   const context = contextFor("chat");
   const config = OPTIONS.parse({});
   const lastStepMs = () => 7;
@@ -153,11 +153,11 @@ test("a sink has the identity and the progress of its receiver, where the receiv
   expect("farEnd" in unknown || "lastStepMs" in unknown).toBe(false);
 });
 
-test("the key of an incident is the one that earlier versions stored", () => {
+test("incidentKey returns the same key as earlier versions", () => {
   expect(incidentKey("main", "alarm", "600001 2026")).toBe("158924e7c3fa90afdc37b44bec509c3a");
 });
 
-test("an end in doubt is followed by an opening where only that opens again", async () => {
+test("opens a returning alarm again when the close request before had no response", async () => {
   for (const sort of ["same", "another"] as const) {
     const trial = receiving(noticeBoard(sort));
     await trial.offer(alarm(1).raised());
@@ -169,12 +169,12 @@ test("an end in doubt is followed by an opening where only that opens again", as
   }
 });
 
-test("a sink that is opened with an aborted signal reads nothing", async () => {
+test("rejects opening a sink with an aborted signal and reads nothing", async () => {
   const sink = createReceiverSink(noticeBoard("same"), OPTIONS.parse({}), contextFor("chat"));
   await expect(sink.open?.(AbortSignal.abort(new Error("ended")))).rejects.toThrow("ended");
 });
 
-test("the options of a receiver have the limits that the reference names", () => {
+test("limits the options of a receiver as the reference documents", () => {
   const isTaken = (options: object) => OPTIONS.safeParse(options).success;
   const storm = (more: object) => ({ fold: { storm: { openings: 5, ...more } } });
   const quiet = (more: object) => ({ quiet: [{ priorities: ["C"], from: "22:00", to: "06:00", ...more }] });

@@ -21,7 +21,7 @@ const MINUTES = sized(10, 4);
  * A building goes down: 2,000 alarms at once, then 200 changes a minute, and a chat that takes one message a second. The
  * engine, the state and the sink are the real ones, in virtual time.
  */
-test("of 2,000 alarms at once people read one summary within a minute, and in the end exactly what is true", {
+test("summarizes 2,000 simultaneous alarms in one message within a minute and ends with the correct state of each", {
   timeout: 600_000,
 }, async () => {
   const workshop = await openWorkshop();

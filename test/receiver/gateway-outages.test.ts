@@ -101,7 +101,7 @@ async function play(n: number) {
   }
 }
 
-test(`an outage of a site's only gateway is one thing at a receiver (seed ${seed})`, { timeout: 300_000 }, async () => {
+test(`sends one incident for an outage of a site's only gateway (seed ${seed})`, { timeout: 300_000 }, async () => {
   let causes = 0;
   let opened = 0;
   for (let n = 0; n < SEEDS; n += 1) {

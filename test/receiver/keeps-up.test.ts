@@ -59,7 +59,7 @@ async function running(board: NoticeBoard, options: object = {}) {
   };
 }
 
-describe("a receiver that fails now and then", () => {
+describe("a receiver that fails occasionally", () => {
   test("receives a failed alarm a second later and the others at once", async () => {
     const room = await running(noticeBoard("findable"));
     let calls = 0;
@@ -110,7 +110,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.sink.waiting?.()).toBe(1);
   });
 
-  test("shows its failure and the number of waiting incidents", async () => {
+  test("has its failure and the number of waiting incidents in the status", async () => {
     const room = await running(noticeBoard("same"));
     room.failing(() => new Retryable("Jira answered 500."));
     await room.start();
@@ -139,7 +139,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
   });
 
-  test("is not called while it orders a wait", async () => {
+  test("is not called during the wait that its response requested", async () => {
     const room = await running(noticeBoard("same"));
     let isFull = true;
     room.failing(() => (isFull ? new Throttled("Wait.", 90 * SECOND) : null));
@@ -153,7 +153,7 @@ describe("a receiver that fails now and then", () => {
     expect(room.times).toHaveLength(21);
   });
 
-  test("stops after a wrong setting", async () => {
+  test("is not called again after a configuration error", async () => {
     const room = await running(noticeBoard("same"));
     room.failing(() => new ConfigError("The token is wrong."));
     await room.start();
@@ -164,8 +164,8 @@ describe("a receiver that fails now and then", () => {
   });
 });
 
-describe("a backlog", () => {
-  test("is sent in the order of priorities, across the batches of the log", async () => {
+describe("a backlog of incidents", () => {
+  test("is sent in the order of priorities, across the batches of the event log", async () => {
     const room = await running(noticeBoard("same"));
     room.failing(() => null);
     const mixed = Array.from({ length: 150 }, (_, n) => alarm(n, { priority: "CCBA"[n % 4] ?? "C" }));
@@ -178,7 +178,7 @@ describe("a backlog", () => {
     expect(order).toHaveLength(150);
   });
 
-  test("sends a new urgent alarm first", async () => {
+  test("does not delay a new urgent alarm by more than a second", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);
     await room.start();
@@ -205,7 +205,7 @@ describe("a backlog", () => {
     expect(room.status()?.waiting).toBe(0);
   });
 
-  test("sends only the newest state of each alarm", async () => {
+  test("is sent with only the newest state of each alarm", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);
     await room.start();
@@ -218,7 +218,7 @@ describe("a backlog", () => {
     expect(room.status()).toMatchObject({ state: "idle", waiting: 0 });
   });
 
-  test("is the sink's lag: events that are no incidents' do not count, and what is to be sent does", async () => {
+  test("is reported as waiting incidents, while the sink's event lag is 0", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing(() => null);
     await room.start();
@@ -229,7 +229,7 @@ describe("a backlog", () => {
     expect(room.status()).toMatchObject({ waiting: 84, lag: { depth: 0, exact: true } });
   });
 
-  test("adds a dead letter when an incident is rejected after its event was settled", async () => {
+  test("adds a dead letter for an incident that is rejected after its event was settled", async () => {
     const room = await running(noticeBoard("same", { rates: [{ count: 1, inMs: SECOND }] }));
     room.failing((title) => (title.startsWith("Alarm 5,") ? new Rejected("A field is missing.") : null));
     await room.start();
@@ -255,7 +255,7 @@ test.each([
   [{ slack: { token: { env: "T" }, channel: "C0123ABCD" } }, ["tag-value"], ["tag-value"]],
   [{ webhook: { format: "pagerduty", key: { env: "T" } } }, undefined, ["alarm-*", "gateway-online"]],
   [{ webhook: { url: "https://hooks.example.com/x", unsigned: true } }, undefined, []],
-])("a sink %j with the kinds %j is offered, and counts in its lag, only %j", async (connector, kinds, offered) => {
+])("a sink %j with the kinds %j receives, and counts in its lag, only %j", async (connector, kinds, offered) => {
   const filter = kinds === undefined ? {} : { filter: { kinds } };
   const { sinks } = configured((whole) => {
     whole.sinks = { people: { ...connector, ...filter } };
@@ -272,7 +272,7 @@ test.each([
   expect(lag).toMatchObject({ depth: wanted.length, exact: true });
 });
 
-describe("the rate of a receiver", () => {
+describe("the rate limit of a receiver", () => {
   test.each([
     ["1 in 1 s", [{ count: 1, inMs: 1_000 }]],
     [
@@ -283,7 +283,7 @@ describe("the rate of a receiver", () => {
       ],
     ],
     ["60 in 5 min", [{ count: 60, inMs: 300_000 }]],
-  ])("of %s is used up and never exceeded", async (_, rates) => {
+  ])("of %s is used completely and never exceeded", async (_, rates) => {
     const room = await running(noticeBoard("same", { rates }));
     room.failing(() => null);
     await room.start();
@@ -336,7 +336,7 @@ function sinksOf(boards: readonly NoticeBoard[], options: readonly object[] = []
 }
 
 describe("the text of an incident", () => {
-  test("is not made again for an hour in which 5,000 alarms stand, and never while nothing changes", async () => {
+  test("is not created again for 5,000 unchanged alarms within an hour", async () => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board]);
     for (let n = 0; n < 5_000; n += 500) await sinks.offer(...many(500, "B", n).map((one) => one.raised()));
@@ -348,7 +348,7 @@ describe("the text of an incident", () => {
     expect(board.said).toHaveLength(5_000);
   });
 
-  test("is made once for a change, however many receivers send it", async () => {
+  test("is created once per change for all receivers together", async () => {
     const boards = [noticeBoard("same"), noticeBoard("findable"), noticeBoard("another")];
     const sinks = sinksOf(boards);
     await sinks.offer(...many(100, "B").map((one) => one.raised()));
@@ -359,7 +359,7 @@ describe("the text of an incident", () => {
     expect(boards.map(({ said }) => said.at(-1))).toEqual(Array(3).fill("update acknowledged Alarm 7, Building 1"));
   });
 
-  test("is made once for each language", async () => {
+  test("is created once for each language", async () => {
     const boards = [noticeBoard("same"), noticeBoard("same"), noticeBoard("same")];
     const sinks = sinksOf(boards, [{ language: "no" }, { language: "en" }, { language: "no" }]);
     await sinks.offer(alarm(7).raised());
@@ -369,7 +369,7 @@ describe("the text of an incident", () => {
     expect(boards.map(({ notes }) => notes[0]?.told.text.status)).toEqual(["Kvittert", "Acknowledged", "Kvittert"]);
   });
 
-  test("is compared once after a restart, a part of the alarms at a time, and what is new is sent", async () => {
+  test("is compared once after a restart, 250 alarms per tick, and sent where it changed", async () => {
     const board = noticeBoard("same");
     const options: object[] = [{}];
     const sinks = sinksOf([board], options);
@@ -389,11 +389,11 @@ describe("the text of an incident", () => {
   });
 });
 
-describe("what keeps an alarm back", () => {
+describe("the delay of an alarm", () => {
   test.each([
     ["hold", { dossier: false, hold: "10m" }, 10],
     ["quiet hours", { dossier: false, quiet: [{ priorities: ["B"], from: "12:00", to: "13:30" }] }, 30],
-  ])("%s: nothing is made before its end, and all is sent then", async (_, options, minutes) => {
+  ])("by %s creates no text before its end and then sends all alarms", async (_, options, minutes) => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board], [options]);
     await sinks.offer(...many(500, "B").map((one) => one.raised()));
@@ -404,7 +404,7 @@ describe("what keeps an alarm back", () => {
     expect([texts.made, board.said.length]).toEqual([500, 500]);
   });
 
-  test("a silence: its end, and an end before its time, are noticed within seconds", async () => {
+  test("by a silence ends within seconds of the end of the silence, also if it is ended early", async () => {
     const board = noticeBoard("same");
     const sinks = sinksOf([board]);
     const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();

@@ -6,7 +6,7 @@ import { alarm, receiving, START } from "./trial.ts";
 
 const SORTS: readonly Receiver["opensAgain"][] = ["same", "findable", "another"];
 
-describe("one alarm is one thing", () => {
+describe("one incident per alarm", () => {
   test("sends one message for several events of an alarm", async () => {
     const trial = receiving();
     const one = alarm(1);
@@ -14,7 +14,7 @@ describe("one alarm is one thing", () => {
     expect(trial.board.said).toEqual(["open active Alarm 1, Building 1"]);
   });
 
-  test("reports an acknowledgement that came together with another change", async () => {
+  test("reports an acknowledgement that arrives together with another change", async () => {
     const trial = receiving(noticeBoard("same"));
     const one = alarm(1);
     await trial.offer(one.raised());
@@ -29,7 +29,7 @@ describe("one alarm is one thing", () => {
     expect(new Set(changes)).toEqual(new Set(["acknowledged"]));
   });
 
-  test("sends nothing for the end of an alarm that it never opened", async () => {
+  test("sends nothing for the end of an alarm that was never opened", async () => {
     const trial = receiving();
     await trial.offer(alarm(1).resolved(3), alarm(2).acknowledged(), alarm(3).vanished(4));
     expect(trial.board.said).toEqual([]);
@@ -95,34 +95,37 @@ describe("one alarm is one thing", () => {
   });
 });
 
-describe("a crash between what is said and what is remembered", () => {
+describe("a crash between request and commit", () => {
   class Crash extends Error {}
 
   /** The process ends at the nth call, before or after the receiver carries it out. */
   test.each(
     SORTS.flatMap((sort) => [1, 2, 3, 4, 5].flatMap((n) => [true, false].map((done) => [sort, n, done] as const))),
-  )("%s: a crash at call %i (carried out: %s) leaves one thing that follows its alarm", async (sort, n, isDone) => {
-    const trial = receiving(noticeBoard(sort));
-    const one = alarm(1);
-    let calls = 0;
-    trial.board.trouble = (done) => {
-      if (done === isDone) calls += 1;
-      if (done === isDone && calls === n) throw new Crash();
-    };
-    const isOpen = () => trial.board.notes.some((note) => note.isOpen);
-    for (const event of [one.raised(), one.acknowledged(), one.resolved(3), one.retriggered(4), one.resolved(5)]) {
-      const crashed = await trial.offer(event).then(
-        () => false,
-        () => true,
-      );
-      if (crashed) trial.restart();
-      if (crashed) await trial.offerAgain([event]);
-      if (sort !== "another") expect(isOpen()).toBe(event.type !== "alarm-resolved");
-    }
-    expect(calls).toBeGreaterThanOrEqual(n);
-    expect(trial.board.notes.length).toBeLessThanOrEqual(sort === "another" ? 3 : 1);
-    expect(trial.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
-  });
+  )(
+    "%s: leaves one incident that follows its alarm after a crash at call %i (request carried out: %s)",
+    async (sort, n, isDone) => {
+      const trial = receiving(noticeBoard(sort));
+      const one = alarm(1);
+      let calls = 0;
+      trial.board.trouble = (done) => {
+        if (done === isDone) calls += 1;
+        if (done === isDone && calls === n) throw new Crash();
+      };
+      const isOpen = () => trial.board.notes.some((note) => note.isOpen);
+      for (const event of [one.raised(), one.acknowledged(), one.resolved(3), one.retriggered(4), one.resolved(5)]) {
+        const crashed = await trial.offer(event).then(
+          () => false,
+          () => true,
+        );
+        if (crashed) trial.restart();
+        if (crashed) await trial.offerAgain([event]);
+        if (sort !== "another") expect(isOpen()).toBe(event.type !== "alarm-resolved");
+      }
+      expect(calls).toBeGreaterThanOrEqual(n);
+      expect(trial.board.notes.length).toBeLessThanOrEqual(sort === "another" ? 3 : 1);
+      expect(trial.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
+    },
+  );
 
   test("does not repeat an unverified opening while the search fails", async () => {
     const trial = receiving();
@@ -138,10 +141,10 @@ describe("a crash between what is said and what is remembered", () => {
   });
 
   test.each([
-    ["told to wait", new Throttled("Wait.", 1_000)],
+    ["throttled", new Throttled("Wait.", 1_000)],
     ["refused", new Rejected("No.")],
     ["not accepted", new ConfigError("No.")],
-  ])("%s: opens it again without a search", async (_, failure) => {
+  ])("opens an incident again without a search when the first attempt was %s", async (_, failure) => {
     const trial = receiving();
     const one = alarm(1);
     trial.board.trouble = (isDone) => {
@@ -154,7 +157,7 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.finds()).toBe(0);
   });
 
-  test("an opening that a proxy answers with 503 may have been made, so it is searched for, not opened twice", async () => {
+  test("searches for an opening after a proxy's 503, because the opening may have succeeded", async () => {
     const trial = receiving();
     const one = alarm(1);
     trial.board.trouble = failAfter(new Throttled("Away.", 1_000, { scope: "everything" }));
@@ -165,7 +168,7 @@ describe("a crash between what is said and what is remembered", () => {
     expect(trial.board.notes).toHaveLength(1);
   });
 
-  test("delays only the incident whose search is not conclusive yet", async () => {
+  test("delays only the incident whose search has no conclusive result yet", async () => {
     const trial = receiving();
     const [one, two] = [alarm(1), alarm(2)];
     const asked: number[] = [];
@@ -239,8 +242,8 @@ describe("a crash between what is said and what is remembered", () => {
   });
 });
 
-describe("trouble at the receiver", () => {
-  test("rejects one alarm and opens the others", async () => {
+describe("failures of the receiver or the store", () => {
+  test("reject one alarm and open the others", async () => {
     const trial = receiving();
     trial.board.trouble = (isDone, _, told) => {
       if (!isDone && told.text.title.startsWith("Alarm 2")) throw new Rejected("A field is missing.");
@@ -257,7 +260,7 @@ describe("trouble at the receiver", () => {
     expect(trial.board.notes).toHaveLength(3);
   });
 
-  test("sends nothing when the state cannot be stored", async () => {
+  test("send nothing when the state cannot be stored", async () => {
     const trial = receiving();
     const { commit } = trial.store;
     trial.store.commit = () => Promise.reject(new Error("The disk is full."));
@@ -269,7 +272,7 @@ describe("trouble at the receiver", () => {
   });
 });
 
-test("counts a return that is delivered twice once", async () => {
+test("counts a redelivered return of an alarm only once", async () => {
   const trial = receiving();
   const one = alarm(1);
   await trial.offerEach(one.raised(), one.resolved(3), one.retriggered(4));
@@ -282,8 +285,8 @@ test("counts a return that is delivered twice once", async () => {
   expect(changes).toEqual(["acknowledged"]);
 });
 
-describe("a far end that forgets", () => {
-  test("repeats open incidents, and closed ones for a while", async () => {
+describe("a receiver that forgets incidents", () => {
+  test("gets open incidents repeatedly, and closed incidents for a while", async () => {
     const trial = receiving(noticeBoard("same", { repeatMs: 60_000, repeatClosedMs: 300_000 }));
     const one = alarm(1);
     await trial.offer(one.raised());

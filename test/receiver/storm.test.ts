@@ -49,7 +49,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
-  test("join the gateway while they wait for `hold`, when it is the only one of the site", async () => {
+  test("join the incident of the site's only gateway while they wait for `hold`", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     await trial.gatewayIs(false);
     await trial.offer(alarm(1).raised(), alarm(2).raised());
@@ -80,7 +80,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[1]).toMatch(/^closed/);
   });
 
-  test("are another incident at the next outage, even with the same first alarm", async () => {
+  test("open another incident at the next outage, even with the same first alarm", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     const one = behind(1);
@@ -92,7 +92,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(trial.board.notes.filter(({ isOpen }) => isOpen)).toEqual([]);
   });
 
-  test("are another incident at the next outage when the alarm was not sent in between", async () => {
+  test("open another incident at the next outage when the alarm was not sent in between", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     await trial.gatewayIs(false);
     const one = behind(1);
@@ -122,7 +122,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual(["open: Alarm 1, Building 1"]);
   });
 
-  test("are opened singly without folding, and stay single when they were open before", async () => {
+  test("are opened singly with `fold.gateway: false`, and stay single if opened before the outage", async () => {
     const apart = receiving(noticeBoard("same"), { fold: { gateway: false } });
     await apart.offer(behind(1).raised(), behind(2).raised());
     expect(apart.board.notes).toHaveLength(2);
@@ -134,7 +134,7 @@ describe("alarms behind a gateway that is offline", () => {
   });
 });
 
-describe("a storm", () => {
+describe("a storm of alarms", () => {
   const storm = { fold: { storm: { openings: 5, within: "5m" } } } as const;
 
   test("is one incident from the sixth alarm on and closes with its last alarm", async () => {
@@ -150,7 +150,7 @@ describe("a storm", () => {
     expect(trial.board.notes[5]?.told.text.list.at(-1)).toBe("and 5 more");
   });
 
-  test("opens an alarm singly that returns after the storm", async () => {
+  test("does not include an alarm that returns after its end", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     const all = Array.from({ length: 8 }, (_, n) => alarm(n));
     await trial.offer(...all.map((one) => one.raised()));
@@ -161,7 +161,7 @@ describe("a storm", () => {
     expect(titles(trial).filter((title) => title.startsWith("open"))).toEqual(["open: Alarm 7, Building 1"]);
   });
 
-  test("takes in no alarm that begins long after it", async () => {
+  test("does not include an alarm that begins long after the others", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.offer(...Array.from({ length: 8 }, (_, n) => alarm(n).raised()));
     await trial.pass(3 * MINUTE);
@@ -174,7 +174,7 @@ describe("a storm", () => {
     expect(titles(trial).at(-1)).toBe("open: Alarm 21, Building 1");
   });
 
-  test("counts alarms by site, or over all sites", async () => {
+  test("counts alarms per site, or of all sites together", async () => {
     const bySite = receiving(noticeBoard("same"), storm);
     const spread = Array.from({ length: 12 }, (_, n) => alarm(n, { site: n % 3 }));
     await bySite.offer(...spread.map((one) => one.raised()));
@@ -184,7 +184,7 @@ describe("a storm", () => {
     expect(titles(overAll).at(-1)).toBe("open: 7 alarms at several sites, 7 active");
   });
 
-  test("can begin when a gateway comes back", async () => {
+  test("can begin when a gateway comes back online", async () => {
     const trial = receiving(noticeBoard("findable"), storm);
     await trial.gatewayIs(false);
     const all = Array.from({ length: 9 }, (_, n) => alarm(n, { behind: GATEWAY.id }));
@@ -208,7 +208,7 @@ describe("a storm", () => {
     ]);
   });
 
-  test("begins again after a quiet time", async () => {
+  test("needs five new alarms again after a quiet period", async () => {
     const trial = receiving(noticeBoard("same"), storm);
     await trial.offer(...[0, 1, 2, 3, 4].map((n) => alarm(n).raised()));
     await trial.pass(6 * MINUTE);
@@ -217,8 +217,8 @@ describe("a storm", () => {
   });
 });
 
-describe("an alarm that ends soon", () => {
-  test("is not sent within `hold`; one that lasts is sent after it", async () => {
+describe("a short alarm", () => {
+  test("is not sent if it ends within `hold`, unlike a longer alarm", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     const [short, long] = [alarm(1), alarm(2)];
     await trial.offer(short.raised(), long.raised());
@@ -233,7 +233,7 @@ describe("an alarm that ends soon", () => {
     expect((await trial.memory.all()).size).toBe(1);
   });
 
-  test("is not sent when the sink receives beginning and end at once", async () => {
+  test("is not sent when the sink receives its beginning and end together", async () => {
     const trial = receiving(noticeBoard("findable"), { hold: "2m" });
     const [short, long] = [alarm(1), alarm(2)];
     await trial.clock.advance(60 * MINUTE);
@@ -249,7 +249,7 @@ describe("quiet hours", () => {
   // 12:00 UTC is 13:00 in Oslo.
   const quiet = { quiet: [{ priorities: ["C"], from: "13:30", to: "07:00" }] };
 
-  test("delay unlisted priorities in the site's time zone until they end", async () => {
+  test("delay the listed priorities in the site's time zone until they end", async () => {
     const trial = receiving(noticeBoard("findable"), quiet);
     await trial.pass(40 * MINUTE, MINUTE);
     const [urgent, rest, over] = [
@@ -289,7 +289,7 @@ describe("a silence", () => {
     return trial;
   }
 
-  test("delays alarms; sends those that are active at its end, and none that ended before", async () => {
+  test("delays alarms until its end and then sends only those still active", async () => {
     const trial = await silenced(60);
     const [rest, over, elsewhere] = [alarm(1), alarm(2), alarm(3, { site: 2 })];
     await trial.offer(rest.raised(), over.raised(), elsewhere.raised());
@@ -314,14 +314,14 @@ describe("a silence", () => {
     ["its beginning", 0, 5, 1],
     ["its end", 8, 20, 1],
     ["its beginning and its end", 0, 20, 0],
-  ])("that covers %s only: an alarm that a late sink receives with its end", async (_, from, to, things) => {
+  ])("covering %s of an alarm: a late sink receives the ended alarm", async (_, from, to, things) => {
     const trial = await silenced(to, { from: time(from) });
     await trial.clock.advance(15 * MINUTE);
     await trial.offer(alarm(1).raised(), alarm(1).resolved(10));
     expect(titles(trial)).toHaveLength(things);
   });
 
-  test("sends active alarms at once when it is ended early", async () => {
+  test("releases active alarms at once when it is ended early", async () => {
     const trial = await silenced(600);
     await trial.offer(alarm(1).raised());
     await trial.pass(5 * MINUTE);

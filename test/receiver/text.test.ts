@@ -16,7 +16,7 @@ function incident(alarm: Partial<Alarm> = {}, more: Partial<Incident> = {}): Inc
 
 const textIn = (language: "en" | "no", of: Incident, own = {}) => textOf(of, vocabulary(language, own), "Europe/Oslo");
 
-describe("what is to be read of an incident", () => {
+describe("textOf an incident", () => {
   test("has title, status, site, priority, local time, description and value", () => {
     expect(textIn("en", incident())).toMatchObject({
       title: "Supply temperature low, Kvarnholmen 4",
@@ -31,7 +31,7 @@ describe("what is to be read of an incident", () => {
     });
   });
 
-  test("leaves out a repeated description", () => {
+  test("omits a repeated description", () => {
     const description = "Below 20 °C";
     const trigger = { ...ALARM.trigger, description };
     const labels = (of: Incident) =>
@@ -54,7 +54,7 @@ describe("what is to be read of an incident", () => {
     expect(shownFor({ value: 1, textlistValue: "On" })).toEqual(["value: On"]);
   });
 
-  test("has the person who acknowledged, and a message when there is one", () => {
+  test("has the person who acknowledged, and a message if it is not empty", () => {
     const fieldsOf = (acknowledgedMessage: string | null) =>
       textIn("en", incident({ acknowledged: true, acknowledgedBy: "Kim", acknowledgedMessage })).fields.slice(5);
     const by = { label: "Acknowledged by", text: "Kim" };
@@ -72,7 +72,7 @@ describe("what is to be read of an incident", () => {
     );
   });
 
-  test("shows a time without an offset as it came and computes no duration", () => {
+  test("keeps a time without an offset unchanged and computes no duration", () => {
     const raw = incident({}, { status: "resolved", startedAt: "2026-11-02T07:15:00", endedAt: "2026-11-02T08:00:00Z" });
     const fields = textIn("en", raw).fields.map(({ label, text }) => [label, text]);
     expect(fields).toContainEqual(["Since", "2026-11-02T07:15:00"]);
@@ -80,10 +80,10 @@ describe("what is to be read of an incident", () => {
   });
 });
 
-describe("texts that do not fit", () => {
+describe("text helpers", () => {
   const family = "👨‍👩‍👧‍👦";
 
-  test("are cut between characters as people see them, and marked", () => {
+  test("cut and cutBytes shorten text between visible characters and end it with …", () => {
     expect(cut("short", 5)).toBe("short");
     expect(cut("too long", 5)).toBe("too …");
     expect(cut(`ab${family}cd`, 8)).toBe("ab…");
@@ -94,11 +94,11 @@ describe("texts that do not fit", () => {
     expect(cut("abc", 1)).toBe("…");
   });
 
-  test("of megabytes are cut at once", () => {
+  test("cut shortens a text of 10 MB at once", () => {
     expect(cut("x".repeat(10_000_000), 100)).toHaveLength(100);
   });
 
-  test("become one line", () => {
+  test("oneLine replaces line breaks and control characters", () => {
     expect(oneLine(" a\r\n b\u0000c\u2028d ")).toBe("a  b c d");
   });
 
@@ -108,7 +108,7 @@ describe("texts that do not fit", () => {
     ["2026-11-02T00:00:00Z", "2026-11-02T03:12:40Z", "3 h 12 min"],
     ["2026-11-02T00:00:00Z", "2026-11-04T00:30:00Z", "2 d"],
     ["2026-11-02T03:00:00Z", "2026-11-02T00:00:00Z", ""],
-  ])("from %s to %s: %s", (from, to, expected) => {
+  ])("durationText from %s to %s returns %s", (from, to, expected) => {
     expect(durationText(from, to)).toBe(expected);
   });
 });

@@ -4,7 +4,7 @@ import { ticketKey, ticketsOf, withTickets } from "#src/engine/views/tickets.ts"
 import { noticeBoard } from "./notice-board.ts";
 import { alarm, receiving } from "./trial.ts";
 
-test("returns the ticket of each single or folded alarm, open or closed", async () => {
+test("ticketsOf returns the ticket of each single or folded alarm, open or closed", async () => {
   const trial = receiving(noticeBoard("findable"));
   const [own, behind, over] = [alarm(1), alarm(2, { behind: "7" }), alarm(3)];
   await trial.offer(own.raised(), behind.raised(), over.raised());
@@ -18,7 +18,7 @@ test("returns the ticket of each single or folded alarm, open or closed", async 
   expect(of(over)).toEqual([{ ...chat, ticket: "N-3", isOpen: false, isFolded: false }]);
 });
 
-test("only an address of the web is a link", async () => {
+test("ticketsOf returns only http(s) addresses as links", async () => {
   const trial = receiving(noticeBoard("same"));
   for (const [n, link] of ["https://example.com/1", "javascript:alert(1)", "file:///etc/passwd"].entries()) {
     trial.board.open = async () => ({ ref: n, ticket: null, link });
@@ -28,7 +28,7 @@ test("only an address of the web is a link", async () => {
   expect([...tickets.values()].flat().map(({ link }) => link)).toEqual(["https://example.com/1", null, null]);
 });
 
-test("adds the ticket to later events of an alarm that has one", async () => {
+test("withTickets adds the ticket of an alarm to its later events", async () => {
   const trial = receiving(noticeBoard("findable"));
   const [one, two] = [alarm(1), alarm(2)];
   await trial.offer(one.raised());

@@ -17,39 +17,39 @@ function from(quiet: Parameters<typeof createTiming>[0]["quiet"], hold: number, 
   );
 }
 
-describe("from when on an alarm is told", () => {
+describe("the notification time of an alarm with quiet hours from 22:00 to 06:00", () => {
   test.each([
-    ["in the day at once", "2026-11-02T12:00:00Z", "2026-11-02T12:00:00.000Z"],
-    ["before midnight at six", "2026-11-02T21:30:00Z", "2026-11-03T05:00:00.000Z"],
-    ["after midnight at six", "2026-11-02T23:30:00Z", "2026-11-03T05:00:00.000Z"],
-    ["at the first moment of the night at six", "2026-11-02T21:00:00Z", "2026-11-03T05:00:00.000Z"],
-    ["at the last moment of the night at once", "2026-11-03T05:00:00Z", "2026-11-03T05:00:00.000Z"],
+    ["is immediate during the day", "2026-11-02T12:00:00Z", "2026-11-02T12:00:00.000Z"],
+    ["is 06:00 before midnight", "2026-11-02T21:30:00Z", "2026-11-03T05:00:00.000Z"],
+    ["is 06:00 after midnight", "2026-11-02T23:30:00Z", "2026-11-03T05:00:00.000Z"],
+    ["is 06:00 at the first moment of the night", "2026-11-02T21:00:00Z", "2026-11-03T05:00:00.000Z"],
+    ["is immediate at the end of the night", "2026-11-03T05:00:00Z", "2026-11-03T05:00:00.000Z"],
     // The clocks go back at 03:00 on 25 October 2026, and forward at 02:00 on 28 March 2027.
-    ["in the night that is an hour longer", "2026-10-24T21:00:00Z", "2026-10-25T05:00:00.000Z"],
-    ["in the night that is an hour shorter", "2027-03-27T22:00:00Z", "2027-03-28T04:00:00.000Z"],
+    ["is 06:00 in the night that is an hour longer", "2026-10-24T21:00:00Z", "2026-10-25T05:00:00.000Z"],
+    ["is 06:00 in the night that is an hour shorter", "2027-03-27T22:00:00Z", "2027-03-28T04:00:00.000Z"],
   ])("%s", (_, time, expected) => {
     expect(from([NIGHT], 0, time)).toBe(expected);
   });
 
-  test("another priority is told at once, and what ends within the hold not before it is over", () => {
+  test("ignores quiet hours of other priorities, and is in the morning if `hold` ends in the night", () => {
     expect(from([NIGHT], 120_000, "2026-11-02T23:30:00Z", "A")).toBe("2026-11-02T23:32:00.000Z");
     expect(from([NIGHT], 120_000, "2026-11-02T20:59:00Z")).toBe("2026-11-03T05:00:00.000Z");
   });
 
-  test("quiet hours that follow one another are one", () => {
+  test("is the end of the last of several adjacent quiet hours", () => {
     const sunday = { priorities: ["C"], from: "05:00", to: "10:00", days: ["sun" as const] };
     // 8 November 2026 is a Sunday.
     expect(from([NIGHT, sunday], 0, "2026-11-07T22:00:00Z")).toBe("2026-11-08T09:00:00.000Z");
     expect(from([NIGHT, sunday], 0, "2026-11-08T22:00:00Z")).toBe("2026-11-09T05:00:00.000Z");
   });
 
-  test("the night of a day begins on that day", () => {
+  test("treats a night as part of the day on which it begins", () => {
     const friday = { ...NIGHT, days: ["fri" as const] };
     expect(from([friday], 0, "2026-11-07T02:00:00Z")).toBe("2026-11-07T05:00:00.000Z");
     expect(from([friday], 0, "2026-11-08T02:00:00Z")).toBe("2026-11-08T02:00:00.000Z");
   });
 
-  test("hours that leave no other out keep nobody waiting for ever", () => {
+  test("is at most three days later when quiet hours cover the complete day", () => {
     const always = [
       { priorities: ["C"], from: "00:00", to: "12:00" },
       { priorities: ["C"], from: "12:00", to: "00:00" },
@@ -63,7 +63,7 @@ test.each([
   [0, true],
   [59_999, true],
   [60_000, false],
-])("a silence of a minute keeps an alarm back %i ms after its beginning: %s", (atMs, expected) => {
+])("a silence from 0 to 60 s delays an alarm that begins at %i ms: %s", (atMs, expected) => {
   const clock = { now: () => atMs };
   const timing = createTiming({ quiet: [], hold: 0 }, { clock, monotonicMs: () => atMs, zoneOf: () => OSLO });
   timing.updateSilences([{ fromMs: 0, toMs: 60_000, covers: () => true }]);
