@@ -22,7 +22,7 @@ function create() {
   });
 }
 
-test("holds the backfill from a tenth of the log on, lets it go on below half of that, and says so once", async () => {
+test("pauses the backfill above 10 % of the log limit, resumes it at 5 %, and logs each change once", async () => {
   const gate = create();
   const at = async (mebibytes: number) => {
     pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
@@ -37,7 +37,7 @@ test("holds the backfill from a tenth of the log on, lets it go on below half of
   expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
 });
 
-test("looks at the log once a second, whoever asks", async () => {
+test("queries the size of the log at most once a second, however many callers ask", async () => {
   let looks = 0;
   const outbox = {
     async pressure() {
@@ -53,19 +53,22 @@ test("looks at the log once a second, whoever asks", async () => {
   expect(looks).toBe(2);
 });
 
-test("a reply of history may fill a fiftieth of the log", () => {
+test("limits a history response to one fiftieth of the log limit", () => {
   expect(largestReply(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
 });
 
-describe("a full log", () => {
+describe("the backfill with an almost full log of 100 MiB", () => {
   test.each([
     [95, 14, false],
     [95, 15, true],
     [90, 1, true],
-  ])("of %d MiB whose oldest value is %d minutes old", async (mebibytes, minutes, expected) => {
-    const oldestTelemetry = new Date(clock.now() - minutes * 60_000).toISOString();
-    pressure = { bytes: mebibytes * MEBIBYTE, pendingBytes: 0, oldestTelemetry };
-    expect(await create().mayFetchPast()).toBe(expected);
-    expect(said).toEqual([]);
-  });
+  ])(
+    "with %d MiB in the log and an oldest value of %d minutes, may continue: %s",
+    async (mebibytes, minutes, expected) => {
+      const oldestTelemetry = new Date(clock.now() - minutes * 60_000).toISOString();
+      pressure = { bytes: mebibytes * MEBIBYTE, pendingBytes: 0, oldestTelemetry };
+      expect(await create().mayFetchPast()).toBe(expected);
+      expect(said).toEqual([]);
+    },
+  );
 });

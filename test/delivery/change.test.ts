@@ -20,7 +20,7 @@ async function endedOf(name: string) {
   return (await workshop.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
 }
 
-test("delivers to an added sink, leaves an unchanged one alone, closes and ends a removed one", async () => {
+test("delivers to an added sink, does not reopen an unchanged sink, closes and ends a removed sink", async () => {
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
   const dispatcher = workshop.dispatcher({});
   await dispatcher.start(new AbortController().signal);
@@ -45,7 +45,7 @@ test("delivers to an added sink, leaves an unchanged one alone, closes and ends 
   expect(gauges.map(({ labels }) => labels.sink).toSorted()).toEqual(["comes", "stays"]);
 });
 
-test("starts a replacing sink after its predecessor has finished its batch, with the next event", async () => {
+test("starts a replacement sink with the next event after the previous sink has finished its batch", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -66,7 +66,7 @@ test("starts a replacing sink after its predecessor has finished its batch, with
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
 });
 
-test("starts a renamed sink with the same files after the old one has ended, and others at once", async () => {
+test("starts a renamed sink with the same files after the old sink has closed, and other sinks at once", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -88,7 +88,7 @@ test("starts a renamed sink with the same files after the old one has ended, and
   expect(written(after)).toEqual(ids(values(0, 4)));
 });
 
-test("finds that two file sinks with the same folder meet", async () => {
+test("reports two file sinks with the same folder as conflicting", async () => {
   const { clock, metrics, store } = workshop;
   const sinks = Config.shape.sinks.parse({
     days: { file: { folder: "/x" } },
@@ -104,7 +104,7 @@ test("finds that two file sinks with the same folder meet", async () => {
   expect(met).toEqual([["renamed"], ["days"], [], [], []]);
 });
 
-describe("a sink that is gone, while the state cannot be written", () => {
+describe("a removed sink while the state cannot be written", () => {
   /** From now on no sink can be ended, until it is called; answers how often it was tried. */
   function refuseEnds(): { readonly tries: () => number; readonly heal: () => void } {
     const { outbox } = workshop.store;
@@ -115,7 +115,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
 
   const said = () => workshop.lines.filter(({ msg }) => msg.startsWith("The sinks of before")).length;
 
-  test("is ended once it can be, and not tried any more", async () => {
+  test("is marked as ended once the state is writable, without further attempts", async () => {
     const state = refuseEnds();
     const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
     await dispatcher.start(new AbortController().signal);
@@ -133,7 +133,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
     expect(lag).not.toHaveBeenCalled();
   });
 
-  test("of a start before is ended as well, and the start does not wait for it", async () => {
+  test("is marked as ended when it was removed while no worker ran, without delaying the start", async () => {
     const before = workshop.dispatcher({ goes: scriptedSink() });
     await before.start(new AbortController().signal);
     const stopped = before.stop(1_000);
@@ -147,7 +147,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
     expect(await endedOf("goes")).toBe("not in the configuration");
   });
 
-  test("is in use when it came back meanwhile, and who went with it is ended", async () => {
+  test("stays in use when it is added again, while another removed sink is ended", async () => {
     const state = refuseEnds();
     const dispatcher = workshop.dispatcher({ back: scriptedSink(), gone: scriptedSink() });
     await dispatcher.start(new AbortController().signal);
@@ -162,7 +162,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
     expect(written(back)).toEqual(ids(values(0, 1)));
   });
 
-  test("is tried by one alone, however often others go", async () => {
+  test("is retried by a single loop, however many other sinks are removed", async () => {
     const state = refuseEnds();
     const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
     await dispatcher.start(new AbortController().signal);
@@ -178,7 +178,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
     expect(state.tries() - before).toBeLessThanOrEqual(20);
   });
 
-  test("is not tried any more after the stop", async () => {
+  test("is not retried after the dispatcher has stopped", async () => {
     const state = refuseEnds();
     const dispatcher = workshop.dispatcher({ goes: scriptedSink() });
     await dispatcher.start(new AbortController().signal);
@@ -193,7 +193,7 @@ describe("a sink that is gone, while the state cannot be written", () => {
   });
 });
 
-test("one that comes back while it is being ended stays in use", async () => {
+test("keeps a sink in use that is added again while the dispatcher is ending it", async () => {
   const dispatcher = workshop.dispatcher({ first: scriptedSink(), second: scriptedSink() });
   await dispatcher.start(new AbortController().signal);
   const { outbox } = workshop.store;
@@ -212,7 +212,7 @@ test("one that comes back while it is being ended stays in use", async () => {
   expect([await endedOf("first"), await endedOf("second")]).toEqual(["not in the configuration", null]);
 });
 
-test("before the start and after the stop nobody is taken on", async () => {
+test("opens no added sink before the start or after the stop", async () => {
   const [early, late] = [scriptedSink(), scriptedSink()];
   const dispatcher = workshop.dispatcher({});
   await dispatcher.change([configured("a", early)]);

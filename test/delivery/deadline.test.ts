@@ -41,7 +41,7 @@ function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
 }
 
 describe("the deadline of a write", () => {
-  test("begins anew with each step", async () => {
+  test("restarts with each step of the write", async () => {
     const sink = steppingSink(29_000);
     await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
     await commit(values(0, 10), 10 * 29_000);
@@ -50,7 +50,7 @@ describe("the deadline of a write", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("notices one that hangs after some steps, and settles those", async () => {
+  test("aborts a write that hangs after three steps, and settles those three events", async () => {
     const sink = steppingSink(20_000, 3);
     const dispatcher = workshop.dispatcher({ a: sink });
     await dispatcher.start(new AbortController().signal);
@@ -64,7 +64,7 @@ describe("the deadline of a write", () => {
     ]);
   });
 
-  test("does not count the steps of a write before", async () => {
+  test("ignores the steps of an earlier write", async () => {
     const sink = steppingSink(1_000);
     await workshop.dispatcher({ a: sink }).start(new AbortController().signal);
     await commit(values(0, 1), 60_000);
@@ -82,7 +82,7 @@ describe("the deadline of a write", () => {
     expect(abortedAtMs - beganMs).toBe(30_000);
   });
 
-  test("begins anew with each step of a tick as well", async () => {
+  test("restarts with each step of a tick", async () => {
     const { clock } = workshop;
     let steppedMs = Number.NEGATIVE_INFINITY;
     let ended = 0;
@@ -104,7 +104,7 @@ describe("the deadline of a write", () => {
 });
 
 describe("a receiver that takes 12 s for each request", () => {
-  test("gets each event of a webhook once", async () => {
+  test("receives each webhook event once", async () => {
     const stub = await startStub();
     onTestFinished(() => stub.stop());
     const arrived: (() => void)[] = [];
@@ -133,7 +133,7 @@ describe("a receiver that takes 12 s for each request", () => {
     expect(dispatcher.status()).toMatchObject([{ attempts: 0, lastError: null }]);
   });
 
-  test("is sent a new alarm next, however many values wait", async () => {
+  test("receives a new alarm next, ahead of 300 waiting values", async () => {
     const stub = await startStub();
     onTestFinished(() => stub.stop());
     const raised = alarm(1, { at: 0 }).raised();
@@ -156,7 +156,7 @@ describe("a receiver that takes 12 s for each request", () => {
     );
   });
 
-  test("shows each alarm once, also where it cannot be asked what it has", async () => {
+  test("displays each alarm once, even if it cannot be queried for existing messages", async () => {
     const { clock, store } = workshop;
     let askedMs = Number.NEGATIVE_INFINITY;
     const board = noticeBoard("another", { lastStepMs: () => askedMs });

@@ -11,7 +11,7 @@ import { openWorkshop, scriptedSink } from "./workshop.ts";
 useWorkshop();
 
 describe("delivery", () => {
-  test("counts what was accepted, rejected and kept", async () => {
+  test("counts accepted, rejected and retried events", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: batch.length > 2 ? [{ index: 1, reason: "No." }] : [],
       ...(batch.length > 3 ? { kept: { from: 3, error: new Retryable("away") } } : {}),
@@ -113,7 +113,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 1, deadLetters: 0 });
   });
 
-  test("delivers to other sinks while one fails or hangs", async () => {
+  test("delivers to other sinks while one sink fails or hangs", async () => {
     const dead = scriptedSink(() => Promise.reject(new Retryable("refused")));
     const hanging = scriptedSink(() => new Promise(() => {}));
     const closed = scriptedSink();
@@ -133,7 +133,7 @@ describe("delivery", () => {
     expect(closed.writes).toEqual([]);
   });
 
-  test("stores rejected events as dead letters with their reason and settles the others", async () => {
+  test("stores rejected events as dead letters with the reason and settles the other events", async () => {
     const sink = scriptedSink(() => ({ rejected: [{ index: 1, reason: "no such topic" }] }));
     await started({ a: sink });
     await commit(values(0, 3));
@@ -143,7 +143,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
 
-  test("offers only the kept events of a batch again", async () => {
+  test("offers only the unsettled events of a batch again", async () => {
     const sink = scriptedSink(() => ({
       rejected: [
         { index: 0, reason: "bad" },
@@ -165,7 +165,7 @@ describe("delivery", () => {
     ["Rejected", new Rejected("thrown where a receipt was due")],
     ["an unknown error", new TypeError("x is not a function")],
     ["no error at all", undefined],
-  ])("keeps the batch after %s, waits longer each time, and logs one warning", async (_, error) => {
+  ])("retries the batch after %s with growing waits, and logs one warning", async (_, error) => {
     const sink = scriptedSink(() => Promise.reject(error));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
@@ -181,7 +181,7 @@ describe("delivery", () => {
     expect(workshop.lines.map(({ level }) => level)).toEqual([40, 30]);
   });
 
-  test("removes credentials in an error's text from the status and the log", async () => {
+  test("removes credentials in an error message from the status and the log", async () => {
     const sink = scriptedSink(() => Promise.reject(new Retryable("mqtt://ann:secret@host refused")));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
@@ -263,7 +263,7 @@ describe("delivery", () => {
     const gone = () => Promise.reject(new ConfigError("410 Gone", { reason: "gone" }));
     const at = (farEnd: string, answer = scriptedSink().answer) => Object.assign(scriptedSink(answer), { farEnd });
 
-    test("ends the sink for good, over restarts", async () => {
+    test("ends the sink permanently, also across restarts", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 3_600_000);
@@ -277,7 +277,7 @@ describe("delivery", () => {
       expect(again.writes).toEqual([]);
     });
 
-    test("continues with undelivered events when the sink leads to another server", async () => {
+    test("resumes with undelivered events when the sink is configured for another server", async () => {
       const dispatcher = await started({ a: at("one", gone) });
       await commit(values(0, 2), 1_000);
       await stop(dispatcher);
@@ -290,7 +290,7 @@ describe("delivery", () => {
       expect(await lag()).toMatchObject({ ended: null, depth: 0 });
     });
 
-    test("ends the sink again when the second server is gone too", async () => {
+    test("ends the sink again when the second server answers 410 too", async () => {
       await stop(await endedAt("one"));
       await stop(await endedAt("two"));
       const third = at("two");
@@ -299,7 +299,7 @@ describe("delivery", () => {
       expect(third.writes).toEqual([]);
     });
 
-    test("continues when a person resumes the sink while the worker runs", async () => {
+    test("resumes deliveries when an operator resumes the sink while the worker runs", async () => {
       const sink = at("one", gone);
       const dispatcher = await started({ a: sink });
       await commit(values(0, 1), 1_000);
@@ -317,7 +317,7 @@ describe("delivery", () => {
       expect([sink.closes, sink.faults]).toEqual([1, []]);
     });
 
-    test("is tried again after the sink was removed from the configuration and added again", async () => {
+    test("receives events again after the sink was removed from the configuration and added again", async () => {
       await stop(await endedAt("one"));
       await stop(await started({ b: scriptedSink() }));
       const back = at("one");
@@ -335,7 +335,7 @@ describe("delivery", () => {
     }
   });
 
-  test("makes the event a dead letter after the last wait of its schedule and goes on with the next", async () => {
+  test("makes a rejected event a dead letter after the last wait of its schedule and delivers the next event", async () => {
     const poison = valueEvent(0).id;
     const sink = scriptedSink((batch) =>
       batch[0]?.id === poison ? { rejected: [], kept: { from: 0, error: new Rejected("500") } } : { rejected: [] },
@@ -375,7 +375,7 @@ describe("delivery", () => {
     ["a kept tail of what is all gathered", { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } }],
     ["no list", {}],
     ["nothing", undefined],
-  ])("keeps all events when the receipt has %s", async (_, receipt) => {
+  ])("settles no event when the receipt has %s", async (_, receipt) => {
     const sink = scriptedSink(() => receipt as never);
     const dispatcher = await started({ a: sink });
     await commit(values(0, 2));
@@ -400,7 +400,7 @@ describe("delivery", () => {
     expect(await lag()).toMatchObject({ depth: 0 });
   });
 
-  test("does not call a sink that ignores the abort again, and uses its late response", async () => {
+  test("does not call a sink that ignores the abort again, and uses the sink's late response", async () => {
     let answer: () => void = () => {};
     const sink = scriptedSink(
       () =>
@@ -434,7 +434,7 @@ describe("delivery", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "delivering", lastError: null, attempts: 0 }]);
   });
 
-  test("settles accepted events without a resend when the state could not be written for a while", async () => {
+  test("settles accepted events without sending them again after the state was unwritable for a while", async () => {
     const sink = scriptedSink();
     const { outbox } = workshop.store;
     const settle = outbox.settle;
@@ -450,7 +450,7 @@ describe("delivery", () => {
 });
 
 describe("filters and positions", () => {
-  test("delivers events that pass the filter and moves the cursor past the others", async () => {
+  test("delivers events that pass the filter and moves the cursor past all other events", async () => {
     const sink = scriptedSink();
     await started({ a: sink }, { filter: { kinds: ["alarm-*"] } });
     await commit([...values(0, 3), sampleEvent("alarm-raised"), ...values(3, 3)], 10_000);
@@ -475,7 +475,7 @@ describe("filters and positions", () => {
     expect(settlements).toBeLessThanOrEqual(3);
   });
 
-  test("delivers events committed after the start to a sink with from: now that opens later", async () => {
+  test("delivers events committed after the start to a sink with `from: now` that opens later", async () => {
     await commit(values(0, 1));
     const sink = scriptedSink();
     sink.onOpen = () => Promise.reject(new Retryable("not yet"));
@@ -486,7 +486,7 @@ describe("filters and positions", () => {
     expect(written(sink)).toEqual(ids(values(1, 1)));
   });
 
-  test("ends a sink that is removed from the configuration and resumes it later", async () => {
+  test("ends a sink that is removed from the configuration and resumes the sink when it is added again", async () => {
     const first = await started({ a: scriptedSink(), b: scriptedSink() });
     await stop(first);
     const second = await started({ b: scriptedSink() });
@@ -501,7 +501,7 @@ describe("filters and positions", () => {
 });
 
 describe("stopping", () => {
-  test("lets a running write finish and settles it", async () => {
+  test("lets a running write finish and settles its events", async () => {
     const sink = scriptedSink(async () => {
       await workshop.clock.sleep(5_000);
       return { rejected: [] };
@@ -514,7 +514,7 @@ describe("stopping", () => {
     expect(workshop.clock.sleepers()).toBe(0);
   });
 
-  test("aborts a running write after three quarters of the deadline and keeps its events", async () => {
+  test("aborts a running write after three quarters of the deadline without settling its events", async () => {
     let abortedAtMs = 0;
     const sink = scriptedSink(
       (_, signal) =>

@@ -11,46 +11,46 @@ const passing = (filter: unknown): readonly Kind[] => {
     .map(({ type }) => type);
 };
 
-describe("which events pass a filter", () => {
-  test("an empty one lets everything through", () => {
+describe("the events that pass a filter", () => {
+  test("include every event when the filter is empty", () => {
     expect(passing({})).toHaveLength(sampleOfEveryKind().length);
     expect(passing({ kinds: [], sites: [] })).toHaveLength(sampleOfEveryKind().length);
   });
 
-  test("kinds by name and by pattern, whole words only", () => {
+  test("match `kinds` by full name or by pattern", () => {
     expect(passing({ kinds: ["tag-value", "gateway-o*"] })).toEqual(["gateway-online", "gateway-offline", "tag-value"]);
     expect(passing({ kinds: ["*-resolved"] })).toEqual(["alarm-resolved"]);
     expect(passing({ kinds: ["*"] })).toHaveLength(sampleOfEveryKind().length);
   });
 
-  test("sites by number or text; what belongs to no site stays out", () => {
+  test("match `sites` given as number or text, and exclude events without a site", () => {
     expect(passing({ sites: [1] })).toEqual(passing({ sites: ["1"] }));
     expect(passing({ sites: [1] })).not.toContain("token-expiring");
     expect(passing({ sites: [2] })).toEqual([]);
   });
 
-  test("priorities, which only alarms have", () => {
+  test("match `priorities`, and exclude events other than alarms", () => {
     expect(new Set(passing({ priorities: ["A", "C"] }))).toEqual(new Set(passing({ kinds: ["alarm-*"] })));
     expect(passing({ priorities: ["B"] })).toEqual([]);
   });
 
-  test("sources by name; the worker's own events stay out", () => {
+  test("match `sources` by name, and exclude the worker's own events", () => {
     expect(passing({ sources: ["main"] })).not.toContain("delivery-gap");
     expect(passing({ sources: ["main"] })).toContain("tag-value");
     expect(passing({ sources: ["other"] })).toEqual([]);
   });
 
-  test("every list has to let an event through", () => {
+  test("match all lists of the filter", () => {
     expect(passing({ kinds: ["alarm-raised", "tag-value"], priorities: ["A"] })).toEqual(["alarm-raised"]);
   });
 
-  test("a pattern also matches a kind that a later version adds", () => {
+  test("include a kind of a later version that matches a pattern", () => {
     const filter = Filter.parse({ kinds: ["alarm-*"] });
     expect(matches(filter, { ...sampleEvent("alarm-raised"), type: "alarm-x9" as Kind })).toBe(true);
   });
 });
 
-describe("the configuration of a delivery", () => {
+describe("the configuration of a sink's delivery", () => {
   test.each([
     [{ filter: { kinds: ["alarm-rised"] } }, "No event kind is called alarm-rised. Did you mean alarm-raised?"],
     [{ filter: { kinds: ["alarms-*"] } }, "No event kind is called alarms-*. Write alarm-* for all of them."],
@@ -61,11 +61,11 @@ describe("the configuration of a delivery", () => {
     [{ filter: { kind: ["alarm-raised"] } }, "kind"],
     [{ from: "yesterday" }, "beginning"],
     [{ retry: { first: "soon" } }, "500ms"],
-  ])("%j is refused: %s", (config, reason) => {
+  ])("rejects %j with the message: %s", (config, reason) => {
     expect(() => DeliveryConfig.parse(config)).toThrow(reason);
   });
 
-  test("has defaults for everything", () => {
+  test("has a default for every option", () => {
     expect(DeliveryConfig.parse({})).toEqual({
       filter: { kinds: [], sites: [], priorities: [], sources: [] },
       from: "now",

@@ -16,7 +16,7 @@ const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 const GATHERED: Receipt = { rejected: [], gathered: true };
 
 describe("buffered events", () => {
-  test("are settled together with the first durable batch, and later events are offered before", async () => {
+  test("are settled together with the first durable batch, and do not block later events", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink });
     await commit(values(0, 3));
@@ -54,7 +54,7 @@ describe("buffered events", () => {
     expect(numbers).toEqual([[1, 2], [3, 4], [5], [1, 2, 3, 4, 5], [6]]);
   });
 
-  test("are offered again from the first one after a failure, and none is given up", async () => {
+  test("are offered again from the first event after a failure, and none becomes a dead letter", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { schedule: [] });
     await commit(values(0, 3));
@@ -69,7 +69,7 @@ describe("buffered events", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 0 });
   });
 
-  test("are settled by a tick with `settled`, together with their rejections", async () => {
+  test("are settled by a tick that returns `settled`, together with their rejections", async () => {
     const sink: ScriptedSink & Sink = Object.assign(
       scriptedSink(() => ({ rejected: [{ index: 1, reason: "no row" }], gathered: true })),
       { tick: async (): Promise<Ticked> => ({ inMs: 10_000 }) },
@@ -83,7 +83,7 @@ describe("buffered events", () => {
     expect(await lag()).toMatchObject({ depth: 0, deadLetters: 1 });
   });
 
-  test("keep the cursor before them when the filter leaves out later events", async () => {
+  test("keep the cursor at its position while the filter excludes all later events", async () => {
     const sink = scriptedSink(() => GATHERED);
     await started({ a: sink }, { filter: { kinds: ["tag-value"] } });
     await commit(values(0, 2));
@@ -95,7 +95,7 @@ describe("buffered events", () => {
     expect(sink.writes).toHaveLength(1);
   });
 
-  test("are refused when they are replayed events", async () => {
+  test("are not accepted from a replay: the replayed events are offered again", async () => {
     const sink = scriptedSink();
     await started({ a: sink });
     await commit(values(0, 2));
@@ -129,7 +129,7 @@ describe("buffered events", () => {
  * A sink that gathers, lands and fails at random, and is killed at random: what it has landed by the time that
  * everything is settled is everything, in order, and the cursor is never ahead of it.
  */
-test("loses no event of a sink that buffers, lands, fails and is killed at random", async () => {
+test("a sink that buffers, writes, fails and is killed at random receives every event", async () => {
   const random = seededRandom(seed);
   const landed = new Set<number>();
   let inHand: number[] = [];

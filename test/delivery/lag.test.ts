@@ -4,7 +4,7 @@ import { openWorkshop, scriptedSink } from "./workshop.ts";
 
 describeLag("SQLite");
 
-test("the lag is what a dispatcher says of a sink in trouble", async () => {
+test("the dispatcher's status contains the filtered lag of a sink that cannot be opened", async () => {
   const workshop = await openWorkshop();
   onTestFinished(() => workshop.dispose());
   const sink = scriptedSink();

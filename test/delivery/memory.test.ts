@@ -13,7 +13,7 @@ const memory = () => createSinkState("a", workshop.store);
 const remembered = async () => Object.fromEntries(await memory().all());
 
 describe("the state of a sink", () => {
-  test("is written, changed and deleted with the settlement, and counted", async () => {
+  test("is written, changed and deleted together with the settlement, and counted in the lag", async () => {
     const sink = scriptedSink((batch) => ({
       rejected: [],
       remember: new Map<string, unknown>(batch.map(({ id }) => [id, { ticket: 1 }])),
@@ -30,14 +30,14 @@ describe("the state of a sink", () => {
     expect(Object.keys(await remembered())).toEqual([valueEvent(1).id]);
   });
 
-  test("is one transaction with the cursor: nothing is settled when it cannot be written", async () => {
+  test("is written in one transaction with the cursor: a failed write of the state settles no event", async () => {
     const sink = scriptedSink(() => ({ rejected: [], remember: new Map([["key", 1n]]) }));
     await started({ a: sink });
     await commit(values(0, 1));
     expect(await lag()).toMatchObject({ depth: 1, remembered: 0 });
   });
 
-  test("is written when nothing is settled, and `put` is durable before the sink sends", async () => {
+  test("is written even if no event is settled; `put` is durable before the sink sends", async () => {
     const sink = scriptedSink(async () => {
       await memory().put(new Map([["intent", true]]));
       return {
@@ -58,7 +58,7 @@ describe("the state of a sink", () => {
     await other.close();
   });
 
-  test("is written with an event that is settled early, although the rest of the batch fails", async () => {
+  test("is written with an event that is settled early, even if the rest of the batch fails", async () => {
     const sink = scriptedSink((_, _signal, accepted) => {
       accepted?.(1, new Map([["first", "settled"]]));
       return { rejected: [], kept: { from: 1, error: new Retryable("away") } };
@@ -69,7 +69,7 @@ describe("the state of a sink", () => {
     expect(await lag()).toMatchObject({ depth: 2 });
   });
 
-  test("is invisible to a sink of another name", async () => {
+  test("is not visible to a sink with another name", async () => {
     await memory().put(new Map([["key", 1]]));
     expect(await createSinkState("b", workshop.store).all()).toEqual(new Map());
     expect(await memory().get("key")).toBe(1);
@@ -77,7 +77,7 @@ describe("the state of a sink", () => {
 });
 
 describe("positions of a batch in the log", () => {
-  test("ascend, and stay the same in a replay", async () => {
+  test("ascend, and are the same in a replay", async () => {
     const seen: Offered[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       if (offer !== undefined) seen.push(offer);
@@ -119,7 +119,7 @@ describe("a sink with ticks", () => {
     expect(await remembered()).toEqual({ ticks: 4 });
   });
 
-  test("waits after a failed tick like after a failed write and loses no event", async () => {
+  test("waits after a failed tick as after a failed write, and loses no event", async () => {
     let failure: Error | null = new Throttled("Wait.", 60_000);
     const { sink, at } = ticking(() => {
       if (failure !== null) throw failure;
@@ -141,7 +141,7 @@ describe("a sink with ticks", () => {
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);
   });
 
-  test("that returns 0 ms is called ten times a second", async () => {
+  test("is called ten times a second when its tick returns 0 ms", async () => {
     const at: number[] = [];
     const sink = Object.assign(scriptedSink(), {
       async tick() {

@@ -20,13 +20,13 @@ const portion = (count: number): Batch => batchOf(offer(count), () => true, coun
 const AWAY = new Retryable("It is away.");
 
 describe("batchOf", () => {
-  test("ends at the batch size and passes over filtered events", () => {
+  test("stops at the batch size and skips filtered events", () => {
     const even = batchOf(offer(6), ({ id }) => [1, 3].every((n) => id !== valueEvent(n).id), 2);
     expect(even).toMatchObject({ batch: [{ position: 11 }, { position: 13 }], through: 14, seen: 4 });
     expect(batchOf(offer(0), () => true, 2)).toMatchObject({ batch: [], through: 0, seen: 0 });
   });
 
-  test("numbers events from the sequence before the first", () => {
+  test("numbers the events of a batch from the last used sequence number", () => {
     expect([0, 2].map((index) => sequenceOf(portion(3), index)?.number)).toEqual([101, 103]);
   });
 });
@@ -47,7 +47,7 @@ describe("outcomeOf", () => {
     });
   });
 
-  test("settles the events before a kept tail and ignores rejections in the tail", () => {
+  test("settles the events before an unaccepted tail and ignores rejections within that tail", () => {
     const rejected = [0, 2].map((index) => ({ index, reason: "No." }));
     expect(outcomeOf("a", portion(4), { rejected, kept: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12, rejected: [{ position: 11 }], counted: { number: 102 } },
@@ -56,7 +56,7 @@ describe("outcomeOf", () => {
     });
   });
 
-  test("settles nothing when all events are kept", () => {
+  test("settles no event when the complete batch is to be retried", () => {
     expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 0, error: AWAY } })).toMatchObject({
       settlement: null,
       accepted: 0,
@@ -64,7 +64,7 @@ describe("outcomeOf", () => {
     });
   });
 
-  test("settles no buffered event and returns the rejections", () => {
+  test("settles no buffered event and returns the rejected events", () => {
     const rejected = [{ index: 0, reason: "No." }];
     expect(outcomeOf("a", portion(2), { rejected, gathered: true })).toMatchObject({
       settlement: null,
@@ -82,7 +82,7 @@ describe("outcomeOf", () => {
     ["half an event", { rejected: [{ index: 0.5, reason: "No." }] }],
     ["a tail beyond the end", { rejected: [], kept: { from: 3, error: AWAY } }],
     ["gathered and kept", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
-  ])("keeps all events of an invalid receipt: %s", (_, receipt) => {
+  ])("settles no event for an invalid receipt: %s", (_, receipt) => {
     expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
       settlement: null,
       accepted: 0,
@@ -90,7 +90,7 @@ describe("outcomeOf", () => {
     });
   });
 
-  test("settles all events when the kept tail is empty", () => {
+  test("settles all events when the tail to be retried is empty", () => {
     expect(outcomeOf("a", portion(2), { rejected: [], kept: { from: 2, error: AWAY } })).toMatchObject({
       settlement: { through: 12 },
       accepted: 2,

@@ -2,4 +2,4 @@ import { describe } from "vitest";
 import { describePromise } from "../suites/promise-suite.ts";
 import { inFolder } from "./workshop.ts";
 
-describe("the promise, with the state in a folder", () => describePromise(40, inFolder));
+describe("delivery guarantees with the state in a folder", () => describePromise(40, inFolder));

@@ -30,7 +30,7 @@ function pruning({ store, clock, lines }: Workshop, doubt: () => ClockDifference
   });
 }
 
-test("looks every minute, and says what a sink lost of what it wanted", async () => {
+test("removes expired events every minute, and logs how many matching events a sink lost", async () => {
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
@@ -47,7 +47,7 @@ test("looks every minute, and says what a sink lost of what it wanted", async ()
   expect(clock.sleepers()).toBe(0);
 });
 
-test("ends with the signal of its start", async () => {
+test("stops when the signal of its start aborts", async () => {
   const { clock } = workshop;
   const service = pruning(workshop);
   const running = new AbortController();
@@ -60,7 +60,7 @@ test("ends with the signal of its start", async () => {
   await service.stop(1_000);
 });
 
-test("nothing becomes older while the clock is in doubt, or the process stands still", async () => {
+test("events do not age while the clock is in doubt or the process is suspended", async () => {
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [sampleEvent("alarm-raised")] });
@@ -79,7 +79,7 @@ test("nothing becomes older while the clock is in doubt, or the process stands s
   await service.stop(1_000);
 });
 
-test("goes on after the state was out of order", async () => {
+test("continues with the next run after a failed one", async () => {
   const { store, clock, lines } = workshop;
   const { prune } = store.outbox;
   let runs = 0;

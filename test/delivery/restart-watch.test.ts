@@ -39,8 +39,8 @@ async function minutes(from: number, count: number): Promise<void> {
 /** What the sink got since it had so many events. */
 const since = (sink: ScriptedSink, count: number) => ids(sink.writes.flat().slice(count));
 
-describe("a far end that was restarted", () => {
-  test("gets again what it had taken in the last 15 minutes, in order, and nothing older; and it is told", async () => {
+describe("a restarted server", () => {
+  test("receives the events of the last 15 minutes again, in order, and a notice reports it", async () => {
     const sink = mortalSink();
     const dispatcher = await started({ a: sink });
     await minutes(0, 25);
@@ -59,7 +59,7 @@ describe("a far end that was restarted", () => {
     expect(since(sink, 25)).toEqual(again);
   });
 
-  test("gets again no more than that where it said nothing of itself for a while", async () => {
+  test("receives no more than 15 minutes again after a time in which it reported no instance id", async () => {
     const sink = mortalSink();
     await started({ a: sink });
     await minutes(0, 2);
@@ -74,7 +74,7 @@ describe("a far end that was restarted", () => {
     expect(again.length).toBeLessThanOrEqual(17);
   });
 
-  test("is remembered by few notes where nothing happens", async () => {
+  test("needs at most five stored points after two hours without events", async () => {
     await started({ a: mortalSink() });
     await minutes(0, 3);
     await workshop.clock.advance(120 * MINUTE);
@@ -82,7 +82,7 @@ describe("a far end that was restarted", () => {
     expect(held?.points.length).toBeLessThanOrEqual(5);
   });
 
-  test("gets again all of what was sent again shortly before, in however many pieces", async () => {
+  test("receives all replayed events again when the replay was shortly before the restart", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { batch: 1 });
     await commit(values(0, 600), 20 * MINUTE);
@@ -94,7 +94,7 @@ describe("a far end that was restarted", () => {
     expect(new Set(since(sink, 1_200))).toEqual(new Set(ids(values(0, 600))));
   });
 
-  test("gets again what was delivered lately, however long ago it was committed", async () => {
+  test("receives recently delivered events again, however long ago they were committed", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { retry: { first: "1m", max: "1m" } });
     await minutes(0, 1);
@@ -110,7 +110,7 @@ describe("a far end that was restarted", () => {
     expect(since(sink, tries + 60)).toEqual(caughtUp);
   });
 
-  test("while no worker ran is noticed at the next start, however long that takes", async () => {
+  test("is detected at the next start when it restarted while no worker ran", async () => {
     const first = mortalSink();
     const dispatcher = await started({ a: first });
     await minutes(0, 25);
@@ -124,7 +124,7 @@ describe("a far end that was restarted", () => {
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
   });
 
-  test("gets again what it had taken before the worker was started anew, in time that workers ran", async () => {
+  test("receives events from before a restart of the worker again, counting only time with a running worker", async () => {
     const sink = mortalSink();
     const first = await started({ a: sink });
     await minutes(0, 10);
@@ -138,7 +138,7 @@ describe("a far end that was restarted", () => {
     expect(since(next, before)).toEqual(ids(values(0, 12)));
   });
 
-  test("again while it is sent again loses nothing of the first time", async () => {
+  test("receives the events of the first replay again when it restarts during that replay", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { batch: 5 });
     await minutes(0, 25);
@@ -152,7 +152,7 @@ describe("a far end that was restarted", () => {
     expect(new Set(since(sink, before))).toEqual(new Set([...first, ...ids(values(25, 5))]));
   });
 
-  test("and a worker that was killed with it: what was delivered since the last note is sent again", async () => {
+  test("receives the events delivered since the last stored point again when the worker was killed too", async () => {
     const first = mortalSink();
     const dispatcher = await started({ a: first });
     await minutes(0, 25);
@@ -165,7 +165,7 @@ describe("a far end that was restarted", () => {
     expect(ids(second.writes.flat()).slice(-3)).toEqual(ids(values(25, 3)));
   });
 
-  test("is looked for at each opening, and every half minute", async () => {
+  test("is checked at each opening of the sink and every 30 s", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { retry: { first: "1s", max: "1s" } });
     expect(sink.looks).toBe(1);
@@ -178,7 +178,7 @@ describe("a far end that was restarted", () => {
     expect(sink.looks).toBeGreaterThan(before);
   });
 
-  test("is asked again soon where it has spoken before and says nothing: it may have only just come back", async () => {
+  test("is checked again after 5, 10, 20 and 30 s when it stops responding to checks", async () => {
     const sink = mortalSink();
     await started({ a: sink });
     await minutes(0, 2);
@@ -196,7 +196,7 @@ describe("a far end that was restarted", () => {
     expect(since(sink, 2)).toHaveLength(2);
   });
 
-  test("that does not say so, or cannot be asked, is no news", async () => {
+  test("receives no event again when it reports no instance id or the check fails", async () => {
     for (const life of [null, "broken"]) {
       const sink = mortalSink(life);
       const dispatcher = await started({ a: sink });
@@ -216,7 +216,7 @@ describe("a far end that was restarted", () => {
     }
   });
 
-  test("that never answers delays a delivery by five seconds, and no stop", async () => {
+  test("delays a delivery by at most five seconds when it never responds to the check, and never delays a stop", async () => {
     const sink = mortalSink();
     sink.look = () => new Promise(() => undefined);
     const dispatcher = await started({ a: sink });
@@ -229,7 +229,7 @@ describe("a far end that was restarted", () => {
     expect(sink.closes).toBe(1);
   });
 
-  test("gets nothing again where that is switched off, and is not asked", async () => {
+  test("is not checked and receives no event again with `replay_after_restart: 0s`", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { replay_after_restart: "0s" });
     await minutes(0, 5);
@@ -238,7 +238,7 @@ describe("a far end that was restarted", () => {
     expect([sink.looks, sink.writes.flat().length]).toEqual([0, 5]);
   });
 
-  test("gets again what it got within the time that is set", async () => {
+  test("receives the events of the last 3 minutes again with `replay_after_restart: 3m`", async () => {
     const sink = mortalSink();
     await started({ a: sink }, { replay_after_restart: "3m" });
     await minutes(0, 25);
@@ -248,7 +248,7 @@ describe("a far end that was restarted", () => {
     expect(since(sink, 25).length).toBeLessThanOrEqual(5);
   });
 
-  test("is noticed although the wall clock was set", async () => {
+  test("is detected although the wall clock was changed", async () => {
     for (const stepMs of [-60 * MINUTE, 10 * 1_440 * MINUTE]) {
       const sink = mortalSink(`before ${stepMs}`);
       const dispatcher = await started({ a: sink });

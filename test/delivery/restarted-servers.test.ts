@@ -91,7 +91,7 @@ async function killedAndBack(far: RealServer, { store }: Delivering, next: Event
 }
 
 describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
-  test("gets again what it had acknowledged and lost when it was killed", { timeout: LONG_MS }, async () => {
+  test("receives acknowledged events again that it lost when it was killed", { timeout: LONG_MS }, async () => {
     const far = await server(startVictoriaMetrics);
     const { url } = far;
     const delivery = await delivering((context) => influxdb.sink(influxdb.Config.parse({ url, bucket: "b" }), context));
@@ -116,7 +116,7 @@ interface Exported {
 }
 
 describe.skipIf(absent("influxd"))("InfluxDB 1.x", () => {
-  test("that was restarted is noticed, though it loses nothing", { timeout: LONG_MS }, async () => {
+  test("is reported as restarted although it lost no data", { timeout: LONG_MS }, async () => {
     const far = await server(startInflux);
     const { url } = far;
     const settings = { url, api: "v1", database: "d", create_database: true };
@@ -140,7 +140,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
         },
       });
 
-  test("without persistence gets again what it had acknowledged", { timeout: LONG_MS }, async () => {
+  test("receives acknowledged events again after a kill without persistence", { timeout: LONG_MS }, async () => {
     const far = await server(startMosquitto);
     const delivery = await delivering(sinkAt(far));
     const events = await delivery.deliver(0, COUNT);
@@ -150,7 +150,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${events.length} events`)]);
   });
 
-  test("with persistence has the session again, and gets what it lost since", {
+  test("resumes the session with persistence, and receives events again that it lost after its last save", {
     timeout: LONG_MS,
   }, async () => {
     const far = await server(() =>
@@ -179,7 +179,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toHaveLength(1);
   });
 
-  test("that was restarted with values to be sent is sent a new alarm first", {
+  test("receives a new alarm before 2,000 waiting values after a restart", {
     timeout: LONG_MS,
     skip: absent("mosquitto_sub"),
   }, async () => {
@@ -218,7 +218,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(values(before).length).toBeLessThanOrEqual(3 * 100);
   });
 
-  test("that only lost the connection gets nothing again", { timeout: LONG_MS }, async () => {
+  test("receives no event again after a lost connection without a restart", { timeout: LONG_MS }, async () => {
     const far = await server(startMosquitto);
     const cuts = [8_000, 8_000];
     const proxy = await startCuttingProxy(far.port, () => cuts.shift() ?? null);

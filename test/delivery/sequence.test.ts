@@ -53,8 +53,8 @@ async function delivered(sink: ReturnType<typeof listener>, delivery: object = {
 const numbers = (offers: readonly Offer[]) => offers.map(({ sequence }) => sequence?.number ?? null);
 const epochs = (offers: readonly Offer[]) => [...new Set(offers.map(({ sequence }) => sequence?.epoch))];
 
-describe("the count of what a sink was offered", () => {
-  test("goes on over restarts, and counts what the filter lets through", async () => {
+describe("the sequence numbers of a sink", () => {
+  test("continue after restarts, and count only events that pass the filter", async () => {
     const only = { filter: { kinds: ["tag-*"] } };
     await workshop.store.commit({ events: [...values(0, 3), alarm(1), ...values(3, 2)] });
     const first = await delivered(listener(), only);
@@ -64,14 +64,14 @@ describe("the count of what a sink was offered", () => {
     expect(epochs([...first, ...second])).toHaveLength(1);
   });
 
-  test("goes on with another filter", async () => {
+  test("continue after a change of the filter", async () => {
     await workshop.store.commit({ events: [...values(0, 3), alarm(1)] });
     expect(numbers(await delivered(listener(), { filter: { kinds: ["tag-*"] } }))).toEqual([1, 2, 3]);
     await workshop.store.commit({ events: [valueEvent(4), alarm(2)] });
     expect(numbers(await delivered(listener()))).toEqual([4, 5]);
   });
 
-  test("is not told unless it is asked for, and has counted all the same", async () => {
+  test("are counted with `sequence: false` too, but not sent", async () => {
     await workshop.store.commit({ events: values(0, 3) });
     expect((await delivered(listener(), { sequence: false })).map(({ sequence }) => sequence)).toEqual([
       undefined,
@@ -82,7 +82,7 @@ describe("the count of what a sink was offered", () => {
     expect(numbers(await delivered(listener()))).toEqual([4]);
   });
 
-  test("an event that is offered again before it is settled has the same number", async () => {
+  test("stay the same for an unsettled event that is offered again", async () => {
     const sink = listener();
     const take = sink.answer;
     let times = 0;
@@ -96,7 +96,7 @@ describe("the count of what a sink was offered", () => {
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 1, 2, 3, 4, 3, 4]);
   });
 
-  test("what was accepted early and what was not is counted once each", async () => {
+  test("are used once for events accepted early and for the retried rest of the batch", async () => {
     const sink = listener();
     const take = sink.answer;
     sink.answer = async (batch, signal, accepted, offer) => {
@@ -110,7 +110,7 @@ describe("the count of what a sink was offered", () => {
     expect(numbers(await delivered(sink))).toEqual([1, 2, 3, 4, 4]);
   });
 
-  test("a cursor that may wait for the disk has its number with it", async () => {
+  test("are stored together with a deferred cursor", async () => {
     const sink = Object.assign(listener(), { mayRepeat: true as const });
     // Three batches without a transaction between them, and then one.
     await workshop.store.commit({ events: values(0, 6) });
@@ -120,7 +120,7 @@ describe("the count of what a sink was offered", () => {
     expect(numbers(sink.offers)).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
   });
 
-  test("a dead letter has used up its number, tells it, and brings it along when it is sent again", async () => {
+  test("include the number of a dead letter, which is stored and used again when the letter is sent again", async () => {
     const sink = listener();
     const take = sink.answer;
     sink.answer = async (batch, ...rest) => {
@@ -138,7 +138,7 @@ describe("the count of what a sink was offered", () => {
     expect(numbers(next)).toEqual([2, 4]);
   });
 
-  test("one that used up its schedule, likewise", async () => {
+  test("include the number of an event that became a dead letter after its last retry", async () => {
     const sink = listener();
     const take = sink.answer;
     sink.answer = async (batch, ...rest) => {
@@ -151,7 +151,7 @@ describe("the count of what a sink was offered", () => {
     expect((await workshop.store.outbox.deadLetters("a"))[0]?.sequence?.number).toBe(1);
   });
 
-  test("what is replayed, or tells what is believed, has no number and uses none up", async () => {
+  test("are neither given to nor used up by replayed events and snapshots", async () => {
     const sink = listener();
     await workshop.store.commit({ events: values(0, 2) });
     await delivered(sink);
@@ -168,7 +168,7 @@ describe("the count of what a sink was offered", () => {
   });
 });
 
-describe("a new epoch, in which counting begins with 1", () => {
+describe("a new epoch, in which sequence numbers begin with 1", () => {
   const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 0, replayMs: 2 ** 40 };
 
   async function twoEpochs(between: (store: Store) => Promise<void>): Promise<void> {
@@ -182,14 +182,14 @@ describe("a new epoch, in which counting begins with 1", () => {
     expect(epochs([...before, ...after])).toHaveLength(2);
   }
 
-  test("when an event was lost to the sink before it was offered", () =>
+  test("starts when an event was removed before the sink was offered it", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 5) });
       await store.outbox.prune({ ...bounds, maxBytes: 0 });
       expect(await store.outbox.gaps("a")).toHaveLength(1);
     }));
 
-  test("not when the filter did not want it, or the sink had it", async () => {
+  test("does not start when the removed events are excluded by the filter or already settled", async () => {
     const only = { filter: { kinds: ["tag-*"] } };
     await workshop.store.commit({ events: values(0, 3) });
     const before = await delivered(listener(), only);
@@ -202,7 +202,7 @@ describe("a new epoch, in which counting begins with 1", () => {
     expect(epochs([...before, ...after])).toHaveLength(1);
   });
 
-  test("when an event was damaged before it was offered", () =>
+  test("starts when an event was damaged before the sink was offered it", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 2) });
       edit(workshop.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");
@@ -210,13 +210,13 @@ describe("a new epoch, in which counting begins with 1", () => {
       expect(events).toHaveLength(1);
     }));
 
-  test("when the sink had ended and goes on", () =>
+  test("starts when an ended sink is resumed", () =>
     twoEpochs(async (store) => {
       await store.outbox.setEnded("a", "410 Gone");
       await store.outbox.setEnded("a", null);
     }));
 
-  test("when its cursor was damaged", async () => {
+  test("starts when the cursor of the sink was damaged", async () => {
     await workshop.store.commit({ events: values(0, 3) });
     const before = await delivered(listener());
     edit(workshop.folder, "update sink set counted = counted + 1");
@@ -225,7 +225,7 @@ describe("a new epoch, in which counting begins with 1", () => {
     expect(epochs([...before, ...after])).toHaveLength(2);
   });
 
-  test("when a copy of the state was put in its place, and not when it is opened again", async () => {
+  test("starts when the state was restored from a copy, but not when the state is only opened again", async () => {
     const folder = temporaryFolder();
     onTestFinished(() => rmSync(folder, { recursive: true }));
     const { clock } = workshop;
@@ -250,7 +250,7 @@ describe("a new epoch, in which counting begins with 1", () => {
   });
 });
 
-test("kill -9 at any moment: the far end has 1, 2, 3 … without a hole, each for one event", async () => {
+test("after kill -9 at random moments the file has the numbers 1, 2, 3 … without a gap, each for one event", async () => {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true }));
   let random = seed;
@@ -331,7 +331,7 @@ function edit(folder: string, sql: string): void {
   database.close();
 }
 
-test("the option is taken only where something carries the number", () => {
+test("the configuration accepts `sequence` only for connectors that send the number", () => {
   const complaints = (connector: object) => {
     const { error } = Config.safeParse({
       sources: {

@@ -40,7 +40,7 @@ describe("createSetbacks", () => {
     expect(waitMs(judge(away, "1", true))).toBe(1_000);
   });
 
-  test("waits as scheduled after rejections, then gives up; the next event starts again", () => {
+  test("waits as scheduled after rejections, then gives up the event; the next event starts the schedule again", () => {
     const { judge, attempts } = setbacks(SCHEDULE);
     expect([1, 2, 3].map(() => waitMs(judge(refused, "1", true)))).toEqual([5_000, 30_000, "give-up"]);
     expect(attempts()).toBe(0);

@@ -61,7 +61,7 @@ describe("createSkipped", () => {
     }
   });
 
-  test("settles filtered replayed events at once and keeps the others", async () => {
+  test("settles filtered replayed events at once and leaves other filtered events waiting", async () => {
     const { settled, skipped } = await trial();
     await skipped.add(portion(7, 1));
     await skipped.add(portion(9, 1, true));
@@ -69,7 +69,7 @@ describe("createSkipped", () => {
     expect(skipped.through()).toBe(7);
   });
 
-  test("forgets events that a later settlement covers, not an earlier one or a replay", async () => {
+  test("discards skipped events that a later settlement covers, not those of an earlier settlement or a replay", async () => {
     const { settled, skipped } = await trial();
     await skipped.add(portion(5, 1));
     skipped.forget(past(4));

@@ -91,8 +91,8 @@ const ALL = {
   "tag-value": 1,
 };
 
-describe("what is believed now", () => {
-  test("is where a sink that comes later begins: everything once, marked, what contains before what is contained", async () => {
+describe("a snapshot of the current state", () => {
+  test("is the start of a new sink: each object once, marked as snapshot, containers before their contents", async () => {
     await workshop.store.commit({ events: [valueEvent(1)] });
     const sink = scriptedSink();
     await started(sink);
@@ -121,7 +121,7 @@ describe("what is believed now", () => {
     expect(sink.writes.at(-1)?.map(({ id }) => id)).toEqual([valueEvent(2).id]);
   });
 
-  test("is told once, not at every start, and only what passes the filter", async () => {
+  test("is sent once, not at every start, and contains only events that pass the filter", async () => {
     const sink = scriptedSink();
     const dispatcher = await started(sink, { from: "state", filter: { kinds: ["alarm-*", "site-*"] } });
     expect(counts(sink.writes.flat())).toEqual({ "site-added": 1, "alarm-raised": 1 });
@@ -133,7 +133,7 @@ describe("what is believed now", () => {
     expect(again.writes).toEqual([]);
   });
 
-  test("is told at any time to whoever asks, again and again, with ids of its own", async () => {
+  test("is sent for each request, with new event ids every time", async () => {
     const sink = scriptedSink();
     await started(sink, { from: "beginning" });
     expect(sink.writes).toEqual([]);
@@ -146,7 +146,7 @@ describe("what is believed now", () => {
     expect(new Set(events.map(({ id }) => id)).size).toBe(events.length);
   });
 
-  test("goes on where it was after a stop, with the same ids, and repeats at most one batch", async () => {
+  test("continues after a stop with the same event ids, and repeats at most one batch", async () => {
     const seen: string[] = [];
     let left = 2;
     const sink = scriptedSink((batch) => {
@@ -166,7 +166,7 @@ describe("what is believed now", () => {
     expect(new Set(seen).size).toBe(256);
   });
 
-  test("one that the far end refuses is let go by the schedule, and the rest comes", async () => {
+  test("continues after an event that the server rejects until the end of its schedule", async () => {
     const sink = scriptedSink((batch) => {
       const bad = batch.findIndex(({ subject }) => subject === "site/1/tag/20003");
       if (bad < 0) return { rejected: [] };
@@ -179,7 +179,7 @@ describe("what is believed now", () => {
     expect(await workshop.store.outbox.deadLetters("a")).toEqual([]);
   });
 
-  test("is waited for while the alarms and tags were never read, ten minutes at most", async () => {
+  test("waits at most ten minutes for the first poll of alarms and tags", async () => {
     await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
@@ -205,7 +205,7 @@ describe("what is believed now", () => {
     expect(counts(late.writes.flat())).toEqual(ALL);
   });
 
-  test("says of itself that it stands nowhere in the log, and remembers what the sink says", async () => {
+  test("offers its events at position 0, and stores the state that the sink returns", async () => {
     const offers: (Offered | undefined)[] = [];
     const sink = scriptedSink((_batch, _signal, _accepted, offer) => {
       offers.push(offer);
