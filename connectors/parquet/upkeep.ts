@@ -105,7 +105,7 @@ export function createUpkeep(
 
   async function merge(key: string, signal: AbortSignal): Promise<SinkStateChange> {
     const day = uncompacted.get(key);
-    // Where new rows arrived since the pass began, the day waits for the next one.
+    // A day that got new rows since the pass began waits for the next pass.
     if (day === undefined || !isMergeDue(key, day)) return new Map();
     for (const partition of partitionsOf(day)) await format.compact(partition, signal);
     await onMerged(day, signal);

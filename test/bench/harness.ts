@@ -86,7 +86,11 @@ export async function withFolder(work: (folder: string) => Promise<void>): Promi
   };
   for (const signal of ["SIGINT", "SIGTERM"] as const)
     process.once(signal, () => void cleanUp().then(() => process.exit(1)));
-  await work(folder).finally(cleanUp);
+  try {
+    await work(folder);
+  } finally {
+    await cleanUp();
+  }
 }
 
 /** Counters of `service.ts`. */

@@ -1,4 +1,4 @@
-import { createServer, type IncomingMessage } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { parseArgs } from "node:util";
 import { gunzipSync } from "node:zlib";
 
@@ -164,7 +164,7 @@ function countLines(body: Buffer, encoding: string | undefined): void {
   for (let at = text.indexOf("tag_history,"); at >= 0; at = text.indexOf("tag_history,", at + 1)) counts.lines += 1;
 }
 
-const server = createServer(async (request, response) => {
+async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const { pathname, searchParams } = new URL(request.url ?? "", "http://localhost");
   const body = await bodyOf(request);
   const send = (status: number, text: string) => {
@@ -180,7 +180,9 @@ const server = createServer(async (request, response) => {
     if (pathname === "/go") go.resolve();
     send(200, JSON.stringify(counts));
   } else send(200, await respondTo(pathname, searchParams));
-});
+}
+
+const server = createServer((request, response) => void respond(request, response));
 // Keep connections open for 75 s, as nginx does, so a client with a request every 3 s does not reconnect.
 server.keepAliveTimeout = 75_000;
 server.listen(0, "127.0.0.1", () => {

@@ -131,7 +131,7 @@ const DAY_MS = 86_400_000;
 /** Warn this many days before the token expires, because a new one takes days. */
 const SOON_DAYS = 14;
 
-export function checkToken(
+function checkToken(
   what: string,
   source: string,
   entry: SourceEntry,

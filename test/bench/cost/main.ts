@@ -163,12 +163,13 @@ async function start(folder: string, scenario: Scenario, servers: Servers): Prom
   if (scenario.schedules !== undefined) worker.resetStops();
   const begin = performance.now();
   let firstValue: number | null = null;
-  const look = setInterval(async () => {
+  const lookOnce = async () => {
     const { values } = await service.counts().catch(() => ({ values: 0 }));
     if (values === 0) return;
     firstValue ??= (performance.now() - begin) / 1_000;
     clearInterval(look);
-  }, 100);
+  };
+  const look = setInterval(() => void lookOnce(), 100);
   if (scenario.every === null) clearInterval(look);
   look.unref();
   return { ...common, pid: worker.pid, worker, firstValue: () => firstValue };
