@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from "vitest";
 import { startPagerdutyEnd } from "../receivers/webhook-end.ts";
 import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
-test("tests a pager, sends it the active alarms, and adds, lists, emits and ends a silence", async () => {
+test("the alarm commands test a pager, send it the active alarms, and add, list, publish and end a silence", async () => {
   const service = await simulatedServer();
   const pager = await startPagerdutyEnd();
   onTestFinished(() => pager.stop());

@@ -43,7 +43,7 @@ async function filled() {
   return place;
 }
 
-test("lists the matching audit records, the latest last", async () => {
+test("`audit show` lists the matching audit records, the latest last", async () => {
   const place = await filled();
   const asked = {
     "": "a a a b b b c - d d d",

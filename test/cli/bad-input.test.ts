@@ -33,8 +33,8 @@ async function stopped(worker: Running): Promise<Ended> {
   return worker.ended;
 }
 
-describe("mistakes found before a request", () => {
-  test("a wrong configuration: reports every mistake with its line and exits 78", async () => {
+describe("mistakes in the configuration", () => {
+  test("reports every mistake of a wrong configuration with its line and exits with code 78", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("plenum.yaml"), "sources: {}\nlog: { level: loud }\n");
     const { code, stderr, stdout } = await place.plenum("run");
@@ -47,7 +47,7 @@ describe("mistakes found before a request", () => {
     ]);
   });
 
-  test("a missing configuration file exits 78 and names plenum init", async () => {
+  test("exits with code 78 and names `plenum init` when the configuration file is missing", async () => {
     const place = workplace(NOWHERE);
     expectSentence(
       await place.plenum("run", "--config", "other.yaml"),
@@ -56,7 +56,7 @@ describe("mistakes found before a request", () => {
     );
   });
 
-  test("rejects a reachable status page without a password", async () => {
+  test("rejects a status page that other machines can reach without a password", async () => {
     const place = workplace(NOWHERE);
     place.configure({ status: { host: "0.0.0.0", port: 0 } });
     expectSentence(
@@ -79,7 +79,7 @@ describe("mistakes found before a request", () => {
   });
 });
 
-describe("mistakes in the state", () => {
+describe("mistakes in the state folder", () => {
   test("rejects a state folder that cannot be created", async () => {
     const place = workplace(NOWHERE);
     place.configure({ state: { folder: "token/state" } });
@@ -123,7 +123,7 @@ describe("mistakes in the state", () => {
 });
 
 describe("unavailable resources", () => {
-  test("rejects a port in use", async () => {
+  test("`run` rejects a port that is in use", async () => {
     const place = workplace(NOWHERE);
     const other = createServer();
     const port = await freePort();
@@ -138,7 +138,7 @@ describe("unavailable resources", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test("a rejected token: check exits 78, the worker keeps running and reports it until the token is valid", async () => {
+  test("with a rejected token, `check` exits with code 78, and the worker keeps running and reports the token until it is valid", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     writeFileSync(place.path("token"), "wrong-token-0815\n");
@@ -164,7 +164,7 @@ describe("unavailable resources", () => {
     expect(`${stdout}${stderr}${check.stdout}${check.stderr}`).not.toContain("wrong-token-0815");
   });
 
-  test("an unreachable service and sink: check exits 75, the worker keeps running and reports both", async () => {
+  test("with an unreachable service and sink, `check` exits with code 75, and the worker keeps running and reports both", async () => {
     const place = workplace(NOWHERE);
     const hook = { url: `${NOWHERE}/hook`, unsigned: true, allow_networks: ["127.0.0.0/8"] };
     place.configure({ sinks: { hook: { webhook: hook, from: "beginning" } } });
@@ -193,7 +193,7 @@ describe("unavailable resources", () => {
     expect((await stopped(worker)).code).toBe(0);
   });
 
-  test("a full disk: the worker keeps running, reports it, and resumes when there is space", async (context) => {
+  test("with a full disk, the worker keeps running, reports the disk, and resumes when there is space", async (context) => {
     const disk = smallDisk(8);
     if (disk === null) return context.skip();
     const service = await simulatedServer({ alarms: { recorded: false } });

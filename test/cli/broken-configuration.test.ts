@@ -109,7 +109,7 @@ function mend(place: Workplace): void {
   renameSync(place.path("good.yaml"), place.path(FILE));
 }
 
-test("every control works while the file of the running worker is broken", async () => {
+test("every control command works while the configuration file of the running worker is broken", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = await armed(service);
   const written = () => service.simulator.truth.writes().map(({ value }) => value);
@@ -165,7 +165,7 @@ test("every control works while the file of the running worker is broken", async
   ]);
 }, 240_000);
 
-test("without a worker, `writes stop` with a broken file stops the next start or reports that it cannot", async () => {
+test("without a worker and with a broken file, `writes stop` prevents writes at the next start or reports that it cannot", async () => {
   const place = workplace("http://127.0.0.1:1");
   writeFileSync(place.path(FILE), "");
   const nowhere = await place.plenum("writes", "stop");

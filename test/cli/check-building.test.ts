@@ -46,8 +46,8 @@ async function checked(place: Workplace, ...more: readonly string[]) {
 const tagLists = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => path.endsWith("/api/v1/tags")).length;
 
-describe("comparison with the building", () => {
-  test("reports selections that match nothing with their line in the file, and one line for each correct part", async () => {
+describe("`check`: comparison of the configuration with the building", () => {
+  test("reports selections that match no tag with their line in the file, and prints one line for each correct part", async () => {
     const { service, place } = await prepared(
       {
         read: [
@@ -122,7 +122,7 @@ describe("comparison with the building", () => {
     expect(existsSync(place.path("state"))).toBe(false);
   });
 
-  test("warnings alone pass, but not with --strict; --no-lists asks for no list", async () => {
+  test("passes with warnings but not with --strict, and requests no list with --no-lists", async () => {
     const { service, place } = await prepared(
       { read: [{ name: "all", every: "5s" }] },
       {},
@@ -150,7 +150,7 @@ describe("comparison with the building", () => {
     expect(tagLists(service)).toBe(after);
   });
 
-  test("next to a running worker, compares its state and accepts its address", async () => {
+  test("uses the state of a running worker and accepts the port that the worker uses", async () => {
     const { service, place } = await prepared(
       { read: [{ name: "warm", every: "30s", select: { units: ["C"] } }] },
       { status: { port: await freePort() } },
@@ -188,8 +188,8 @@ describe("comparison with the building", () => {
   });
 });
 
-describe("checks of the token", () => {
-  test("reports missing abilities with the option that avoids them, and a near expiry", async () => {
+describe("`check`: the token", () => {
+  test("reports missing permissions with the option that avoids each, and a near expiry", async () => {
     const soon = new Date(Date.now() + 3.5 * 86_400_000).toISOString();
     const { place } = await prepared(
       {},
@@ -220,7 +220,7 @@ describe("checks of the token", () => {
     expect((await checked(place)).code).toBe(0);
   });
 
-  test("reports that it cannot compare the building without read:tags", async () => {
+  test("reports that the building cannot be compared when the token lacks read:tags", async () => {
     const { place } = await prepared(
       { read: [{ name: "all", every: "1m" }] },
       {},
@@ -238,7 +238,7 @@ describe("checks of the token", () => {
   });
 });
 
-describe("checks of this machine", () => {
+describe("`check`: this machine", () => {
   const NOWHERE = "http://127.0.0.1:9";
 
   test("reports a port in use and a state folder that cannot be created", async () => {
@@ -268,7 +268,7 @@ describe("checks of this machine", () => {
     ]);
   });
 
-  test("reports an address of another machine, a state folder that is a file, and a missing sink", async () => {
+  test("reports an address of another machine, a state path that is a file, and a missing sink", async () => {
     const place = workplace(NOWHERE);
     writeFileSync(place.path("secret"), "longer-than-12-letters\n", { mode: 0o600 });
     const status = { host: "192.0.2.7", port: 9850, password: { file: "secret" }, behind_tls_proxy: true };

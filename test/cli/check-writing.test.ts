@@ -141,18 +141,21 @@ const CASES: readonly Case[] = [
   ],
 ];
 
-test.for(CASES)("names %s, and nothing else", async ([, detail, settings, state]) => {
-  const found = await locks(settings, state);
-  expect(found.map((line) => line.detail)).toEqual([expect.stringMatching(detail)]);
-  expect(found[0]?.what).toBe("writing");
-});
+test.for(CASES)(
+  "`check` reports exactly one obstacle to writing for the case: %s",
+  async ([, detail, settings, state]) => {
+    const found = await locks(settings, state);
+    expect(found.map((line) => line.detail)).toEqual([expect.stringMatching(detail)]);
+    expect(found[0]?.what).toBe("writing");
+  },
+);
 
-test("reports nothing when every condition is met, and when only the operator may write", async () => {
+test("`check` reports no obstacle when every condition is met, or when only the operator may write", async () => {
   expect(await locks({})).toEqual([]);
   expect(await locks({ sinks: {}, tag: { from: ["operator"] } })).toEqual([]);
 });
 
-test("docs/troubleshooting.md quotes each message and names `plenum check`", async () => {
+test("docs/troubleshooting.md quotes each message about writing and names `plenum check`", async () => {
   const page = readFileSync(join(import.meta.dirname, "../../docs/troubleshooting.md"), "utf8");
   const [, section = ""] = /^## A command has no effect\n([\s\S]*?)^## /m.exec(page) ?? [];
   expect(section).toContain("`plenum check`");

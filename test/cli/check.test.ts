@@ -5,7 +5,7 @@ import { simulatedServer, workplace } from "./plenum.ts";
 /** `plenum check` against real far ends. */
 
 describe.skipIf(absent("influxd") || absent("mosquitto"))("check", () => {
-  test("accepts correct sinks, and warns of a backfill beyond a sink's retention", async () => {
+  test("`check` accepts correct sinks, and warns of a backfill that is longer than a sink's retention", async () => {
     const service = await simulatedServer();
     const [influx, broker] = await Promise.all([startInflux(), startMosquitto()]);
     onTestFinished(async () => {

@@ -26,8 +26,8 @@ function data({ stdout }: { readonly stdout: string }): unknown {
   return JSON.parse(stdout);
 }
 
-describe("without a worker", () => {
-  test("prints lists, values and history as a table and as JSON", async () => {
+describe("commands without a worker", () => {
+  test("print lists, values and history as a table and as JSON", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const sites = await place.plenum("sites", "--json");
@@ -52,7 +52,7 @@ describe("without a worker", () => {
     expect(alarms[0]?.site).toEqual({ id: 1, displayName: "Cambridge Estates A" });
   });
 
-  test("commands without a worker or with unknown names report it", async () => {
+  test("report a missing worker and unknown names", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const [write, probe, dead, unknown, slip, choice, outcome] = [
@@ -91,7 +91,7 @@ describe("without a worker", () => {
     });
   });
 
-  test("`simulate` answers on the address that it prints, until Ctrl-C", async () => {
+  test("`simulate` serves requests on the address that it prints, until Ctrl-C", async () => {
     const place = workplace("http://127.0.0.1:9");
     const simulator = place.start("simulate", "--port", "0", "--json", "--speed", "60");
     const url = await new Promise<string>((resolve) => {
@@ -109,8 +109,8 @@ describe("without a worker", () => {
   });
 });
 
-describe("with a running worker", () => {
-  test("handles dead letters, writes and the stop through the running worker", async () => {
+describe("commands with a running worker", () => {
+  test("handle dead letters, writes and the stop through the worker", async () => {
     const service = await simulatedServer();
     const hook = await unwilling();
     const place = workplace(service.url);
@@ -192,7 +192,7 @@ describe("with a running worker", () => {
     expect((await place.plenum("status", "--probe")).code).toBe(1);
   }, 120_000);
 
-  test("a killed worker leaves no misleading files", async () => {
+  test("show no worker and leave no misleading files after the worker is killed", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const worker = place.start("run");

@@ -26,7 +26,7 @@ function runs(pid: number): boolean {
 }
 
 describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 }, () => {
-  test("prints a takeover after a member is killed, and leaves no files behind", async () => {
+  test("the demo of a fleet prints a takeover after a member is killed, and leaves no files behind", async () => {
     const place = workplace("http://127.0.0.1:9");
     const demo = place.start("demo", "--fleet", "2");
     const members = membersIn(await demo.says("Ctrl-C ends all of it"));
@@ -49,7 +49,7 @@ describe.skipIf(absent("postgres"))("plenum demo --fleet", { timeout: 240_000 },
     expect([left(), members.filter(({ pid }) => runs(pid))]).toEqual([[], []]);
   });
 
-  test("rejects a wrong number of members and names the missing package in one line", async () => {
+  test("the demo of a fleet rejects a wrong number of members, and names a missing package in one line", async () => {
     const nothing = workplace("http://127.0.0.1:9");
     const wrong = await nothing.plenum("demo", "--fleet", "many");
     expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, expect.stringContaining("1 to 9 members, not many")]);

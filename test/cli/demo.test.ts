@@ -47,7 +47,7 @@ test("commands find the running demo with --demo or without a configuration", as
   expect((await place.plenum("status", "--demo")).code).toBe(75);
 }, 180_000);
 
-test("rejects an unusable folder of the demo and names --folder", async () => {
+test("`demo` rejects an unusable folder and names the option --folder", async () => {
   const place = workplace("http://127.0.0.1:9");
   const { code, stderr } = await place.plenum("demo", "--folder", "token/demo");
   expect([code, stderr.trimEnd().split("\n").at(-1)]).toEqual([

@@ -21,7 +21,7 @@ async function doctor(place: Workplace, ...args: readonly string[]): Promise<See
   return { first, stdout, file, report: JSON.parse(readFileSync(place.path(file), "utf8")) as DoctorReport };
 }
 
-test("finds no problem next to a running worker; the file contains its report and log and is private", async () => {
+test("`doctor` finds no problem next to a running worker, and writes a private file with its report and log", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const worker = place.start("run");
@@ -55,7 +55,7 @@ test("finds no problem next to a running worker; the file contains its report an
   expect(readdirSync(place.folder).filter((name) => name.startsWith("plenum-doctor-"))).toHaveLength(2);
 }, 90_000);
 
-test("lists a missing or wrong configuration first", async () => {
+test("`doctor` lists a missing or wrong configuration first", async () => {
   const place = workplace("http://127.0.0.1:9");
   const missing = await doctor(place, "--config", "nowhere.yaml");
   expect(missing.first).toMatch(/^Most likely: There is no configuration at nowhere\.yaml/);
@@ -74,7 +74,7 @@ test("lists a missing or wrong configuration first", async () => {
   expect((await doctor(place)).first).toMatch(/^Most likely: A secret cannot be used: The secret file token is empty/);
 });
 
-test("lists a damaged state before the missing worker, and a rejecting source after it", async () => {
+test("`doctor` lists a damaged state before a missing worker, and a source that rejects requests after the missing worker", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const worker = place.start("run");
@@ -94,7 +94,7 @@ test("lists a damaged state before the missing worker, and a rejecting source af
   expect(damaged.report.state.files.length).toBeGreaterThan(0);
 });
 
-test("explains a missing worker by the port in use and the last error of its log", async () => {
+test("`doctor` explains a missing worker by the port in use and the last error of its log", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const other = createServer();
@@ -118,7 +118,7 @@ test("explains a missing worker by the port in use and the last error of its log
   expect([nowhere.code, onlyLine(nowhere.stderr)]).toEqual([78, expect.stringContaining("cannot be written (ENOENT)")]);
 });
 
-test("reports an unreachable sink once, even if the worker reports it too", async () => {
+test("`doctor` reports an unreachable sink once, even if the worker reports the sink too", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const lake = {
@@ -140,7 +140,7 @@ test("reports an unreachable sink once, even if the worker reports it too", asyn
   await worker.ended;
 }, 90_000);
 
-test("reports one network problem when no server can be reached", async () => {
+test("`doctor` reports one network problem when it can reach no server", async () => {
   const place = workplace("https://service.invalid");
   place.configure({ sinks: { broker: { mqtt: { url: "mqtts://broker.invalid" } } } });
   const { report } = await doctor(place);

@@ -52,13 +52,13 @@ function halfOpen(url: URL): Promise<Socket> {
   });
 }
 
-test("a flood of the status page does not lock the operator out", async () => {
+test("commands reach the worker while 600 open requests block its status page", async () => {
   const { place, url } = await running();
   await Promise.all(Array.from({ length: FLOOD }, () => halfOpen(url)));
   await everyCommand(place);
 }, 120_000);
 
-test("does not use a proxy of the environment for the control socket", async () => {
+test("commands do not use a proxy of the environment for the control socket", async () => {
   const heard: string[] = [];
   const proxy = createServer((request, response) => {
     heard.push(`${request.method} ${request.url}`);

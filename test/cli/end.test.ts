@@ -12,7 +12,7 @@ const LEFTOVER = `data:text/javascript,${encodeURIComponent(`
   original(() => process.exit(99), 30_000);
 `)}`;
 
-test("exits with the complete output even if a library left a timer behind", async () => {
+test("a command prints its complete output and exits even if a library left a timer running", async () => {
   const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
   const { code, stdout } = await place.start("schema").ended;
   expect(code).toBe(0);
@@ -20,7 +20,7 @@ test("exits with the complete output even if a library left a timer behind", asy
   expect(() => JSON.parse(stdout)).not.toThrow();
 });
 
-test("exits as soon as the services of a worker have stopped", async () => {
+test("`run` exits as soon as the services of the worker have stopped", async () => {
   const place = workplace("http://127.0.0.1:9", { NODE_OPTIONS: `--import=${LEFTOVER}` });
   const worker = place.start("run");
   await worker.says('"msg":"Plenum is running"');

@@ -21,7 +21,7 @@ async function events(place: Workplace, ...args: readonly string[]): Promise<rea
     .map((line) => JSON.parse(line) as Line);
 }
 
-test("lists with filters, follows a running worker, and reports unknown names", async () => {
+test("`events` lists events with filters, follows a running worker, and reports unknown names", async () => {
   const service = await simulatedServer({ sites: [1, 6], alarms: { recorded: false } });
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url, { TZ: "Europe/Oslo" });

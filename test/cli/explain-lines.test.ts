@@ -23,7 +23,7 @@ const valueLines = (more: Partial<TagExplanation>) => {
   return lines.slice(lines.indexOf("Value") + 2, lines.indexOf("Next reading") - 1);
 };
 
-test("explains an unreadable value with the text of the response", () => {
+test("`explain` prints the text of the response for an unreadable value", () => {
   const leftOut = { since: AT, kind: "unreadable", reason: 'Its value is the text "--".' } as const;
   expect(valueLines({ leftOut })).toEqual([`  Unreadable in the replies since ${AT}: Its value is the text "--".`]);
 });
@@ -31,7 +31,7 @@ test("explains an unreadable value with the text of the response", () => {
 test.each([
   ["unit", "  uncertain: it is a boolean, and °C is a unit of numbers."],
   ["changed", "  uncertain: the values before were of another type, until a further reading confirms this one."],
-] as const)("explains a value whose type is in doubt: %s", (typeDoubt, line) => {
+] as const)("`explain` gives the reason for a value of uncertain type: %s", (typeDoubt, line) => {
   const value = { value: true, quality: "uncertain", time: AT, told: "this", typeDoubt } as const;
   expect(valueLines({ value })).toEqual([line]);
 });

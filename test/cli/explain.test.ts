@@ -4,7 +4,7 @@ import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 /** `plenum explain` as a user types it, with and without a worker. */
 
-test("explains a tag and an alarm: requests, due times, sinks and commands", async () => {
+test("`explain` prints the requests, due times, sinks and commands of a tag and of an alarm", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const source = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", spread: "0s" };

@@ -17,8 +17,8 @@ const WHAT =
 
 const numbersOf = (here: Workplace) => rowsIn(here.path("lake"), "history", WHAT);
 
-describe("an export", () => {
-  test("writes history and dimensions once, finalizes the days, and deletes its state", async () => {
+describe("`export`", () => {
+  test("writes history and dimensions once, finalizes the days, and deletes its own state", async () => {
     const { here, service } = await place();
     const { code, stdout } = await here.plenum(...EXPORT, "--json");
     const outcome = JSON.parse(stdout);
@@ -61,7 +61,7 @@ describe("an export", () => {
     ]);
   }, 120_000);
 
-  test("reports intervals without a log and refusals with the message of the service", async () => {
+  test("reports intervals without a log, and rejected requests with the message of the service", async () => {
     const refused = {
       match: { endpoints: ["history" as const], tag_id: "10170" },
       fault: { kind: "error" as const, status: 422, message: "Not this one." },
@@ -85,7 +85,7 @@ describe("an export", () => {
     ]);
   }, 120_000);
 
-  test("resumes after a kill and writes nothing twice", async () => {
+  test("resumes after a kill and writes no value twice", async () => {
     const slow = {
       match: { endpoints: ["history" as const] },
       when: { skip: 2 },
@@ -107,7 +107,7 @@ describe("an export", () => {
   }, 180_000);
 });
 
-describe("rejects an impossible export in one sentence", () => {
+describe("`export` rejects an impossible request with one message", () => {
   test.each([
     [["--from", "1d", "--to", "2d"], 2, "--from has to be before --to."],
     [
@@ -128,7 +128,7 @@ describe("rejects an impossible export in one sentence", () => {
       "No tag fits this selection. `plenum sites` lists the sites; names are patterns, * is any text.",
     ],
   ])(
-    "%j",
+    "for the options %j",
     async (options, code, sentence) => {
       const { here } = await place();
       const ended = await here.plenum("export", "--to-folder", "lake", ...options);
@@ -138,7 +138,7 @@ describe("rejects an impossible export in one sentence", () => {
     60_000,
   );
 
-  test("rejects a configuration with a running worker", async () => {
+  test("rejects a configuration that a running worker uses", async () => {
     const { here } = await place();
     const worker = here.start("run");
     await worker.says("Plenum is running");
@@ -150,7 +150,7 @@ describe("rejects an impossible export in one sentence", () => {
     expect(existsSync(here.path("lake"))).toBe(false);
   });
 
-  test("rejects a token without read:tags, and an invalid one", async () => {
+  test("rejects an invalid token and a token without read:tags", async () => {
     const { here } = await place({
       tokens: [{ token: "simulator-token", abilities: ["read:alarms"] }],
     });

@@ -13,7 +13,7 @@ const SOURCES = ["east", "west"];
 const LONG = { timeout: 60_000 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("the two-person rule of a fleet", () => {
-  test("binds every member; an approval counts on machines that have its file", async () => {
+  test("applies to every member, and an approval takes effect only on machines that have the approved file", async () => {
     const stage = await setStage({ sources: SOURCES, isWritable: true });
     onTestFinished(() => stage.close());
     const { privateKey } = generateKeyPairSync("ed25519");

@@ -117,8 +117,8 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     await expect.poll(listed, LONG).toBeGreaterThan(0);
   });
 
-  describe.concurrent("commands that run at the same time", () => {
-    test("prints members, sources and takeovers as text and as JSON", async ({ expect }) => {
+  describe.concurrent("commands in a fleet", () => {
+    test("print members, sources and takeovers as text and as JSON", async ({ expect }) => {
       const [people, asJson, status, statusJson] = await here.run(
         ...["fleet", "fleet --json --takeovers 1", "status", "status --json"],
       );
@@ -151,7 +151,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(report.members.map(({ member }) => member)).toEqual(["here"]);
     });
 
-    test("reads one source of the fleet, whichever member holds it", async ({ expect }) => {
+    test("read one source of the fleet, no matter which member owns the source", async ({ expect }) => {
       const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
       const [tag = ""] = serviceOf(other).tags;
       const ended = await here.run(
@@ -168,7 +168,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
         expect(onlyLine(each.stderr)).toBe("There are several sources; add --source and one of east, north, south.");
     });
 
-    test("merges the events of all sources by commit time", async ({ expect }) => {
+    test("merge the events of all sources by commit time", async ({ expect }) => {
       interface Said {
         readonly id: string;
         readonly position: number;
@@ -194,7 +194,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(jsonLines<Said>(last)).toHaveLength(3);
     });
 
-    test("follows the events of a source that a member of another machine holds", async ({ expect }) => {
+    test("follow the events of a source that is owned by a member on another machine", async ({ expect }) => {
       const { simulator, siteId } = serviceOf(await heldBy(there));
       const following = here.running("events --follow --kind alarm-raised --json");
       // The first may have come before the log was looked at, so that only the second is surely followed.
@@ -206,7 +206,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect(await following.end("SIGINT")).toBe(0);
     });
 
-    test("adds up the sinks of all sources, and resends in each", async ({ expect }) => {
+    test("add up the sinks of all sources, and resend dead letters in each source", async ({ expect }) => {
       const counts = () =>
         readParts(config, SOURCES, (parts) =>
           Promise.all(parts.map(async (store) => (await store.outbox.after(0, 1_000)).length)),
@@ -229,7 +229,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       await expect.poll(again, LONG).toEqual([["broker", 0]]);
     });
 
-    test("begins and ends a silence in every source, once in each, from the page too", async ({ expect }) => {
+    test("begin and end a silence once in every source, also from the status page", async ({ expect }) => {
       const made = json<Silence>(await here.one("silence add --all --for 1h --reason Repair --json"));
       const held = () =>
         readParts(config, SOURCES, (parts) =>
@@ -271,7 +271,9 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       expect((await endThere()).status).toBe(404);
     });
 
-    test("rejects commands that a fleet does not support, and fleet commands without a fleet", async ({ expect }) => {
+    test("are rejected when a fleet does not support them, or when they need a fleet and there is none", async ({
+      expect,
+    }) => {
       const free = await freePort();
       const { database } = stage;
       const at = (user: string, port: number) => `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
@@ -327,7 +329,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     });
   });
 
-  test("writes, stops writing in every member, and lets it go on", async () => {
+  test("write, stop writing in every member, and resume writing", async () => {
     const [own, other] = await Promise.all([heldBy(here), heldBy(there)]);
     const write = (machine: Machine, source: string, value: number) =>
       machine.one(`write ${serviceOf(source).tags.at(-1)} ${value} --source ${source} --json`);
@@ -397,7 +399,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
       ).toEqual([42, 44]);
   });
 
-  test("stops the whole fleet through a member of this machine while its file is broken", async () => {
+  test("stop writing in the whole fleet through a member on this machine while its configuration file is broken", async () => {
     const stopped = async () => {
       const { members } = await fleetOf(stage);
       const pages = members.map(async ({ page }) =>
@@ -424,7 +426,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     writeFileSync(file, good);
   });
 
-  test("verifies the audit log of each source, and the expected head of one", async () => {
+  test("verify the audit log of each source, and the expected head of one source", async () => {
     const heads = jsonLines<{ source: string; records: number; head: string }>(await here.one("audit verify --json"));
     expect(heads.map(({ source }) => source)).toEqual(SOURCES);
     const [first] = heads.filter(({ records }) => records > 0);
@@ -448,7 +450,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("the command line of 
     expect(onlyLine(ended[4]?.stderr ?? "")).toContain("was rewritten");
   });
 
-  test("drains a member in favour of the other, and warns when draining the last one", async () => {
+  test("drain a member so that the other takes over, and warn when the last member is drained", async () => {
     const drained = await there.one("fleet drain here --json");
     expect(json(drained)).toEqual({ member: "here", draining: true, lastOne: false });
     await expect.poll(shares, LONG).toEqual([0, 3]);

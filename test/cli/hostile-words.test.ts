@@ -103,7 +103,7 @@ async function saidBefore(store: Store): Promise<void> {
   });
 }
 
-test("no command prints control characters, as text or JSON, with or without a worker", async () => {
+test("no command prints control characters from the service, as text or JSON, with or without a worker", async () => {
   const { url, simulator } = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const alarm = simulator.control.raiseAlarm({ siteId: 6, description: "Too cold" });
   const place = workplace(url);
@@ -156,7 +156,7 @@ test("no command prints control characters, as text or JSON, with or without a w
   );
 }, 300_000);
 
-test("cleans repeated arguments and texts of the configuration", async () => {
+test("the terminal removes control characters from repeated arguments and from texts of the configuration", async () => {
   const place = workplace("http://127.0.0.1:9");
   const typed = HOSTILE.replaceAll("\0", "");
   for (const args of [[typed], ["sites", "--source", typed], [`--${typed}`]]) {
@@ -168,14 +168,14 @@ test("cleans repeated arguments and texts of the configuration", async () => {
   expectTame("a wrong configuration", await place.plenum("status"), true);
 });
 
-test("cleaned JSON has the same content", () => {
+test("JSON has the same content after control characters are escaped", () => {
   const json = JSON.stringify({ [HOSTILE]: [HOSTILE, "Ærlig 22 °C ✓"] });
   expect(JSON.parse(printableJson(json))).toEqual(JSON.parse(json));
   expect(FORBIDDEN.test(printableJson(json))).toBe(false);
   expect(printable("Ærlig 22 °C ✓ 東京 \ud800.")).toBe("Ærlig 22 °C ✓ 東京 \ufffd.");
 });
 
-test("every module prints through the terminal that cleans the output", () => {
+test("every module prints through the terminal that removes control characters", () => {
   const folder = join(import.meta.dirname, "../../src");
   const allowed: Readonly<Record<string, RegExp>> = {
     "cli/shell/terminal.ts": /process\.std(out|err)/g,

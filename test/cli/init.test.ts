@@ -28,8 +28,8 @@ const TOKEN = ["--token-file", "token"];
 const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
-describe("without a terminal", () => {
-  test("writes a configuration that check accepts, and prints its cost and the next commands", async () => {
+describe("`init` without a terminal", () => {
+  test("writes a configuration that `check` accepts, and prints its cost and the next commands", async () => {
     const service = await simulatedServer();
     const place = emptyPlace(service.url);
     const { code, stdout, stderr } = await place.plenum("init", `${service.url}/api/v1`, ...TOKEN, ...ZONE);
@@ -59,7 +59,7 @@ describe("without a terminal", () => {
     expect(readFileSync(place.path("plenum.yaml"), "utf8")).toBe(text);
   });
 
-  test("reports missing or wrong options in one sentence and writes nothing", async () => {
+  test("reports missing or wrong options in one message and writes no file", async () => {
     const service = await simulatedServer();
     const place = emptyPlace(service.url);
     writeFileSync(place.path("wrong"), "not-a-token\n", { mode: 0o600 });
@@ -101,7 +101,7 @@ describe("without a terminal", () => {
     ["alarms only", token({ abilities: ["read:alarms"] }), 0, /may not read tags .* no value is read\.$/m],
     ["many tags", { sites: undefined, replicate: 96 }, 0, /^\d+ tags were looked at; units .* assumed/m],
   ])(
-    "a token that sees %s is told as that",
+    "explains a token that sees %s",
     async (what, options, code, words) => {
       const service = await simulatedServer(options);
       const place = emptyPlace(service.url);
@@ -117,7 +117,7 @@ describe("without a terminal", () => {
   );
 });
 
-test("asks for missing values at a terminal and does not print the token", async () => {
+test("`init` at a terminal asks for missing values and does not print the token", async () => {
   const service = await simulatedServer();
   const place = emptyPlace(service.url);
   const terminal = atTerminal(place, "init");
@@ -146,7 +146,7 @@ test.each([
   ["Ctrl-C", "\u0003", "Stopped before the command was done."],
   ["Ctrl-D", "\u0004", "The terminal was closed before all was answered."],
 ])(
-  "%s at a question ends the command without writing",
+  "%s at a question ends `init` without writing a file",
   async (_, key, words) => {
     const place = emptyPlace("http://127.0.0.1:9");
     const terminal = atTerminal(place, "init");

@@ -17,7 +17,7 @@ describe("uncaught errors", () => {
   test.each([
     ["an exception", 'setTimeout(() => { throw new Error("mqtt://u:pw@broker fell over"); }, 1)'],
     ["a rejection", 'void Promise.reject(new Error("mqtt://u:pw@broker fell over"))'],
-  ])("%s ends the process with a log line and a sentence, without credentials", (_what, fault) => {
+  ])("%s ends the process with a log line and a message, both without credentials", (_what, fault) => {
     const { status, stdout, stderr } = run(fault);
     expect(status).toBe(1);
     expect(stdout).toBe("");
@@ -33,7 +33,7 @@ describe("uncaught errors", () => {
     expect(stderr).not.toContain("pw");
   });
 
-  test("exits with 0 when the reader closes the pipe", () => {
+  test("EPIPE exits with 0, because the reader of the output has closed the pipe", () => {
     const { status, stderr } = run('throw Object.assign(new Error("write EPIPE"), { code: "EPIPE" })');
     expect([status, stderr]).toEqual([0, ""]);
   });

@@ -20,7 +20,7 @@ test.each([
   ["in 2026-11-28T08:00:00Z", "in 2026-11-28 09:00:00 +01:00 (in 5 days)"],
   ["plenum.db.damaged-2026-11-02T06-00-00-000Z", "plenum.db.damaged-2026-11-02T06-00-00-000Z"],
   ["9999-99-99T99:99:99Z stays", "9999-99-99T99:99:99Z stays"],
-])("%s", (utc, local) => {
+])("withLocalTimes replaces UTC times by local times with an age: %s", (utc, local) => {
   expect(withLocalTimes(utc, NOW)).toBe(local);
 });
 
@@ -33,16 +33,16 @@ test.each([
   [59 * 86_400_000, "59 days ago"],
   [61 * 86_400_000, null],
   [-90_000, "in 90 s"],
-])("prints %d ms as %s", (ms, text) => {
+])("ageText prints %d ms as %s", (ms, text) => {
   expect(ageText(ms)).toBe(text);
 });
 
-test("formats zones behind UTC and with half an hour", () => {
+test("localTime formats the zone −03:30", () => {
   process.env.TZ = "America/St_Johns";
   expect(localTime(NOW)).toBe("2026-11-23 04:25:30 -03:30");
 });
 
-test("keeps UTC in JSON, with --utc, and in texts for programs", () => {
+test("the terminal keeps UTC in JSON, with --utc, and in output for programs", () => {
   const printed = (options: { readonly json?: boolean; readonly utc?: boolean }) => {
     let text = "";
     const stream = { write: (piece: string) => (text += piece) } as unknown as NodeJS.WritableStream;

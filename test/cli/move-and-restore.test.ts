@@ -129,7 +129,7 @@ describe.skipIf(absent("postgres"))(
       return { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota };
     }
 
-    test("after the move a member emits pending events once and keeps the quota", async () => {
+    test("a member emits pending events once and keeps the quota after the state was moved to the database", async () => {
       const { place, hook, started, stop, inFolder, inDatabase, raise, resolve, heard, withinQuota } =
         await stage("moved");
       inFolder();
@@ -170,7 +170,7 @@ describe.skipIf(absent("postgres"))(
       withinQuota();
     });
 
-    test("a fleet restored from a backup reports its age and emits no false end of an alarm", async () => {
+    test("a fleet restored from a backup reports the age of the backup and emits no false end of an alarm", async () => {
       const schema = "backed_up";
       const { place, hook, started, stop, inDatabase, raise, resolve, heard, withinQuota } = await stage(schema);
       inDatabase();

@@ -13,12 +13,12 @@ const MANY = FEW.replaceAll("size=4", "size=8").replace("percent=20", "percent=6
 
 test.each([
   ["9 sources keep the flags of the start script", 9, FEW, {}, null],
-  ["10 sources get more room", 10, FEW, {}, MANY],
-  ["10 sources that have more room keep it", 10, MANY, {}, null],
-  ["other flags were given by hand", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],
-  ["no flags were given by hand", 200, "", {}, null],
-  ["the same flags were given by hand", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
-] as const)("%s", (_name, sources, flags, environment, better) => {
+  ["10 sources get a larger heap", 10, FEW, {}, MANY],
+  ["10 sources with a larger heap keep the flags", 10, MANY, {}, null],
+  ["200 sources keep other flags that a user chose", 200, "--max-semi-space-size=1 --optimize-for-size", {}, null],
+  ["200 sources without flags get none", 200, "", {}, null],
+  ["200 sources keep the same flags when PLENUM_NODE_FLAGS has them", 200, FEW, { PLENUM_NODE_FLAGS: FEW }, null],
+] as const)("betterFlags chooses the Node.js flags: %s", (_name, sources, flags, environment, better) => {
   const given = flags === "" ? [] : flags.split(" ");
   expect(betterFlags(sources, given, environment)?.join(" ") ?? null).toBe(better);
 });
@@ -27,7 +27,7 @@ test.each(["plenum", "plenum.cmd", "tools/start.cjs"])("%s starts a worker with 
   expect(readFileSync(join(ROOT, file), "utf8")).toContain(FEW);
 });
 
-test("a worker with ten sources executes itself again in the same process, silently", async () => {
+test("a worker with ten sources restarts itself with larger memory flags in the same process, without output", async () => {
   const place = workplace("http://127.0.0.1:9");
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
   // biome-ignore lint/suspicious/noTemplateCurlyInString: a program that the worker loads

@@ -12,7 +12,7 @@ const TELLS = `--import data:text/javascript,${encodeURIComponent(
 /** The copy that Node.js brings along: 760 kB of text that is compiled at each start. */
 const NODES_OWN = /internal\/deps\/undici\/undici/;
 
-test("a process loads one undici while its page, control socket and sinks are in use", async () => {
+test("a process loads one copy of undici while its page, control socket and sinks are in use", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url, { NODE_OPTIONS: TELLS });
   const port = await freePort();

@@ -61,8 +61,8 @@ function told(where: Workplace): readonly AnyEvent[] {
     .map((line) => JSON.parse(line) as AnyEvent);
 }
 
-describe("before a worker has run", () => {
-  test("commands without a state fail with one sentence", async () => {
+describe("`gaps` and `backfill` before the first start of a worker", () => {
+  test("fail with one message, because there is no state", async () => {
     const { place: here } = await place();
     for (const line of [["gaps"], ["backfill"], ["backfill", "--from", "1d"], ["backfill", "--pause"]]) {
       const { code, stderr } = await here.plenum(...line);
@@ -79,7 +79,7 @@ describe("before a worker has run", () => {
     [["--from", "1d", "--resolution", "7m"], "Allowed choices are 5m, 1h, 1d, 1w, 1mo."],
     [["--from", "1d", "--site", "north"], "Write a whole number."],
   ])(
-    "%j is a slip of the pen: 2, and what to write",
+    "reject the arguments %j with exit code 2 and state what to write",
     async (line, sentence) => {
       const { place: here } = await place();
       const { code, stderr } = await here.plenum("backfill", ...line);
@@ -90,7 +90,7 @@ describe("before a worker has run", () => {
   );
 });
 
-test("prints an argument error that the command itself detects", async () => {
+test("`history` rejects more than 20 tags with one line and exit code 2", async () => {
   const { place: here } = await place();
   const ids = Array.from({ length: 21 }, (_, n) => String(n));
   const { code, stderr } = await here.plenum("history", ...ids);
@@ -180,7 +180,7 @@ describe("a backfill request", () => {
   }, 120_000);
 });
 
-test("complete: prints each day, and exits 3 while a day is incomplete", async () => {
+test("`complete` prints each day of a site, and exits with code 3 while a day is incomplete", async () => {
   const { place: here } = await place({
     history: [{ name: "log", resolution: "1h", every: "1h", backfill: "3d", look_back: "1h" }],
   });
@@ -228,7 +228,7 @@ test("complete: prints each day, and exits 3 while a day is incomplete", async (
   await stopped(worker);
 }, 120_000);
 
-test("gaps: groups by reason, one line for each named tag, all gaps as JSON", async () => {
+test("`gaps` groups gaps by reason, prints one line for each named tag, and lists all gaps as JSON", async () => {
   const { place: here } = await place({
     history: [{ name: "log", resolution: "5m", every: "1h", backfill: "30d" }],
   });

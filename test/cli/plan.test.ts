@@ -30,8 +30,8 @@ function reports(stdout: string): readonly PlanReport[] {
 const tagRequests = ({ simulator }: Service) =>
   simulator.truth.requests().filter(({ path }) => /\/tags\/(read|write|history)/.test(path));
 
-describe("plan without a worker", () => {
-  test("plans from the lists without tag requests and leaves no files behind", async () => {
+describe("`plan` without a worker", () => {
+  test("uses the lists, sends no tag requests and leaves no files behind", async () => {
     const { service, place } = await planned();
     const { code, stdout, stderr } = await place.plenum("plan");
     expect(code).toBe(0);
@@ -62,7 +62,7 @@ describe("plan without a worker", () => {
     expect(plan?.lanes.map(({ lane }) => lane)).toEqual(["write", "live", "history", "spare"]);
   });
 
-  test("plans smaller requests for a small log, as the worker sends them", async () => {
+  test("plans smaller history requests for a smaller outbox limit, as the worker sends them", async () => {
     const ofLog = async (mebibytes: number) => {
       const { place } = await planned({}, { max_bytes: mebibytes * 1024 ** 2 });
       return reports((await place.plenum("plan", "--json")).stdout)[0]?.backfill?.requestsAtBest ?? 0;
@@ -74,7 +74,7 @@ describe("plan without a worker", () => {
     expect(huge).toBe(large);
   });
 
-  test("proposes the cheapest change for a plan that does not fit, and the change works", async () => {
+  test("proposes the cheapest change when the plan does not fit the quota, and the plan fits after that change", async () => {
     const { service, place } = await planned({ read: [{ name: "all", every: "10s" }] });
     const { code, stdout } = await place.plenum("plan");
     expect(code).toBe(0);
@@ -88,7 +88,7 @@ describe("plan without a worker", () => {
     expect(reports((await place.plenum("plan", "--json")).stdout)).toMatchObject([{ fits: true }]);
   });
 
-  test("reports an unknown source and an unreachable service in one sentence each", async () => {
+  test("reports an unknown source and an unreachable service in one message each", async () => {
     const { service, place } = await planned();
     const slip = await place.plenum("plan", "--source", "mian");
     expect([slip.code, onlyLine(slip.stderr)]).toEqual([78, "There is no source mian; known are: main."]);
@@ -98,7 +98,7 @@ describe("plan without a worker", () => {
   });
 });
 
-test("plans from the state with the configuration file, during and after a run", async () => {
+test("`plan` uses the stored state and the current configuration file, during and after a run", async () => {
   const { service, place } = await planned();
   const worker = place.start("run");
   await worker.says("Plenum is running");

@@ -56,11 +56,11 @@ describe("docs/planning.md", () => {
     ([, text = ""]) => text,
   );
 
-  test("shows the plan of its targets", () => {
+  test("shows the plan that `plan` prints for the targets in the document", () => {
     expect(planned()).toBe(fits);
   });
 
-  test("shows the message for targets that do not fit", () => {
+  test("shows the message that `plan` prints for targets that do not fit", () => {
     expect(tooMuch.length).toBeGreaterThan(100);
     expect(planned({ comfortMs: 10_000 })).toContain(tooMuch);
   });

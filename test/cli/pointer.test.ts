@@ -30,8 +30,8 @@ function place() {
 const found = (file: string) => pointersOf(file).map(({ stateFolder }) => stateFolder);
 const lone = (stateFolder: string) => ({ stateFolder, isFleet: false });
 
-describe("the pointer of a worker", () => {
-  test("is next to its file, one for each file of a folder", () => {
+describe("the pointer file from a configuration to the state folder of its worker", () => {
+  test("is written next to the configuration, one for each configuration in a folder", () => {
     const { at, state } = place();
     const [one, two] = [state("one"), state("two")];
     expect(leavePointer(at("plenum.yaml"), lone(one))).toBe(true);
@@ -41,7 +41,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("plenum.yaml"))).toEqual([two]);
   });
 
-  test("is in the runtime folder if the folder of the file is not writable", () => {
+  test("is written to the runtime folder if the folder of the configuration is not writable", () => {
     const { at, state } = place();
     const folder = state("one");
     // A folder in its place cannot be replaced, by root neither.
@@ -50,7 +50,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("plenum.yaml"))).toContain(folder);
   });
 
-  test("survives a ConfigMap update", () => {
+  test("is still found after a ConfigMap update", () => {
     const { at, state } = place();
     const folder = state("one");
     for (const version of ["..1", "..2"]) {
@@ -65,7 +65,7 @@ describe("the pointer of a worker", () => {
     expect(found(at("mount", "plenum.yaml"))).toEqual([folder]);
   });
 
-  test("is not trusted if other users can write it, if it is a link, or if it names no folder", () => {
+  test("is ignored if other users can write it, if it is a link, or if it names no folder", () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
     leavePointer(file, lone(state("one")));
@@ -83,7 +83,7 @@ describe("the pointer of a worker", () => {
     expect(found(file)).toEqual([]);
   });
 
-  test.skipIf(process.geteuid?.() !== 0)("is not trusted from another user", () => {
+  test.skipIf(process.geteuid?.() !== 0)("is ignored if it belongs to another user", () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
     const folder = state("one");
@@ -114,8 +114,8 @@ async function statesOf(file: string): Promise<unknown> {
   return { folders, running: workers.map(({ config }) => config.state.folder) };
 }
 
-describe("the worker of a broken configuration file", () => {
-  test("is found by its pointer, or by the section state", async () => {
+describe("findState with a broken configuration file", () => {
+  test("finds the worker by the pointer file, or by the section `state`", async () => {
     const { at, state } = place();
     const file = at("plenum.yaml");
     const folder = state("one");
@@ -128,7 +128,7 @@ describe("the worker of a broken configuration file", () => {
     expect(await statesOf(file), "by the pointer").toEqual({ folders: [folder], running: [folder] });
   });
 
-  test("is not the worker of another file on the same folder", async () => {
+  test("does not find the worker of another configuration that uses the same folder", async () => {
     const { at, state } = place();
     const folder = state("state");
     leavePointer(at("plenum.yaml"), lone(folder));
@@ -136,7 +136,7 @@ describe("the worker of a broken configuration file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("returns the state folder of a worker that has ended, but not that of a fleet", async () => {
+  test("returns the state folder of a stopped worker, but not that of a stopped fleet member", async () => {
     const { at, state } = place();
     const folder = state("one");
     leavePointer(at("plenum.yaml"), lone(folder));
@@ -145,7 +145,7 @@ describe("the worker of a broken configuration file", () => {
     expect(await statesOf(at("plenum.yaml"))).toEqual({ folders: [], running: [] });
   });
 
-  test("returns the folder and the database of a stopped member", async () => {
+  test("returns the folder and the database of a stopped fleet member", async () => {
     const { at, state } = place();
     const folder = state("one");
     const url = "postgresql://plenum@127.0.0.1/plenum";

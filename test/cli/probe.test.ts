@@ -36,27 +36,30 @@ async function answering(body: object, { status = 200, isFleet = false } = {}) {
 }
 
 describe("isReady (the fast path of `plenum status --probe`)", () => {
-  test.each([[["status", "--probe"]], [["--probe", "status"]]])("asks the ready worker for %j", async (args) => {
-    const { asked, file, probe } = await answering({ result: null });
-    expect(await probe(...args)).toBe(true);
-    for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
-      expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
-    expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
-  });
+  test.each([[["status", "--probe"]], [["--probe", "status"]]])(
+    "requests /ready from the worker for the arguments %j",
+    async (args) => {
+      const { asked, file, probe } = await answering({ result: null });
+      expect(await probe(...args)).toBe(true);
+      for (const named of [["--config", file], [`--config=${file}`], ["-c", file]])
+        expect(await isReady([...args, ...named], {}), named.join(" ")).toBe(true);
+      expect(asked).toEqual(["/ready", "/ready", "/ready", "/ready"]);
+    },
+  );
 
-  test("finds a member of a fleet in its own folder", async () => {
+  test("finds a fleet member in the member's own folder", async () => {
     const { probe } = await answering({ result: null }, { isFleet: true });
     expect(await probe("status", "--probe")).toBe(true);
   });
 
-  test("leaves every other command line to the full command", async () => {
+  test("returns false for every other command line, without a request", async () => {
     const { asked, probe } = await answering({ result: null });
     for (const args of [[], ["status"], ["--probe"], ["status", "--probe", "--json"], ["run", "--probe"]])
       expect(await probe(...args), args.join(" ")).toBe(false);
     expect(asked).toEqual([]);
   });
 
-  test("leaves a worker that is not ready or fails to the full command", async () => {
+  test("returns false for a worker that is not ready or responds with an error", async () => {
     const starting = await answering({ result: "The worker is starting or stopping." });
     expect(await starting.probe("status", "--probe")).toBe(false);
     const broken = await answering({ result: null }, { status: 500 });
@@ -71,7 +74,7 @@ describe("isReady (the fast path of `plenum status --probe`)", () => {
   });
 });
 
-test("the command reports readiness by its exit code alone", async () => {
+test("`status --probe` reports readiness by its exit code alone", async () => {
   const place = workplace("http://127.0.0.1:9");
   expect(await place.start("status", "--probe").ended).toMatchObject({ code: 1, stdout: "" });
   const worker = place.start("run");

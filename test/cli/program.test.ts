@@ -51,7 +51,7 @@ function loadedBy(first: string): {
   };
 }
 
-describe("the help", () => {
+describe("the help of the command line", () => {
   test.each([...all.keys()])(
     "%s: has a description, explains every argument and option, and has an example",
     (name) => {
@@ -68,7 +68,7 @@ describe("the help", () => {
     },
   );
 
-  test("the help lists all commands with the arguments that their modules define", () => {
+  test("lists all commands with the arguments that their modules define", () => {
     const listed = helpOf(program);
     for (const command of program.commands) {
       const usage = new Help().subcommandTerm(command).replace(" [options]", "");
@@ -81,7 +81,7 @@ describe("the help", () => {
     [["help"], /Commands:\n {2}demo/],
     [["help", "read"], /Arguments:\n {2}tag .*tag ids/],
     [["help", "outbox", "dead"], /Arguments:\n {2}sink/],
-  ])("%j prints the help", async (words, shown) => {
+  ])("is printed for %j", async (words, shown) => {
     let text = "";
     const asked = createProgram(new AbortController().signal, {}).configureOutput({
       writeOut: (part) => {
@@ -93,7 +93,7 @@ describe("the help", () => {
     expect(text).toMatch(shown);
   });
 
-  test("help for an unknown command reports it", async () => {
+  test("suggests a command when `help` gets an unknown name", async () => {
     let text = "";
     const asked = createProgram(new AbortController().signal, {}).configureOutput({
       writeErr: (part) => {
@@ -106,24 +106,24 @@ describe("the help", () => {
     expect(text).toContain("Did you mean read?");
   });
 
-  test("the help loads only the libraries for the command line and the log", () => {
+  test("loads only the libraries for the command line and the log", () => {
     const { files, packages } = loadedBy("src/cli/start.ts");
     expect(packages).toEqual(["commander", "pino"]);
     expect(files.length).toBeGreaterThan(5);
   });
 
-  test("a health check loads no library and few files", () => {
+  test("`status --probe` loads no library and few files", () => {
     const { files, packages } = loadedBy("src/cli/main.ts");
     expect(packages).toEqual([]);
     expect(files.length).toBeLessThan(12);
   });
 
-  test("PLENUM_CONFIG names the configuration", () => {
+  test("PLENUM_CONFIG sets the configuration file", () => {
     const named = createProgram(new AbortController().signal, { PLENUM_CONFIG: "/etc/plenum.yaml" });
     expect(named.opts().config).toBe("/etc/plenum.yaml");
   });
 
-  test("no command takes a secret as an argument, which every user of the machine can read", () => {
+  test("no command takes a secret as an argument, because every user of the machine can read arguments", () => {
     for (const [name, { options }] of all) {
       for (const { long } of options) expect(long, name).not.toMatch(/(token|password|secret)(?!-file)/);
     }

@@ -45,8 +45,8 @@ function toldTo(folder: string): readonly AnyEvent[] {
     .map((line) => JSON.parse(line) as AnyEvent);
 }
 
-describe("a file that is edited while the worker runs", () => {
-  test("applies a correct file, and rejects and reports a wrong one", async () => {
+describe("a configuration file that is edited while the worker runs", () => {
+  test("is applied when it is correct, and rejected and reported when it is wrong", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
     const entry = { base_url: service.url, token: { file: "token" }, time_zone: "Europe/Oslo", read: READ };
@@ -123,7 +123,7 @@ describe("a file that is edited while the worker runs", () => {
     expect(toldTo(place.path("events")).map(({ id }) => id)).toEqual(more);
   }, 120_000);
 
-  test("is noticed in a ConfigMap, whose link changes two folders above", async () => {
+  test("is applied from a ConfigMap, where a link two folders above the file changes", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
     const put = (version: string, text: string) => {
@@ -195,7 +195,7 @@ describe("a file that is edited while the worker runs", () => {
     120_000,
   );
 
-  test.skipIf(process.platform === "win32")("changes nothing while other users may write to it", async () => {
+  test.skipIf(process.platform === "win32")("is not applied while other users may write to the file", async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);
     const file = place.path("plenum.yaml");

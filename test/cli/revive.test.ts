@@ -11,7 +11,7 @@ async function receiver(status: number): Promise<StubServer> {
 
 const idsAt = ({ seen }: StubServer) => seen.map(({ headers }) => headers["webhook-id"]);
 
-test("a webhook that responded 410 resumes at the same url on request, and at another by itself", async () => {
+test("a webhook that responded 410 resumes at the same url after `outbox revive`, and at another url without a command", async () => {
   const service = await simulatedServer();
   const [one, two] = [await receiver(410), await receiver(200)];
   const place = workplace(service.url);

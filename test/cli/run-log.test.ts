@@ -55,7 +55,7 @@ describe("the log of `plenum run`", () => {
       expect(line).toMatchObject({ level: expect.any(Number) as number, time: expect.any(String) as string });
   });
 
-  test("contains warnings of Node.js, prints of libraries and uncaught errors as JSON lines", () => {
+  test("contains warnings of Node.js, output of libraries and uncaught errors as JSON lines", () => {
     const at = (file: string) => JSON.stringify(pathToFileURL(join(import.meta.dirname, "../../src", file)).href);
     const program = `
       import { createLog } from ${at("core/runtime/log.ts")};

@@ -121,7 +121,7 @@ describe("the setup page in Norwegian", () => {
   const quoted = (pattern: RegExp, source: string) =>
     [...source.matchAll(pattern)].map(([, double, single]) => double ?? single ?? "");
 
-  test("translates every sentence of the page and of the worker with its placeholders", async () => {
+  test("has a translation with the same placeholders for every text of the page and of the worker", async () => {
     const table = import("#src/ui/setup/page/norwegian.mjs" as string) as Promise<{
       readonly NORWEGIAN: Readonly<Record<string, string>>;
     }>;
@@ -147,7 +147,7 @@ describe("the setup page in Norwegian", () => {
   describe.skipIf(absent("chromium"))("in a browser", () => {
     const view = browserOfTests();
 
-    test("is chosen by a button at any step without losing data", async () => {
+    test("appears when a button is pressed at any step, and keeps the entered data", async () => {
       const { service, worker, url, code } = await setUp();
       const { page, complaints, open } = await view(url);
       await open();
@@ -192,7 +192,7 @@ describe("the setup page in Norwegian", () => {
   });
 });
 
-test("rejects requests without the code, from other machines, and after wrong guesses", async () => {
+test("the setup server rejects requests without the code, requests from other machines, and requests after wrong guesses", async () => {
   const { worker, url, code, place } = await setUp();
   const ask = (path: string, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
     fetch(`${url}${path}`, {

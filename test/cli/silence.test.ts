@@ -5,7 +5,7 @@ import { documentSet } from "#src/engine/store/store.ts";
 import { workplace } from "./plenum.ts";
 
 describe("plenum silence", () => {
-  test("adds, lists and ends one, and rejects wrong options in a sentence", async () => {
+  test("adds, lists and ends a silence, and rejects wrong options with a message", async () => {
     const { configure, path, plenum } = workplace("http://127.0.0.1:9");
     configure();
     const store = await openStore({ folder: path("state"), clock: systemClock });

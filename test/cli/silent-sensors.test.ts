@@ -7,7 +7,7 @@ import { workplace } from "./plenum.ts";
 
 /** `plenum silent-sensors` as a user types it; it only looks at the state. */
 
-test("prints the last report as text and JSON, or why there is none", async () => {
+test("`silent-sensors` prints the last report as text and JSON, or the reason why there is no report", async () => {
   const where = workplace("http://127.0.0.1:9");
   const report: SilentSensors = sampleEvent("silent-sensors").data;
   const configure = (more: object) =>

@@ -15,7 +15,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
 
   const source = { base_url: "http://127.0.0.1:9", token: { file: "token" }, time_zone: "Europe/Oslo" };
 
-  test("moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
+  test("`state move` moves and prints the tables, rejects a running worker, and reports a repeated move", async () => {
     const place = workplace("http://127.0.0.1:9");
     place.configure({ sources: { main: source, annex: { ...source, token: place.token("annex") } } });
     const to = ["--to", `postgresql://postgres@127.0.0.1:${server.port}/postgres?sslmode=disable`];
@@ -45,7 +45,7 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
     expect(JSON.parse(again.stdout) as Moved).toMatchObject({ wasThere: true, tables: [] });
   });
 
-  test("uses the database of the configuration and moves the kill switch", async () => {
+  test("`state move` uses the database of the configuration and moves the kill switch", async () => {
     const place = workplace("http://127.0.0.1:9");
     await furnishTwo(place.path("state"));
     writeFileSync(place.path("state/WRITES-STOPPED"), "by hand\n");
@@ -67,11 +67,11 @@ describe.skipIf(absent("postgres"))("plenum state move", { timeout: 120_000 }, (
   });
 
   test.each<[string, readonly string[], string]>([
-    ["no database at all", [], "It is not said which database the state is to be moved to."],
-    ["a password in it", ["--to", "postgresql://a:b@db/x"], "--to: Leave the password out of the address"],
-    ["no TLS on the way", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
-    ["nobody there", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
-  ])("reports in one sentence that there is %s", async (_, args, sentence) => {
+    ["no database", [], "It is not said which database the state is to be moved to."],
+    ["an address with a password", ["--to", "postgresql://a:b@db/x"], "--to: Leave the password out of the address"],
+    ["an address without TLS", ["--to", "postgresql://a@db/x?sslmode=disable"], "add --allow-plain"],
+    ["an unreachable database", ["--to", "postgresql://a@127.0.0.1:9/x?sslmode=disable"], "127.0.0.1:9"],
+  ])("`state move` reports one message for the target: %s", async (_, args, sentence) => {
     const place = workplace("http://127.0.0.1:9");
     const { stderr, code } = await place.plenum("state", "move", ...args);
     expect(onlyLine(stderr)).toContain(sentence);

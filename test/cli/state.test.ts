@@ -27,7 +27,7 @@ async function runUntil(place: Workplace, alarms: number): Promise<void> {
   await worker.ended;
 }
 
-test("a state is checked, damaged, quarantined, restarted as initial, and salvaged", async () => {
+test("a damaged state is reported by `state check`, quarantined and replaced at the next start, and salvaged by `state salvage`", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);
@@ -61,7 +61,7 @@ test("a state is checked, damaged, quarantined, restarted as initial, and salvag
   expect([none.code, onlyLine(none.stderr)]).toEqual([78, "There is no file nothing.db."]);
 }, 90_000);
 
-test("a state without its file but with a write-ahead log is reported and salvaged", async () => {
+test("a state with a write-ahead log but an empty database file is reported and salvaged", async () => {
   const service = await simulatedServer();
   service.simulator.control.raiseAlarm({ siteId: 1 });
   const place = workplace(service.url);

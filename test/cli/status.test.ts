@@ -3,7 +3,7 @@ import { onlyLine, simulatedServer, workplace } from "./plenum.ts";
 
 /** `plenum status` and `plenum read` as a user types them: who is there, what is known, which tag is meant. */
 
-test("distinguishes no worker, a running worker, and one that does not respond", async () => {
+test("`status` distinguishes no worker, a running worker, and a worker that does not respond", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const none = await place.plenum("status", "--probe");
@@ -55,7 +55,7 @@ test("distinguishes no worker, a running worker, and one that does not respond",
   expect([left.code, left.stdout]).toEqual([0, expect.stringMatching(/^No worker is running; /)]);
 }, 120_000);
 
-test("an empty state prints unknown counts instead of 0", async () => {
+test("`status` prints unknown counts instead of 0 for an empty state", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   await place.plenum("sites");
@@ -69,7 +69,7 @@ test("an empty state prints unknown counts instead of 0", async () => {
   expect(stdout).toMatch(/^sink files: never started, lag unknown, dead letters unknown$/m);
 });
 
-test("`read` rejects unknown ids without a request; --ask sends the request", async () => {
+test("`read` rejects unknown tag ids without a request, and sends the request with --ask", async () => {
   const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
   const place = workplace(service.url);
   const blind = await place.plenum("read", "10169", "77", "88");

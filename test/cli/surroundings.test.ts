@@ -21,9 +21,9 @@ async function strangers() {
   return { stub, sections };
 }
 
-describe("an environment that switches the check of certificates off", () => {
+describe("an environment that disables certificate checks or logs TLS keys", () => {
   test.each([{ NODE_TLS_REJECT_UNAUTHORIZED: "0" }, { NODE_OPTIONS: "--tls-keylog=keys.txt" }])(
-    "%j: no command that asks anybody begins, and nobody is reached",
+    "makes every command that sends requests exit with code 78 before a connection: %j",
     async (environment) => {
       const { stub, sections } = await strangers();
       const place = workplace(stub.url, environment);
@@ -45,13 +45,13 @@ describe("an environment that switches the check of certificates off", () => {
     180_000,
   );
 
-  test("plenum writes stop works anyway", async () => {
+  test("does not prevent `plenum writes stop`", async () => {
     const place = workplace("https://service.example", { NODE_TLS_REJECT_UNAUTHORIZED: "0" });
     expect((await place.plenum("writes", "stop")).code).toBe(0);
   });
 });
 
-test("does not use a proxy of the environment", async () => {
+test("a worker ignores the proxy variables of the environment", async () => {
   const proxy = await startStub();
   onTestFinished(() => proxy.stop());
   const far = await startStub();

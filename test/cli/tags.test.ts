@@ -34,7 +34,7 @@ async function placed() {
   return { service, place, rowsOf };
 }
 
-test("lists from the service without a worker, and sends no tag request", async () => {
+test("`tags` without a worker lists tags from the service, and sends no tag request", async () => {
   const { service, place, rowsOf } = await placed();
   const { code, stdout, stderr } = await place.plenum("tags", "--site", "6");
   expect(code).toBe(0);
@@ -57,7 +57,7 @@ test("lists from the service without a worker, and sends no tag request", async 
   expect(asked.filter((path) => /\/tags\/(read|write|history)/.test(path))).toEqual([]);
 });
 
-test("reports unknown ids and still prints the known ones", async () => {
+test("`tags` reports unknown ids and still prints the known tags", async () => {
   const { place } = await placed();
   const { code, stdout, stderr } = await place.plenum("tags", "10169", "nope,10001", "--site", "6");
   expect([code, stdout.split("\n").length]).toEqual([78, 3]);
@@ -83,7 +83,7 @@ test("reports unknown ids and still prints the known ones", async () => {
   expect([wrong.code, onlyLine(wrong.stderr)]).toEqual([78, "There is no class cold under `read`; there are warm."]);
 });
 
-test("prints the inventory of a running worker with value, age, class and log", async () => {
+test("`tags` prints the tags of a running worker with value, age, class and log", async () => {
   const { service, place, rowsOf } = await placed();
   const worker = place.start("run");
   await worker.says("Plenum is running");

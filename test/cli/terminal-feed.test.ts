@@ -22,7 +22,7 @@ function told() {
 
 const logged = (event: Event) => ({ position: 1, committedAt: "2026-06-01T00:00:00.000Z", event });
 
-test("prints a log line as a sentence, and not again within five minutes", () => {
+test("the terminal feed prints a log line as a sentence, and not again within five minutes", () => {
   const { lines, log, time } = told();
   const fields = { sink: "lake", problem: "It refuses the connection.", waitMs: 800 };
   for (const ms of [0, 60_000, 299_000]) {
@@ -45,7 +45,7 @@ test("prints a log line as a sentence, and not again within five minutes", () =>
   expect(lines.slice(4)).toEqual(["  Stopped.", "! plenum.yaml is gone."]);
 });
 
-test("prints problems and changes of the configuration, and changes that need a restart", () => {
+test("the terminal feed prints problems and changes of the configuration, and changes that need a restart", () => {
   const { lines, log } = told();
   const problems = ["plenum.yaml:9:22 evry: unknown. Did you mean every?", "plenum.yaml:12:3 a port is a number"];
   log.warn({ file: "plenum.yaml", problems }, "the configuration file is wrong and changes nothing");
@@ -58,7 +58,7 @@ test("prints problems and changes of the configuration, and changes that need a 
   ]);
 });
 
-test("does not print that all is well while a sink rejects events", () => {
+test("the terminal feed does not report that all is well while a sink rejects events", () => {
   const { lines, log, happenings } = told();
   log.warn({ sink: "hook", problem: "ENOTFOUND" }, "The sink does not accept events.");
   happenings.readiness([]);
@@ -74,7 +74,7 @@ test("does not print that all is well while a sink rejects events", () => {
   ]);
 });
 
-test("prints alarms, gateways and writes but no values; initial alarms become one line", () => {
+test("the terminal feed prints alarms, gateways and writes but no values, and one line for all initial alarms", () => {
   const { lines, happenings } = told();
   const kinds: string[] = [];
   for (const event of sampleOfEveryKind()) {
@@ -108,7 +108,7 @@ test("prints alarms, gateways and writes but no values; initial alarms become on
   expect(first.lines).toEqual(["  300 alarms are active already.", "  All is well: polls, state, sinks."]);
 });
 
-test("prints readiness when it changes", () => {
+test("the terminal feed prints readiness when it changes", () => {
   const { lines, happenings } = told();
   for (const reasons of [[], [], ["Sink lake is blocked."], ["Sink lake is blocked."], [], []])
     happenings.readiness(reasons);
@@ -125,7 +125,7 @@ function hasScript(): boolean {
 }
 
 test.skipIf(!hasScript())(
-  "the worker at a real terminal prints sentences and no JSON",
+  "`run` at a real terminal prints sentences and no JSON",
   async () => {
     const service = await simulatedServer({ sites: [6], alarms: { recorded: false } });
     const place = workplace(service.url);

@@ -19,7 +19,7 @@ function terminal(options: { readonly json?: boolean; readonly isTTY?: boolean }
   return { ...createTerminal({ json: options.json ?? false, streams: { out, err } }), out, err };
 }
 
-describe("progress", () => {
+describe("the progress line of a command", () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
@@ -33,30 +33,30 @@ describe("progress", () => {
     await done;
   };
 
-  test("prints nothing for two seconds", async () => {
+  test("is not printed in the first two seconds", async () => {
     const shell = terminal();
     await working(shell, 1_900);
     expect(shell.err.text()).toBe("");
   });
 
-  test("prints the current step to standard error every 10 s", async () => {
+  test("shows the current step on standard error every 10 s", async () => {
     const shell = terminal();
     await working(shell, 25_000);
     expect(shell.err.text()).toBe("Reading … 2 s\nReading … 10 s\nReading more … 20 s\n");
     expect(shell.out.text()).toBe("");
   });
 
-  test("removes its line from a terminal", async () => {
+  test("is removed from a terminal at the end", async () => {
     const shell = terminal({ isTTY: true });
     await working(shell, 3_500);
     expect(shell.err.text().endsWith("Reading more … 3 s\r\u001b[K")).toBe(true);
   });
 });
 
-describe("rows", () => {
+describe("rows printed by a command", () => {
   const columns = { id: "id", name: "name" } as const;
 
-  test("prints a table without control characters", () => {
+  test("are a table without control characters", () => {
     const shell = terminal();
     shell.rows(
       [
@@ -68,14 +68,14 @@ describe("rows", () => {
     expect(shell.out.text()).toBe("id  name\n1   \ufffd[2J\ufffd]0;owned\ufffdBoi ler\ufffd\n22  –\n");
   });
 
-  test("prints one JSON array with --json, also for an empty list", () => {
+  test("are one JSON array with --json, also for an empty list", () => {
     const shell = terminal({ json: true });
     shell.rows([], columns);
     expect(shell.out.text()).toBe("[]\n");
     expect(shell.err.text()).toBe("");
   });
 
-  test("prints `nothing` to standard error for an empty list", () => {
+  test("are replaced by `nothing` on standard error for an empty list", () => {
     const shell = terminal();
     shell.rows([], columns);
     expect([shell.out.text(), shell.err.text()]).toEqual(["", "nothing\n"]);

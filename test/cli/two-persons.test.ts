@@ -25,7 +25,7 @@ async function knowsTags(place: Workplace): Promise<void> {
   await expect.poll(known, { timeout: 20_000 }).toBe(true);
 }
 
-test("lists each change, approves it with a key, and the running worker applies it", async () => {
+test("`writes approval` lists each change, `writes approve` approves the rules with a key, and the running worker applies them", async () => {
   const service = await simulatedServer();
   const place = workplace(service.url);
   const approval = { approvers: { anna: keyOf(place, "anna") } };
@@ -91,7 +91,7 @@ test("lists each change, approves it with a key, and the running worker applies 
   expect(service.simulator.truth.writes().map(({ value }) => value)).toEqual([75, 76]);
 }, 120_000);
 
-test("without the two-person rule there is nothing to approve", async () => {
+test("`writes approval` exits with code 78 when no approvers are configured", async () => {
   const place = workplace("http://127.0.0.1:1");
   const { code, stderr } = await place.plenum("writes", "approval");
   expect([code, onlyLine(stderr)]).toEqual([
@@ -100,7 +100,7 @@ test("without the two-person rule there is nothing to approve", async () => {
   ]);
 });
 
-test("a second person confirms an MQTT command on the command line, and vice versa", async (context) => {
+test("a second person confirms an MQTT command on the command line, and a command of the command line over MQTT", async (context) => {
   if (absent("mosquitto")) return context.skip();
   const [service, broker] = await Promise.all([simulatedServer(), startMosquitto()]);
   onTestFinished(() => broker.stop());

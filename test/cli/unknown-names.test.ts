@@ -107,7 +107,7 @@ const WITHOUT_WORKER: typeof CASES = [
   [`export --to-folder out ${PAST} --resolution 7y`, 2, /'7y' is invalid\. Allowed choices are/],
 ];
 
-test("the table of this test has every command that takes a name", async () => {
+test("the tables of this test contain every command that takes a name", async () => {
   /** By what their values are called in the help; what a person makes up or measures is no name of anything. */
   const names = /^<?(id|name|tag|sink|shell|letters?|unit|status|size|file|pattern|format|of)[.>]*>?$/;
   const made =
@@ -132,8 +132,8 @@ test("the table of this test has every command that takes a name", async () => {
   expect(missing).toEqual([]);
 });
 
-describe("unknown names", () => {
-  test("every command rejects them and changes nothing", async () => {
+describe("commands with an unknown name", () => {
+  test("reject the name and change nothing", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     const allowed = { source: "main", site_id: 1, tag_id: "10001", type: "number", min: 0, max: 50 };
