@@ -23,8 +23,8 @@ function edit(sql: string): void {
   database.close();
 }
 
-describe("state check", () => {
-  test("finds no damage in a sound state, counts its rows and changes nothing, also while a worker runs", async () => {
+describe("the check of a state", () => {
+  test("finds no damage in an intact state, counts its rows and changes no byte, also while a worker runs", async () => {
     const before = readFileSync(file);
     const report = checkState(folder);
     expect(isIntact(report)).toBe(true);
@@ -43,14 +43,14 @@ describe("state check", () => {
     ["dead_letter", "update dead_letter set reason = 'x' where position = 2", 1],
     ["sink", "update sink set position = 1", 3],
     ["quota_hold", "update quota_hold set until_ms = 1", 2],
-  ])("finds rows of %s that are not what was written", (table, sql, damaged) => {
+  ])("reports rows of %s that differ from their checksum", (table, sql, damaged) => {
     edit(sql);
     const report = checkState(folder);
     expect(isIntact(report)).toBe(false);
     expect(report.tables.filter((each) => each.damaged > 0)).toMatchObject([{ table, damaged }]);
   });
 
-  test("accepts rows that a worker has quarantined, and lists them", async () => {
+  test("accepts rows that a worker has quarantined, and lists those rows", async () => {
     edit("update document set body = '1' where key = '10001'; update record set body = '{}' where sequence = 2");
     await (await openStore({ folder, clock: CLOCK })).close();
     const report = checkState(folder);
@@ -71,7 +71,7 @@ describe("state check", () => {
       "a trigger that is not ours",
       () => edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
     ],
-  ])("finds %s", (_, damage) => {
+  ])("reports %s", (_, damage) => {
     damage();
     const report = checkState(folder);
     expect(isIntact(report)).toBe(false);
@@ -89,7 +89,7 @@ describe("state check", () => {
     writeFileSync(file, "");
   }
 
-  test("lists quarantined files, and refuses a folder without a state", async () => {
+  test("lists quarantined files, and rejects a folder without a state", async () => {
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z`);
     cpSync(file, `${file}.damaged-2026-11-02T06-00-00-000Z-wal`);
     expect(checkState(folder).filesSetAside).toEqual(["plenum.db.damaged-2026-11-02T06-00-00-000Z"]);

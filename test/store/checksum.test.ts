@@ -8,7 +8,7 @@ test.each([
   { values: [null, "x", "b"], before: "\u0000x" },
   { values: [7n, 0.5, null, "b"], before: "7\u00000.5\u0000" },
   { values: ["b"], before: "" },
-])("the checksum of $values is over the text of what stands before the last, null being none", ({ values, before }) => {
+])("checksumOf($values) covers the text of all columns, with null as empty text", ({ values, before }) => {
   expect(checksumOf(...values)).toBe(crc32("b", crc32(before)));
 });
 
@@ -16,7 +16,7 @@ test.each([
   { last: null, as: "" },
   { last: Buffer.from("äb"), as: "äb" },
   { last: 12, as: "12" },
-])("the last column counts as its text: $last", ({ last, as }) => {
+])("checksumOf converts the last column to text: $last", ({ last, as }) => {
   expect(checksumOf("a", last)).toBe(crc32(as, crc32("a")));
 });
 

@@ -21,7 +21,7 @@ async function opened(folder: string, options: Partial<StoreOptions> = {}): Prom
   return copy;
 }
 
-test("a copy next to its original is detected, keeps its identity, and is reported while the original exists", async () => {
+test("a copied state next to its original is detected, has a stable identity, and reports whether the original exists", async () => {
   const { first, second, base } = place();
   expect(await opened(first)).toBeUndefined();
   cpSync(first, second, { recursive: true });
@@ -47,7 +47,7 @@ test("a copy next to its original is detected, keeps its identity, and is report
   expect(await opened(second)).toEqual({ ...copy, isOriginalThere: false });
 });
 
-test("a state that was moved, restored, or whose original is gone is no copy", async () => {
+test("a state that was moved or restored, or whose original was deleted, is not a copy", async () => {
   const { first, second, base } = place();
   await opened(first);
   renameSync(first, second);
@@ -64,7 +64,7 @@ test("a state that was moved, restored, or whose original is gone is no copy", a
   expect(await opened(first)).toBeUndefined();
 });
 
-test("a state from another machine is a copy whose original cannot be seen", async () => {
+test("a state from another machine is a copy without a visible original", async () => {
   const { first, second } = place();
   await opened(first);
   cpSync(first, second, { recursive: true });

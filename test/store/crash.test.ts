@@ -40,7 +40,7 @@ function temporary(): string {
   return folder;
 }
 
-test("acknowledged commits and their snapshots survive kill -9, and the file is sound", async () => {
+test("acknowledged commits and their documents survive kill -9, and the database file is intact", async () => {
   const folder = temporary();
   let next = 0;
   for (const commits of [1, 50, 300]) {
@@ -65,7 +65,7 @@ test("acknowledged commits and their snapshots survive kill -9, and the file is 
   }
 });
 
-test("the folder is locked against other processes, and free as soon as the holder is killed", async () => {
+test("the state folder is locked against other processes, and unlocked as soon as its worker is killed", async () => {
   const folder = temporary();
   const { child, until } = committer(folder, 0);
   await until(1);

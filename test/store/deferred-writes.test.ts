@@ -57,7 +57,7 @@ test("a write that replaces one in a running commit joins the next transaction",
   expect([first.isDurable, soon.take().writes]).toEqual([true, []]);
 });
 
-test("is behind after a failed commit and retries every five seconds", async () => {
+test("reports unsaved writes after a failed commit and retries every five seconds", async () => {
   const { clock, commits, database, soon, write } = writing();
   database.isAway = true;
   write("a", "one");
@@ -71,7 +71,7 @@ test("is behind after a failed commit and retries every five seconds", async () 
   expect([commits, soon.isBehind()]).toEqual([[["one"]], false]);
 });
 
-test("flush makes no transaction when nothing is waiting", async () => {
+test("flush opens no transaction when no write is waiting", async () => {
   const { commits, soon, write } = writing();
   await soon.flush();
   write("a", "one");

@@ -19,7 +19,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const BOUNDS = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 };
 
-test(`a flipped byte anywhere in the file stops no sink and loses nothing uncounted (seed ${seed})`, {
+test(`flipped bytes anywhere in the file stop no sink, and every lost event is counted (seed ${seed})`, {
   timeout: 300_000,
 }, async () => {
   const { broken, replaced, reindexed } = await flipBytes(100, seed);

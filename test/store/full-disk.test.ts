@@ -34,7 +34,7 @@ async function expectWhole(store: Store, count: number): Promise<void> {
 }
 
 describe("a full disk", () => {
-  test("fails with a clear message, writes nothing by halves, and works again when there is space", async (context) => {
+  test("rejects a commit with a clear message, stores no partial commit, and recovers when there is space", async (context) => {
     const disk = smallDisk(4);
     if (disk === null) return context.skip();
     const store = await openStore({ folder: join(disk, "state"), clock: systemClock });
@@ -51,7 +51,7 @@ describe("a full disk", () => {
     await store.close();
   });
 
-  test("does the same when the database may not grow", () => {
+  test("simulated by a page limit, rolls the transaction back and accepts it once the limit is raised", () => {
     const database = openDatabase(join(temporary(), "small.db"));
     database.exec("pragma max_page_count = 20; create table a (n integer primary key, text text)");
     const insert = database.prepare("insert into a (text) values (?)");

@@ -42,12 +42,12 @@ const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, se
 ];
 
 describe("joinStores", () => {
-  test("one source: the joined store is that source's store", async () => {
+  test("returns the store itself for a single source", async () => {
     const store = createMemoryStore();
     expect(joinStores([{ source: "north", store }])).toBe(store);
   });
 
-  test("a set with a source's name belongs to that source, other sets to every source", async () => {
+  test("stores a set with a source's name at that source, and other sets at every source", async () => {
     const stores = await stage({ north: [], south: [] });
     const { all, north, south } = stores;
     const tags = documentSet("tag", "south");
@@ -77,7 +77,7 @@ describe("joinStores", () => {
     expect([...(await all.documents("silence"))]).toEqual([]);
   });
 
-  test("a sink with the name of a source is still a sink", async () => {
+  test("stores sink state at every source when the sink has the name of a source", async () => {
     const stores = await stage({ north: [], south: [] });
     const set = sinkStateSet("north");
     await stores.south.commit({ documents: [{ set, put: [["ticket", 7]] }] });
@@ -87,7 +87,7 @@ describe("joinStores", () => {
     expect(await stores.all.version(set)).toBe((await stores.north.version(set)) + (await stores.south.version(set)));
   });
 
-  test("the change number changes when one source changes", async () => {
+  test("changes its change number when one source changes", async () => {
     const { all, north, south } = await stage({ north: [], south: [] });
     for (const store of [north, south]) {
       const [changes, version] = [await all.changes(), await all.version("silence")];
@@ -97,7 +97,7 @@ describe("joinStores", () => {
     }
   });
 
-  test("lag is the sum over the sources, with the oldest event of all", async () => {
+  test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     await south.outbox.settle("broker", {
       again: false,
@@ -123,7 +123,7 @@ describe("joinStores", () => {
     expect((await all.outbox.pressure()).pendingBytes).toBe(Math.max(a.pendingBytes, b.pendingBytes));
   });
 
-  test("a replay marks events in each source and returns the sum", async () => {
+  test("marks events for replay in each source and returns the sum", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
     for (const [store, through] of [
       [north, 2],
@@ -160,13 +160,13 @@ describe("joinStores", () => {
     expect(await all.outbox.deadLetters("broker")).toEqual([]);
   });
 
-  test("returns the latest events by commit time, whatever their positions", async () => {
+  test("returns the latest events by commit time, regardless of their positions", async () => {
     const { all } = await stage({ north: [1, 5, 6], south: [2, 3, 7] });
     expect(ids(await all.outbox.latest(4))).toEqual(["south-7", "north-6", "north-5", "south-3"]);
     expect(ids(await all.outbox.latest(9))).toHaveLength(6);
   });
 
-  test("refuses queries by position and appends", async () => {
+  test("rejects queries by position and appends", async () => {
     const { all, north, south } = await stage({ north: [1], south: [2] });
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [

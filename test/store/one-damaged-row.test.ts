@@ -49,7 +49,7 @@ const values = (count: number) => Array.from({ length: count }, (_, n) => valueE
 describe("a damaged event", () => {
   const SPOIL = "update event set body = replace(body, '°C', '°F') where position = 3";
 
-  test("becomes a dead letter with its bytes for sinks that had not got it; the others continue", async () => {
+  test("becomes a dead letter with its bytes for sinks that had not received it; other events continue", async () => {
     await store.commit({ events: values(5) });
     for (const sink of ["past", "before", "ended"]) await store.outbox.register(sink, "beginning");
     await store.outbox.settle("past", { again: false, through: 4, rejected: [] });
@@ -75,7 +75,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("before")).toHaveLength(1);
   });
 
-  test("does not block a sink when all remaining events are damaged", async () => {
+  test("does not block a sink even if the next 50 events are damaged", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(60) });
     damageNow("update event set body = replace(body, '°C', '°F') where position <= 50");
@@ -83,7 +83,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("a", 100)).toHaveLength(50);
   });
 
-  test("becomes a dead letter when it is marked to be sent again", async () => {
+  test("becomes a dead letter when it is marked for replay", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(5) });
     await store.outbox.settle("a", { again: false, through: 5, rejected: [] });
@@ -93,7 +93,7 @@ describe("a damaged event", () => {
     expect(await store.outbox.deadLetters("a")).toMatchObject([{ event: null }]);
   });
 
-  test("is reported when a sink loses it unread", async () => {
+  test("is counted in the gap when it expires before a sink has received it", async () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(5) });
     damageNow(SPOIL);
@@ -108,7 +108,7 @@ describe("a damaged event", () => {
 });
 
 describe("a damaged document", () => {
-  test("is absent, quarantined, and reported in log and status", async () => {
+  test("reads as missing, is quarantined, and is reported in the log and the status", async () => {
     await store.commit({ documents: [{ set: "tag/main", put: Object.entries({ 1: "one", 2: "two" }) }] });
     damageNow(`update document set body = '"owe"' where key = '1'`);
     expect(await store.document("tag/main", "1")).toBeUndefined();
@@ -123,7 +123,7 @@ describe("a damaged document", () => {
     expect(await store.document("tag/main", "1")).toBe("one");
   });
 
-  test("leaves the id of a command used", async () => {
+  test("still marks the id of its command as used", async () => {
     const entry = { state: "confirmed", changedAt: "2026-11-02T07:00:00Z" };
     await store.commit({ documents: [{ set: "command", put: [["c1", entry]] }] });
     await damage("update document set body = replace(body, 'confirmed', 'confirmee')");
@@ -132,21 +132,21 @@ describe("a damaged document", () => {
   });
 });
 
-describe("a damaged cursor begins at the beginning of the log", () => {
+describe("a damaged cursor", () => {
   beforeEach(async () => {
     await store.commit({ events: values(9) });
     await store.outbox.register("a", "now");
     await store.outbox.register("b", "now");
   });
 
-  test("when its position is damaged", async () => {
+  test("restarts at the beginning of the log when its position is damaged", async () => {
     await damage("update sink set position = position + 64 where name = 'a'");
     await store.commit({ events: [valueEvent(10)] });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("b", "now")).toMatchObject({ position: 9 });
   });
 
-  test("when its name is damaged, for every new sink until the owner is known", async () => {
+  test("restarts every new sink at the beginning of the log while its damaged name has no known owner", async () => {
     await damage("update sink set name = 'q' where name = 'a'");
     expect(await store.outbox.register("new", "now")).toMatchObject({ position: 0 });
     expect(await store.outbox.register("a", "now")).toMatchObject({ position: 0 });
@@ -155,7 +155,7 @@ describe("a damaged cursor begins at the beginning of the log", () => {
     expect(await store.outbox.register("later", "now")).toMatchObject({ position: 9 });
   });
 
-  test("also when it is damaged while the worker runs", async () => {
+  test("restarts at the beginning of the log when it becomes damaged while the worker runs", async () => {
     damageNow("update sink set position = position + 64 where name = 'a'");
     expect((await store.outbox.next("a", 100)).events).toHaveLength(9);
     damageNow("update sink set position = position + 64 where name = 'a'");
@@ -164,7 +164,7 @@ describe("a damaged cursor begins at the beginning of the log", () => {
   });
 });
 
-test("a damaged slot of the quota counts as spent now, in every bucket, for two minutes", async () => {
+test("a damaged quota slot counts as used now, in every token bucket, for two minutes", async () => {
   const before = CLOCK.now() - 90_000;
   await store.quotaStore.save("main", { id: 1, sentAtMs: before, countedByMs: before });
   await damage("update quota set counted_ms = 0");
@@ -173,7 +173,7 @@ test("a damaged slot of the quota counts as spent now, in every bucket, for two 
   expect(await store.quotaStore.load("other")).toMatchObject([now]);
 });
 
-test("a position counter that fell back does not hide later events", async () => {
+test("a position counter that was reset does not hide later events", async () => {
   await store.outbox.register("a", "beginning");
   await store.commit({ events: values(9) });
   await store.outbox.settle("a", { again: false, through: 9, rejected: [] });

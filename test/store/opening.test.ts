@@ -63,8 +63,8 @@ function edit(sql: string): void {
   database.close();
 }
 
-describe("an opening is refused with a message that says what to do:", () => {
-  test("a file of a newer version", async () => {
+describe("opening a state", () => {
+  test("rejects a file of a newer version and tells the operator to run that version", async () => {
     await withStore(async () => {});
     edit(`pragma user_version = ${SCHEMA_VERSION + 1}`);
     expect(await refusal()).toMatch(/newer Plenum \(schema \d+.*\. Run the newer version again/);
@@ -72,46 +72,49 @@ describe("an opening is refused with a message that says what to do:", () => {
   });
 
   // Most programs do not set an id, so 0 is the common case.
-  test.each([7, 0])("a file of another program, which stays as it is: application_id %i", async (id) => {
-    await withStore(async () => {});
-    edit(`pragma application_id = ${id}`);
-    const before = readFileSync(file);
-    expect(await refusal()).toMatch(/belongs to another program\. Set state\.folder/);
-    expect(readFileSync(file)).toEqual(before);
-  });
+  test.each([7, 0])(
+    "rejects a file of another program with application_id %i, and leaves the file unchanged",
+    async (id) => {
+      await withStore(async () => {});
+      edit(`pragma application_id = ${id}`);
+      const before = readFileSync(file);
+      expect(await refusal()).toMatch(/belongs to another program\. Set state\.folder/);
+      expect(readFileSync(file)).toEqual(before);
+    },
+  );
 
   test.each([
     ["NFS", 0x6969],
     ["CIFS", 0xff534d42],
     ["CIFS", 0xff534d42 - 2 ** 32],
     ["SMB", 0x517b],
-  ])("a network file system: %s", async (name, type) => {
+  ])("rejects a folder on a network file system: %s", async (name, type) => {
     expect(await refusal({ fileSystemType: () => type })).toMatch(
       new RegExp(`network file system \\(${name}\\)\\. Set state\\.folder to a folder on a local disk`),
     );
   });
 
-  test("a second worker, until the first has ended", async () => {
+  test("rejects a second worker until the first worker has stopped", async () => {
     await withStore(async () => {
       expect(await refusal()).toMatch(/Another worker uses the state folder .*\. Stop it/);
     });
     await withStore(async () => {});
   });
 
-  test("a command without a worker's state", async () => {
+  test("rejects a command when no worker has created a state yet", async () => {
     expect(await refusal({ readOnly: true })).toMatch(/There is no state in .* yet\. Start the worker first/);
     expect(await refusal({ lock: false })).toMatch(/no state/);
     expect(existsSync(folder)).toBe(false);
   });
 
-  test("a folder that cannot be created", async () => {
+  test("rejects a folder that cannot be created", async () => {
     writeFileSync(join(folder, "..", "file"), "");
     expect(await refusal({ folder: join(folder, "..", "file", "state") })).toMatch(/cannot be created \(ENOTDIR\)/);
   });
 });
 
 describe("while a worker runs", () => {
-  test("a reader sees commits and can change nothing", async () => {
+  test("a reader sees commits and cannot write", async () => {
     await withStore(async (worker) => {
       await worker.commit({ events: [valueEvent(1)] });
       await withStore(
@@ -126,7 +129,7 @@ describe("while a worker runs", () => {
     });
   });
 
-  test("an operator's change reaches the worker", async () => {
+  test("the worker sees an operator's change", async () => {
     await withStore(async (worker) => {
       await worker.outbox.register("a", "now");
       await withStore((operator) => operator.outbox.setEnded("a", "by hand"), { lock: false });
@@ -135,8 +138,8 @@ describe("while a worker runs", () => {
   });
 });
 
-describe("a file of an older version", () => {
-  test("is migrated, with the pending bytes of its events counted", async () => {
+describe("a state file of an older version", () => {
+  test("is migrated with its events and the byte count of undelivered events", async () => {
     const kept = await withStore(async (store) => {
       await store.outbox.register("a", "beginning");
       await store.commit({ events: Array.from({ length: 50 }, (_, n) => valueEvent(n)) });
@@ -162,7 +165,7 @@ describe("a file of an older version", () => {
   });
 });
 
-test("a new state has pages of 2 kB, and its write-ahead log is copied into it after 4 MiB", async () => {
+test("a new state has pages of 2 kB, and its write-ahead log is checkpointed after 4 MiB", async () => {
   const largest = await withStore(async (store) => {
     let bytes = 0;
     for (let n = 0; n < 200; n += 1) {
@@ -179,12 +182,15 @@ test("a new state has pages of 2 kB, and its write-ahead log is copied into it a
   database.close();
 });
 
-describe("damage", () => {
+describe("a damaged state file", () => {
   test.each([
-    ["not a database at all", () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500))],
-    ["pages overwritten in the middle", () => spoil(PAGE_BYTES * 2)],
-    ["the header overwritten", () => spoil(0)],
-  ])("%s: set aside whole, said, and what can be read of it taken into a fresh file", async (_, damage) => {
+    [
+      "content other than a database",
+      () => writeFileSync(file, "these are not the pages you are looking for ".repeat(500)),
+    ],
+    ["overwritten pages in the middle", () => spoil(PAGE_BYTES * 2)],
+    ["an overwritten header", () => spoil(0)],
+  ])("with %s is quarantined and reported, and its readable events are copied to a new file", async (_, damage) => {
     await withStore((store) => store.commit({ events: Array.from({ length: 500 }, (_, n) => valueEvent(n)) }));
     damage();
     writeFileSync(`${file}-wal`, "what a kill left");
@@ -214,7 +220,7 @@ describe("damage", () => {
   }
 });
 
-describe("a state whose file is lost", () => {
+describe("a state file that was lost after a crash", () => {
   /** A state as a kill leaves it: everything is in the write-ahead log. */
   async function killed(): Promise<Buffer> {
     const store = await open();
@@ -228,7 +234,7 @@ describe("a state whose file is lost", () => {
   test.each([
     ["empty", () => writeFileSync(file, "")],
     ["gone", () => rmSync(file)],
-  ])("%s beside its write-ahead log: said, and set aside with it", async (word, lose) => {
+  ])("%s, with a write-ahead log: is reported, and the log is quarantined", async (word, lose) => {
     const wal = await killed();
     writeFileSync(`${file}-shm`, "its index");
     lose();
@@ -242,14 +248,14 @@ describe("a state whose file is lost", () => {
     expect(lines.join()).toContain("set aside");
   });
 
-  test("is no loss for an empty file of an interrupted start", async () => {
+  test("is not reported for an empty file without a write-ahead log", async () => {
     await withStore(async () => {});
     writeFileSync(file, "");
     await withStore(async (store) => expect(await store.describe()).not.toHaveProperty("setAside"));
   });
 });
 
-describe("a write-ahead log that is missing at a start", () => {
+describe("a write-ahead log that was lost after a crash", () => {
   /** The files as a kill leaves them, after a commit that is in the log only. */
   async function killed(): Promise<void> {
     const store = await open();
@@ -272,7 +278,7 @@ describe("a write-ahead log that is missing at a start", () => {
     ["deleted", () => rmSync(`${file}-wal`)],
     ["empty", () => writeFileSync(`${file}-wal`, "")],
     ["unreadable", () => writeFileSync(`${file}-wal`, readFileSync(`${file}-wal`).fill(0, 8, 24))],
-  ])("%s: said in the status, and every sink counts anew", async (_, lose) => {
+  ])("%s: is reported once in the status, and every sink starts a new sequence epoch", async (_, lose) => {
     await killed();
     const before = await lostLog();
     await killed();
@@ -284,14 +290,14 @@ describe("a write-ahead log that is missing at a start", () => {
     expect((await lostLog()).lostLog, "once").toBeUndefined();
   });
 
-  test("is none after a clean end", async () => {
+  test("is not reported after a regular stop", async () => {
     await withStore((store) => store.commit({ events: [valueEvent(1)] }));
     expect(existsSync(`${file}-wal`)).toBe(false);
     expect((await lostLog()).lostLog).toBeUndefined();
   });
 });
 
-describe("a lock file that holds something", () => {
+describe("a lock file with unexpected content", () => {
   const WRECKS = [
     ["a text", Buffer.from("pid 4711\n".repeat(100))],
     ["half a header", Buffer.from(`SQLite format 3\0${"z".repeat(5_000)}`)],
@@ -299,7 +305,7 @@ describe("a lock file that holds something", () => {
     ["a byte", Buffer.from("x")],
   ] as const;
 
-  test.each(WRECKS)("%s: the worker starts, and the content is copied aside", async (_, content) => {
+  test.each(WRECKS)("%s: the worker starts, and keeps a copy of the content", async (_, content) => {
     await withStore(async () => {});
     writeFileSync(join(folder, "worker.lock"), content);
     await withStore(async () => {});
@@ -307,7 +313,7 @@ describe("a lock file that holds something", () => {
     expect(kept.map((name) => readFileSync(join(folder, name)))).toContainEqual(content);
   });
 
-  test.each(WRECKS)("%s: no second worker starts while one holds the lock", async (_, content) => {
+  test.each(WRECKS)("%s: no second worker starts while another process holds the lock", async (_, content) => {
     const holder = spawn(process.execPath, [CHILD, folder, "0"], { stdio: ["ignore", "pipe", "inherit"] });
     await once(holder.stdout, "data");
     writeFileSync(join(folder, "worker.lock"), content);
@@ -319,7 +325,7 @@ describe("a lock file that holds something", () => {
   });
 });
 
-test("commits of the worker and of operators wait for the disk", async () => {
+test("commits of the worker and of operators are synced to the disk", async () => {
   const exec = vi.spyOn(DatabaseSync.prototype, "exec");
   onTestFinished(() => exec.mockRestore());
   /** SQLite's word for how the connections that are open on the state sync: 2 is FULL; in WAL mode 1 syncs no commit. */
@@ -333,7 +339,7 @@ test("commits of the worker and of operators wait for the disk", async () => {
   });
 });
 
-test("folder and files are for their owner only", async () => {
+test("the state folder and its files are accessible to their owner only", async () => {
   await withStore(async (store) => {
     await store.commit({ events: [valueEvent(1)] });
     expect(statSync(folder).mode & 0o777).toBe(0o700);

@@ -53,8 +53,8 @@ async function lag(wanted?: Partial<Wanted>) {
   return first;
 }
 
-describe("an offer", () => {
-  test("holds 1 MiB, and a single event that is larger", async () => {
+describe("a batch from the outbox", () => {
+  test("contains at most 1 MiB, or a single larger event", async () => {
     await store.commit({ events: [eventOf(OFFER_BYTES + 1, 0), valueEvent(1)] });
     expect([await offered(), await offered(), await offered()]).toEqual([
       [false, 1],
@@ -68,7 +68,7 @@ describe("an offer", () => {
     ]);
   });
 
-  test("of events that are sent again holds 1 MiB too", async () => {
+  test("contains at most 1 MiB of replayed events", async () => {
     const half = OFFER_BYTES / 2;
     await store.commit({ events: [eventOf(OFFER_BYTES + 1, 0), eventOf(half, 1), eventOf(half, 2)] });
     await store.commit({ events: [eventOf(half, 3), eventOf(half + 1, 4)] });
@@ -84,14 +84,14 @@ describe("an offer", () => {
     ]);
   });
 
-  test("that was never made cannot be settled", async () => {
+  test("is settled without effect for an unknown sink", async () => {
     await store.outbox.settle("nobody", { again: true, through: 9, rejected: [] });
     expect(await lag()).toMatchObject({ sink: "a", position: 0, again: 0 });
   });
 });
 
-describe("marks to send events again", () => {
-  test("cover a long log, slice by slice", async () => {
+describe("marks for a replay", () => {
+  test("cover a log of 10,001 events", async () => {
     await store.commit({ events: values(10_001) });
     await drain();
     expect(await store.outbox.replay("a", "2026-11-01T00:00:00Z")).toBe(10_001);
@@ -101,7 +101,7 @@ describe("marks to send events again", () => {
     expect(await store.outbox.replayBetween("a", 0, 10_001)).toBe(10_001);
   });
 
-  test("between two positions exclude the first and include the last", async () => {
+  test("between two positions exclude the first position and include the last", async () => {
     await store.commit({ events: values(9) });
     await drain();
     expect(await store.outbox.replayBetween("a", 3, 6)).toBe(3);
@@ -113,7 +113,7 @@ describe("marks to send events again", () => {
 });
 
 describe("dead letters", () => {
-  test("are listed up to one hundred", async () => {
+  test("are listed up to 100 by default", async () => {
     await store.commit({ events: values(101) });
     const { events } = await store.outbox.next("a", 200);
     const rejected = events.map(({ position }) => ({ position, reason: "no" }));
@@ -124,7 +124,7 @@ describe("dead letters", () => {
 });
 
 describe("a published gap", () => {
-  test("can be looked up for 90 days", async () => {
+  test("is listed for 90 days", async () => {
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 7 * DAY_MS, replayMs: 0, ranMs: 0 };
     await store.commit({ events: values(1) });
     await store.outbox.prune(bounds);
@@ -140,15 +140,15 @@ describe("a published gap", () => {
   });
 });
 
-describe("how far a sink is behind", () => {
-  test("is exact when the filter takes complete classes, however long the log is", async () => {
+describe("the lag of a sink", () => {
+  test("is exact when the filter includes complete event classes, however long the log is", async () => {
     await store.commit({ events: [...values(2_001), sampleEvent("alarm-raised")] });
     expect(await lag()).toMatchObject({ depth: 2_002, exact: true, oldest: new Date(now).toISOString() });
     expect(await lag({ kinds: KINDS.filter(isTelemetry) })).toMatchObject({ depth: 2_001, exact: true });
     expect(await lag({ kinds: ["alarm-raised"] })).toMatchObject({ depth: 1, exact: true });
   });
 
-  test("is counted one by one up to 2,000 events, and is an upper bound beyond that", async () => {
+  test("is counted exactly up to 2,000 events, and is an upper bound for more events", async () => {
     await store.commit({
       events: [...values(1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")],
     });
@@ -163,7 +163,7 @@ describe("how far a sink is behind", () => {
     expect(await lag()).toMatchObject({ again: 2_001, exact: true });
   });
 
-  test("applies the filter to the events when they have at most 1 MiB", async () => {
+  test("counts exactly the events that pass the filter when all events together have at most 1 MiB", async () => {
     const isOdd = ({ data }: Event) => Number((data as { readonly value: number }).value) % 2 === 1;
     const filter = { byKind: false, matches: isOdd };
     await store.commit({ events: values(500) });
@@ -172,7 +172,7 @@ describe("how far a sink is behind", () => {
     expect(await lag(filter)).toMatchObject({ depth: 501, exact: false });
   });
 
-  test("begins with the oldest event that the sink will get", async () => {
+  test("has the age of the oldest event that the sink will receive", async () => {
     await store.commit({ events: [sampleEvent("alarm-raised")] });
     now += 1_000;
     await store.commit({ events: values(1) });

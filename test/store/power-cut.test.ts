@@ -7,7 +7,7 @@ import { canRecord } from "./power-cut/record.ts";
 /** More by `npm run crash:long`. */
 const CUTS = sized(1_000, 150);
 
-describe(`after a power cut what was said to be on disk is there, and whole (seed ${seed})`, () => {
+describe(`data reported as durable survives a power cut intact (seed ${seed})`, () => {
   test.each([
     ["store", CUTS],
     ["file sink", CUTS],

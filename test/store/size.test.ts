@@ -5,7 +5,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { valueEvent } from "../sample-events.ts";
 
-test("the file stays within the size bound while a sink accepts nothing", async () => {
+test("the state file stays below twice the size limit while a sink accepts no event", async () => {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true }));
   const store = await openStore({ folder, clock: systemClock });

@@ -71,7 +71,7 @@ describeDurableStore("SQLite", async (virtual) => {
 });
 
 describe("a deferred cursor", () => {
-  test("is not deferred after a failed write, so that the failure is reported", async () => {
+  test("is written at once after a failed deferred write, so that the failure is reported", async () => {
     const inner = openDatabase(join(folder, "full.db"));
     prepareSchema(inner, true);
     let isFull = false;
@@ -96,7 +96,7 @@ describe("a deferred cursor", () => {
 });
 
 describe("the cached tail of the log", () => {
-  test("offers committed events and none of a failed transaction", async () => {
+  test("offers committed events and no event of a failed transaction", async () => {
     await commit(0, 3);
     expect(await offered()).toEqual([1, 2, 3]);
     const unspeakable = { ...valueEvent(5), time: 5n as unknown as string };
@@ -109,7 +109,7 @@ describe("the cached tail of the log", () => {
     expect(again).toStrictEqual(events);
   });
 
-  test("has no gap after a commit of another process: recovered events are offered in their place", async () => {
+  test("has no gap after a commit of another process: recovered events are offered at their positions", async () => {
     const aside = join(folder, "aside");
     const damaged = await openStore({ folder: aside, clock });
     await damaged.commit({ events: [valueEvent(900), valueEvent(901)] });
@@ -123,7 +123,7 @@ describe("the cached tail of the log", () => {
     expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("drops removed events, and the oldest when it is large", async () => {
+  test("drops pruned events, and its oldest events when it becomes large", async () => {
     await commit(0, 50);
     expect(await offered()).toHaveLength(50);
     const bounds = { maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 };
@@ -150,7 +150,7 @@ describe("the cached tail of the log", () => {
     expect(tail.after(301, 10, 1e9)?.map(({ position }) => position)).toEqual([302]);
   });
 
-  test("drops events that all readers have passed, and knows that none follow", () => {
+  test("drops events that all readers have passed, and returns an empty list when no event follows", () => {
     const tail = createTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
@@ -179,7 +179,7 @@ describe("the cached tail of the log", () => {
     expect(behind(13)).toBeNull();
   });
 
-  test("the slower of two sinks still finds every event", async () => {
+  test("offers every event to the slower of two sinks", async () => {
     const positions = async (sink: string) =>
       (await store.outbox.next(sink, 100)).events.map(({ position }) => position);
     await store.outbox.register("slow", "beginning");
@@ -199,7 +199,7 @@ describe("the cached tail of the log", () => {
     expect(await offered()).toEqual([6]);
   });
 
-  test("sees a mark of another process", async () => {
+  test("offers events again that another process has marked for replay", async () => {
     await commit(0, 3);
     await offered();
     await settle(3);
@@ -212,7 +212,7 @@ describe("the cached tail of the log", () => {
   });
 });
 
-test("the later of two writes with one key replaces the earlier, both resolve, and a failing write stops no other", async () => {
+test("a deferred write replaces an earlier write with the same key, and a failed write blocks no other write", async () => {
   const file = join(folder, "other.db");
   const database = openDatabase(file);
   database.exec("create table t (v integer) strict");

@@ -27,7 +27,7 @@ const clock: Clock = { ...systemClock, now: CLOCK.now };
 const log = createLog({ level: "silent" });
 const SINKS = ["ahead", "behind"];
 
-describe.skipIf(absent("postgres"))("a state moves from a folder into a database", { timeout: 120_000 }, () => {
+describe.skipIf(absent("postgres"))("moving a state from a folder into a database", { timeout: 120_000 }, () => {
   let server: RealServer;
   let sample: string;
   let furnished: TwoSources;
@@ -117,7 +117,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     );
   }
 
-  test("each source gets its own documents, and shared ones by the rule of their set", async () => {
+  test("stores each source's documents at that source, and shared documents by the rule of their set", async () => {
     const moved = await move();
     expect(moved).toMatchObject({
       wasThere: false,
@@ -169,7 +169,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     expect(await documentsOf("sold")).toEqual({ "alarm/sold": { 1: { name: expect.any(String) } } });
   });
 
-  test("every sink gets undelivered events once, at their source; positions continue", async () => {
+  test("delivers each undelivered event once to every sink, and continues the positions", async () => {
     await move();
     await expectDelivered();
     for (const source of ["main", "annex"]) {
@@ -178,7 +178,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     }
   });
 
-  test("moves dead letters, gaps, age marks, the quota and reasons of ended sinks", async () => {
+  test("moves dead letters, gaps, age marks, the quota and the reasons of ended sinks", async () => {
     await move();
     const [main, annex] = [await shard("main"), await shard("annex")];
     for (const [sink, letters] of furnished.letters) {
@@ -225,7 +225,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     return store;
   }
 
-  test("sequence numbers continue with one source, and start in new epochs with several", async () => {
+  test("continues sequence numbers with one source, and starts new epochs with several sources", async () => {
     const countOf = async (store: Store) => (await store.outbox.next("behind", 1)).counted;
     const before = await countOf(await looking());
     await move({ sources: ["main"] });
@@ -238,7 +238,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     expect(new Set([before?.epoch, main?.epoch, annex?.epoch]).size).toBe(3);
   });
 
-  test("each source gets the complete log of records and continues it by itself", async () => {
+  test("copies the complete log of records to each source, which continues its own copy", async () => {
     const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({
       name,
       source,
@@ -256,7 +256,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     }
   });
 
-  test("a separately stored head of the audit log is found at each source, and each continues after it", async () => {
+  test("copies the separately stored head of the audit log to each source, which continues the chain", async () => {
     let head = CHAIN_START;
     const store = await openStore({ folder, clock: CLOCK });
     const records = ["accepted", "sending", "confirmed"].map((step) => {
@@ -284,7 +284,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     expect(heads.size).toBe(2);
   });
 
-  test("a second run reports the move, and no worker starts with the folder", async () => {
+  test("reports an earlier move on a second run, and no worker starts with the moved folder", async () => {
     await move();
     expect(await move()).toMatchObject({ wasThere: true, movedAt: "2026-11-02T08:00:00.000Z" });
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
@@ -298,7 +298,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     await expect(move({ database: elsewhere })).rejects.toThrow("was moved to");
   });
 
-  test("an interrupted run moves nothing; the next run moves all of it", async () => {
+  test("moves no data when the run is interrupted; the next run moves all of it", async () => {
     const way = await startCuttingWay(server.port);
     onTestFinished(() => way.close());
     // A name of the same length, so that the measured run sends as many bytes as the others.
@@ -327,7 +327,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     await expectDelivered();
   });
 
-  test("the next run finds out about a commit without a reply, and no worker starts meanwhile", async () => {
+  test("checks on the next run whether a commit without a response succeeded; no worker starts meanwhile", async () => {
     const way = await startCuttingWay(server.port);
     onTestFinished(() => way.close());
     const database = await open(way.port);
@@ -344,7 +344,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     await expectDelivered();
   });
 
-  test("refuses sources that the database has already, and changes nothing", async () => {
+  test("rejects a source that the database already contains, and changes no data", async () => {
     const database = await open();
     await database.query(`insert into ${schema}.source (name) values ('annex')`);
     const annex = await shard("annex", database);
@@ -354,7 +354,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     await (await openStore({ folder, clock: CLOCK })).close();
   });
 
-  test("refuses a folder in use, without a state, or with a damaged one", async () => {
+  test("rejects a folder that is in use, has no state, or has a damaged state", async () => {
     const worker = await openStore({ folder, clock: CLOCK });
     await expect(move()).rejects.toThrow("Another worker uses the state folder");
     await worker.close();
@@ -366,7 +366,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     await expect(move()).rejects.toThrow("A cursor in");
   });
 
-  test("writing in a copied state must be armed again", async () => {
+  test("requires tag writes to be armed again after a copied state was moved", async () => {
     await (await openStore({ folder, clock: CLOCK })).close();
     const copy = mkdtempSync(join(tmpdir(), "plenum-copy-"));
     onTestFinished(() => rmSync(copy, { recursive: true, force: true }));
@@ -375,7 +375,7 @@ describe.skipIf(absent("postgres"))("a state moves from a folder into a database
     expect((await (await shard("main")).documents("command-armed")).size).toBe(0);
   });
 
-  test("damaged documents do not reach the database", async () => {
+  test("leaves damaged documents out of the database", async () => {
     const raw = openDatabase(join(folder, "plenum.db"));
     raw.exec(`update document set body = '{"a": 1}' where set_name = 'command-wear' and key = 'main/10042';
       update document set body = '{}' where set_name = 'command' and key = 'open';

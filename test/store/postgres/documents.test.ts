@@ -12,7 +12,7 @@ function server(fails = false) {
   return { asked, documents };
 }
 
-test("documents requested at the same moment need one query for each set", async () => {
+test("documents requested at the same time need one query per set", async () => {
   const { asked, documents } = server();
   const found = await Promise.all(["1", "2", "9"].map((key) => documents.document("value", key)));
   expect(found).toEqual([{ of: 1 }, { of: 2 }, undefined]);
@@ -24,7 +24,7 @@ test("documents requested at the same moment need one query for each set", async
   expect(asked).toHaveLength(4);
 });
 
-test("a failed query rejects for all callers, and the next call queries again", async () => {
+test("a failed query rejects all waiting calls, and the next call queries again", async () => {
   const { asked, documents } = server(true);
   const found = await Promise.allSettled(["1", "2"].map((key) => documents.document("value", key)));
   expect(found.map(({ status }) => status)).toEqual(["rejected", "rejected"]);

@@ -56,7 +56,7 @@ const TABLES = [
   "quota_clock",
 ];
 
-describe.skipIf(programPath("postgres") === null)("who does not hold a source any more", () => {
+describe.skipIf(programPath("postgres") === null)("a member that has lost a source", () => {
   let server: RealServer;
   let rig: Rig;
   let database: StateDatabase;
@@ -97,7 +97,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     return Promise.all([...rows, row]);
   }
 
-  test("cannot write by any method", async () => {
+  test("cannot write by any method of the store", async () => {
     await (await furnished()).close();
     const before = await everything();
     for (const [name, write] of Object.entries(WRITING)) {
@@ -118,7 +118,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     }
   });
 
-  test("a second holder with the same epoch cannot write", async () => {
+  test("cannot write when it is the second holder with the same epoch", async () => {
     const one = await rig.shard(database);
     const two = await rig.shard(database);
     await one.commit({ events: [valueEvent(1)] });
@@ -127,7 +127,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     expect(await one.outbox.latest(9)).toHaveLength(2);
   });
 
-  test("a reader cannot write, and a missing source is reported", async () => {
+  test("cannot write as a reader, and reports a missing source", async () => {
     const reader = await rig.shard(database, "reader");
     await expect(reader.commit({ events: [valueEvent(1)] })).rejects.toThrow("reading only");
     expect(await reader.outbox.next("sink", 9)).toMatchObject({ events: [] });
@@ -135,7 +135,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     await expect(rig.shard(database, "operator")).rejects.toThrow("no source main");
   });
 
-  test("a takeover waits for the running transaction, and the cursor sees its events", async () => {
+  test("loses no event of a transaction that is running at the takeover", async () => {
     const old = await rig.shard(database);
     await old.outbox.register("sink", "now");
     await old.commit({ events: [valueEvent(1)] });
@@ -161,7 +161,7 @@ describe.skipIf(programPath("postgres") === null)("who does not hold a source an
     expect(events.map(({ event }) => event.id)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("a sink skips no event of two processes that append at once", async () => {
+  test("delivers every event when two processes append at once", async () => {
     const holder = await rig.shard(database);
     const operator = await rig.shard(await rig.open(), "operator");
     await holder.outbox.register("sink", "beginning");

@@ -10,7 +10,7 @@ import { createRig } from "./rig.ts";
 const DISK_MB = 16;
 
 describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
-  test("is reported in one message, loses nothing, and recovers once there is space", async (context) => {
+  test("rejects a commit with one clear message, loses no event, and accepts commits when there is space again", async (context) => {
     const disk = smallDisk(DISK_MB);
     if (disk === null) return context.skip();
     const server = await startPostgres({ lines: ["fsync = off"] });

@@ -9,7 +9,7 @@ import { valueEvent } from "../../sample-events.ts";
 import { type CuttingProxy, startCuttingProxy } from "./cutting-proxy.ts";
 import { createRig, type Rig } from "./rig.ts";
 
-describe.skipIf(programPath("postgres") === null)("an answer that is lost", () => {
+describe.skipIf(programPath("postgres") === null)("a lost connection to the state database", () => {
   let server: RealServer;
   let proxy: CuttingProxy;
   let rig: Rig;
@@ -51,7 +51,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
   const recorded = async () => (await store.records<number>("audit", 0, 100)).map(({ body }) => body);
   const ids = (...events: readonly Event[]) => events.map(({ id }) => id);
 
-  test("a commit that never arrived fails and can be repeated", async () => {
+  test("rejects a commit that never arrived, and accepts the repeated commit", async () => {
     await store.commit(change(1));
     const cut = proxy.cut("unsent");
     const failed = store.commit(change(2));
@@ -63,7 +63,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2)));
   });
 
-  test("a commit whose reply was lost succeeds with its result", async () => {
+  test("returns the result of a commit whose response was lost", async () => {
     await store.commit(change(1));
     const cut = proxy.cut("unanswered");
     const done = store.commit({ ...change(2), events: [valueEvent(1), valueEvent(2), valueEvent(2)] });
@@ -75,7 +75,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1), valueEvent(2), valueEvent(3)));
   });
 
-  test("a packet that arrives after the query about it has no effect", async () => {
+  test("ignores the packet of a commit that arrives after the query for that commit's result", async () => {
     const cut = proxy.cut("late");
     const failed = store.commit(change(1));
     await cut;
@@ -87,7 +87,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await told()).toEqual(ids(valueEvent(1)));
   });
 
-  test("a commit and the next one are recognised when the reply to the query about it is lost too", async () => {
+  test("finds the result of two commits although two queries for each result fail too", async () => {
     let questions = 0;
     const forgetful: StateDatabase = {
       ...database,
@@ -117,7 +117,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await recorded()).toEqual([1, 2, 3]);
   });
 
-  test("a commit that did not happen fails with advice", async () => {
+  test("rejects a commit that did not happen, with the advice of the database error", async () => {
     const away: StateDatabase = {
       ...database,
       transact: () => Promise.reject(new Unanswered("It is away.", { hint: "Look at its disk." })),
@@ -129,7 +129,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await recorded()).toEqual([]);
   });
 
-  test("a settlement with a lost reply is applied once", async () => {
+  test("applies a settlement whose response was lost once", async () => {
     await store.commit(change(1));
     await store.commit(change(2));
     await store.outbox.next("sink", 1);
@@ -149,7 +149,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect((await store.outbox.next("sink", 9)).again).toBe(true);
   });
 
-  test("an operator's command reports that the result is unknown", async () => {
+  test("tells the operator that the result of a command is unknown", async () => {
     const operator = await rig.shard(database, "operator");
     const cut = proxy.cut("unanswered");
     const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
@@ -160,7 +160,7 @@ describe.skipIf(programPath("postgres") === null)("an answer that is lost", () =
     expect(await store.document("silence", "a")).toBe(1);
   });
 
-  test("a killed and restarted server loses no commit and applies none twice", async () => {
+  test("loses no commit and applies none twice when the server is killed and restarted", async () => {
     let committed = 0;
     let failures = 0;
     let isOver = false;

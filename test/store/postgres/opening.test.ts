@@ -9,7 +9,7 @@ import { createRig, type Rig, urlAt } from "./rig.ts";
 
 const PASSWORD = "PLENUM_TEST_STATE_PASSWORD";
 
-describe.skipIf(programPath("postgres") === null)("opening the state's database", () => {
+describe.skipIf(programPath("postgres") === null)("opening the state database", () => {
   let server: RealServer;
   let rig: Rig;
 
@@ -51,7 +51,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     };
   }
 
-  test("two processes that start at once create one schema", async () => {
+  test("creates one schema when two processes start at once", async () => {
     const opened = await Promise.all([rig.open(), rig.open(), rig.open()]);
     expect(await rig.ask(`select schema_version from ${rig.schema}.meta`)).toEqual([[SCHEMA_VERSION]]);
     const [first] = opened;
@@ -67,7 +67,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect((await first?.describe())?.bytes).toBeGreaterThan(100_000);
   });
 
-  test("the server ends a statement after 8 s and a transaction that pauses for 3 s; a command may set less", async () => {
+  test("limits a statement to 8 s and an idle transaction to 3 s; a command may set lower limits", async () => {
     const LIMITS =
       "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')";
     const database = await rig.open();
@@ -79,7 +79,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(await within(await rig.open({ isPatient: true }))).toEqual([["1h", "1min"]]);
   });
 
-  test("a connection outlives its connection timeout", async () => {
+  test("keeps a connection open beyond the connection timeout", async () => {
     const limits = timeLimits();
     const database = await rig.open();
     const pid = async () => (await database.query("select pg_backend_pid()")).rows;
@@ -89,7 +89,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(await pid()).toEqual(before);
   });
 
-  test("a server that is silent while the schema is checked times out", async () => {
+  test("times out when the server does not respond to the check of the schema", async () => {
     await rig.open();
     const limits = timeLimits();
     const owner = await connectTo(server);
@@ -102,7 +102,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     await owner.end();
   });
 
-  test("refuses a newer schema, an older one without migration, and a foreign one", async () => {
+  test("rejects a newer schema, an older schema that needs a migration, and a schema of another program", async () => {
     expect((await refused({}, false)).says).toContain("There is no state in the schema");
     await rig.open();
     await rig.ask(`update ${rig.schema}.meta set schema_version = 99`);
@@ -121,7 +121,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     );
   });
 
-  test("an existing empty schema is enough", async () => {
+  test("accepts an existing empty schema", async () => {
     await rig.ask(
       `create role owner_${rig.schema} login password 'right'; create schema ${rig.schema} authorization owner_${rig.schema}`,
     );
@@ -131,7 +131,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(await rig.ask(`select count(*)::int from pg_tables where schemaname = '${rig.schema}'`)).not.toEqual([[0]]);
   });
 
-  test("reports a wrong password, role, right, database and address", async () => {
+  test("reports a missing or wrong password, a missing privilege, an unknown database and a wrong port", async () => {
     const role = `poor_${rig.schema}`;
     await rig.ask(`create role ${role} login password 'right'`);
     const config = { url: urlAt(server.port, role), password: { env: PASSWORD } };
@@ -160,7 +160,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     expect(away.says).toContain("the port in url");
   });
 
-  test("refuses a read-only database, and uses the writable one of several servers", async () => {
+  test("rejects a read-only database, and uses the writable one of several servers", async () => {
     const role = `reading_${rig.schema}`;
     await rig.ask(
       `create role ${role} login superuser password 'right'; alter role ${role} set default_transaction_read_only = on`,
@@ -218,7 +218,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
     }
   });
 
-  test("reports a lost database at once, and uses it again when it is back", async () => {
+  test("reports a lost database at once, and reconnects when the server is back", async () => {
     const database = await rig.open();
     await server.kill();
     await expect(database.query("select 1")).rejects.toThrow(Retryable);
@@ -229,7 +229,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state's database"
       .toEqual([[1]]);
   });
 
-  test("the configuration reports invalid options", () => {
+  test("rejects invalid options in the configuration", () => {
     const complaint = (config: object) => {
       const parsed = PostgresState.safeParse(config);
       return parsed.success ? null : parsed.error.issues.map(({ message }) => message).join(" ");

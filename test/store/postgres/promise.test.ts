@@ -4,7 +4,7 @@ import { sized } from "../../sizes.ts";
 import { describePromise } from "../../suites/promise-suite.ts";
 import { placeOn } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("the promise, with the state in PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("delivery guarantees with the state in PostgreSQL", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });

@@ -5,7 +5,7 @@ import { createAuthority } from "../../connectors/mqtt/certificates.ts";
 import { absent, type RealServer, startPostgres, temporaryFolder } from "../../real-servers.ts";
 import { createRig, type Rig } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
+describe.skipIf(absent("postgres"))("TLS to the state database", () => {
   const folder = temporaryFolder();
   const authority = createAuthority(folder);
   let server: RealServer;
@@ -40,7 +40,7 @@ describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
       );
   }
 
-  test("every connection uses it, the listening one too", async () => {
+  test("encrypts every connection, including the listening connection", async () => {
     const rig = rigged();
     const database = await rig.open({ config: { url: address(), ca_file: authority.caFile } });
     const heard: string[] = [];
@@ -58,7 +58,7 @@ describe.skipIf(absent("postgres"))("TLS to the state's database", () => {
     expect(kinds).toEqual([[true]]);
   });
 
-  test("refuses an unknown authority, another one, and another host name", async () => {
+  test("rejects a certificate of an unknown authority, of a wrong authority, and for another host name", async () => {
     const unknown =
       /^The certificate of the database server at 127\.0\.0\.1:\d+ .* \([A-Z_]+\)\. If it has a private authority, give its certificate as ca_file/;
     expect(await refusal({ url: address() })).toMatch(unknown);
