@@ -55,7 +55,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
       .map(({ status }) => status);
   }
 
-  test("shows an alarm as one alert, tells others of it, and of its end", async () => {
+  test("shows an alarm as one alert and notifies its webhook of the beginning and the end", async () => {
     const alarm = { triggeredAt: new Date(Date.now() - 60_000).toISOString() };
     const raised = toldOf({ link: "https://plenum.example.com/" }, alarm);
     const place = await receiver().open(raised, never());
@@ -70,7 +70,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     expect((await firing()).filter(({ labels }) => labels.key === raised.key)).toEqual([]);
   });
 
-  test("after kill -9 it knows nothing, and the repeat brings back what stands", async () => {
+  test("has no alerts after kill -9 and gets the active alerts again with the next repetition", async () => {
     const raised = toldOf({ key: "kill" });
     const place = await receiver().open(raised, never());
     await expect.poll(() => told("kill")).toEqual(["firing"]);
@@ -83,7 +83,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     expect(await firing()).toHaveLength(1);
   });
 
-  test("takes every awkward name", async () => {
+  test("accepts every awkward name", async () => {
     for (const [index, text] of AWKWARD_TEXTS.entries()) {
       const trigger = { id: index, displayName: text, description: text, priority: text, enabled: true };
       const alarm = { trigger, site: { id: index, displayName: text }, description: text };
@@ -99,7 +99,7 @@ describe.skipIf(absent("prometheus-alertmanager"))("alertmanager: Debian's Alert
     ["a time without an offset", "2026-11-02T06:15:00", "2026-11-02T06:20:00"],
     ["a local time ahead of UTC", new Date(Date.now() + 3_600_000).toISOString().slice(0, 19), null],
     ["an end before the beginning", "2026-11-02T06:15:00Z", "2026-11-02T06:00:00Z"],
-  ])("%s begins and ends", async (what, startedAt, endedAt) => {
+  ])("fires and resolves an alert with %s", async (what, startedAt, endedAt) => {
     const place = await receiver().open(toldOf({ key: what, startedAt }), never());
     expect((await firing()).filter(({ labels }) => labels.key === what)).toHaveLength(1);
     await receiver().close(resolvedOf({ key: what, startedAt, endedAt }), place, never());

@@ -23,7 +23,7 @@ async function begun(options: object = {}) {
   return { clock, end, receiver, posted };
 }
 
-describe("alertmanager: what is sent", () => {
+describe("alertmanager: sent alerts", () => {
   test("posts an alarm as one alert that ends in a week", async () => {
     const { receiver, posted, end } = await begun({ labels: { team: "operations" } });
     const told = toldOf({ link: "https://plenum.example.com/#alarm" });
@@ -111,7 +111,7 @@ describe("alertmanager: what is sent", () => {
     expect(receiver.repeatClosedMs).toBe(300_000);
   });
 
-  test("names gateways and storms for routes and lists their alarms", async () => {
+  test("names gateways and storms in labels for routing and lists their alarms", async () => {
     const { receiver, end } = await begun();
     const member = {
       title: "Fan stopped",
@@ -135,7 +135,7 @@ describe("alertmanager: what is sent", () => {
 });
 
 describe("alertmanager: times", () => {
-  test("takes a time without an offset as UTC and adds a note", async () => {
+  test("treats a time without an offset as UTC and adds a note", async () => {
     const { receiver, end } = await begun();
     const startedAt = "2026-11-02T06:15:00";
     const place = await receiver.open(toldOf({ startedAt }), never());
@@ -160,7 +160,7 @@ describe("alertmanager: times", () => {
       "2026-11-02T06:15:00.000Z",
     ],
     ["no end", "2026-11-02T06:15:00Z", null, "2026-11-02T06:15:00.000Z", NOW],
-    ["no time at all", "yesterday", "today", NOW, NOW],
+    ["invalid times", "yesterday", "today", NOW, NOW],
     [
       "an offset of its own",
       "2026-11-02T07:15:00+01:00",
@@ -168,7 +168,7 @@ describe("alertmanager: times", () => {
       "2026-11-02T06:15:00.000Z",
       "2026-11-02T06:20:00.000Z",
     ],
-  ])("%s is taken and ends", async (_what, startedAt, endedAt, startsAt, endsAt) => {
+  ])("opens and ends an alert with %s", async (_what, startedAt, endedAt, startsAt, endsAt) => {
     const { receiver, end } = await begun();
     const place = await receiver.open(toldOf({ startedAt }), never());
     expect(end.things()).toMatchObject([{ isOpen: true }]);
@@ -199,7 +199,7 @@ describe("alertmanager: hostile and long texts", () => {
     expect(JSON.stringify(alert)).not.toMatch(/\\u0000|\u202e|\\u001b/);
   });
 
-  test("posts an alert for a blank name", async () => {
+  test("posts an alert for an alarm with a blank name", async () => {
     const { receiver, end } = await begun();
     const trigger = { id: 1, displayName: " \n", description: null, priority: "", enabled: true };
     await receiver.open(toldOf({}, { trigger, site: { id: 3, displayName: "" } }), never());
@@ -213,7 +213,7 @@ describe("alertmanager: hostile and long texts", () => {
   });
 });
 
-describe("alertmanager: answers", () => {
+describe("alertmanager: responses", () => {
   test.each<[StubAnswer, object, string]>([
     [{ status: 404, body: "404 page not found" }, { kind: "config", field: "url" }, "no such address"],
     [{ status: 400, body: '"start time must be before end time"' }, { kind: "rejected" }, "start time must be"],
@@ -223,7 +223,7 @@ describe("alertmanager: answers", () => {
       "no Alertmanager",
     ],
     [{ status: 200, body: '{"status":"error","error":"bad"}' }, { kind: "rejected" }, '"error":"bad"'],
-  ])("%j", async (answer, expected, words) => {
+  ])("reports the error of the response %j", async (answer, expected, words) => {
     const { receiver, end } = await begun();
     end.stub.answer = () => answer;
     const error = await failureOf(receiver.open(toldOf(), never()));
@@ -231,7 +231,7 @@ describe("alertmanager: answers", () => {
     expect(sentence(error)).toContain(words);
   });
 
-  test("probes the status and posts nothing", async () => {
+  test("probes the status endpoint and posts nothing", async () => {
     const { receiver, end } = await begun();
     await receiver.probe(never());
     expect(end.seen.map(({ method, url }) => `${method} ${url}`)).toEqual(["GET /api/v2/status"]);
@@ -240,11 +240,11 @@ describe("alertmanager: answers", () => {
   });
 });
 
-describe("alertmanager: who we are", () => {
+describe("alertmanager: authentication", () => {
   test.each([
     [{ token: "abcdefghijkl-token" }, "Bearer abcdefghijkl-token"],
     [{ password: "correct horse" }, `Basic ${Buffer.from("plenum:correct horse").toString("base64")}`],
-  ])("sends %j, reads it again for each request and repeats it in no error", async (secret, expected) => {
+  ])("sends %j, reads the secret again for each request and repeats no secret in errors", async (secret, expected) => {
     const [[name, text] = ["", ""]] = Object.entries(secret);
     const ref = secretFile(text);
     const { receiver, end } = await begun({ [name]: ref, ...(name === "password" ? { user: "plenum" } : {}) });

@@ -9,7 +9,7 @@ const SHORT = { alarms: 60, wrong: [0.02, 0.1, 0.2] };
 const SHORTEST = { alarms: 16, wrong: [0.02, 0.1] };
 
 test.each(RECEIVERS.map((row) => [row.name, row] as const))(
-  "%s gets a storm at its own rate, the urgent alarms first, each once, whatever share of the requests goes wrong",
+  "%s gets each alarm of a storm once, urgent alarms first and at its own rate, despite failing requests",
   { timeout: 60_000 },
   async (name, row) => {
     const { alarms, wrong } = name === "email" ? SHORTEST : SHORT;
@@ -19,7 +19,7 @@ test.each(RECEIVERS.map((row) => [row.name, row] as const))(
   },
 );
 
-test("the same seed gives the same storm again", async () => {
+test("playCampaign gives the same result twice with the same seed", async () => {
   const [slack] = RECEIVERS;
   if (slack === undefined) throw new Error("Nobody takes part.");
   const play = () => playCampaign(slack, { seed, alarms: 20, wrong: 0.2 });

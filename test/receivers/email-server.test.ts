@@ -52,7 +52,7 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
 
   const failureOf = (promise: Promise<unknown>) => promise.catch((error: unknown) => error);
 
-  test("takes an alarm and its end by STARTTLS, as one thread", async () => {
+  test("accepts an alarm and its end by STARTTLS as one thread", async () => {
     await receiver().probe(never());
     expect(await queue()).toEqual([]);
     const place = await receiver().open(toldOf({}, { description: "Kallt – 温度\n.\nslut" }), never());
@@ -69,7 +69,7 @@ describe.skipIf(absent("exim4"))("email: Debian's Exim", () => {
     expect(opening?.headers.find(({ key }) => key === "received")?.value).toMatch(/with esmtpsa/);
   });
 
-  test("some recipients refused, all refused, all deferred, and a wrong password", async () => {
+  test("reports rejected recipients, deferred recipients and a wrong password with different errors", async () => {
     const before = (await queue()).length;
     await receiver({ to: ["gone@example.com", "a@example.com"] }).open(toldOf(), never());
     expect(await queue()).toHaveLength(before + 1);

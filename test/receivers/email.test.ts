@@ -28,7 +28,7 @@ function receiverFor(options: object) {
   return { receiver, lines };
 }
 
-describe("email: what is sent", () => {
+describe("email: sent mails", () => {
   test("sends an alarm and its end as two mails of one thread", async () => {
     const { receiver, end } = await begun({
       from: "Plenum, north <plenum@example.com>",
@@ -136,7 +136,7 @@ describe("email: what is sent", () => {
 describe("email: hostile and long texts", () => {
   const hostile = "x\r\nBcc: evil@example.com\r\n\r\n<img src=http://evil.example/x> \u202eexe\u0000\u001b[31m";
 
-  test("adds no header, no markup and nothing to load from names", async () => {
+  test("adds no header, markup or external resource from hostile names", async () => {
     const { receiver, end } = await begun();
     const trigger = {
       id: 1,
@@ -179,7 +179,7 @@ describe("email: hostile and long texts", () => {
   });
 });
 
-describe("email: what the server says", () => {
+describe("email: replies of the mail server", () => {
   test.each([
     ["connect", "554 5.7.1 Blocked", { kind: "config", field: "host" }, "does not talk to us"],
     ["connect", "421 4.3.2 Too many", { kind: "throttled", retryAfterMs: 60_000, scope: "allowance" }, "closes"],
@@ -196,7 +196,7 @@ describe("email: what the server says", () => {
     ],
     ["data", "552 5.2.2 Mailbox full", { kind: "rejected" }, "5.2.2 Mailbox full"],
     ["data", "451 4.3.0 Try again", { kind: "throttled", retryAfterMs: 300_000, scope: "allowance" }, "later"],
-  ])("%s: %s", async (step, words, expected, said) => {
+  ])('reports the reply to %s, "%s", with its error kind and text', async (step, words, expected, said) => {
     const { receiver, end } = await begun();
     end.refuse = (at) => (at === step ? words : undefined);
     const error = await failureOf(receiver.open(toldOf(), never()));
@@ -221,7 +221,7 @@ describe("email: what the server says", () => {
   });
 });
 
-describe("email: no mail server", () => {
+describe("email: an endpoint that is no mail server", () => {
   async function rawServer(speak: (socket: Socket) => void): Promise<object> {
     const sockets = new Set<Socket>();
     const server = createServer((socket) => {
@@ -246,15 +246,15 @@ describe("email: no mail server", () => {
       { kind: "config", field: "host" },
       "does not answer as a mail server",
     ],
-    ["hangs up", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
-    ["says nothing", () => undefined, { kind: "retryable" }, "security: tls"],
+    ["closes the connection", (socket) => socket.destroy(), { kind: "retryable" }, "it broke the connection"],
+    ["sends nothing", () => undefined, { kind: "retryable" }, "security: tls"],
     [
-      "talks without end",
+      "sends an endless greeting",
       (socket) => socket.write(`220-${"x".repeat(3_000_000)}`),
       { kind: "config" },
       "does not answer as a mail server",
     ],
-  ])("one that %s", async (_what, speak, expected, words) => {
+  ])("is reported when it %s", async (_what, speak, expected, words) => {
     const { receiver } = receiverFor(await rawServer(speak));
     const error = await failureOf(receiver.open(toldOf(), never()));
     expect(error).toMatchObject(expected);
@@ -262,7 +262,7 @@ describe("email: no mail server", () => {
     expect(sentence(error).length).toBeLessThan(700);
   });
 
-  test("retries when the connection is refused or the name is unknown", async () => {
+  test("is retried when it refuses the connection or its name is unknown", async () => {
     const options = { from: "plenum@example.com", to: ["operations@example.com"], security: "none" };
     const refused = receiverFor({ ...options, host: "127.0.0.1", port: await freePort() }).receiver;
     expect(sentence(await failureOf(refused.open(toldOf(), never())))).toContain("it refuses the connection");
@@ -270,7 +270,7 @@ describe("email: no mail server", () => {
     expect(await failureOf(unknown.open(toldOf(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("gives up a server that sends single letters after `timeout`", async () => {
+  test("times out after `timeout` when it sends single letters", async () => {
     const letters: ReturnType<typeof setInterval>[] = [];
     onTestFinished(() => letters.forEach(clearInterval));
     const options = await rawServer((socket) => {
@@ -285,7 +285,7 @@ describe("email: no mail server", () => {
     }
   });
 
-  test("ends at once with the reason of the signal", async () => {
+  test("does not delay an abort, which rejects with the signal's reason", async () => {
     const connected = Promise.withResolvers<void>();
     const { receiver } = receiverFor({ ...(await rawServer(() => connected.resolve())), timeout: "60s" });
     for (const call of [
@@ -301,7 +301,7 @@ describe("email: no mail server", () => {
   });
 });
 
-describe("email: TLS and who we are", () => {
+describe("email: TLS and authentication", () => {
   const own = certificateFor("localhost");
   const other = certificateFor("mail.elsewhere.example");
   const secured = { disabledCommands: [], authOptional: false, key: own.key, cert: own.cert };
@@ -327,7 +327,7 @@ describe("email: TLS and who we are", () => {
     expect(end.mails).toHaveLength(2);
   });
 
-  test("TLS from the start", async () => {
+  test("uses TLS from the start with `security: tls`", async () => {
     const { receiver, end } = await begun(
       { ...through, security: "tls" },
       { ...secured, authOptional: true, secure: true },
@@ -338,7 +338,7 @@ describe("email: TLS and who we are", () => {
 
   test.each<[string, object, SMTPServerOptions, object, string]>([
     [
-      "a certificate of nobody known",
+      "a self-signed certificate",
       { host: "localhost", security: "starttls", ca_file: undefined },
       secured,
       { kind: "config", field: "ca_file" },
@@ -352,34 +352,34 @@ describe("email: TLS and who we are", () => {
       "is for another name",
     ],
     [
-      "an unknown one, TLS from the start",
+      "a self-signed certificate with TLS from the start",
       { host: "localhost", security: "tls" },
       { ...secured, secure: true },
       { kind: "config", field: "ca_file" },
       "is signed by itself",
     ],
     [
-      "no STARTTLS",
+      "a server without STARTTLS",
       through,
       { disabledCommands: ["STARTTLS"] },
       { kind: "config", field: "security" },
       "does not change to TLS",
     ],
     [
-      "STARTTLS where TLS from the start is wanted",
+      "a server with STARTTLS when TLS from the start is configured",
       { ...through, security: "tls" },
       secured,
       { kind: "config", field: "host" },
       "does not speak TLS",
     ],
     [
-      "TLS 1.1",
+      "a server with TLS 1.1",
       through,
       { ...secured, maxVersion: "TLSv1.1", minVersion: "TLSv1", ciphers: "DEFAULT@SECLEVEL=0" },
       { kind: "config" },
       "TLS",
     ],
-  ])("%s: nothing is sent", async (_what, options, server, expected, words) => {
+  ])("sends nothing for %s", async (_what, options, server, expected, words) => {
     const { receiver, end } = await begun({ timeout: "5s", ...options }, server);
     for (const call of [receiver.open(toldOf(), never()), receiver.probe(never())]) {
       const error = await failureOf(call);
@@ -389,7 +389,7 @@ describe("email: TLS and who we are", () => {
     expect(end.mails).toEqual([]);
   });
 
-  test("checks the certificate whatever the environment says", async () => {
+  test("checks the certificate even if NODE_TLS_REJECT_UNAUTHORIZED is 0", async () => {
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
     onTestFinished(() => {
       delete process.env.NODE_TLS_REJECT_UNAUTHORIZED;
@@ -398,7 +398,7 @@ describe("email: TLS and who we are", () => {
     expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({ kind: "config", field: "ca_file" });
   });
 
-  test("takes a server without login for a wrong setting", async () => {
+  test("reports a configuration error when the server offers no login", async () => {
     const options = { user: "plenum", password: secretFile("correct horse battery") };
     const { receiver, end } = await begun(options, { disabledCommands: ["STARTTLS", "AUTH"] });
     expect(await failureOf(receiver.open(toldOf(), never()))).toMatchObject({

@@ -48,7 +48,7 @@ function secretsIn(config: Readonly<Record<string, unknown>>) {
 }
 
 describe.each(RECEIVERS)("$name", (row) => {
-  test("keeps an incident open until its alarm ends, whatever changes in between", async () => {
+  test("keeps an incident open through all changes until its alarm ends", async () => {
     const { end, open, receiver } = await connected(row);
     let reference = asStored(await open());
     expect(end.things()).toMatchObject([{ key: KEY, isOpen: true }]);
@@ -67,7 +67,7 @@ describe.each(RECEIVERS)("$name", (row) => {
     }
   });
 
-  test("has one incident after the answer to its opening was lost", async () => {
+  test("has one incident after the response to its opening was lost", async () => {
     const { clock, create, end, open } = await connected(row);
     end.loseAnswers(1);
     expect(await failureOf(open())).toMatchObject({ kind: "retryable" });
@@ -80,7 +80,7 @@ describe.each(RECEIVERS)("$name", (row) => {
     expect(end.things()).toMatchObject([{ key: KEY, isOpen: false }]);
   });
 
-  test("opens nothing while the server orders a wait, and opens it afterwards", async () => {
+  test("opens nothing while the server requests a wait, and opens the incident afterwards", async () => {
     const { end, open } = await connected(row);
     end.tellToWait(1);
     expect(await failureOf(open())).toMatchObject({
@@ -132,7 +132,7 @@ describe.each(RECEIVERS)("$name", (row) => {
     expect(other.receiver.farEnd).not.toBe(receiver.farEnd);
   });
 
-  test("reads its secrets again for each request, and names a missing file", async () => {
+  test("reads its secrets again for each request, and names a missing secret file", async () => {
     const { create, end, open } = await connected(row);
     for (const { file, option, text } of secretsIn(end.config)) {
       writeFileSync(file, `${text.slice(0, -4)}0000`);
@@ -144,7 +144,7 @@ describe.each(RECEIVERS)("$name", (row) => {
     }
   });
 
-  test("reports the start of its last request, so the deadline of the write cuts off no request", async () => {
+  test("reports the start of its last request, so the write deadline interrupts no request", async () => {
     let monotonicMs = 1_000;
     const clock = { ...systemClock, now: () => START, monotonic: () => monotonicMs };
     const end = await row.start(clock.now);
@@ -161,7 +161,7 @@ describe.each(RECEIVERS)("$name", (row) => {
 });
 
 describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name over HTTP", (row) => {
-  test("ends a request that is never answered with the reason of the signal", async () => {
+  test("aborts a request without a response with the reason of the signal", async () => {
     const { end, receiver } = await connected(row);
     const stop = new AbortController();
     const reason = new Error("stopping");
@@ -183,7 +183,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name
     [429, { kind: "throttled", retryAfterMs: 5_000, scope: "allowance" }],
     [500, { kind: "retryable" }],
     [503, { kind: "throttled", retryAfterMs: 5_000, scope: "everything" }],
-  ])("takes the status %i for its meaning and repeats no secret of the answer", async (status, meaning) => {
+  ])("maps the status %i to its error and repeats no secret of the response", async (status, meaning) => {
     const { create, end, lines, open, receiver } = await connected(row);
     const reference = await open();
     const { authorization = "" } = end.stub?.seen.at(-1)?.headers ?? {};
@@ -205,10 +205,10 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name
   });
 
   test.each([
-    ["the page of a gatekeeper", "<html>Sign in</html>"],
-    ["JSON of something else", '{"hello":1}'],
-    ["an answer that is too long to read", "x".repeat(2_000_000)],
-  ])("opens nothing by %s", async (_, body) => {
+    ["the log-in page of a proxy", "<html>Sign in</html>"],
+    ["unknown JSON", '{"hello":1}'],
+    ["a response that is too long", "x".repeat(2_000_000)],
+  ])("opens nothing after the response: %s", async (_, body) => {
     const { end, open } = await connected(row);
     if (end.stub === null) throw new Error("no HTTP");
     end.stub.answer = () => ({ status: 200, body });
@@ -217,7 +217,7 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name
 });
 
 describe.each(RECEIVERS.filter(({ connector }) => /slack|jira|servicenow/.test(connector)))("$name", (row) => {
-  test("reports an incident that people deleted as gone", async () => {
+  test("reports a deleted incident as gone", async () => {
     const { end, open, receiver } = await connected(row);
     const reference = await open();
     end.clear?.();

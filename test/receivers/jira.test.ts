@@ -69,7 +69,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       expect(second?.fields).not.toHaveProperty("priority");
     });
 
-    test("has no link but its own and no markup, whatever the names are", async () => {
+    test("has no links but its own and no markup for any names", async () => {
       for (const name of HOSTILE_NAMES) {
         await opened(namedOf(name));
         const { description } = end.issues.at(-1)?.fields ?? {};
@@ -166,8 +166,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("an alarm that comes back", () => {
-    test("goes on when a closed issue refuses comments", async () => {
+  describe("an alarm that returns", () => {
+    test("counts as open again when its closed issue refuses comments", async () => {
       end.refuseLateComments = true;
       const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
       expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toMatchObject({
@@ -186,7 +186,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 
   describe("failures", () => {
-    test("names a missing mandatory field as a wrong setting", async () => {
+    test("reports a missing mandatory field as a configuration error with its name", async () => {
       end.screen.set("customfield_10042", { name: "Bygg", required: true });
       const failure = await failureOf(opened());
       expect(failure).toMatchObject({ kind: "config", reason: "validation", field: "fields" });
@@ -202,7 +202,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
         { priority: "x", summary: "y" },
         { kind: "config", field: "fields" },
       ],
-    ])("400 about %j", async (errors, meaning) => {
+    ])("maps status 400 with the errors %j", async (errors, meaning) => {
       end.stub.answer = () => ({ status: 400, body: JSON.stringify({ errorMessages: [], errors }) });
       expect(await failureOf(opened())).toMatchObject(meaning);
     });
@@ -213,12 +213,12 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ status: 201, body: `{"id":"../../x","key":"FM-1"}` }, { kind: "retryable" }],
       [{ status: 201, body: `{"id":"1","key":"FM-1/../x?y"}` }, { kind: "retryable" }],
       [{ status: 200, body: `{"errorMessages":["No."],"errors":{}}` }, { kind: "rejected" }],
-    ] as [StubAnswer, object][])("an answer to an opening: %#", async (answer, meaning) => {
+    ] as [StubAnswer, object][])("maps the response to an opening to its error: %#", async (answer, meaning) => {
       end.stub.answer = () => answer;
       expect(await failureOf(opened())).toMatchObject(meaning);
     });
 
-    test("retries an edit that is answered with a page", async () => {
+    test("retries an edit whose response is an HTML page", async () => {
       const place = await opened();
       const { answer } = end.stub;
       end.stub.answer = (seen, response) =>
@@ -234,7 +234,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
       [{ project: "XX" }, { kind: "config", field: "project" }],
       [{ issue_type: "Epic" }, { kind: "config", field: "issue_type", hint: "It has Feil, Task." }],
       [{ fields: { customfield_9: 1 } }, { kind: "config", field: "fields", message: /no field customfield_9/ }],
-    ])("complains of %j", async (options, { message, ...meaning }: Record<string, unknown>) => {
+    ])("reports a configuration error for %j", async (options, { message, ...meaning }: Record<string, unknown>) => {
       const failure = await failureOf(probe(options));
       expect(failure).toMatchObject(meaning);
       expect(String(failure)).toMatch((message as RegExp | undefined) ?? /./);
@@ -253,7 +253,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
   });
 });
 
-test("jira: wiki text escapes markup and keeps names that people search for", () => {
+test("jira: wiki text escapes markup and keeps names searchable", () => {
   const description = WIKI.render({
     status: "Active",
     fields: [{ label: "Site", text: "VS1-GT11_a -gone- _it_\nh1. [~ola]" }],

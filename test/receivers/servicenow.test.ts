@@ -82,7 +82,7 @@ describe("servicenow: open", () => {
     expect(end.records[1]?.fields).not.toHaveProperty("impact");
   });
 
-  test("indents further lines of a text, so none looks like a label", async () => {
+  test("indents further lines of a text, so no line looks like a label", async () => {
     await opened(namedOf("x\nPriority: C"));
     expect(record().fields.description).toMatch(/\n {2}Priority: C/);
     expect(record().fields.description?.match(/^Priority: /gm)).toHaveLength(1);
@@ -113,7 +113,7 @@ describe("servicenow: open", () => {
 });
 
 describe("servicenow: update", () => {
-  test("leaves an incident as it is that a person resolved, closed or cancelled", async () => {
+  test("does not change an incident that a person resolved, closed or cancelled", async () => {
     const place = await opened();
     for (const state of ["6", "7", "8"]) {
       record().fields.state = state;
@@ -162,8 +162,8 @@ describe("servicenow: close", () => {
   });
 });
 
-describe("servicenow: an alarm that comes back", () => {
-  test("reports an incident that was closed for good as gone", async () => {
+describe("servicenow: an alarm that returns", () => {
+  test("reports an incident in the state Closed as gone", async () => {
     const closed = (await receiver.close(resolvedOf(), await opened(), never())) as IncidentReference;
     record().fields.state = "7";
     expect(await receiver.update(toldOf({ change: "retriggered" }), closed, never())).toBe("gone");
@@ -171,7 +171,7 @@ describe("servicenow: an alarm that comes back", () => {
 });
 
 describe("servicenow: find", () => {
-  test("takes a table without correlation_id for a wrong setting", async () => {
+  test("reports a table without correlation_id as a configuration error", async () => {
     await opened(gatewayOf(2));
     end.columns.delete("correlation_id");
     for (const failing of [() => find(0), () => receiver.probe(never())]) {
@@ -195,7 +195,7 @@ describe("servicenow: failures", () => {
     expect(String(failure)).toContain("aborted by Business Rule 'Only in office hours");
   });
 
-  test("takes a missing table for a wrong setting", async () => {
+  test("reports a missing table as a configuration error", async () => {
     expect(await failureOf(receiverWith({ table: "u_alarm" }).probe(never()))).toMatchObject({
       kind: "config",
       field: "table",

@@ -102,7 +102,7 @@ describe("slack: one message for one alarm", () => {
     expect(update?.args.blocks).toHaveLength(3);
   });
 
-  test("edits the message at the end and replies once, for priority A in the channel too", async () => {
+  test("edits the message at the end and replies once, for priority A also in the channel", async () => {
     const { end, receiver, place } = await opened();
     const closed = await receiver.close(over(), place, never());
     expect(closed).toEqual({ ...place, ref: { ...(place.ref as object), closed: true } });
@@ -124,7 +124,7 @@ describe("slack: one message for one alarm", () => {
     ["B", {}, false],
     ["B", { broadcast: ["B", "C"] }, true],
     ["A", { broadcast: [] }, false],
-  ])("priority %s with %j: in the channel %s", async (priority, options, isBroadcast) => {
+  ])("priority %s with %j: sends the reply to the channel too: %s", async (priority, options, isBroadcast) => {
     const { end, receiver } = await started(options);
     const place = await receiver.open(told({ priority }), never());
     await receiver.close(over({ priority }), place, never());
@@ -151,7 +151,7 @@ describe("slack: one message for one alarm", () => {
   });
 });
 
-describe("slack: names are text", () => {
+describe("slack: escaping of names", () => {
   const hostile = [
     "<!channel> <!here> <!everyone> <@U0123> <#C0123> <!subteam^S1>",
     "<https://evil.example|Open in Plenum>",
@@ -161,7 +161,7 @@ describe("slack: names are text", () => {
     ...AWKWARD_TEXTS,
   ];
 
-  test.each(hostile)("%j", async (name) => {
+  test.each(hostile)("shows %j as plain text", async (name) => {
     const { end, receiver } = await started();
     const alarm = {
       ...ALARM,
@@ -194,17 +194,17 @@ describe("slack: names are text", () => {
       "<https://plenum.example.com/a%7Cb%3Ec%3Cd?e=1&amp;f=2#g%7Ch|Open in Plenum>",
     ],
     [null, null],
-  ])("a link to %s", (link, expected) => {
+  ])("escapes or omits a link to %s", (link, expected) => {
     const last = messageOf(told({ link }), FULL).blocks.at(-1);
     expect(last?.type === "context" ? last.elements[0]?.text : null).toBe(expected);
   });
 });
 
-describe("slack: sizes", () => {
+describe("slack: size limits", () => {
   const family = "👩‍👩‍👧‍👦";
   const texts = ["x", "&", "é", "🌡️", family, "<>&", "\n", "a\nb"].map((text) => text.repeat(12_000));
 
-  test.each([FULL, SMALL])("of %j are kept for every text", (sizes) => {
+  test.each([FULL, SMALL])("keeps the sizes %j for every text", (sizes) => {
     for (const text of texts) {
       const long = withText({
         title: text.replaceAll("\n", " "),
@@ -230,7 +230,7 @@ describe("slack: sizes", () => {
     expect(section?.type === "section" && "fields" in section && section.fields[1]?.text).toBe(`${"y".repeat(1_999)}…`);
   });
 
-  test("sends a message that Slack finds too large again with cut texts", async () => {
+  test("sends a message again with cut texts when Slack rejects it as too large", async () => {
     const { end, receiver } = await started();
     const long = { fields: [{ label: "Description", text: "z".repeat(1_900) }] };
     const strict = (most: number) => (call: { readonly args: Readonly<Record<string, unknown>> }) =>
@@ -249,8 +249,8 @@ describe("slack: sizes", () => {
   });
 });
 
-describe("slack: what a crash or a lost answer leaves behind", () => {
-  test("finds the oldest of two messages among others, page by page, from an hour before the opening on", async () => {
+describe("slack: recovery after a crash or a lost response", () => {
+  test("finds the oldest of two messages, page by page, from an hour before the opening on", async () => {
     const { end, receiver } = await started();
     end.workspace.mostOfPage = 15;
     end.chatter(40);
@@ -293,7 +293,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(await receiver.find?.(told(), Date.now(), never())).toBeNull();
   });
 
-  test("requests smaller pages when answers are too long to read", async () => {
+  test("requests smaller pages when responses are too long", async () => {
     const { end, receiver } = await started();
     end.chatter(30, "w".repeat(30_000));
     await receiver.open(told(), never());
@@ -314,7 +314,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(lines.join()).toContain("too many messages to be sure");
   });
 
-  test("replies once to an end when the answer to the reply was lost", async () => {
+  test("replies once to an end when the response to the reply was lost", async () => {
     const { end, receiver, place } = await opened();
     // Asked between the edit and the reply.
     end.answer("conversations.replies", () => {
@@ -342,7 +342,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(end.messages).toHaveLength(4);
   });
 
-  test("searches a thread page by page and replies again when it is too long", async () => {
+  test("searches a thread page by page and replies again when the thread is too long", async () => {
     const { end, receiver, place } = await opened();
     await receiver.close(over(), place, never());
     await receiver.update(
@@ -360,7 +360,7 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
     expect(end.messages).toHaveLength(35);
   });
 
-  test("posts without the request key when its message no longer exists", async () => {
+  test("posts without the request key when the message of that key no longer exists", async () => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", ({ args }) =>
       args.client_msg_id === undefined ? null : json({ ok: false, error: "duplicate_message_not_found" }),
@@ -370,8 +370,8 @@ describe("slack: what a crash or a lost answer leaves behind", () => {
   });
 });
 
-describe("slack: what people do there", () => {
-  test("reports a message that is deleted between edit and reply as gone", async () => {
+describe("slack: changes by people in Slack", () => {
+  test("reports a message as gone that a person deletes between edit and reply", async () => {
     const { end, receiver, place } = await opened();
     end.answer("conversations.replies", () => {
       end.remove(end.messages[0]?.ts ?? "");
@@ -390,23 +390,26 @@ describe("slack: what people do there", () => {
     expect(end.requests()).toBe(0);
   });
 
-  test.each(["edit_window_closed", "cant_update_message"])("%s: replies with the complete message", async (error) => {
-    const { end, receiver, place } = await opened();
-    end.answer("chat.update", () => json({ ok: false, error }));
-    const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
-    expect(await receiver.update(acknowledged, place, never())).toEqual(place);
-    expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
-    expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
-    // The same again, as after a lost answer.
-    await receiver.update(acknowledged, place, never());
-    expect(end.messages).toHaveLength(2);
-    const closed = await receiver.close(over(), place, never());
-    expect(closed).toMatchObject({ ref: { closed: true } });
-    expect(end.messages[2]).toMatchObject({ isBroadcast: true });
-    expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
-  });
+  test.each(["edit_window_closed", "cant_update_message"])(
+    "replies with the complete message when an edit fails with %s",
+    async (error) => {
+      const { end, receiver, place } = await opened();
+      end.answer("chat.update", () => json({ ok: false, error }));
+      const acknowledged = told({ status: "acknowledged", change: "acknowledged", changeId: "ack" });
+      expect(await receiver.update(acknowledged, place, never())).toEqual(place);
+      expect(end.messages[1]).toMatchObject({ threadTs: end.messages[0]?.ts, isBroadcast: false });
+      expect(end.messages[1]?.versions[0]?.blocks[0]).toMatchObject({ type: "header" });
+      // The same again, as after a lost answer.
+      await receiver.update(acknowledged, place, never());
+      expect(end.messages).toHaveLength(2);
+      const closed = await receiver.close(over(), place, never());
+      expect(closed).toMatchObject({ ref: { closed: true } });
+      expect(end.messages[2]).toMatchObject({ isBroadcast: true });
+      expect(JSON.stringify(end.messages[2]?.versions)).toContain("3 h 12 min");
+    },
+  );
 
-  test("reports an incident in a former channel as gone, and an archived channel as a wrong setting", async () => {
+  test("reports an incident in a former channel as gone, and an archived channel as a configuration error", async () => {
     const { end, receiver, place } = await opened();
     const elsewhere: IncidentReference = { ...place, ref: { channel: "C0OLDCHANNEL", ts: "1.000001" } };
     expect(await receiver.update(told(), elsewhere, never())).toBe("gone");
@@ -419,7 +422,7 @@ describe("slack: what people do there", () => {
   });
 });
 
-describe("slack: what a refusal means", () => {
+describe("slack: error responses", () => {
   test.each([
     [{ error: "brand_new" }, /brand_new\.$/],
     [{}, /no reason given\.$/],
@@ -428,7 +431,7 @@ describe("slack: what a refusal means", () => {
     [{ error: "bad\u001b[31m\u202e" }, /bad\ufffd\[31m\.$/],
     [{ error: "x", response_metadata: { messages: ["[ERROR] at /blocks/0"] } }, /said: \[ERROR\] at \/blocks\/0$/],
     [{ error: "x", response_metadata: "no" }, /: x\.$/],
-  ])("rejects the message after the unknown refusal %j", async (answer, words) => {
+  ])("rejects the message after the unknown error %j", async (answer, words) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, ...answer }));
     const failure = await failureOf(receiver.open(told(), never()));
@@ -436,13 +439,13 @@ describe("slack: what a refusal means", () => {
     expect(end.messages).toEqual([]);
   });
 
-  test.each([{ status: 200 }, json({ ok: true })])("retries after an answer without a message: %j", async (answer) => {
+  test.each([{ status: 200 }, json({ ok: true })])("retries after a response without a message: %j", async (answer) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => answer);
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("gives up a request that is not answered within the timeout", async () => {
+  test("times out a request without a response", async () => {
     const silent = await startStub();
     onTestFinished(() => silent.stop());
     silent.answer = () => null;
@@ -466,7 +469,7 @@ describe("slack: what a refusal means", () => {
     ["restricted_action_read_only_channel", { field: "channel" }, /posting permissions/],
   ];
 
-  test.each(settings)("takes %s for a wrong setting and gives a hint", async (error, fields, hint) => {
+  test.each(settings)("reports %s as a configuration error with a hint", async (error, fields, hint) => {
     const { end, receiver } = await started();
     end.answer("chat.postMessage", () => json({ ok: false, error }));
     const failure = await failureOf(receiver.open(told(), never()));
@@ -496,7 +499,7 @@ describe("slack: what a refusal means", () => {
     expect(await failureOf(receiver.open(told(), never()))).toMatchObject({ kind: "retryable" });
   });
 
-  test("names a missing scope", async () => {
+  test("names the missing OAuth scope", async () => {
     const { end, receiver } = await started();
     end.workspace.scopes = ["channels:read"];
     const failure = await failureOf(receiver.open(told(), never()));
@@ -506,16 +509,16 @@ describe("slack: what a refusal means", () => {
   });
 });
 
-describe("slack: the link", () => {
+describe("slack: the link to the message", () => {
   test.each<[string, StubAnswer | null | "stop"]>([
-    ["a refused request", json({ ok: false, error: "message_not_found" })],
-    ["an order to wait", { status: 429 }],
+    ["an error response", json({ ok: false, error: "message_not_found" })],
+    ["status 429", { status: 429 }],
     ["a broken connection", null],
     ["another kind of address", json({ ok: true, permalink: "javascript:alert(1)" })],
     ["a very long address", json({ ok: true, permalink: `https://x.example/${"x".repeat(3_000)}` })],
     ["no address", json({ ok: true })],
-    ["a stop meanwhile", "stop"],
-  ])("is left out after %s, and the message is known", async (_, answer) => {
+    ["a stop during the request", "stop"],
+  ])("is omitted after %s, and the reference to the message is kept", async (_, answer) => {
     const { end, receiver } = await started();
     const stopping = new AbortController();
     end.answer("chat.getPermalink", (_call, response) => {
@@ -530,7 +533,7 @@ describe("slack: the link", () => {
 });
 
 describe("slack: the token", () => {
-  test("is in no error where Slack repeats it in an answer with status 200", async () => {
+  test("is in no error or log line when Slack repeats it in a response with status 200", async () => {
     const { end, receiver, place, lines } = await opened();
     const echo = `Bearer ${TOKEN}`;
     for (const answer of [
@@ -555,7 +558,7 @@ describe("slack: the token", () => {
     ["https://hooks.slack.com/services/T000/B000/canarycanarycanary", /is an address/],
     ["xapp-1-A000-canarycanarycanary", /app-level token/],
     ["xoxb-canary canary\ncanarycanary", /characters that no token has/],
-  ])("rejects a text that is no token before it sends anything", async (text, words) => {
+  ])("is rejected before any request when it has the wrong form", async (text, words) => {
     const { end } = await started();
     const receiver = receiverFor(end, { token: secretFile(text) });
     const failure = await failureOf(receiver.probe(never()));
@@ -573,7 +576,7 @@ describe("slack: plenum check", () => {
     [{ scopes: ["chat:write", "channels:read"] }, /needed: channels:history\.$/],
     [{ isPrivate: true }, /needed: groups:history\.$/],
     [{ scopes: [] }, /missing_scope \(it needs channels:read\)/],
-  ])("complains about a workspace with %j", async (change, words) => {
+  ])("reports a configuration error for a workspace with %j", async (change, words) => {
     const { end, receiver } = await started();
     Object.assign(end.workspace, change);
     const failure = await failureOf(receiver.probe(never()));
@@ -586,7 +589,7 @@ describe("slack: plenum check", () => {
     expect(await failureOf(receiver.probe(never()))).toMatchObject({ kind: "config", field: "channel" });
   });
 
-  test("passes without the header of scopes", async () => {
+  test("passes without the response header that lists the scopes", async () => {
     const { end, receiver } = await started();
     end.answer("auth.test", () => json({ ok: true }));
     end.answer("conversations.info", () => json({ ok: true, channel: { id: CHANNEL } }));

@@ -102,7 +102,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     return ticket;
   };
 
-  test("updates the description and leaves the title to people", async () => {
+  test("updates the description but not the title, which people may edit", async () => {
     const reference = await opened();
     expect(await receiver.update(toldOf({ change: "changed", priority: "B" }), reference, never())).toEqual(reference);
     const edit = JSON.parse(system.end.stub.seen.at(-1)?.body.toString() ?? "") as { readonly fields?: object };
@@ -111,7 +111,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(only().notes).toEqual([]);
   });
 
-  test("updates the title of a gateway, which has the number of its alarms", async () => {
+  test("updates the title of a gateway's ticket, which contains the number of alarms", async () => {
     const reference = await opened(gatewayOf(12));
     await receiver.update(gatewayOf(3, { change: "members" }), reference, never());
     expect(only()).toMatchObject({ title: expect.stringContaining("3 of 30 alarms active"), notes: [] });
@@ -142,7 +142,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(lines).toEqual([]);
   });
 
-  test("leaves a ticket as it is that a person closed", async () => {
+  test("does not change a ticket that a person closed", async () => {
     const reference = await opened();
     system.closeByHand(0);
     const before = only();
@@ -151,7 +151,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(only()).toEqual(before);
   });
 
-  test("leaves a ticket open that it may not close, and logs that once", async () => {
+  test("leaves a ticket open when closing is forbidden, and logs the failure once", async () => {
     system.refuseClosing();
     for (const _twice of [1, 2]) expect(await closed()).toMatchObject({ ref: { over: true } });
     expect(system.tickets().map(({ isOpen, notes }) => [isOpen, notes.length])).toEqual(Array(2).fill([true, 1]));
@@ -159,7 +159,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(lines[0]).toContain("stays open although its alarm is over");
   });
 
-  test("reopens a ticket that it closed when the alarm is back, whatever the last change was", async () => {
+  test("reopens a ticket closed by Plenum when the alarm returns, after any change", async () => {
     const reopening = receiverWith(reopen);
     const back = toldOf({ change: "acknowledged", status: "acknowledged" });
     const reference = await reopening.update(back, await closed(reopening), never());
@@ -167,7 +167,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(only()).toMatchObject({ isOpen: true, notes: expect.arrayContaining([expect.stringContaining("Since: ")]) });
   });
 
-  test("reopens a ticket that a person closed when the alarm is retriggered, or after its end", async () => {
+  test("reopens a ticket closed by a person when the alarm is retriggered, or returns after its end", async () => {
     const reopening = receiverWith(reopen);
     const reference = await opened();
     system.closeByHand(0);
@@ -179,7 +179,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(only().isOpen).toBe(true);
   });
 
-  test("adds one note to a closed ticket whose alarm is back when nothing is configured to reopen it", async () => {
+  test("adds one note to a closed ticket when the alarm returns and no option reopens tickets", async () => {
     const reference = await closed();
     const back = (await receiver.update(toldOf({ change: "retriggered" }), reference, never())) as IncidentReference;
     expect(await receiver.update(toldOf({ change: "changed" }), back, never())).toEqual(back);
@@ -190,7 +190,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
   test.each([
     ["forbidden", "the tickets are not visible any more"],
     ["unauthenticated", "the secret is rejected"],
-  ])("asks a person to act (%s) and takes no ticket for deleted when %s", async (reason) => {
+  ])("reports a configuration error (%s) and does not treat a ticket as deleted when %s", async (reason) => {
     const reference = await opened();
     if (reason === "forbidden") system.forbidReading();
     else system.changeSecret();
@@ -202,13 +202,13 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
       expect(await failureOf(call())).toMatchObject({ kind: "config", reason });
   });
 
-  test("takes the page for a wrong address for a wrong setting, not for a deleted ticket", async () => {
+  test("reports a 404 page as a wrong address, not as a deleted ticket", async () => {
     const reference = await opened();
     system.end.stub.answer = () => ({ status: 404, body: "<html>Not here</html>" });
     expect(await failureOf(receiver.update(toldOf(), reference, never()))).toMatchObject({ kind: "config" });
   });
 
-  test("knows that nothing was opened only when a search would show it", async () => {
+  test("concludes that nothing was opened only after the search index has settled", async () => {
     await opened(gatewayOf(2));
     const sinceMs = clock.now();
     clock.set(new Date(sinceMs + settledMs - 10_000).toISOString());
@@ -219,7 +219,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(await find(sinceMs + 3_600_000)).toBeNull();
   });
 
-  test("adopts the oldest of several tickets and adds a note to the open others", async () => {
+  test("adopts the oldest of several tickets and adds a note to the other open tickets", async () => {
     for (const _each of [1, 2, 3]) await opened();
     system.closeByHand(2);
     clock.set("2026-11-02T06:30:00.000Z");
@@ -229,7 +229,7 @@ describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
     expect(JSON.parse(lines[0] ?? "")).toMatchObject({ ticket, duplicates: [expect.any(String)] });
   });
 
-  test("disables the markup of hostile names and keeps the link of a description that is too long", async () => {
+  test("disables the markup of hostile names and keeps the link at the end of a long description", async () => {
     for (const [n, name] of HOSTILE_NAMES.entries()) {
       const reference = await opened(namedOf(name));
       await receiver.update(namedOf(name, { change: "acknowledged" }), reference, never());

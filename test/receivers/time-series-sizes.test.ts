@@ -34,7 +34,7 @@ const formatted = (name: FormatName) => (incident: IncidentMessage) => {
 };
 const asText = (body: unknown) => (typeof body === "string" ? body : JSON.stringify(body));
 
-test("drops time series from the end, and the heading with the last one", () => {
+test("withFewerTimeSeries drops time series from the end, and the heading with the last series", () => {
   const texts = withFewerTimeSeries({ curves: [HEADING, "a", "b"] });
   expect(texts.map(({ curves }) => curves)).toEqual([[HEADING, "a", "b"], [HEADING, "a"], []]);
   expect(withFewerTimeSeries({ curves: [] })).toEqual([{ curves: [] }]);
@@ -55,7 +55,7 @@ test.each<[string, number, IncidentMessage, (incident: IncidentMessage) => strin
   ["teams", 20_000, longList, formatted("teams")],
   ["googlechat", 32_000, longList, formatted("googlechat")],
   ["mattermost", 16_383, longList, formatted("mattermost")],
-])("%s: drops time series and no other text of a message for more than %i characters", (_, most, incident, textOf) => {
+])("%s: drops time series and no other text from a message of more than %i characters", (_, most, incident, textOf) => {
   const all = [HEADING, ...Array<string>(Math.ceil(most / 40)).fill(line(1))];
   const text = textOf(withSeries(incident, all));
   const countOf = (each: string) => each.split("x".repeat(150)).length;
@@ -88,7 +88,7 @@ describe("slack", () => {
     ]);
   });
 
-  test("shows whole lines of at most 3,000 escaped characters, and none in the small message", () => {
+  test("shows complete lines of at most 3,000 escaped characters, and no time series in the small message", () => {
     const incident = withSeries(toldOf(), twenty("<".repeat(60)));
     const text = sections(incident)[0]?.text ?? "";
     expect(text.length).toBeLessThanOrEqual(3_000);
@@ -99,8 +99,8 @@ describe("slack", () => {
   });
 });
 
-describe("a fixed-width block without markup", () => {
-  test("email", () => {
+describe("time series in a fixed-width block", () => {
+  test("have no markup in email", () => {
     const config = { from: "plenum@example.com", to: ["a@example.com"], cc: [], subject_prefix: "" };
     const mail = mailOf(withSeries(toldOf(), [HEADING, line(1, "<b>VS1</b>")]), "title", config, 0);
     expect(mail.text).toContain(`\n\n${HEADING}\n${line(1, "<b>VS1</b>")}\n\n`);
@@ -108,7 +108,7 @@ describe("a fixed-width block without markup", () => {
     expect(mailOf(toldOf(), "title", config, 0).html).not.toContain("<pre>");
   });
 
-  test("jira", () => {
+  test("have no markup in jira", () => {
     const name = "{noformat}[~ola]";
     const { content } = issueOf(withSeries(toldOf(), [HEADING, line(1, name)]), ADF) as { content: readonly unknown[] };
     const code = { type: "codeBlock", content: [{ type: "text", text: `${HEADING}\n${line(1, name)}` }] };
@@ -118,7 +118,7 @@ describe("a fixed-width block without markup", () => {
     expect(text.split("{noformat}")).toHaveLength(3);
   });
 
-  test("servicenow", () => {
+  test("have no markup in servicenow", () => {
     const text = recordOf(withSeries(toldOf(), [HEADING, line(1, "[code]<b>[/code]")]));
     expect(text).toContain(`\n\n${HEADING}\n${line(1, "[ code]<b>[ /code]")}\n\nOpen in Plenum: https://`);
     const long = withDescription(9_000);
@@ -126,7 +126,7 @@ describe("a fixed-width block without markup", () => {
   });
 });
 
-test("pagerduty has a list of details, a template a field of its own, and ntfy cuts the end", () => {
+test("pagerduty sends time series as details, a template has a field for them, and ntfy cuts the end of the text", () => {
   const incident = withSeries(toldOf(), [HEADING, line(1)]);
   expect(JSON.parse(formatted("pagerduty")(incident)).payload.custom_details.values).toEqual([HEADING, line(1)]);
   expect(JSON.parse(formatted("pagerduty")(toldOf())).payload.custom_details).not.toHaveProperty("values");

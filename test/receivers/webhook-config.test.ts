@@ -24,12 +24,12 @@ function least(format: keyof typeof FORMATS): object {
 describe.each(FORMAT_NAMES)("%s", (format) => {
   const { address, key, ...rest } = requirementsOf(format);
 
-  test("needs little, and takes a secret address", () => {
+  test("accepts the smallest configuration and a secret address", () => {
     expect(complaints(least(format))).toEqual([]);
     expect(complaints({ ...least(format), url: SECRET })).toEqual([]);
   });
 
-  test("an address that is a secret does not stand in the configuration", () => {
+  test("rejects a plain address if the address is the secret", () => {
     const found = complaints({ ...least(format), url: PLAIN });
     if (address !== "secret") expect(found).toEqual([]);
     else {
@@ -39,7 +39,7 @@ describe.each(FORMAT_NAMES)("%s", (format) => {
     }
   });
 
-  test("says what is missing", () => {
+  test("rejects a configuration without a required address or key", () => {
     const { url: _, ...without } = least(format) as { url?: unknown };
     expect(complaints(without)).toHaveLength(rest.url === undefined ? 1 : 0);
     const { key: __, ...keyless } = least(format) as { key?: unknown };
@@ -50,7 +50,7 @@ describe.each(FORMAT_NAMES)("%s", (format) => {
     );
   });
 
-  test("refuses what belongs to another format, one sentence each", () => {
+  test("rejects each option of another format with one error", () => {
     const others = { secrets: [SECRET], unsigned: true, template: { open: {} } };
     expect(complaints({ ...least(format), ...others }).map((each) => each.split(":")[0])).toEqual([
       "secrets",
@@ -60,7 +60,7 @@ describe.each(FORMAT_NAMES)("%s", (format) => {
     expect(complaints({ ...least(format), key: SECRET })).toHaveLength(key === undefined ? 1 : 0);
   });
 
-  test("takes the options of receivers", () => {
+  test("accepts the options of receivers", () => {
     const options = { hold: "2m", initial: true, language: "no", words: { resolved: "Over" }, fold: {} };
     expect(complaints({ ...least(format), ...options })).toEqual([]);
   });
@@ -69,7 +69,7 @@ describe.each(FORMAT_NAMES)("%s", (format) => {
 describe.each(["cloudevents", "standard"])("%s", (format) => {
   const events = { format, url: PLAIN, unsigned: true };
 
-  test("is as it was", () => {
+  test("accepts a plain address and rejects a missing or secret one", () => {
     expect(complaints(events)).toEqual([]);
     expect(complaints({ format, unsigned: true })).toEqual([
       "url: This is needed and missing: where every event is posted to.",
@@ -77,7 +77,7 @@ describe.each(["cloudevents", "standard"])("%s", (format) => {
     expect(complaints({ ...events, url: SECRET })[0]).toMatch(/^url: With the format .* write the address itself/);
   });
 
-  test("refuses what is for alarms", () => {
+  test("rejects options for alarms", () => {
     for (const [name, value] of Object.entries({
       hold: "2m",
       initial: true,
@@ -98,7 +98,7 @@ describe.each(["cloudevents", "standard"])("%s", (format) => {
   });
 });
 
-test("without a format it is cloudevents, and a slip in the name of one is told", () => {
+test("the format is cloudevents by default, and a misspelled format is rejected", () => {
   expect(WebhookConfig.parse({ url: PLAIN, unsigned: true }).format).toBe("cloudevents");
   expect(complaints({ url: PLAIN, format: "pagerdutty" })).toHaveLength(1);
 });

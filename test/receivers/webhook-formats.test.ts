@@ -93,7 +93,7 @@ const SIZES: Readonly<Partial<Record<FormatName, (json: Any) => readonly (readon
   };
 
 describe.each(FORMAT_NAMES)("%s with hostile and long names", (name) => {
-  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps to the sizes: %j", (_, text) => {
+  test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps the size limits: %j", (_, text) => {
     for (const message of [namedOf(text), stormOf(text)]) {
       const { json } = saidBy(name, message);
       for (const [size, most] of SIZES[name]?.(json) ?? []) expect(size).toBeLessThanOrEqual(most);
@@ -113,7 +113,7 @@ const CHANGES: readonly Change[] = [
   "members",
 ];
 
-describe("which changes are told", () => {
+describe("changes that each format sends", () => {
   const nothing = Object.fromEntries(CHANGES.map((change) => [change, false]));
   const messages = { ...nothing, vanished: true, "out-of-scope": true };
   const EXPECTED: Readonly<Record<FormatName, Readonly<Record<string, boolean>>>> = {
@@ -131,7 +131,7 @@ describe("which changes are told", () => {
     discord: Object.fromEntries(CHANGES.map((change) => [change, true])),
   };
 
-  test.each(FORMAT_NAMES)("%s", (name) => {
+  test.each(FORMAT_NAMES)("%s sends the opening, the end and the expected changes", (name) => {
     const told = Object.fromEntries(
       CHANGES.map((change) => [change, saidBy(name, toldOf({ change }), "update") !== null]),
     );
@@ -140,7 +140,7 @@ describe("which changes are told", () => {
     expect(saidBy(name, resolvedOf(), "close")).not.toBeNull();
   });
 
-  test.each(FORMAT_NAMES)("%s keeps the address as it is, with what its query says", (name) => {
+  test.each(FORMAT_NAMES)("%s keeps the configured address and its query", (name) => {
     const { path } = saidBy(name, toldOf()) as { path: string };
     if (name === "ntfy") expect(path).toBe("/ops/");
     else if (name === "googlechat")
@@ -151,7 +151,7 @@ describe("which changes are told", () => {
 });
 
 describe("pagerduty", () => {
-  test("fits the vendor's schema, whatever the names are", () => {
+  test("matches the vendor's schema for any names", () => {
     for (const told of [toldOf(), stormOf("z".repeat(5_000)), ...HOSTILE.map((text) => namedOf(text))]) {
       const { json } = saidBy("pagerduty", told);
       expect(pagerdutyErrors(json)).toEqual([]);
@@ -159,7 +159,7 @@ describe("pagerduty", () => {
     }
   });
 
-  test("a trigger says who, where, how bad; the others only which", () => {
+  test("sends all details with a trigger, and only the key with an acknowledgement or an end", () => {
     expect(saidBy("pagerduty", toldOf()).json).toEqual({
       routing_key: KEY,
       event_action: "trigger",
@@ -193,7 +193,7 @@ describe("pagerduty", () => {
     }
   });
 
-  test("an unknown priority is no less than a warning; a time without an offset and a link by http are left out", () => {
+  test("sends an unknown priority as a warning, and omits a time without an offset and a link with http", () => {
     const told = toldOf({ priority: "Q", startedAt: "2026-11-02 07:15:00", link: "http://10.0.0.1/" });
     const { json } = saidBy("pagerduty", told);
     expect(json.payload.severity).toBe("warning");
@@ -204,7 +204,7 @@ describe("pagerduty", () => {
 });
 
 describe("jsm", () => {
-  test("opens by alias, closes and acknowledges by it, and changes the text without a new alert", () => {
+  test("opens, closes and acknowledges an alert by alias, and updates the text of the same alert", () => {
     const { json, headers, path } = saidBy("jsm", toldOf());
     const { key } = toldOf();
     expect(headers).toEqual({ authorization: `GenieKey ${KEY}` });
@@ -234,7 +234,7 @@ describe("jsm", () => {
   });
 });
 
-test("servicenow-event: records of texts, GMT, and severity 0 at the end", () => {
+test("servicenow-event sends text fields, times in GMT, and severity 0 at the end", () => {
   const [raised] = saidBy("servicenow-event", toldOf()).json.records;
   expect(raised).toMatchObject({
     source: "Plenum",
@@ -257,7 +257,7 @@ test("servicenow-event: records of texts, GMT, and severity 0 at the end", () =>
   for (const value of Object.values(raised)) expect(typeof value).toBe("string");
 });
 
-test("incidentio: firing and resolved under one key, Markdown escaped, far below 512 kB", () => {
+test("incidentio sends firing and resolved with one key and escapes Markdown", () => {
   const { json, headers } = saidBy("incidentio", namedOf("[x](https://evil.example)"));
   expect(headers).toEqual({ authorization: `Bearer ${KEY}` });
   expect(json).toMatchObject({ status: "firing", deduplication_key: toldOf().key });
@@ -268,7 +268,7 @@ test("incidentio: firing and resolved under one key, Markdown escaped, far below
   });
 });
 
-test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a line and opens nothing", () => {
+test("splunk-oncall sends CRITICAL, ACKNOWLEDGEMENT and RECOVERY, and INFO for an unknown state", () => {
   const type = (told: IncidentMessage, deed: Operation) =>
     saidBy("splunk-oncall", told, deed).json.message_type as string;
   expect(type(toldOf(), "open")).toBe("CRITICAL");
@@ -282,7 +282,7 @@ test("splunk-oncall: critical, acknowledgement, recovery; an unknown state is a 
   });
 });
 
-test("ntfy: the topic of the address, the key as sequence id, and never a file", () => {
+test("ntfy sends to the topic of the address with the key as sequence id", () => {
   const { json, headers } = saidBy("ntfy", toldOf());
   expect(headers).toEqual({ "x-sequence-id": toldOf().key, authorization: `Bearer ${KEY}` });
   expect(json).toMatchObject({
@@ -298,7 +298,7 @@ test("ntfy: the topic of the address, the key as sequence id, and never a file",
   expect(() => FORMATS.ntfy.format.requestFor(toldOf(), "open", root)).toThrow("has to end with the topic");
 });
 
-test("alertmanager: version 4 with one alert, whose labels are the same at its end", () => {
+test("alertmanager sends version 4 with one alert, whose labels are the same at its end", () => {
   const firing = saidBy("alertmanager", toldOf()).json;
   expect(firing).toMatchObject({
     version: "4",
@@ -327,14 +327,14 @@ test("alertmanager: version 4 with one alert, whose labels are the same at its e
 });
 
 describe("slack", () => {
-  test("blocks are what Slack's own types say, within its lengths", () => {
+  test("sends blocks that match Slack's types and length limits", () => {
     for (const told of [toldOf(), resolvedOf(), stormOf("long ".repeat(100)), ...HOSTILE.map((t) => namedOf(t))]) {
       const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
       expect(complaintAboutBlocks(blocks, false)).toBeNull();
     }
   });
 
-  test("the status word is first, also on a phone, and names carry nothing out", () => {
+  test("begins the text with the status and escapes markup in names", () => {
     const told = namedOf("<!here> *x* <https://evil.example|y> & co");
     const message = slackMessageOf(told);
     expect(message.text).toBe(
@@ -370,7 +370,7 @@ describe("teams", () => {
     return Array.from({ length: context.eventCount }, (_, n) => context.getEventAt(n).message);
   }
 
-  test("the parser of Adaptive Cards has nothing against the card, and complains about a wrong one", () => {
+  test("sends a card that the Adaptive Cards parser accepts", () => {
     expect(complaints({ type: "AdaptiveCard", version: "1.4", body: [{ type: "Nope" }] })).toHaveLength(1);
     for (const told of [toldOf(), resolvedOf(), stormOf("x"), ...HOSTILE.map((text) => namedOf(text))]) {
       const [attachment] = saidBy("teams", told, told.status === "resolved" ? "close" : "open").json.attachments;
@@ -380,7 +380,7 @@ describe("teams", () => {
     }
   });
 
-  test("is at most 20 kB, and says all that fits", () => {
+  test("sends at most 20 kB and fills that size with long texts", () => {
     for (const text of [...HOSTILE, "温".repeat(50_000)]) {
       for (const told of [namedOf(text), stormOf(text)]) {
         const size = Buffer.byteLength(JSON.stringify(saidBy("teams", told).json));
@@ -390,7 +390,7 @@ describe("teams", () => {
     }
   });
 
-  test("nothing in it is read as Markdown, and no date is carried out", () => {
+  test("shows names with Markdown and date functions as plain text", () => {
     const said = JSON.stringify(saidBy("teams", namedOf("{{DATE(2026-11-02T06:15:00Z)}} [x](y)")).json);
     expect(said).not.toContain('"TextBlock"');
     expect(said).not.toContain('"FactSet"');
@@ -399,7 +399,7 @@ describe("teams", () => {
   });
 });
 
-test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 bytes", () => {
+test("googlechat sends a card with escaped HTML in the thread of the key", () => {
   const { json } = saidBy("googlechat", namedOf("<users/all> <b>x</b> &"));
   expect(json.thread).toEqual({ threadKey: toldOf().key });
   expect(json).not.toHaveProperty("text");
@@ -410,7 +410,7 @@ test("googlechat: a card in the thread of the key, HTML escaped, at most 32,000 
   expect(said.match(/<[^>]*>/g)).toEqual(["<b>", "</b>"]);
 });
 
-test("mattermost: a post within its length that mentions nobody and marks nothing", () => {
+test("mattermost escapes mentions, Markdown and emoji in names", () => {
   const { json } = saidBy("mattermost", namedOf("@channel <!channel> **x** [y](https://evil.example) :fire:"));
   const { text } = json as { text: string };
   expect(text.split("\n")[0]).toMatch(/^\*\*Active: /);
@@ -420,16 +420,16 @@ test("mattermost: a post within its length that mentions nobody and marks nothin
   expect(text.replaceAll(/\\|\u200b/g, "")).toContain("@channel <!channel> **x** [y](https://evil.example) :fire:");
 });
 
-test("mattermost: a time stays as it is", () => {
+test("mattermost sends a time unchanged", () => {
   expect(saidBy("mattermost", toldOf()).json.text).toContain("\nSince: 2026-11-02 07:15:00 +01:00\n");
 });
 
-test("mattermost: a line of a name begins nothing", () => {
+test("mattermost starts no list, code block or heading for line breaks in names", () => {
   const { text } = saidBy("mattermost", namedOf("first\n- list\n    code\n1. one\n===")).json as { text: string };
   expect(text).not.toMatch(/\n[-\d=\s]/);
 });
 
-test("discord: one embed within its sizes; edits go to the message, and nobody is called", () => {
+test("discord sends one embed without mentions and edits only the message with a valid id", () => {
   const opened = saidBy("discord", toldOf()).json;
   expect(opened.allowed_mentions).toEqual({ parse: [] });
   const edited = saidBy("discord", toldOf({ change: "acknowledged", status: "acknowledged" }), "update");

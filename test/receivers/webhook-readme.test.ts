@@ -38,7 +38,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
   const section = sections.get(name) ?? "";
   const examples = blocksIn(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
 
-  test("has a section, a line in the table, and an example that is valid", () => {
+  test("has a section, a table row and one valid example in the README", () => {
     expect(readme).toContain(`| [\`${name}\`](#${name}) |`);
     expect(section).toContain(name === "template" ? "Requests of your own" : "What you see at the other end:");
     expect(examples).toHaveLength(1);
@@ -47,7 +47,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
     expect((examples[0] as { format: string }).format).toBe(name);
   });
 
-  test("its sample is what is sent", () => {
+  test("sends the request that the README shows as sample", () => {
     const [sample] = blocksIn(section, "json");
     const { template } = WebhookConfig.parse(examples[0]);
     const format: Format =
@@ -65,7 +65,7 @@ describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
   });
 });
 
-test("the table of every format has no other, and the fields of templates are all named", () => {
+test("the README lists all formats in its table and all fields of templates", () => {
   const named = [...readme.matchAll(/^\| \[`([a-z-]+)`\]\(#/gm)].map(([, name]) => name);
   expect(named).toEqual([...FORMAT_NAMES, "template"]);
   const section = sections.get("template") ?? "";

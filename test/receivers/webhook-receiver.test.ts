@@ -34,7 +34,7 @@ async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer>
   return stub;
 }
 
-describe("pagerduty, which keeps one alert for each key", () => {
+describe("pagerduty", () => {
   test("does not send changes that would reopen an alert that a person closed", async () => {
     const { end, receiver } = await farEnd(startPagerdutyEnd);
     const place = await receiver.open(toldOf(), never());
@@ -44,7 +44,7 @@ describe("pagerduty, which keeps one alert for each key", () => {
   });
 });
 
-describe("slack, which knows neither key nor id", () => {
+describe("slack by webhook", () => {
   test("sends a message for the beginning, the unknown state and the end", async () => {
     const { end, receiver } = await farEnd(startSlackEnd);
     expect(receiver.opensAgain).toBe("another");
@@ -59,7 +59,7 @@ describe("slack, which knows neither key nor id", () => {
     ]);
   });
 
-  test("reads a changed address without a restart", async () => {
+  test("uses a changed address without a restart", async () => {
     const first = await farEnd(startSlackEnd);
     const second = await farEnd(startSlackEnd);
     const addressOf = ({ config }: ReceiverFarEnd) =>
@@ -112,7 +112,7 @@ describe("slack, which knows neither key nor id", () => {
     [{ status: 500, body: "rollup_error" }, { kind: "retryable" }],
     [{ status: 503 }, { kind: "throttled", scope: "everything" }],
     [{ status: 200, body: `ok${"x".repeat(5_000_000)}` }, { kind: "rejected" }],
-  ])("the answer %j", async (answer, expected) => {
+  ])("maps the response %j to its error", async (answer, expected) => {
     const stub = await stubbed(() => answer);
     const url = secretFile(`${stub.url}/services/T0/B0/abcdefghijklmnop`);
     const receiver = receiverFor({ format: "slack", url, ...LOOPBACK });
@@ -174,7 +174,7 @@ function configOf(format: string, address: string) {
 }
 
 describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
-  test("accepts a confirmation and not a failure with status 2xx", async () => {
+  test("accepts a confirmation and reports a failure despite status 2xx", async () => {
     let answer = yes;
     const stub = await stubbed(() => answer);
     const receiver = receiverFor(configOf(format, `${stub.url}/in/topic`));
@@ -192,7 +192,7 @@ describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
     [502, "throttled"],
     [413, "rejected"],
     [307, "config"],
-  ])("takes the status %i for %s and repeats no secret", async (status, kind) => {
+  ])("reports the status %i as %s and repeats no secret", async (status, kind) => {
     const path = `/in/${randomBytes(16).toString("hex")}`;
     const stub = await stubbed(({ headers, body }) => ({
       status,
@@ -210,7 +210,7 @@ describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
   });
 });
 
-test("alertmanager accepts every 2xx and secret headers", async () => {
+test("alertmanager accepts every 2xx response and sends secret headers", async () => {
   const stub = await stubbed(() => ({ status: 200, body: "whatever" }));
   const receiver = receiverFor({
     format: "alertmanager",
@@ -226,7 +226,7 @@ test("alertmanager accepts every 2xx and secret headers", async () => {
   });
 });
 
-describe("discord, whose messages can be edited", () => {
+describe("discord", () => {
   test("edits the message and reports a deleted one as gone", async () => {
     const stub = await stubbed(({ method }) =>
       method === "GET" ? { status: 200, body: '{"id":"1"}' } : { status: 200, body: '{"id":"4711"}' },
@@ -249,7 +249,7 @@ describe("discord, whose messages can be edited", () => {
   });
 });
 
-describe("in general", () => {
+describe("a webhook receiver of any format", () => {
   test("connects and posts nothing when probed", async () => {
     const stub = await startStub();
     const receiver = receiverFor(configOf("slack", `${stub.url}/x`));
@@ -268,7 +268,7 @@ describe("in general", () => {
     },
   );
 
-  test("a secret address without TLS is not used through a proxy", async () => {
+  test("rejects a secret address without TLS through a proxy", async () => {
     const receiver = receiverFor({
       ...configOf("slack", "http://127.0.0.1:1/x"),
       proxy: { url: "http://127.0.0.1:3128" },

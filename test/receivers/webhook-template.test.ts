@@ -43,8 +43,8 @@ function complaints(template: object): readonly string[] {
   return (error?.issues ?? []).map(({ path, message }) => `${path.join(".")}: ${message}`);
 }
 
-describe("what is sent", () => {
-  test("replaces a text of one field by its value, and fields in other texts by text", async () => {
+describe("requests of a template", () => {
+  test("replace a text of one field by its value, and fields in other texts by text", async () => {
     const { receiver, bodies } = await withTemplate({
       open: {
         body: {
@@ -76,7 +76,7 @@ describe("what is sent", () => {
     ]);
   });
 
-  test.each(EVIL)("keeps the name %j as data in body and path", async (text) => {
+  test.each(EVIL)("keep the name %j as data in body and path", async (text) => {
     const { receiver, stub, bodies } = await withTemplate({
       open: {
         path: "/things/{{site.displayName}}/x?name={{site.displayName}}",
@@ -93,7 +93,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.headers["x-evil"]).toBeUndefined();
   });
 
-  test("rejects a name that would change the path or add a header", async () => {
+  test("are rejected for a name that would change the path or add a header", async () => {
     const { receiver, stub } = await withTemplate({
       open: { path: "/{{site.displayName}}", headers: { "X-Title": "{{site.displayName}}" } },
     });
@@ -105,7 +105,7 @@ describe("what is sent", () => {
     expect(Buffer.from(stub.seen[0]?.headers["x-title"] ?? "", "latin1").toString()).toBe("Søndre gate 温度");
   });
 
-  test("sends one request per operation, and none for an operation without a template", async () => {
+  test("are sent once per operation, and not for an operation without a template", async () => {
     const { receiver, stub } = await withTemplate({
       open: { method: "PUT", path: "/things/{{key}}", headers: { "Idempotency-Key": "{{changeId}}" }, body: {} },
       update: { method: "PATCH", path: "/things/{{place.id}}?by=plenum", body: { state: "{{status}}" } },
@@ -122,7 +122,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.headers["idempotency-key"]).toBe(toldOf().changeId);
   });
 
-  test("sends a secret header unchanged", async () => {
+  test("have the secret header unchanged", async () => {
     process.env.PLENUM_TEST_TEMPLATE_KEY = "{{title}} key";
     onTestFinished(() => {
       delete process.env.PLENUM_TEST_TEMPLATE_KEY;
@@ -134,7 +134,7 @@ describe("what is sent", () => {
     expect(stub.seen[0]?.body.length).toBe(0);
   });
 
-  test("fills in every field for any kind of incident", async () => {
+  test("have every field for any kind of incident", async () => {
     const names = FIELDS.filter((name) => !name.startsWith("place."));
     const body = Object.fromEntries(names.map((name) => [name.replaceAll(".", "_"), `{{${name}}}`]));
     expect(complaints({ open: { body } })).toEqual([]);
@@ -162,8 +162,8 @@ describe("what is sent", () => {
   });
 });
 
-describe("what is answered", () => {
-  test("reads ticket and link, and ignores a link without https", async () => {
+describe("responses to a template", () => {
+  test("provide ticket and link, except a link without https", async () => {
     const { receiver, stub } = await withTemplate({ open: {}, id: "$[0].id", ticket: "$[0].number", link: "$[0].url" });
     const answer = (body: unknown): StubAnswer => ({ status: 201, body: JSON.stringify(body) });
     stub.answer = () => answer([{ id: "a b", number: 12, url: "https://x.example/12" }]);
@@ -203,7 +203,7 @@ describe("what is answered", () => {
       { kind: "throttled", retryAfterMs: 9_000 },
     ],
     [{ status: 500 }, { kind: "retryable" }],
-  ])("the answer %j to an opening", async (answer, expected) => {
+  ])("to an opening are accepted or rejected as configured: %j", async (answer, expected) => {
     const { receiver, stub } = await withTemplate({
       open: {},
       success: { status: [200, 201, 409], body: { path: "$.ok", equals: true } },
@@ -215,24 +215,27 @@ describe("what is answered", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
-  test.each([404, 409, 410])("takes %i for gone only where the request has the id", async (status) => {
-    const { receiver, stub } = await withTemplate({
-      open: {},
-      update: { path: "/things/{{place.id}}" },
-      close: { path: "/closed" },
-      id: "$.data.id",
-    });
-    const place = await receiver.open(toldOf(), never());
-    stub.answer = () => ({ status });
-    expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
-    expect(await failureOf(receiver.close(resolvedOf(), place, never()))).toMatchObject({
-      kind: status === 409 ? "rejected" : "config",
-    });
-  });
+  test.each([404, 409, 410])(
+    "with status %i mean a deleted incident only if the request has its id",
+    async (status) => {
+      const { receiver, stub } = await withTemplate({
+        open: {},
+        update: { path: "/things/{{place.id}}" },
+        close: { path: "/closed" },
+        id: "$.data.id",
+      });
+      const place = await receiver.open(toldOf(), never());
+      stub.answer = () => ({ status });
+      expect(await receiver.update(toldOf({ change: "changed" }), place, never())).toBe("gone");
+      expect(await failureOf(receiver.close(resolvedOf(), place, never()))).toMatchObject({
+        kind: status === 409 ? "rejected" : "config",
+      });
+    },
+  );
 });
 
-describe("what is refused when the configuration is read", () => {
-  test("an unknown field, with its place and the known ones", () => {
+describe("the configuration of a template", () => {
+  test("names an unknown field, its location and the known fields", () => {
     const [found, ...others] = complaints({ open: { body: { a: ["x", { b: "{{alarm.nmae}}" }] } } });
     expect(others).toEqual([]);
     expect(found).toMatch(/^template\.open\.body\.a\.1\.b: There is no field \{\{alarm\.nmae\}\}; there are title, /);
@@ -240,7 +243,7 @@ describe("what is refused when the configuration is read", () => {
     expect(found).not.toContain("place.id");
   });
 
-  test("fields of the place only where there is one", () => {
+  test("accepts {{place.…}} fields only after the opening and if their path is configured", () => {
     expect(complaints({ open: { path: "/{{place.id}}" }, id: "$.id" })).toEqual([
       "template.open.path: {{place.id}} is known only after the opening, so it cannot stand in `open`.",
     ]);
@@ -265,7 +268,7 @@ describe("what is refused when the configuration is read", () => {
     [{ open: { method: "TRACE" } }, /^template\.open\.method/],
     [{ update: {} }, /^template\.open/],
     [{ open: {}, opened: {} }, /opened/],
-  ])("%j", (template, expected) => {
+  ])("rejects %j", (template, expected) => {
     const found = complaints(template);
     expect(found).toHaveLength(1);
     expect(found[0]).toMatch(expected);
