@@ -153,7 +153,7 @@ describe("a configuration file that is edited while the worker runs", () => {
   }, 120_000);
 
   test.skipIf(absent("mosquitto"))(
-    "adds a broker, and moves to another, without losing a message",
+    "can add a broker and move to another broker without losing a message",
     async () => {
       const [one, two] = await Promise.all([startMosquitto(), startMosquitto()]);
       onTestFinished(async () => {

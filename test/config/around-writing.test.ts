@@ -12,15 +12,12 @@ const plain = {
 };
 const textFor = (config: unknown) => textOf(aroundWriting(Config.parse(config)), "");
 
-describe("aroundWriting", () => {
+describe("aroundWriting (the options that an approval covers)", () => {
   test.each([
     ["another service", { ...plain, sources: { main: { ...plain.sources.main, base_url: "https://x.example" } } }],
-    ["another zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
-    ["another authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
-    [
-      "a proxy on the way",
-      { ...plain, sources: { main: { ...plain.sources.main, proxy: { url: "http://p.example:3128" } } } },
-    ],
+    ["another time zone", { ...plain, sources: { main: { ...plain.sources.main, time_zone: "Europe/Rome" } } }],
+    ["another certificate authority", { ...plain, sources: { main: { ...plain.sources.main, ca_file: "ca.pem" } } }],
+    ["a proxy", { ...plain, sources: { main: { ...plain.sources.main, proxy: { url: "http://p.example:3128" } } } }],
     [
       "another broker",
       {
@@ -29,7 +26,7 @@ describe("aroundWriting", () => {
       },
     ],
     [
-      "another place to listen at",
+      "another sink that receives commands",
       {
         ...plain,
         sinks: {
@@ -38,11 +35,11 @@ describe("aroundWriting", () => {
         },
       },
     ],
-  ])("%s is a change", (_what, changed) => {
+  ])("changes for %s", (_what, changed) => {
     expect(textFor(changed)).not.toBe(textFor(plain));
   });
 
-  test("excludes options that only read or send", () => {
+  test("excludes options that only read from the service or send events", () => {
     const { broker } = plain.sinks;
     const changed = {
       ...plain,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { byteSize, parseByteSize } from "#src/core/values/byte-size.ts";
 
-describe("a size", () => {
+describe("a byte size in the configuration", () => {
   const Size = byteSize({ min: 1_024, max: 4 * 1_024 ** 4 });
 
   test.each<[text: string | number, bytes: number]>([
@@ -27,12 +27,12 @@ describe("a size", () => {
     ["GB", "Write bytes as a number, or as 64KiB, 512MiB or 1GB."],
     ["1kB", "Write at least 1KiB."],
     ["5TiB", "Write at most 4TiB."],
-  ])("%j is refused with the right form", (text, said) => {
+  ])("rejects %j and states the correct form", (text, said) => {
     const complaint = JSON.stringify(Size.safeParse(text).error?.issues);
     expect(complaint).toContain(said);
   });
 
-  test("rejects a unit of one letter, which may mean 1,000 or 1,024", () => {
+  test("rejects a unit of one letter, which could mean 1,000 or 1,024", () => {
     expect(parseByteSize("1G")).toBeNull();
   });
 });

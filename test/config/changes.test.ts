@@ -5,8 +5,8 @@ import { configured, KEY, type Parts } from "./configured.ts";
 
 const changed = (change: (whole: Parts) => void) => changesBetween(configured(), configured(change));
 
-describe("changesBetween", () => {
-  test("returns nothing for equal configurations", () => {
+describe("changesBetween (two configurations)", () => {
+  test("returns no changes for equal configurations", () => {
     expect(changed(() => undefined)).toEqual([]);
   });
 
@@ -16,7 +16,7 @@ describe("changesBetween", () => {
     expect(inForceAfter(configured(), after).state.plots).toBe(true);
   });
 
-  test("names a class by its name, and prints a duration as written", () => {
+  test("identifies a read class by its name, and prints a duration as written in the file", () => {
     expect(changed((whole) => (whole.sources.main.read[0].every = "5m"))).toEqual([
       {
         path: "sources.main.read.rooms.every",
@@ -28,7 +28,7 @@ describe("changesBetween", () => {
     ]);
   });
 
-  test("reports a changed order of classes as one change", () => {
+  test("reports a changed order of read classes as one change", () => {
     const [only, ...others] = changed((whole) => whole.sources.main.read.reverse());
     expect(others).toEqual([]);
     expect(only).toMatchObject({
@@ -94,7 +94,7 @@ describe("changesBetween", () => {
     });
   });
 
-  test("keeps the old value of options that need a restart", () => {
+  test("inForceAfter keeps the old value of an option that needs a restart", () => {
     const cases: readonly (readonly [string, (whole: Parts) => void])[] = [
       ["state.folder", (whole) => (whole.state.folder = "elsewhere")],
       ["status.port", (whole) => (whole.status.port = 9851)],
@@ -118,7 +118,7 @@ describe("changesBetween", () => {
     }
   });
 
-  test("requires a restart for added and removed sources", () => {
+  test("requires a restart for an added or removed source", () => {
     const both = configured((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow[0].source = "main";
@@ -133,14 +133,14 @@ describe("changesBetween", () => {
     }
   });
 
-  test("reports an added class without a changed order", () => {
+  test("reports an added read class without reporting a changed order", () => {
     const all = changed((whole) => {
       whole.sources.main.read.splice(1, 0, { name: "doors", select: { units: ["-"] }, every: "5m" });
     });
     expect(all.map(({ path, effect }) => [path, effect])).toEqual([["sources.main.read.doors", "alone"]]);
   });
 
-  test("names a writable tag by its source and id", () => {
+  test("identifies a writable tag by its source and id", () => {
     const limits = (max: number, source?: string) =>
       configured((whole) => {
         const entry = { type: "number", site_id: 1, min: 18, ...(source !== undefined && { source }) };
@@ -155,7 +155,7 @@ describe("changesBetween", () => {
     expect(pathsOf(limits(24, "main"), limits(22, "main"))).toEqual([["commands.allow.main/10.max", "24", "22"]]);
   });
 
-  test("reports a changed list without names as one change", () => {
+  test("reports a changed list of unnamed items as one change", () => {
     const signed = (...names: readonly string[]) =>
       configured((whole) => {
         const secrets = names.map((env) => ({ env }));
@@ -166,14 +166,14 @@ describe("changesBetween", () => {
     expect(changesBetween(signed("ONE"), signed("TWO")).map(({ path }) => path)).toEqual(paths);
   });
 
-  test("reports an emptied or filled list as one change", () => {
+  test("reports a list that becomes empty or non-empty as one change", () => {
     const path = "sinks.chat.filter.kinds";
     const emptied = configured((whole) => (whole.sinks.chat.filter.kinds = []));
     expect(changesBetween(configured(), emptied)).toMatchObject([{ path, before: '["alarm-*"]' }]);
     expect(changesBetween(emptied, configured())).toMatchObject([{ path, after: '["alarm-*"]' }]);
   });
 
-  test("splits all changes into those in force and those that wait", () => {
+  test("equals the changes in force plus the changes that wait for a restart", () => {
     const before = configured();
     const after = configured((whole) => {
       whole.state = { folder: "elsewhere", max_age: "3d" };
@@ -195,7 +195,7 @@ describe("changesBetween", () => {
     ]);
   });
 
-  test("requires a restart for writable tags when the sources change", () => {
+  test("requires a restart for writable tags when the sources change too", () => {
     const all = changed((whole) => {
       whole.sources.other = { ...whole.sources.main, token: { file: "other.txt" } };
       whole.commands.allow = [{ type: "number", source: "other", site_id: 1, tag_id: "10", min: 18, max: 24 }];
@@ -203,7 +203,7 @@ describe("changesBetween", () => {
     expect(all.every(({ effect }) => effect === "restart")).toBe(true);
   });
 
-  test("requires a restart for passwords when the address changes", () => {
+  test("requires a restart for passwords when the address of the status page changes too", () => {
     const all = changed((whole) => {
       whole.status = { port: 9851, password: { env: "PAGE" } };
     });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { Duration, formatDuration, parseDuration } from "#src/core/values/duration.ts";
 
-describe("a duration", () => {
+describe("a duration in the configuration", () => {
   test.each([
     ["500ms", 500],
     ["30s", 30_000],
@@ -37,7 +37,7 @@ describe("a duration", () => {
     ["1,5h", "Write 1.5h, with a point."],
     ["PT1H30M", "Write 1h30m."],
     ["P7D", "Write 7d."],
-  ])("%j is refused with the right form", (text, said) => {
+  ])("rejects %j and states the correct form", (text, said) => {
     expect(parseDuration(text)).toBeNull();
     expect(() => Duration.parse(text)).toThrow(said);
   });

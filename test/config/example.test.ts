@@ -81,13 +81,13 @@ describe("config/example.yaml", () => {
     expect(unknown.filter((path) => !own.test(path))).toEqual([]);
   });
 
-  test("is valid with the options of a fleet, which are in comments", () => {
+  test("is valid when the commented fleet options are enabled", () => {
     const { postgres } = StateConfig.parse(parse(fleetIn(text)));
     const bare = PostgresState.parse({ url: postgres?.url });
     expect({ ...postgres, password: undefined, ca_file: undefined }).toEqual(bare);
   });
 
-  test("shows the default unless a comment says otherwise", () => {
+  test("shows the default of each option unless a comment says otherwise", () => {
     const config = loadYaml({ schema: Config, file, environment });
     const bare = Config.parse({
       sources: { campus: { base_url: "https://x", token: { env: "TOKEN" }, time_zone: "Europe/Stockholm" } },
@@ -189,7 +189,7 @@ describe("config/example.yaml", () => {
     }
   });
 
-  test("reports a typing error in any of its keys", () => {
+  test("is rejected after a typing error in any of its keys", () => {
     const document = parseDocument(text);
     const known = new Set(optionPaths(Config));
     const seen = new Set<string>();

@@ -3,23 +3,23 @@ import { lenientState } from "#src/app/config/load.ts";
 
 const URL = "postgresql://plenum@127.0.0.1/plenum";
 
-describe("lenientState", () => {
+describe("lenientState (the section `state` of a broken configuration)", () => {
   test.each([
-    ["an unclosed list behind it", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
-    ["a broken section before it", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],
-    ["an unknown key next to it", "state: { folder: /srv/state, colour: red }\n", "/srv/state"],
+    ["an unclosed list after the section", "state:\n  folder: /srv/state\nsinks: [\n", "/srv/state"],
+    ["a broken section before the section", "sources: { main: [ }\nstate: { folder: /srv/state }\n", "/srv/state"],
+    ["an unknown key in the section", "state: { folder: /srv/state, colour: red }\n", "/srv/state"],
     ["a variable that is set", `state: { folder: '\${FOLDER}' }\nx: [\n`, "/var/state"],
     ["a variable that is not set", `state: { folder: '\${NONE}' }\n`, null],
     ["no folder", "state: { max_age: 7 }\n", null],
-    ["a folder that is no text", "state: { folder: [a] }\n", null],
+    ["a folder that is a list", "state: { folder: [a] }\n", null],
     ["no section", "sources: {}\n", null],
-    ["nothing", "", null],
-    ["no YAML at all", "\u0000\u0001", null],
-  ])("is read with %s", (_, text, folder) => {
+    ["no characters", "", null],
+    ["bytes that are not YAML", "\u0000\u0001", null],
+  ])("reads the state folder from a text with %s", (_, text, folder) => {
     expect(lenientState(text, { FOLDER: "/var/state" }).folder).toBe(folder);
   });
 
-  test("recognizes a fleet, also when the address is invalid or unknown", () => {
+  test("recognizes a fleet even if the database address is invalid or an unset variable", () => {
     const read = (postgres: string) => lenientState(`state: { folder: s, postgres: ${postgres} }\nx: [\n`, {});
     expect(read(`{ url: "${URL}" }`)).toMatchObject({ isFleet: true, postgres: { url: URL } });
     expect(read("{ url: 7 }")).toMatchObject({ isFleet: true, postgres: null });

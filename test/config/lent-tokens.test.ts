@@ -33,7 +33,7 @@ function refused(secret: string): readonly string[] {
 
 const HEADER = "sinks.hook.webhook.headers.x-key";
 
-test("refuses a source's token file under another spelling, behind links and as a hard link", () => {
+test("rejects the token file of a source as a sink's secret under another spelling, through links and as a hard link", () => {
   const token = join(folder, "token");
   mkdirSync(join(folder, "more"));
   symlinkSync(token, join(folder, "link"));
@@ -50,18 +50,18 @@ test("refuses a source's token file under another spelling, behind links and as 
   for (const name of names) expect(refused(name), name).toEqual([HEADER]);
 });
 
-test("accepts a separate file, existing or not", () => {
+test("accepts a separate secret file, whether or not the file exists", () => {
   writeFileSync(join(folder, "other"), "another secret", { mode: 0o600 });
   expect(refused(join(folder, "other"))).toEqual([]);
   expect(refused(join(folder, "later"))).toEqual([]);
 });
 
-test("rejects a shared token file that does not exist yet", () => {
+test("rejects the token file of a source as a sink's secret before the file exists", () => {
   rmSync(join(folder, "token"));
   expect(refused(join(folder, "token"))).toEqual([HEADER]);
 });
 
-test.skipIf(process.platform === "win32")("reads no secret from /proc through a link that was created later", () => {
+test.skipIf(process.platform === "win32")("rejects a secret file that became a link to /proc after the check", () => {
   const file = join(folder, "later");
   const ref = SecretRef.parse({ file });
   symlinkSync("/proc/self/environ", file);

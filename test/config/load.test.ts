@@ -36,16 +36,16 @@ function complaints(text: string, environment: Environment = {}): readonly strin
 }
 
 /** Each does what it says: the hint is put where it points, and the configuration is valid. */
-describe("a hint that is followed literally leads to a valid configuration", () => {
+describe("a configuration that follows the hint of an error literally", () => {
   const read = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
   test.each([
-    { what: "a number where a duration is wanted", text: read("every: 30"), hint: "30s" },
-    { what: "one that is too short in seconds", text: read("every: 1"), hint: "1m" },
+    { what: "a number in place of a duration", text: read("every: 30"), hint: "30s" },
+    { what: "a number that would be too short in seconds", text: read("every: 1"), hint: "1m" },
     { what: "a number of days", text: `${SOURCE}state: { max_age: 7 }\n`, hint: null },
-    { what: "a longest time", text: `${SOURCE}commands: { max_ttl: 120 }\n`, hint: "120s" },
+    { what: "a number in place of a longest time", text: `${SOURCE}commands: { max_ttl: 120 }\n`, hint: "120s" },
     { what: "a quoted number", text: `${SOURCE}status: { port: "9850" }\n`, hint: "9850" },
     { what: "a quoted boolean", text: `${SOURCE}commands: { enabled: "true" }\n`, hint: "true" },
-    { what: "a file's name", text: SOURCE.replace("{ env: TOKEN }", "{ file: 7 }"), hint: '"7"' },
+    { what: "a file name that is a number", text: SOURCE.replace("{ env: TOKEN }", "{ file: 7 }"), hint: '"7"' },
     {
       what: "a tag id without quotes",
       text: `${SOURCE}commands:\n  allow: [{ type: boolean, site_id: 1, tag_id: 10169 }]\n`,
@@ -53,7 +53,7 @@ describe("a hint that is followed literally leads to a valid configuration", () 
     },
     { what: "a mistyped word", text: `${SOURCE}log: { level: wran }\n`, hint: "warn" },
     { what: "a mistyped key", text: `${SOURCE}log: { lvel: warn }\n`, hint: "level" },
-  ])("$what", ({ text, hint }) => {
+  ])("is valid: $what", ({ text, hint }) => {
     const [complaint = "", ...more] = complaints(text);
     expect(more).toEqual([]);
     const said = /(?:quotes: |Write (?=\d)|Did you mean )(.*?)(?:[,:] .*)?[.?]$/.exec(complaint)?.[1];
@@ -69,7 +69,7 @@ describe("a hint that is followed literally leads to a valid configuration", () 
     expect(complaints(lines.join("\n"))).toEqual([]);
   });
 
-  test("suggests to add or remove quotes only when that helps", () => {
+  test("is not proposed with other quotes when quotes do not help", () => {
     expect(complaints(`${SOURCE}status: { port: "many" }\n`)).toEqual([
       "plenum.yaml:6:17 status.port: Write a number here, not a text.",
     ]);
@@ -79,7 +79,7 @@ describe("a hint that is followed literally leads to a valid configuration", () 
   });
 });
 
-describe("a problem has a location, a path and advice", () => {
+describe("a configuration error", () => {
   test.each([
     {
       what: "an unknown key",
@@ -97,12 +97,12 @@ describe("a problem has a location, a path and advice", () => {
       says: "plenum.yaml:8:13 sinks.a.file.foldr: This key is not known here. Did you mean folder?",
     },
     {
-      what: "a word that is none of those known",
+      what: "a word that is not an allowed value",
       text: `${SOURCE}log: { level: wran }\n`,
       says: "plenum.yaml:6:15 log.level: Write one of trace, debug, info, warn, error, silent. Did you mean warn?",
     },
     {
-      what: "a secret as plain text, without repeating it",
+      what: "a plain-text secret, which is not repeated",
       text: SOURCE.replace("{ env: TOKEN }", "s3cret-text"),
       says: "plenum.yaml:4:12 sources.main.token: Say where the secret is: {file: path} or {env: NAME}.",
     },
@@ -117,17 +117,17 @@ describe("a problem has a location, a path and advice", () => {
       says: 'plenum.yaml:4:20 sources.main.token.file: Put this into quotes: "7".',
     },
     {
-      what: "what is missing, with what it is for",
+      what: "a missing option, with its purpose",
       text: SOURCE.replace(/ +time_zone.*\n/, ""),
       says: "plenum.yaml:2:3 sources.main.time_zone: This is needed and missing: time zone of the buildings, for days, weeks and months of history.",
     },
     {
-      what: "a key with nothing behind it",
+      what: "a key without a value",
       text: SOURCE.replace("{ env: TOKEN }", ""),
       says: "plenum.yaml:4:5 sources.main.token: Say where the secret is: {file: path} or {env: NAME}.",
     },
     {
-      what: "a list where a section belongs",
+      what: "a list in place of a section",
       text: `${SOURCE}log: [info]\n`,
       says: "plenum.yaml:6:6 log: Write a section with keys of its own here, not a list. Known are: level.",
     },
@@ -187,7 +187,7 @@ describe("a problem has a location, a path and advice", () => {
       says: "plenum.yaml:7:3 sinks.My Lake: Use up to 64 of a-z, 0-9, _ and -, a letter or digit first.",
     },
     {
-      what: "a schedule that is none",
+      what: "an invalid schedule",
       text: `${SOURCE}    schedules: { alarms: "every minute" }\n`,
       says: /^plenum\.yaml:6:26 sources\.main\.schedules\.alarms: /,
     },
@@ -202,7 +202,7 @@ describe("a problem has a location, a path and advice", () => {
       says: "plenum.yaml:2:1 Indent with spaces; YAML does not allow tabs.",
     },
     {
-      what: "two documents",
+      what: "two YAML documents",
       text: `${SOURCE}---\n${SOURCE}`,
       says: "plenum.yaml:6:1 The file holds several documents, separated by ---; keep one of them.",
     },
@@ -247,18 +247,18 @@ describe("a problem has a location, a path and advice", () => {
       says: "plenum.yaml:1:1 The file is empty. Start from config/example.yaml.",
     },
     {
-      what: "a file that is no section",
+      what: "a file that contains only text",
       text: "just words\n",
       says: "plenum.yaml:1:1 Write a section with keys of its own here, not a text.",
     },
-  ])("$what", ({ text, says }) => {
+  ])("states location, path and advice: $what", ({ text, says }) => {
     const lines = complaints(text);
     expect(lines).toHaveLength(1);
     if (typeof says === "string") expect(lines[0]).toBe(says);
     else expect(lines[0]).toMatch(says);
   });
 
-  test("reports all problems from top to bottom, including missing variables", () => {
+  test("is reported for every mistake from top to bottom, including unset variables", () => {
     const text = `${SOURCE.replace("https://monitoring.example.com", "${URL}")}    spread: 5\nlog: { levl: info }\nstatus: { port: -1 }\n`;
     expect(complaints(text)).toEqual([
       "plenum.yaml:3:15 sources.main.base_url: The environment variable URL is not set. Set it, or write ${URL:-default}.",
@@ -269,8 +269,8 @@ describe("a problem has a location, a path and advice", () => {
   });
 });
 
-describe("aliases", () => {
-  test("accepts an alias that is used a few times", () => {
+describe("YAML aliases", () => {
+  test("are accepted when an alias is used a few times", () => {
     const config = parsed(
       `${SOURCE}sinks:\n  a: { stdout: {}, retry: &r { max: 1m } }\n  b: { stdout: {}, retry: *r }\n`,
     );
@@ -279,13 +279,13 @@ describe("aliases", () => {
 
   test.each([
     [
-      "a billion laughs",
+      "nested aliases that expand to a billion values",
       `a: &a [x, x, x, x, x, x, x, x, x, x]\n${["b", "c", "d", "e", "f", "g", "h"]
         .map((name, n) => `${name}: &${name} [${Array(10).fill(`*${"abcdefg"[n]}`).join(", ")}]`)
         .join("\n")}\n`,
     ],
-    ["a circle", "a: &a { b: *a }\n"],
-  ])("rejects %s at once", async (_what, text) => {
+    ["an alias that contains itself", "a: &a { b: *a }\n"],
+  ])("are rejected within 100 ms for %s", async (_what, text) => {
     const effort = await effortOf(() =>
       expect(complaints(text)).toEqual([
         "plenum.yaml:1:1 The file refers to itself by aliases so often that it cannot be used. Write it out.",
@@ -295,24 +295,24 @@ describe("aliases", () => {
   });
 });
 
-describe("the environment", () => {
+describe("environment variables in the configuration", () => {
   const Any = z.strictObject({ x: z.unknown() });
   const value = (text: string, environment: Environment = {}) =>
     parseYaml({ schema: Any, file: "f.yaml", text: `x: ${text}\n`, environment }).x;
 
   test.each([
-    ["a plain number stays one", "${X}", { X: "8080" }, 8080],
-    ["a plain truth stays one", "${X}", { X: "true" }, true],
+    ["a number without quotes stays a number", "${X}", { X: "8080" }, 8080],
+    ["a boolean without quotes stays a boolean", "${X}", { X: "true" }, true],
     ["quoted text stays text", '"${X}"', { X: "8080" }, "8080"],
-    ["a part of a text", "http://${X}:1/", { X: "host" }, "http://host:1/"],
-    ["a default where it is not set", "${X:-7}", {}, 7],
-    ["a default where it is empty", "${X:-7}", { X: "" }, 7],
+    ["a placeholder inside a text", "http://${X}:1/", { X: "host" }, "http://host:1/"],
+    ["the default for an unset variable", "${X:-7}", {}, 7],
+    ["the default for an empty variable", "${X:-7}", { X: "" }, 7],
     ["an empty default", '"${X:-}"', {}, ""],
-    ["no default where it is set", "${X:-7}", { X: "9" }, 9],
-    ["an escaped one", '"$${X}"', { X: "9" }, "${X}"],
+    ["no default for a set variable", "${X:-7}", { X: "9" }, 9],
+    ["an escaped placeholder stays text", '"$${X}"', { X: "9" }, "${X}"],
     ["text that looks like a section stays text", "${X}", { X: "{a: 1}" }, "{a: 1}"],
     ["text that looks like a placeholder is not replaced again", '"${X}"', { X: "${Y}" }, "${Y}"],
-  ])("%s", (_what, text, environment, expected) => {
+  ])("replaces placeholders: %s", (_what, text, environment, expected) => {
     expect(value(text, environment)).toBe(expected);
   });
 
@@ -321,12 +321,12 @@ describe("the environment", () => {
     ["${X:?Ask the janitor.}", "The environment variable X is not set. Ask the janitor."],
     ["${X-default}", "Write ${NAME}, ${NAME:-default} or ${NAME:?what to do}; $${ for a literal ${."],
     ['"${"', "Write ${NAME}, ${NAME:-default} or ${NAME:?what to do}; $${ for a literal ${."],
-  ])("reports the problem of %s", (text, message) => {
+  ])("reports a mistake in the placeholder %s", (text, message) => {
     expect(() => value(text)).toThrow(`f.yaml:1:4 x: ${message}`);
   });
 });
 
-describe("the file", () => {
+describe("loadYaml", () => {
   function folder(): string {
     const path = mkdtempSync(join(tmpdir(), "plenum-config-"));
     onTestFinished(() => rmSync(path, { recursive: true }));
@@ -334,7 +334,7 @@ describe("the file", () => {
   }
   const load = (file: string) => loadYaml({ schema: Config, file, environment: {} });
 
-  test("accepts a byte order mark and Windows line ends, with correct locations", () => {
+  test("accepts a byte order mark and Windows line ends, and reports correct locations", () => {
     const file = join(folder(), "plenum.yaml");
     writeFileSync(file, `\uFEFF${SOURCE}log: { level: info }\n`.replaceAll("\n", "\r\n"));
     expect(load(file).log.level).toBe("info");
@@ -342,17 +342,17 @@ describe("the file", () => {
     expect(() => load(file)).toThrow(`${file}:6:15 log.level:`);
   });
 
-  test("reports a missing file, and a folder", () => {
+  test("reports a missing file, and a folder in place of the file", () => {
     const path = folder();
     expect(() => load(join(path, "none.yaml"))).toThrow(/^The configuration file .*none\.yaml does not exist\.$/);
     expect(() => load(path)).toThrow(/^The configuration file .* is a folder\.$/);
   });
 });
 
-describe("the default schedule of a connector", () => {
+describe("the default retry schedule of a sink", () => {
   const sink = (text: string) => parsed(`${SOURCE}sinks:\n  a: { ${text} }\n`).sinks.a;
 
-  test("is that of Standard Webhooks for a webhook, unless the file has another", () => {
+  test("is the schedule of Standard Webhooks for a webhook, unless the configuration has another schedule", () => {
     const webhook = "webhook: { url: https://x.example, unsigned: true }";
     expect(sink(webhook)?.schedule).toEqual([5, 300, 1_800, 7_200, 18_000, 36_000].map((s) => s * 1_000));
     expect(sink(`${webhook}, schedule: [1s, 2s]`)?.schedule).toEqual([1_000, 2_000]);

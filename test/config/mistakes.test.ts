@@ -50,32 +50,32 @@ function toldOfBuilding(written: string, config: Config): readonly string[] {
     .map(({ place = "", detail }) => `${place.replace(/^f:/, "")} ${detail}`);
 }
 
-describe("a common mistake is reported with its line and what to write", () => {
-  test.each(cases)("$what", ({ what, written, said }) => {
+describe("a common mistake in the configuration", () => {
+  test.each(cases)("is reported with its line and the correct form: $what", ({ what, written, said }) => {
     const lines = told(written, what.startsWith("building"));
     expect(lines).toEqual(said);
     for (const line of lines) expect(line).toMatch(/^\d+:\d+ .*\.$|^\d+:\d+ .*\?$/);
   });
 
-  test("covers more than a hundred mistakes without duplicates", () => {
+  test("is listed once, in a list of more than 200 mistakes", () => {
     const names = cases.map(({ what }) => what);
     expect(names.length).toBeGreaterThan(200);
     expect(new Set(names).size).toBe(names.length);
   });
 
-  test("does not repeat a plain-text secret", () => {
+  test("is reported without plain-text secrets", () => {
     const all = cases.flatMap(({ said }) => said).join("\n");
     expect(all).not.toMatch(/geheim|abcdef123456|1234567890|8\|abc/);
   });
 });
 
-describe("unambiguous spellings are accepted", () => {
+describe("an unambiguous spelling in the configuration", () => {
   const parsed = (text: string) => parseYaml({ schema: Config, file: "f", text: `${SOURCE}${text}`, environment: {} });
 
   test.each([
     ["state: { max_bytes: 1GB }", 1_000_000_000],
     ["state: { max_bytes: 512 MiB }", 536_870_912],
-  ])("%s", (text, bytes) => {
+  ])("is accepted: %s", (text, bytes) => {
     expect(parsed(text).state.max_bytes).toBe(bytes);
   });
 
@@ -84,11 +84,11 @@ describe("unambiguous spellings are accepted", () => {
     ["2w", 1_209_600_000],
     ["90 min", 5_400_000],
     ["1 h", 3_600_000],
-  ])("state.max_age: %s", (text, ms) => {
+  ])("is accepted: state.max_age: %s", (text, ms) => {
     expect(parsed(`state: { max_age: ${text} }`).state.max_age).toBe(ms);
   });
 
-  test("accepts a schedule by its name, and an address as in the interface's documents", () => {
+  test("is accepted for a schedule (@daily) and for an address that ends with /api/v1/", () => {
     expect(parsed('    schedules: { tags: "@daily" }\n').sources.main?.schedules.tags).toBe("0 0 * * *");
     const text = SOURCE.replace("example.com", "example.com/api/v1/");
     const { sources } = parseYaml({ schema: Config, file: "f", text, environment: {} });

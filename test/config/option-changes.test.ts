@@ -58,8 +58,8 @@ const RESTART: readonly string[] = [
   "status.trusted_proxy",
 ];
 
-describe("a change of an option", () => {
-  test("is reported for every option", () => {
+describe("a changed option of the configuration", () => {
+  test("is reported for each option of the schema", () => {
     const paths = everyOption();
     expect(paths.length).toBeGreaterThan(45);
     for (const path of paths) {
@@ -68,7 +68,7 @@ describe("a change of an option", () => {
     }
   });
 
-  test("waits for a restart exactly for the listed options, and keeps the old value", () => {
+  test("waits for a restart with its old value exactly when the option is in the list of restart options", () => {
     const waiting = everyOption().filter((path) => {
       const [change] = changesBetween(configured(), withAnother(path));
       const isKept = isDeepStrictEqual(inForceAfter(configured(), withAnother(path)), configured());

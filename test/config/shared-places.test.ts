@@ -43,22 +43,22 @@ const SAME_TABLES =
 const SAME_PREFIX =
   "sinks.b.parquet.s3.prefix: The sinks a and b would write the same tables: give one of them another s3.prefix.";
 
-describe("two file sinks", () => {
+describe("the configuration of two file sinks", () => {
   test.each([
     ["the same spelling", "real", "real"],
     ["a slash at its end", "real", "real/"],
-    ["a way round", "real", "other/../real"],
+    ["a path with ..", "real", "other/../real"],
     ["a link", "real", "link"],
-    ["a link above", "real/later/events", "link/later/events"],
-    ["a folder that is not there yet", "later", "./later/"],
-  ])("may not have one folder: %s", (_what, one, other) => {
+    ["a link to a parent folder", "real/later/events", "link/later/events"],
+    ["a folder that does not exist yet", "later", "./later/"],
+  ])("is rejected when both sinks use one folder: %s", (_what, one, other) => {
     const [here, there] = [`${folder}/${one}`, `${folder}/${other}`];
     expect(told(file(here), file(there))).toBe(SAME_FILES);
     expect(told(file(relative(process.cwd(), here)), file(there))).toBe(SAME_FILES);
     expect(told(file(here, ", gzip: true, name: x"), file(there, ", name: x"))).toBe(SAME_FILES);
   });
 
-  test("with folders for days may not be inside each other", () => {
+  test("is rejected when both sinks write folders for days and one sink's folder contains the other's", () => {
     const days = ', path: "{date}"';
     expect(told(file("/x", days), file("/x/y", days))).toBe(SAME_FILES);
     expect(told(file("/x/y", days), file("/x", ', path: "{kind}/{date}"'))).toBe(SAME_FILES);
@@ -69,15 +69,15 @@ describe("two file sinks", () => {
   test.each([
     ["two folders", file("/x/a"), file("/x/b")],
     ["a folder within another", file("/x"), file("/x/b")],
-    ["two names", file("/x"), file("/x", ", name: other")],
-    ["two layouts, whose names differ", file("/x"), file("/x", ', path: "{date}"')],
-    ["one of them switched off", file("/x"), `enabled: false, ${file("/x")}`],
-    ["the other a lake", file("/x"), parquet("/x")],
-  ])("are fine with %s", (_what, a, b) => {
+    ["two file names", file("/x"), file("/x", ", name: other")],
+    ["two path layouts with different file names", file("/x"), file("/x", ', path: "{date}"')],
+    ["a disabled sink", file("/x"), `enabled: false, ${file("/x")}`],
+    ["one file sink and one lake in a folder", file("/x"), parquet("/x")],
+  ])("is accepted with %s", (_what, a, b) => {
     expect(told(a, b)).toBeNull();
   });
 
-  test("reports each of three conflicting sinks once", () => {
+  test("is rejected with one error for each of three conflicting sinks", () => {
     const b = `${file("/x")} }\n  c: { ${file("/x")}`;
     expect(told(file("/x"), b)?.split("\n")).toEqual([
       SAME_FILES,
@@ -86,7 +86,7 @@ describe("two file sinks", () => {
   });
 });
 
-describe("two lakes", () => {
+describe("the configuration of two data lakes", () => {
   test.each([
     ["one folder", parquet("/x"), parquet("/x/"), SAME_TABLES],
     ["one folder in two formats", parquet("/x"), parquet("/x", ", table_format: delta"), SAME_TABLES],
@@ -99,7 +99,7 @@ describe("two lakes", () => {
       SAME_PREFIX,
     ],
     ["the same events in one Delta table", s3("prefix: a", "delta"), s3("prefix: a", "delta"), SAME_PREFIX],
-  ])("may not have %s", (_what, a, b, said) => {
+  ])("is rejected with %s", (_what, a, b, said) => {
     expect(told(a, b)).toBe(said);
   });
 
@@ -112,24 +112,24 @@ describe("two lakes", () => {
       `filter: { sites: [1] }, ${s3("prefix: a", "delta")}`,
       `filter: { sites: [2] }, ${s3("prefix: a", "delta")}`,
     ],
-  ])("are fine with %s", (_what, a, b) => {
+  ])("is accepted with %s", (_what, a, b) => {
     expect(told(a, b)).toBeNull();
   });
 
-  test("with plain tables may not share a folder, also with different events", () => {
+  test("is rejected when two plain-table lakes share a folder, even with different events", () => {
     expect(told(`filter: { sites: [1] }, ${parquet("/x")}`, `filter: { sites: [2] }, ${parquet("/x")}`)).toBe(
       SAME_TABLES,
     );
   });
 
-  test("with their own problems are not compared", () => {
+  test("is not compared when a lake has an error of its own", () => {
     const complaint = told(s3("endpoint: nonsense"), s3("endpoint: nonsense"));
     expect(complaint).toContain("sinks.a.parquet.s3.endpoint: Write a whole address");
     expect(complaint).not.toContain("The sinks");
     expect(told("parquet: {}", "parquet: {}")).not.toContain("The sinks");
   });
 
-  test("of a fleet may write one table for all sources", () => {
+  test("is accepted in a fleet where the lakes of all sources write one table", () => {
     const state = 'state: { postgres: { url: "postgresql://p@db.example.com/p" } }\n';
     expect(told(s3("prefix: a", "delta"), s3("prefix: b", "delta"), state)).toBeNull();
     expect(told(s3("prefix: a", "delta"), s3("prefix: a", "delta"), state)).toBe(SAME_PREFIX);

@@ -32,44 +32,44 @@ function refusal(file: string, uid: number | null = own): string | null {
   }
 }
 
-describe.skipIf(own === null)("a configuration file", () => {
-  test.each([0o600, 0o640, 0o644, 0o400])("of mode %o is accepted", (mode) => {
+describe.skipIf(own === null)("the ownership check of a configuration file", () => {
+  test.each([0o600, 0o640, 0o644, 0o400])("accepts mode %o", (mode) => {
     expect(refusal(written(folderOf(), mode))).toBeNull();
   });
 
-  test.each([0o666, 0o646, 0o602])("of mode %o is rejected, with the command that repairs it", (mode) => {
+  test.each([0o666, 0o646, 0o602])("rejects mode %o and prints the command that repairs the mode", (mode) => {
     const file = written(folderOf(), mode);
     expect(refusal(file)).toBe(
       `Others than the owner can write to the configuration file, ${file} (mode ${mode.toString(8)}, user ${own}, group ${process.getegid?.()}). Run: chmod go-w ${file}, or, if you trust everybody who may write there, run with --allow-writable-config.`,
     );
   });
 
-  test("that only the private group of its owner can write (umask 002) is accepted", () => {
+  test("accepts a file that only the private group of its owner can write (umask 002)", () => {
     expect(refusal(written(folderOf(0o775), 0o664)) === null).toBe(process.getegid?.() === own);
   });
 
-  test.skipIf(!isRoot)("that another group can write is rejected", () => {
+  test.skipIf(!isRoot)("rejects a file that another group can write", () => {
     const file = written(folderOf(), 0o664);
     execFileSync("chgrp", ["12345", file]);
     expect(refusal(file)).toContain("group 12345");
   });
 
-  test("in a folder that others can write is rejected", () => {
+  test("rejects a file in a folder that other users can write to", () => {
     const folder = folderOf(0o777);
     expect(refusal(written(folder))).toContain(
       `the folder of the configuration file, ${folder} (mode 777, user ${own},`,
     );
   });
 
-  test("in a sticky folder such as /tmp is accepted", () => {
+  test("accepts a file in a sticky folder such as /tmp", () => {
     expect(refusal(written(folderOf(0o1777)))).toBeNull();
   });
 
-  test("of root is accepted by any user", () => {
+  test("accepts a file of root for any user", () => {
     expect(refusal("/etc/passwd", 10_001)).toBeNull();
   });
 
-  test.skipIf(!isRoot)("of another user, or in another user's folder, is rejected", () => {
+  test.skipIf(!isRoot)("rejects a file of another user, and a file in another user's folder", () => {
     const folder = folderOf();
     const file = written(folder);
     execFileSync("chown", ["12345", file]);
@@ -80,7 +80,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(file)).toContain(`The folder of the configuration file, ${folder}, belongs to another user`);
   });
 
-  test("behind links is checked with the folder of each link", () => {
+  test("checks the folder of each link that leads to the file", () => {
     const real = folderOf();
     const file = written(real);
     const between = folderOf();
@@ -102,7 +102,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(link)).toContain("mode 666");
   });
 
-  test.skipIf(!isRoot)("behind another user's link in a sticky folder is rejected", () => {
+  test.skipIf(!isRoot)("rejects another user's link to the file in a sticky folder", () => {
     const file = written(folderOf());
     const link = join(folderOf(0o1777), "plenum.yaml");
     symlinkSync(file, link);
@@ -111,7 +111,7 @@ describe.skipIf(own === null)("a configuration file", () => {
     expect(refusal(link)).toContain(`The link to the configuration file, ${link}, belongs to another user (12345`);
   });
 
-  test("that is missing, or is a pipe of this user, is accepted", () => {
+  test("accepts a missing file and a pipe of the current user", () => {
     const folder = folderOf(0o777);
     expect(refusal(join(folder, "plenum.yaml"))).toBeNull();
     const pipe = join(folder, "pipe");
@@ -121,7 +121,7 @@ describe.skipIf(own === null)("a configuration file", () => {
 });
 
 test.skipIf(!isRoot)(
-  "a ConfigMap of Kubernetes is accepted, and the same folder is refused where it can be written",
+  "accepts a read-only ConfigMap of Kubernetes, and rejects the same folder when the folder is writable",
   () => {
     const folder = smallDisk(1);
     if (folder === null) return;

@@ -47,8 +47,8 @@ const acknowledged = toldOf({
 
 const seen = (inbox: Inbox) => inbox.messages().map(({ status, edits, isClosed }) => [status, edits, isClosed]);
 
-describe("the receiver of the demo", () => {
-  test("an alarm is one message until it is resolved", async () => {
+describe("the alarm receiver of the demo", () => {
+  test("shows an alarm as one message that is edited until the alarm is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const place = await receiver.open(toldOf(), never());
     expect(inbox.messages()).toEqual([
@@ -70,14 +70,14 @@ describe("the receiver of the demo", () => {
     expect(seen(inbox)).toEqual([["resolved", 2, true]]);
   });
 
-  test("opening the same alarm twice makes one message", async () => {
+  test("keeps one message when the same alarm is opened twice", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const first = await receiver.open(toldOf(), never());
     expect(await receiver.open(toldOf(), never())).toEqual(first);
     expect(inbox.messages()).toHaveLength(1);
   });
 
-  test("returns gone for a message of an earlier demo", async () => {
+  test('returns "gone" for a message of an earlier demo', async () => {
     const { receiver } = await inboxWithReceiver();
     const place = { ref: { id: "of-the-last-demo" }, ticket: null, link: null };
     expect(await receiver.update(toldOf(), place, never())).toBe("gone");
@@ -85,7 +85,7 @@ describe("the receiver of the demo", () => {
   });
 });
 
-describe("the inbox", () => {
+describe("the inbox of the demo", () => {
   const post = (key: string) => ({
     key,
     title: "t",
@@ -107,7 +107,7 @@ describe("the inbox", () => {
     return { inbox, request };
   }
 
-  test("keeps the latest 200", async () => {
+  test("keeps the latest 200 messages", async () => {
     const { inbox, request } = await inboxWithRequests();
     for (let n = 1; n <= 205; n += 1) await request("/messages", post(`k${n}`));
     const keys = inbox.messages().map(({ key }) => key);
@@ -122,7 +122,7 @@ describe("the inbox", () => {
     ["a text above the limit", 413, "/messages", { ...post("k"), text: "x".repeat(300_000) }, {}],
     ["an unknown message", 404, "/messages/x/close", post("k"), {}],
     ["another path", 404, "/elsewhere", post("k"), {}],
-  ])("refuses %s", async (_, status, path, body, headers) => {
+  ])("rejects %s", async (_, status, path, body, headers) => {
     const { inbox, request } = await inboxWithRequests();
     const answer = await request(path, body, headers);
     expect([answer.status, inbox.messages()]).toEqual([status, []]);
@@ -140,8 +140,8 @@ describe("the inbox", () => {
   });
 });
 
-describe("the caretaker", () => {
-  test("acknowledges alarms raised after its start, with a delay", async () => {
+describe("the simulated caretaker of the demo", () => {
+  test("acknowledges an alarm after 10 to 15 s, and no alarm from before its own start", async () => {
     const clock = createVirtualClock(Date.parse("2026-11-02T12:00:00Z"));
     const simulator = createSimulator(
       { epoch: "2026-11-02T11:00:00Z", sites: [1], alarms: { recorded: false } },
@@ -164,7 +164,7 @@ describe("the caretaker", () => {
 });
 
 describe("the demo", () => {
-  test("shows an alarm as one message from raised to resolved", { timeout: 120_000 }, async () => {
+  test("delivers an alarm to the inbox as one message from raised to resolved", { timeout: 120_000 }, async () => {
     const folder = mkdtempSync(join(tmpdir(), "plenum-demo-"));
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
     const demo = await startDemo({ folder });
@@ -201,10 +201,10 @@ describe("the demo", () => {
   });
 });
 
-describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => {
+describe.skipIf(absent("chromium"))("the inbox page of the demo in a browser", () => {
   const view = browserOfTests();
 
-  test("an alarm appears, changes in place, and turns grey when it is resolved", async () => {
+  test("shows an alarm, edits its entry, and greys the entry out when the alarm is resolved", async () => {
     const { inbox, receiver } = await inboxWithReceiver();
     const { page, open, complaints, elsewhere } = await view(inbox.url);
     await open();
@@ -233,7 +233,7 @@ describe.skipIf(absent("chromium"))("the inbox's page in a real browser", () => 
     expect([complaints.filter((text) => !text.includes("ERR_CONNECTION_REFUSED")), elsewhere]).toEqual([[], []]);
   });
 
-  test.each([1280, 320])("hostile names stay text at a width of %i", async (width) => {
+  test.each([1280, 320])("shows names with markup as plain text at a width of %i pixels", async (width) => {
     const { inbox, receiver } = await inboxWithReceiver();
     const names = [
       ...AWKWARD_TEXTS.map((text) => text.slice(0, 1_000)),

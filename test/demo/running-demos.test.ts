@@ -41,7 +41,7 @@ test("findDemo finds a running demo of the same user", () => {
   expect(existsSync(join(runtime, "plenum"))).toBe(false);
 });
 
-test("findDemo ignores folders that another user can write to", () => {
+test("findDemo ignores a folder that another user can write to", () => {
   registerDemo(DEMO);
   chmodSync(join(runtime, "plenum"), 0o777);
   expect(findDemo()).toBeNull();
@@ -57,7 +57,7 @@ test.each([
   ["no JSON", "{"],
   ["another variable", JSON.stringify({ ...DEMO, pid: process.pid, environment: { PATH: "/tmp" } })],
   ["a process that is gone", JSON.stringify({ ...DEMO, pid: 2 ** 22 + 1 })],
-])("findDemo ignores a file with %s", (_, text) => {
+])("findDemo ignores a registration file with %s", (_, text) => {
   mkdirSync(join(runtime, "plenum"), { mode: 0o700 });
   writeFileSync(fileOf(1234), text);
   expect(findDemo()).toBeNull();

@@ -68,8 +68,8 @@ function complaintAbout(line: string): string | null {
   return null;
 }
 
-describe("commands in the documents", () => {
-  test("exist, with their options, scripts and tests", () => {
+describe("commands named in the documents", () => {
+  test("exist with their options, scripts and tests", () => {
     const typed = pages.flatMap((page) => typedIn(page).map((line) => ({ file: page.file, line })));
     expect(typed.length).toBeGreaterThan(300);
     const wrong = typed.flatMap(({ file, line }) => {
@@ -79,7 +79,7 @@ describe("commands in the documents", () => {
     expect(wrong).toEqual([]);
   });
 
-  test("are reported when they do not exist", () => {
+  test("are reported when a command, an option or a script does not exist", () => {
     expect(complaintAbout("plenum outbox dead tickets")).toBeNull();
     expect(complaintAbout("plenum outbox burn tickets")).toBe("outbox has no command burn");
     expect(complaintAbout("./plenum plan --faster")).toBe("plan has no option --faster");
@@ -116,21 +116,21 @@ function isPartOfConfiguration(value: unknown): boolean {
   return BEGINNINGS.some((at) => unknownBelow(value, at).length === 0);
 }
 
-describe("YAML", () => {
+describe("YAML blocks in the documents", () => {
   /** Beginnings of files of other programs. */
   const foreign =
     /^(mqtt:\n {2}sensor:|scrape_configs:|route:|receivers:|apiVersion:|global:|services:|availability:)/m;
   const blocks = pages.flatMap(blocksIn).filter(({ language }) => language === "yaml");
   const ofSimulator = (file: string) => file.startsWith("src/simulator/");
 
-  test("has only keys of one section of the schema", () => {
+  test("contain only keys of one section of the schema", () => {
     const ours = blocks.filter(({ file, text }) => !foreign.test(text) && !ofSimulator(file));
     expect(ours.length).toBeGreaterThan(40);
     const wrong = ours.filter(({ text }) => !isPartOfConfiguration(parse(text)));
     expect(wrong.map(({ file, text }) => `${file}: ${text}`)).toEqual([]);
   });
 
-  test("is valid as complete sections of a configuration file", () => {
+  test("are valid in a configuration file when the block has complete sections", () => {
     const source = {
       base_url: "https://monitoring.example.com",
       token: { file: "token" },
@@ -148,12 +148,12 @@ describe("YAML", () => {
     }
   });
 
-  test("of the simulator is valid for the simulator", () => {
+  test("configure the simulator without an error in the simulator's documents", () => {
     for (const { text } of blocks.filter(({ file }) => ofSimulator(file)))
       expect(() => createSimulator(parse(text), { now: () => 0 })).not.toThrow();
   });
 
-  test("reports unknown keys", () => {
+  test("are reported when they contain unknown keys", () => {
     expect(isPartOfConfiguration({ proxy: { url: "http://x", username: "y" } })).toBe(true);
     expect(isPartOfConfiguration({ proxy: { adress: "http://x" } })).toBe(false);
     expect(isPartOfConfiguration({ sinks: { lake: { influx: {} } } })).toBe(false);

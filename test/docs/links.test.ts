@@ -19,13 +19,13 @@ function brokenLinks(page: Page): readonly string[] {
   });
 }
 
-test("links lead to existing files and headings", () => {
+test("links in the documents lead to existing files and headings", () => {
   expect(pages.length).toBeGreaterThan(40);
   expect(pages.flatMap(linksIn).length).toBeGreaterThan(400);
   expect(pages.flatMap(brokenLinks)).toEqual([]);
 });
 
-test("reports a broken link", () => {
+test("the link check reports a missing file and a missing heading", () => {
   const text = "[a](docs/nowhere.md) [b](README.md#no-such-heading) [c](README.md#try-it) `[d](x.md)`";
   expect(brokenLinks({ file: "README.md", text })).toEqual([
     "README.md: no file docs/nowhere.md",
@@ -33,7 +33,7 @@ test("reports a broken link", () => {
   ]);
 });
 
-test("the index names every document in docs", () => {
+test("docs/README.md links to every document in docs", () => {
   const index = byFile.get("docs/README.md");
   const named = new Set((index === undefined ? [] : linksIn(index)).map((target) => posix.join("docs", target)));
   const missing = pages.filter(({ file }) => file.startsWith("docs/") && file !== "docs/README.md" && !named.has(file));

@@ -21,24 +21,27 @@ async function openedIn(folder: string) {
   return store;
 }
 
-test.skipIf(!hasSqlite)("a backup of a running worker is intact and restores the state at its time", async () => {
-  const folder = temporaryFolder("backup");
-  const store = await openedIn(folder);
-  await store.commit({ events: [valueEvent(1), valueEvent(2)] });
-  execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
-  await store.commit({ events: [valueEvent(3)] });
+test.skipIf(!hasSqlite)(
+  "a backup of a running worker is intact and restores the state at the time of the backup",
+  async () => {
+    const folder = temporaryFolder("backup");
+    const store = await openedIn(folder);
+    await store.commit({ events: [valueEvent(1), valueEvent(2)] });
+    execFileSync("sh", ["-ec", backup?.text ?? "exit 1"], { cwd: folder });
+    await store.commit({ events: [valueEvent(3)] });
 
-  const restored = temporaryFolder("restored");
-  mkdirSync(join(restored, "state"), { mode: 0o700 });
-  cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
-  expect(isIntact(checkState(join(restored, "state")))).toBe(true);
-  const again = await openedIn(restored);
-  expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
-    [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
-  );
-});
+    const restored = temporaryFolder("restored");
+    mkdirSync(join(restored, "state"), { mode: 0o700 });
+    cpSync(join(folder, "backup", "plenum.db"), join(restored, "state", "plenum.db"));
+    expect(isIntact(checkState(join(restored, "state")))).toBe(true);
+    const again = await openedIn(restored);
+    expect((await again.outbox.latest(10)).map(({ event }) => event.id).toSorted()).toEqual(
+      [valueEvent(1), valueEvent(2)].map(({ id }) => id).toSorted(),
+    );
+  },
+);
 
-test("docs/operations.md names all files of a state in use", async () => {
+test("docs/operations.md names all files of a state folder in use", async () => {
   const folder = temporaryFolder("state");
   const store = await openedIn(folder);
   await store.commit({ events: [valueEvent(1)] });

@@ -54,7 +54,7 @@ function marked({ text }: Page, mark: string): readonly string[] {
 
 const configurations = blocks.filter(({ mark }) => mark === "configuration");
 
-test("the configurations are valid, each in a file with a source", () => {
+test("every configuration in the recipes is valid together with a source", () => {
   expect(configurations.length).toBeGreaterThan(6);
   for (const { file, text } of configurations) {
     const { success, error } = Config.safeParse({ sources: { main: SOURCE }, ...parse(text) });
@@ -62,7 +62,7 @@ test("the configurations are valid, each in a file with a source", () => {
   }
 });
 
-test("the topics are those of the connector", () => {
+test("every MQTT topic in the recipes is a topic of the connector", () => {
   const { topic: layout, retain } = MqttConfig.shape;
   const topics = createTopics("plenum", layout.parse(undefined));
   const known = [
@@ -99,23 +99,26 @@ async function filled(name: string, url: string): Promise<void> {
   expect(await sink.write(EVENTS, never())).toEqual({ rejected: [] });
 }
 
-test.skipIf(absent("victoria-metrics"))("the queries for VictoriaMetrics find what the sink wrote", async () => {
-  const server = await startVictoriaMetrics();
-  onTestFinished(() => server.stop());
-  await filled("grafana-victoriametrics.md", server.url);
-  await fetch(`${server.url}/internal/force_flush`);
-  const queries = marked(recipe("grafana-victoriametrics"), "promql");
-  expect(queries.length).toBe(7);
-  for (const query of queries) {
-    const answer = await fetch(
-      `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
-    );
-    const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
-    expect(data.result.length, query).toBeGreaterThan(0);
-  }
-});
+test.skipIf(absent("victoria-metrics"))(
+  "the VictoriaMetrics queries in the recipe return the data that the sink wrote",
+  async () => {
+    const server = await startVictoriaMetrics();
+    onTestFinished(() => server.stop());
+    await filled("grafana-victoriametrics.md", server.url);
+    await fetch(`${server.url}/internal/force_flush`);
+    const queries = marked(recipe("grafana-victoriametrics"), "promql");
+    expect(queries.length).toBe(7);
+    for (const query of queries) {
+      const answer = await fetch(
+        `${server.url}/api/v1/query?${new URLSearchParams({ query, time: String(SAMPLES_AT + 1) })}`,
+      );
+      const { data } = (await answer.json()) as { readonly data: { readonly result: readonly unknown[] } };
+      expect(data.result.length, query).toBeGreaterThan(0);
+    }
+  },
+);
 
-test.skipIf(absent("influxd"))("the queries for InfluxDB find what the sink wrote", async () => {
+test.skipIf(absent("influxd"))("the InfluxDB queries in the recipe return the data that the sink wrote", async () => {
   const server = await startInflux();
   onTestFinished(() => server.stop());
   await filled("grafana-influxdb.md", server.url);
@@ -134,41 +137,44 @@ test.skipIf(absent("influxd"))("the queries for InfluxDB find what the sink wrot
   }
 });
 
-test.skipIf(absent("postgres"))("the queries for Power BI run on the tables and views", async () => {
-  const server = await startPostgres({ lines: ["fsync = off"] });
-  onTestFinished(() => server.stop());
-  const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
-  const [roles, rights, ...queries] = all;
-  // PostgreSQL creates a database outside of transactions only.
-  for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
-  vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
-  onTestFinished(() => void vi.unstubAllEnvs());
-  const options = { ...optionsFor(server, "buildings"), user: "plenum", password: { env: "PG_TEST_PASSWORD" } };
-  const sink = createPostgresSink(PostgresConfig.parse(options), contextFor("warehouse"));
-  await write(sink, EVENTS);
-  await sink.close();
-  const client = await connectTo(server, "buildings");
-  onTestFinished(() => client.end());
-  await client.query("set role plenum");
-  await client.query(readFileSync(join(import.meta.dirname, "../../docs/lake/postgresql.sql"), "utf8"));
-  await client.query(rights?.text ?? "");
-  await client.query("set role reader");
-  expect(queries.length).toBe(3);
-  for (const { text } of queries) {
-    // The samples are of another day.
-    const asOf = text.replaceAll("now()", "timestamptz '2026-11-03'");
-    expect((await client.query(asOf)).rows.length, text).toBeGreaterThan(0);
-  }
-});
+test.skipIf(absent("postgres"))(
+  "the Power BI queries in the recipe return rows from the tables and views",
+  async () => {
+    const server = await startPostgres({ lines: ["fsync = off"] });
+    onTestFinished(() => server.stop());
+    const all = blocksIn(recipe("power-bi")).filter(({ language }) => language === "sql");
+    const [roles, rights, ...queries] = all;
+    // PostgreSQL creates a database outside of transactions only.
+    for (const statement of roles?.text.trim().split(/(?<=;)\n/) ?? []) await askAt(server, "postgres", statement);
+    vi.stubEnv("PG_TEST_PASSWORD", "choose-one");
+    onTestFinished(() => void vi.unstubAllEnvs());
+    const options = { ...optionsFor(server, "buildings"), user: "plenum", password: { env: "PG_TEST_PASSWORD" } };
+    const sink = createPostgresSink(PostgresConfig.parse(options), contextFor("warehouse"));
+    await write(sink, EVENTS);
+    await sink.close();
+    const client = await connectTo(server, "buildings");
+    onTestFinished(() => client.end());
+    await client.query("set role plenum");
+    await client.query(readFileSync(join(import.meta.dirname, "../../docs/lake/postgresql.sql"), "utf8"));
+    await client.query(rights?.text ?? "");
+    await client.query("set role reader");
+    expect(queries.length).toBe(3);
+    for (const { text } of queries) {
+      // The samples are of another day.
+      const asOf = text.replaceAll("now()", "timestamptz '2026-11-03'");
+      expect((await client.query(asOf)).rows.length, text).toBeGreaterThan(0);
+    }
+  },
+);
 
-describe("the flow for Node-RED", () => {
+describe("the Node-RED flow in the recipes", () => {
   const [block] = blocks.filter(({ mark }) => mark === "flow");
   const nodes = JSON.parse(block?.text ?? "[]") as {
     readonly id: string;
     readonly wires?: readonly (readonly string[])[];
   }[];
 
-  test("has no loose wire", () => {
+  test("connects its wires to existing nodes", () => {
     const ids = new Set(nodes.map(({ id }) => id));
     const wired = nodes.flatMap(({ wires = [] }) => wires.flat());
     expect(nodes.length).toBe(6);
@@ -177,7 +183,7 @@ describe("the flow for Node-RED", () => {
 
   const program = nodeRedProgram();
   test.skipIf(program === null || absent("mosquitto"))(
-    "shows a retained value, and none that could not be read",
+    "displays a retained value, and no value for an unreadable tag",
     async () => {
       const broker = await startMosquitto();
       onTestFinished(() => broker.stop());

@@ -18,24 +18,24 @@ import { startVirtualWorker } from "../virtual-worker.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
-describe("docs/reference", () => {
+describe("generated documents", () => {
   const here = DOCUMENTS.filter(({ platform = process.platform }) => platform === process.platform);
 
-  test.each(here)("$file says what is; write it anew with `npm run reference`", async (document) => {
+  test.each(here)("$file is up to date; `npm run reference` writes it", async (document) => {
     const text = readFileSync(join(ROOT, document.file), "utf8");
     expect(text === (await document.text()), "npm run reference").toBe(true);
   });
 });
 
-describe("what the code says of events", () => {
+describe("descriptions of events in the code", () => {
   const types = eventTypes(ROOT);
 
-  test("has a sentence for every kind", () => {
+  test("have a sentence for every event kind", () => {
     expect(types.kinds.map(({ kind }) => kind)).toEqual(KINDS);
     expect(types.kinds.filter(({ about }) => !about.endsWith("."))).toEqual([]);
   });
 
-  test("has words for every field, inside of what is inside too", () => {
+  test("have a text for every field, including nested fields", () => {
     const shapes = [types.envelope, ...types.kinds.flatMap(({ forms }) => forms), ...types.shapes.values()];
     const silent = shapes.flatMap(({ name, fields }) =>
       fields.filter(({ about }) => about === "").map((field) => `${name}.${field.name}`),
@@ -45,10 +45,10 @@ describe("what the code says of events", () => {
   });
 });
 
-describe("what the schemas say of options", () => {
+describe("descriptions of options in the schema", () => {
   const options = optionsOf(configJsonSchema());
 
-  test("has words for every option that can be written, and an address of its own", () => {
+  test("have a text and a separate link target for every option", () => {
     const known = optionPaths(Config);
     const paths = options.map(({ path }) => path);
     // The keys `file` and `env` of a secret are part of its type, not options.
@@ -60,7 +60,7 @@ describe("what the schemas say of options", () => {
     expect(new Set(paths.map(optionAnchor)).size).toBe(paths.length);
   });
 
-  test("has the default of every option that the schema fills in", () => {
+  test("state the default of every option that the schema fills in", () => {
     const silent = options.filter(({ default: said }) => said === "none").map(({ path }) => path);
     expect(filledIn(Config).filter((path) => silent.includes(path))).toEqual([]);
     const of = (wanted: string) => options.find(({ path }) => path === wanted)?.default;
@@ -69,7 +69,7 @@ describe("what the schemas say of options", () => {
     expect(of("sinks.*.schedule")).toBe("the connector's");
   });
 
-  test("has defaults and bounds", () => {
+  test("state the default and the bounds of an option", () => {
     const polite = options.find(({ path }) => path === "sources.*.quota.polite");
     expect(polite).toMatchObject({ default: "`1`", type: "number from 0.05 to 1" });
     const waits = options.find(({ path }) => path === "sinks.*.retry.max");
@@ -77,7 +77,7 @@ describe("what the schemas say of options", () => {
   });
 });
 
-test("docs/connections.md names every sink that can go through a proxy", () => {
+test("docs/connections.md names every sink that can use a proxy", () => {
   const [, section = ""] = readFileSync(join(ROOT, "docs/connections.md"), "utf8").split(/^## A proxy .*$/m);
   const [first = ""] = section.trim().split("\n\n");
   const byProxy = optionPaths(Config).flatMap((path) => /^sinks\.\*\.(\w+)\.(?:s3\.)?proxy$/.exec(path)?.[1] ?? []);
@@ -101,8 +101,8 @@ describe("metrics of the reference", () => {
   });
 });
 
-describe("the reference of the command line", () => {
-  test("has a section for each", async () => {
+describe("generated documents of the command line", () => {
+  test("docs/reference/commands.md has a section for each command", async () => {
     const program = await wholeProgram();
     const text = readFileSync(join(ROOT, COMMANDS_FILE), "utf8");
     const sections = [...text.matchAll(/^## (.+)$/gm)].map(([, heading = ""]) => heading);
@@ -112,7 +112,7 @@ describe("the reference of the command line", () => {
     expect(text).toContain("plenum outbox replay lake --since 2h");
   });
 
-  test("the manual page gives defaults as a user types them", async () => {
+  test("the manual page prints defaults as a user types them", async () => {
     const manual = manualPage(factsOf(await wholeProgram()), RELEASE).join("\n");
     expect(manual).toContain("Logged history that is fetched (default: 7d).");
     const preset = /default: (?!(now|\d+[a-z]+ ago|[\w./\\-]+)\))/;

@@ -20,7 +20,7 @@ function fields({ data }: Event): readonly string[] {
   return Object.keys(data).toSorted();
 }
 
-test("a worker emits events with the shape of the examples", async () => {
+test("a worker emits events with the same fields as the documented examples", async () => {
   const worker = await startVirtualWorker({
     eventsFolder: null,
     simulator: { sites: [1, 6] },

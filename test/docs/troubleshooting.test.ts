@@ -15,13 +15,13 @@ function quotes(text: string): readonly string[] {
 }
 
 describe("docs/troubleshooting.md", () => {
-  test("quotes existing messages of the program", () => {
+  test("quotes only messages that exist in the program", () => {
     const found = quotes(page);
     expect(found.length).toBeGreaterThan(45);
     expect(found.filter((quote) => !isSaid(quote))).toEqual([]);
   });
 
-  test("reports a quote that the program does not contain", () => {
+  test("fails the check for a quote that the program does not contain", () => {
     expect(isSaid("The configuration file … cannot be swallowed")).toBe(false);
     expect(isSaid("Another worker uses the state folder")).toBe(true);
   });

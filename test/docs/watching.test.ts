@@ -9,7 +9,7 @@ const known = metricWords().flatMap(({ name, type }) =>
   type === "histogram" ? [name, `${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
 );
 
-test("documents name existing metrics only", () => {
+test("documents name only existing metrics", () => {
   const named = pages.flatMap(({ file, text }) =>
     [...text.matchAll(/\bplenum_[a-z_]+(?=\b(?![*…/]))/g)].map(([name]) => ({ file, name })),
   );
@@ -19,7 +19,7 @@ test("documents name existing metrics only", () => {
   expect(named.filter(({ name }) => !known.includes(name) && !other.has(name))).toEqual([]);
 });
 
-test.skipIf(absent("victoria-metrics"))("expressions of docs/operations.md can be queried", async () => {
+test.skipIf(absent("victoria-metrics"))("VictoriaMetrics accepts the expressions of docs/operations.md", async () => {
   const server = await startVictoriaMetrics();
   onTestFinished(() => server.stop());
   const expressions = pages

@@ -39,8 +39,8 @@ function commandIn(fail: () => unknown): string {
 
 const run = (command: string) => execFileSync("sh", ["-c", command]).toString();
 
-describe("system commands in hints", () => {
-  test("the hint about a readable secret file works", () => {
+describe("the system command in the hint of an error", () => {
+  test("makes a readable secret file private", () => {
     const file = join(folder(), "token");
     writeFileSync(file, "abc\n");
     chmodSync(file, 0o644);
@@ -48,7 +48,7 @@ describe("system commands in hints", () => {
     expect(readSecret({ file }).reveal()).toBe("abc");
   });
 
-  test("the hint about a writable state folder works", () => {
+  test("makes a state folder private that other users could write to", () => {
     const path = folder();
     chmodSync(path, 0o777);
     run(commandIn(() => refuseWritableByOthers(path)));
@@ -56,25 +56,25 @@ describe("system commands in hints", () => {
     expect(statSync(path).mode & 0o022).toBe(0);
   });
 
-  test("the hint about a short password works", () => {
+  test("generates a password that is long enough", () => {
     const config = StatusConfig.parse({ password: { env: "PASSWORD" } });
     const made = run(commandIn(() => readCredentials(config, { PASSWORD: "short" })));
     expect(readCredentials(config, { PASSWORD: made.trim() })).not.toBeNull();
   });
 
-  test("the hint about an invalid signing secret works", () => {
+  test("generates a valid signing secret", () => {
     const made = run(commandIn(() => keyOf(new Secret("secret"))));
     expect(keyOf(new Secret(made))).toHaveLength(32);
   });
 
-  test("the hint about a key that cannot approve works", () => {
+  test("generates a key that can approve", () => {
     const made = run(commandIn(() => privateKeyOf("nothing", "key.pem")));
     expect(privateKeyOf(made, "key.pem").asymmetricKeyType).toBe("ed25519");
   });
 });
 
-describe("plenum commands in hints", () => {
-  test("commands named in hints work, with and without a worker", async () => {
+describe("the plenum commands in the hints of errors", () => {
+  test("work with and without a worker", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     place.configure({ sources: { main: source(service.url) } });
@@ -155,7 +155,7 @@ function followed(text: string, { path }: ConfigProblem, told: NonNullable<Retur
   return document.toString();
 }
 
-describe("configuration proposed by an error message", () => {
+describe("the value that a configuration error proposes", () => {
   const cases = mistakes.flatMap(({ what, written }) =>
     problemsOf(written).flatMap((problem) => {
       const told = toWrite(problem);
@@ -163,7 +163,7 @@ describe("configuration proposed by an error message", () => {
     }),
   );
 
-  test.each(cases)("$what, $path", ({ written, problem, told }) => {
+  test.each(cases)("removes the error when it is written to the file: $what, $path", ({ written, problem, told }) => {
     const left = problemsOf(followed(written, problem, told)).filter(({ path }) => path === problem.path);
     expect(
       left.map(({ message }) => message),
@@ -171,7 +171,7 @@ describe("configuration proposed by an error message", () => {
     ).toEqual([]);
   });
 
-  test("covers many messages", () => {
+  test("is tested for more than 45 messages", () => {
     expect(cases.length).toBeGreaterThan(45);
   });
 });

@@ -30,10 +30,10 @@ function everyOption(command: Command = program): readonly string[] {
   return [...optionsOf(command), ...command.commands.flatMap((each) => everyOption(each))];
 }
 
-describe("commands", () => {
+describe("commands in hints", () => {
   const lines = commandLines();
 
-  test.each(lines)("$place: plenum $text", ({ text }) => {
+  test.each(lines)("the command exists with its options, in $place: plenum $text", ({ text }) => {
     const words = text.split(/\s+/);
     const command = commandOf(words);
     expect(command, "no such command").toBeDefined();
@@ -46,7 +46,7 @@ describe("commands", () => {
     }
   });
 
-  test("an option named alone in a hint exists", () => {
+  test("an option that a hint names without a command exists", () => {
     const known = new Set(everyOption());
     const unknown = hints().flatMap(({ place, text }) =>
       [...text.matchAll(/(?<![\w-])--[a-z][a-z-]+/g)]
@@ -68,10 +68,10 @@ const FOREIGN: Readonly<Record<string, string>> = {
   "delta.appendOnly": "a property of Delta tables",
 };
 
-describe("keys of the configuration", () => {
+describe("configuration keys in hints", () => {
   const isKnown = (word: string) => paths.some((path) => path === word || path.endsWith(`.${word}`));
 
-  test.each(hints())("$place: $text", ({ text }) => {
+  test.each(hints())("the keys exist, in $place: $text", ({ text }) => {
     const words = [
       ...text.replaceAll(/https?:\/\/\S+|\S+\.(com|md|yaml|json|example)\b/g, "").matchAll(/\b[a-z]\w*(?:[_.]\w+)+/g),
     ].map(([word]) => word);
@@ -82,13 +82,16 @@ describe("keys of the configuration", () => {
   const ajv = new Ajv({ strict: false, formats: { uri: true, ipv4: true, ipv6: true } });
   const validators = validatorsByName(configJsonSchema());
 
-  test.each(hints().filter(({ text }) => VALUE.test(text)))("$place, the value: $text", ({ text }) => {
-    const [, name = "", word = ""] = VALUE.exec(text) ?? [];
-    expect([...lastNames]).toContain(name.split(".").at(-1));
-    const value = word === "true" || word === "false" ? word === "true" : word;
-    const takers = validators.get(name.split(".").at(-1) ?? "") ?? [];
-    expect(takers.some((takes) => takes(value))).toBe(true);
-  });
+  test.each(hints().filter(({ text }) => VALUE.test(text)))(
+    "the key accepts the value, in $place: $text",
+    ({ text }) => {
+      const [, name = "", word = ""] = VALUE.exec(text) ?? [];
+      expect([...lastNames]).toContain(name.split(".").at(-1));
+      const value = word === "true" || word === "false" ? word === "true" : word;
+      const takers = validators.get(name.split(".").at(-1) ?? "") ?? [];
+      expect(takers.some((takes) => takes(value))).toBe(true);
+    },
+  );
 
   /** Allowed values of each configuration key, at every path. */
   function validatorsByName(schema: unknown): ReadonlyMap<string, readonly ValidateFunction[]> {
@@ -120,7 +123,7 @@ test("files named in hints exist", () => {
   expect(missing).toEqual([]);
 });
 
-test("there are many hints, and each has one or two sentences", () => {
+test("the test covers more than 150 hints, and no hint is empty", () => {
   const all = hints();
   expect(all.length).toBeGreaterThan(150);
   for (const { place, text } of all) expect(text.length, place).toBeGreaterThan(5);

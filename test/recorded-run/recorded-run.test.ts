@@ -34,7 +34,7 @@ interface Transition {
 
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
+describe.skipIf(missing)("a recorded run with real servers and one kill of the worker", () => {
   let stage: Stage;
   let committed: readonly AnyEvent[];
   let histories: ReadonlyMap<string, StoredHistory>;
@@ -80,7 +80,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
 
   afterAll(() => stage?.clear());
 
-  test("every alarm transition arrives once, and none is invented, over MQTT, webhook and file", () => {
+  test("MQTT, webhook and file receive every alarm transition once, and no transition that the service did not have", () => {
     const arrivals = {
       mqtt: stage.mqtt.arrived,
       webhook: stage.webhooks.arrived,
@@ -116,7 +116,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     }
   });
 
-  test("every committed event reached the file and MQTT, in the order of commit for each object", () => {
+  test("the file and MQTT receive every committed event, in commit order for each object", () => {
     const files = once(fileEvents(stage.eventFolder));
     expect(new Set(files.map((e) => e.id))).toEqual(new Set(committed.map((e) => e.id)));
     const order = new Map(committed.map((event, index) => [event.id, index]));
@@ -142,7 +142,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     }
   });
 
-  test("every committed value is in VictoriaMetrics and in InfluxDB, and an unreadable one is in neither", async () => {
+  test("VictoriaMetrics and InfluxDB receive every committed value, and no unreadable value", async () => {
     const values = committed.filter((e): e is Event<"tag-value"> & AnyEvent => e.type === "tag-value");
     expect(values.length).toBeGreaterThan(150);
     const inVictoria = await victoriaPoints(stage, "tag_value_value");
@@ -160,7 +160,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(/vm_rows_invalid_total\{type="influx"\} (\d+)/.exec(invalid)?.[1] ?? "0").toBe("0");
   });
 
-  test("every history point up to the watermark arrives once and is what the service has", async () => {
+  test("every history point up to the watermark arrives once and equals the point of the service", async () => {
     const points = new Map<string, number | boolean | null>();
     for (const event of once(fileEvents(stage.eventFolder))) {
       if (event.type !== "tag-history") continue;
@@ -196,7 +196,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(compared).toBeGreaterThan(POINTS_AT_END);
   });
 
-  test("the set-point from MQTT is written once, read back and confirmed", async () => {
+  test("a set-point from MQTT is written once, read back and confirmed", async () => {
     const results = once(stage.mqtt.arrived).filter((e) => e.type === "command-result");
     expect(results.map((e) => [e.data.commandId, e.data.outcome, e.data.readBack])).toEqual([
       [setPoint.id, "confirmed", setPoint.value],
@@ -205,7 +205,7 @@ describe.skipIf(missing)("a recorded run with one kill in the middle", () => {
     expect(writes.map(({ tagId, value }) => [tagId, value])).toEqual([["10169", setPoint.value]]);
   });
 
-  test("the service rejects no request, not even after the kill", async () => {
+  test("the service rejects no request because of the quota, not even after the kill", async () => {
     const { totals, busiest_minute } = await stage.ask<{
       totals: Record<string, number>;
       busiest_minute: number;
