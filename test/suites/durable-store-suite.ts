@@ -35,7 +35,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
   const comesAgain = () => subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events.length);
 
   describe(`${name}: a deferred cursor`, () => {
-    test("moves at once in memory, and on the disk with the next transaction", async () => {
+    test("moves at once in memory, and is stored with the next transaction", async () => {
       await commit(0, 20);
       expect(await offered()).toHaveLength(20);
       await settle(20);
@@ -46,7 +46,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect(await comesAgain()).toBe(1);
     });
 
-    test("of each of two sinks moves when one transaction writes both", async () => {
+    test("moves for each of two sinks when one transaction stores both", async () => {
       await store.outbox.register("other", "beginning");
       await commit(0, 3);
       await offered();
@@ -59,7 +59,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect((await store.outbox.next("other", 10)).events.map(({ position }) => position)).toEqual([4]);
     });
 
-    test("moves with its sequence number", async () => {
+    test("is stored together with its sequence number", async () => {
       await commit(0, 20);
       const { counted } = await store.outbox.next("sink", 10);
       expect(counted).toEqual({ epoch: expect.stringMatching(/./), number: 0 });
@@ -74,7 +74,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect((await store.outbox.next("sink", 10)).counted).toEqual(last);
     });
 
-    test("is on the disk after five seconds without another transaction, and when the store closes", async () => {
+    test("is stored after five seconds without another transaction, and when the store closes", async () => {
       await commit(0, 20);
       await offered();
       await settle(10);
@@ -88,7 +88,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     });
 
     test.each([7, 20, 60, 100, 250])(
-      "has at most 100 events come again after a kill at any moment, in batches of %i",
+      "repeats at most 100 events after a kill at any moment, in batches of %i",
       async (batch) => {
         await commit(0, 700);
         for (;;) {
@@ -106,7 +106,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       },
     );
 
-    test("is not deferred with a dead letter, with sink state, or for redeliveries", async () => {
+    test("is stored at once together with a dead letter or sink state, and for replayed events", async () => {
       await commit(0, 30);
       await offered();
       await settle(10, { rejected: [{ position: 10, reason: "no" }] });
@@ -122,7 +122,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     });
   });
 
-  test(`${name}: urgent events are settled at once, together with deferred values`, async () => {
+  test(`${name}: settling an urgent event stores its cursor and the deferred cursor at once`, async () => {
     await commit(0, 10);
     await offered();
     await settle(4);
@@ -142,7 +142,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     expect(left.urgent.events).toEqual([]);
   });
 
-  test.each([1, 50])(`${name}: removed events are not offered (%i)`, async (count) => {
+  test.each([1, 50])(`${name}: pruned events are not offered (%i)`, async (count) => {
     await commit(0, count);
     expect(await offered()).toHaveLength(count);
     await store.outbox.prune({ maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 });
@@ -150,7 +150,7 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
     expect(events.map(({ event }) => event.type)).toEqual(["delivery-gap"]);
   });
 
-  test(`${name}: a letter that is sent again keeps its sequence number, if it has one`, async () => {
+  test(`${name}: a dead letter that is sent again has its original sequence number, if it had one`, async () => {
     await commit(0, 2);
     const { counted } = await store.outbox.next("sink", 10);
     const sequence = counted && { ...counted, number: 1 };

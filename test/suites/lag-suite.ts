@@ -28,21 +28,21 @@ export function describeLag(name: string, place?: () => Place): void {
 
   describe(`${name}: the lag of a sink`, () => {
     test.each([
-      ["everything", {}, 303],
-      ["kinds of facts", { kinds: ["alarm-*"] }, 3],
-      ["one class whole", { kinds: ["tag-value", "tag-history", "tag-total"] }, 300],
+      ["no condition", {}, 303],
+      ["alarm kinds", { kinds: ["alarm-*"] }, 3],
+      ["one complete class", { kinds: ["tag-value", "tag-history", "tag-total"] }, 300],
       ["one kind", { kinds: ["tag-value"] }, 300],
       ["a priority", { priorities: ["A"] }, 3],
       ["another priority", { priorities: ["C"] }, 0],
-      ["its site", { sites: [1] }, 303],
+      ["the site of the events", { sites: [1] }, 303],
       ["another site", { sites: [2] }, 0],
       ["alarms of another source", { kinds: ["alarm-*"], sources: ["elsewhere"] }, 0],
-      ["kinds that did not come", { kinds: ["site-*"] }, 0],
-    ])("counts %s exactly", async (_, filter, depth) => {
+      ["kinds without events", { kinds: ["site-*"] }, 0],
+    ])("counts the events exactly for a filter on %s", async (_, filter, depth) => {
       expect(await lagOf(filter)).toMatchObject({ depth, exact: true });
     });
 
-    test("is an upper bound, by class where possible, when each event would have to be filtered", async () => {
+    test("is an upper bound per event class when more than 2,000 events would have to be filtered singly", async () => {
       const many = Array.from({ length: 2_500 }, (_, n) => valueEvent(n));
       expect(await lagOf({ sites: [2] }, [...many, sampleEvent("alarm-raised", {}, 1)])).toMatchObject({
         depth: 2_501,
@@ -52,14 +52,14 @@ export function describeLag(name: string, place?: () => Place): void {
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 0, exact: true }]);
     });
 
-    test("is an upper bound when the events are too large to read", async () => {
+    test("is an upper bound when the events are too large to be filtered singly", async () => {
       const large = Array.from({ length: 20 }, (_, n) => ({ ...valueEvent(n), subject: "x".repeat(60_000) }));
       expect(await lagOf({ sites: [2] }, large)).toMatchObject({ depth: 20, exact: false });
       const wanted = wantedBy([["a", Filter.parse({ kinds: ["tag-value"] })]]);
       expect(await workshop.store.outbox.lag(wanted)).toMatchObject([{ depth: 20, exact: true }]);
     });
 
-    test("has the age of the oldest event that passes, or none", async () => {
+    test("has the commit time of the oldest event that passes the filter, or null", async () => {
       const { outbox } = workshop.store;
       await outbox.register("a", "beginning");
       await workshop.store.commit({ events: [valueEvent(1)] });
@@ -71,7 +71,7 @@ export function describeLag(name: string, place?: () => Place): void {
       expect(await oldest({ kinds: ["site-*"] })).toBeNull();
     });
 
-    test("applies the filter to redeliveries too", async () => {
+    test("counts only replayed events that pass the filter", async () => {
       const { outbox } = workshop.store;
       await outbox.register("a", "beginning");
       const { lastPosition } = await workshop.store.commit({ events: MIXED });

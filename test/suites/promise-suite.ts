@@ -23,7 +23,7 @@ import { seed } from "../seed.ts";
 export function describePromise(runs: number, place: () => Place): void {
   const schedules = Number(process.env.PROMISE_RUNS ?? runs);
   test(
-    `nothing is lost, nothing is invented (seed ${seed}, ${schedules} schedules)`,
+    `delivers every committed event and no other event under random faults (seed ${seed}, ${schedules} schedules)`,
     async () => {
       await fc.assert(
         fc.asyncProperty(

@@ -31,21 +31,21 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
   }
 
   describe(`${name}: start and stop`, () => {
-    test("a stop before a start, and a second stop, are fine", async () => {
+    test("allows a stop without a start, and a second stop", async () => {
       await check(async (service) => {
         await service.stop(1_000);
         await service.stop(0);
       });
     });
 
-    test("a start after a stop does nothing that goes on", async () => {
+    test("leaves no work running when a start follows a stop", async () => {
       await check(async (service) => {
         await service.stop(1_000);
         await service.start(new AbortController().signal);
       });
     });
 
-    test("a stop right after a start, and with no time left, ends", async () => {
+    test("stops right after a start with a deadline of 0 ms", async () => {
       await check(async (service) => {
         const started = service.start(new AbortController().signal);
         await service.stop(0);
@@ -53,7 +53,7 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
       });
     });
 
-    test("a signal that aborts before or after the start ends the work", async () => {
+    test("leaves no work running when the signal aborts before or after the start", async () => {
       await check((service) => service.start(AbortSignal.abort()));
       await check(async (service) => {
         const abort = new AbortController();
@@ -62,7 +62,7 @@ export function describeService(name: string, make: () => Promise<ServiceUnderTe
       });
     });
 
-    test(`${CALLERS} callers start and stop at once`, async () => {
+    test(`leaves no work running when ${CALLERS} callers start and stop at once`, async () => {
       for (let round = 0; round < ROUNDS; round += 1) {
         await check((service) =>
           Promise.all(

@@ -78,8 +78,8 @@ export function describeSink(name: string, suite: SinkSuite): void {
 
   const can = (ability: "breakServer" | "stall") => !(suite.without ?? []).includes(ability);
 
-  describe(`${name}: what every sink does`, () => {
-    test("opens twice and writes: what it accepts has arrived, once each, in order", async () => {
+  describe(`${name}: behaviour of every sink`, () => {
+    test("delivers accepted events once and in order, even if it was opened twice", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       await end.sink.open(never());
@@ -89,7 +89,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       expect(await end.received()).toHaveLength(batch.length);
     });
 
-    test("settles an event of every kind", async () => {
+    test("accepts an event of every kind", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       const samples = sampleOfEveryKind();
@@ -101,7 +101,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       );
     });
 
-    test("carries awkward texts without breaking what comes before or after them", async () => {
+    test("delivers texts with special characters and the events around them unchanged", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
@@ -109,7 +109,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       await arrivedInOrder(end, batch);
     });
 
-    test("carries null, booleans and extreme numbers", async () => {
+    test("delivers null, booleans and extreme numbers", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       const values = [null, true, false, 0, -0.1, 1e-300, 1.7e308, Number.MAX_SAFE_INTEGER, null];
@@ -118,7 +118,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       await arrivedInOrder(end, batch);
     });
 
-    test("writes the same event twice without complaint", async () => {
+    test("accepts the same event twice", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       await offer(end.sink, [valueEvent(1)]);
@@ -126,13 +126,13 @@ export function describeSink(name: string, suite: SinkSuite): void {
       await arrivedInOrder(end, [valueEvent(1)]);
     });
 
-    test("closes without ever having been opened", async () => {
+    test("closes without having been opened", async () => {
       const end = await suite.make();
       await end.sink.close();
       await end.dispose();
     });
 
-    test("rejects at once when the signal has aborted already, and writes nothing", async () => {
+    test("rejects a write at once when the signal has already aborted, and sends no event", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       const reason = new Error("stop");
@@ -140,7 +140,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
       expect(await end.received()).toEqual([]);
     });
 
-    test("probes without writing", async () => {
+    test("checks the connection without sending an event", async () => {
       const end = await farEnd();
       if (end.sink.probe === undefined) return;
       await end.sink.probe(never());
@@ -151,7 +151,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
     });
 
     if (can("breakServer")) {
-      test("loses nothing when the far end goes away and comes back", async () => {
+      test("settles no event while the server is down, and delivers all events once the server is back", async () => {
         const end = await farEnd();
         if (!end.breakServer || !end.heal) throw new Error("The far end cannot break and heal.");
         await end.sink.open(never());
@@ -166,7 +166,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
         await arrivedInOrder(end, [...before, ...during]);
       });
 
-      test("closes after an open that failed", async () => {
+      test("closes after a failed open", async () => {
         const end = await suite.make();
         if (end.breakServer === undefined) throw new Error("The far end cannot break.");
         await end.breakServer();
@@ -180,7 +180,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
     }
 
     if (can("stall")) {
-      test("rejects promptly when the signal aborts in the middle of a write", async () => {
+      test("rejects a write promptly when the signal aborts during that write", async () => {
         const end = await farEnd();
         if (end.stall === undefined) throw new Error("The far end cannot stall.");
         await end.sink.open(never());

@@ -74,7 +74,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   const commit = (events: readonly Event[]) => store.commit({ events });
 
   describe(`${name}: documents and logs`, () => {
-    test("a commit is read back completely, also after a restart", async () => {
+    test("a committed change is read back completely, also after a restart", async () => {
       await store.commit({
         documents: [
           {
@@ -103,7 +103,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("nothing")).toBeUndefined();
     });
 
-    test("values that JSON cannot express are stored as null", async () => {
+    test("values that JSON does not support are stored as null", async () => {
       await store.commit({
         documents: [{ set: "a", put: [["k", undefined]] }],
         records: [{ log: "audit", body: undefined }],
@@ -133,7 +133,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.document("poll/main", "live")).toBe(3);
     });
 
-    test("the version of a set changes with each change, also by a settlement", async () => {
+    test("the version of a set changes with each commit or settlement that writes to the set", async () => {
       const seen = new Set([await store.version("a")]);
       const changed = async () => {
         const version = await store.version("a");
@@ -162,7 +162,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await changed()).toBe(true);
     });
 
-    test("an insert of an existing key rejects the complete commit", async () => {
+    test("inserting an existing key rejects the complete commit", async () => {
       await store.commit({ documents: [{ set: "command", insert: [["c1", 1]] }] });
       const refused = store.commit({
         documents: [
@@ -179,7 +179,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.lastRecord("audit")).toBeUndefined();
     });
 
-    test("quota slots are stored by bucket until they are forgotten", async () => {
+    test("quota slots are stored per token bucket until they are deleted", async () => {
       const slot = { id: 1, sentAtMs: 1_000.25, countedByMs: 61_000.75 };
       await store.quotaStore.save("main", slot);
       await store.quotaStore.save("main", { id: 2, sentAtMs: 2_000, countedByMs: 90_000 });
@@ -192,7 +192,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.load("other")).toEqual([slot]);
     });
 
-    test("the last pause is stored by bucket", async () => {
+    test("the last pause is stored per token bucket", async () => {
       expect(await store.quotaStore.loadHold("main")).toBeUndefined();
       await store.quotaStore.saveHold("main", { saidAtMs: 1_000, untilMs: 31_000 });
       await store.quotaStore.saveHold("main", { saidAtMs: 2_000, untilMs: 9_000 });
@@ -201,7 +201,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.quotaStore.loadHold("other")).toBeUndefined();
     });
 
-    test("the clock mark is stored for this boot of the machine", async () => {
+    test("the clock mark is stored for the current boot of the machine", async () => {
       const mark = { wallMs: 1_767_225_600_000, sinceBootMs: 12_340 };
       await store.quotaStore.saveClock("main", "first", mark);
       await store.quotaStore.saveClock("other", "first", { ...mark, sinceBootMs: 1 });
@@ -233,7 +233,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("slow")).toEqual(ids(events.slice(2)));
     });
 
-    test("a new sink starts at the requested end; a known one keeps its cursor", async () => {
+    test("a new sink starts at the requested end of the log; a known sink keeps its cursor", async () => {
       await commit(values(0, 2));
       expect(await store.outbox.register("old", "beginning")).toMatchObject({ position: 0, ended: null });
       await store.outbox.register("new", "now");
@@ -243,14 +243,14 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("old")).toEqual(ids(values(0, 3)));
     });
 
-    test("next skips events after which the caller asks, without settling them", async () => {
+    test("next skips events up to a given position without settling them", async () => {
       await store.outbox.register("a", "beginning");
       const { lastPosition } = await commit(values(0, 3));
       expect((await store.outbox.next("a", 10, lastPosition - 1)).events).toHaveLength(1);
       expect((await store.outbox.next("a", 10)).events).toHaveLength(3);
     });
 
-    test("an event id that is in the log already is not appended again", async () => {
+    test("an event whose id is already in the log is not appended again", async () => {
       await store.outbox.register("a", "beginning");
       const first = valueEvent(1);
       await commit([first]);
@@ -269,7 +269,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await kinds(9, [])).toEqual([]);
     });
 
-    test("latest finds all events of a subject and of those below it", async () => {
+    test("latest finds all events of a subject and its sub-subjects", async () => {
       const about = (event: Event, subject: string, source = event.source) => ({ ...event, subject, source });
       const mine = "site/1/tag/7";
       await commit([
@@ -291,7 +291,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await found([])).toEqual([]);
     });
 
-    test("commit times ascend after the clock was set back, also after a restart", async () => {
+    test("commit times ascend after the clock was set back by an hour, also after a restart", async () => {
       const committed = async () => (await store.outbox.latest(10)).map(({ committedAt }) => Date.parse(committedAt));
       const beginMs = now;
       now += HOUR_MS;
@@ -321,7 +321,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(Date.parse(latest?.committedAt ?? "")).toBe(beginMs);
     });
 
-    test("changed resolves with a commit, a mark to send again, or the signal", async () => {
+    test("changed resolves after a commit, after a mark for replay, and when the signal aborts", async () => {
       const stop = new AbortController();
       await store.outbox.register("a", "now");
       const heard = store.outbox.changed(stop.signal);
@@ -354,7 +354,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       return events.length;
     }
 
-    test("a dead letter has its reason, outlives the log, and can be sent again", async () => {
+    test("a dead letter has its reason, remains after its event left the log, and can be sent again", async () => {
       await store.outbox.register("a", "beginning");
       const events = values(0, 2);
       await commit(events);
@@ -379,7 +379,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ deadLetters: 0, again: 0 });
     });
 
-    test("a letter that is rejected again returns with the new reason", async () => {
+    test("a dead letter that is rejected again has the new reason", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
       await rejectAll("a", "first");
@@ -390,7 +390,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("a")).toEqual([]);
     });
 
-    test("letters that are sent again settle one by one, also without a copy in the log", async () => {
+    test("dead letters that are sent again are settled singly, also when the log no longer has the event", async () => {
       await store.outbox.register("a", "beginning");
       const events = values(0, 3);
       await commit(events);
@@ -416,7 +416,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       ]);
     });
 
-    test("a mark is removed with the last of its event and its letter", async () => {
+    test("a mark for replay is removed when its event has left the log and its dead letter is deleted", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 1));
       await rejectAll("a", "no");
@@ -425,7 +425,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 0 });
     });
 
-    test("an ended sink gets no redelivery, and a continued one keeps its marks", async () => {
+    test("an ended sink gets no replayed event, and has its marks for replay when it is resumed", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       await rejectAll("a", "no");
@@ -445,7 +445,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await store.outbox.resendDeadLetters("a", "all")).toBe(3);
     });
 
-    test("a settlement moves the sequence number, also after a restart", async () => {
+    test("a settlement stores the sequence number, also across a restart", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       const offer = await store.outbox.next("a", 2);
@@ -471,7 +471,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(offer.events.map(({ position }) => position)).toEqual(positions.slice(1, 3));
     });
 
-    test("a replay precedes the log and has the settled events only", async () => {
+    test("a replay offers only settled events, before new events of the log", async () => {
       await store.outbox.register("a", "beginning");
       await commit([...values(0, 2), sampleEvent("alarm-raised")]);
       await drain("a");
@@ -487,7 +487,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await expect(store.outbox.replay("a", "yesterday")).rejects.toThrow("2026-11-02T06:00:00Z");
     });
 
-    test("a mark that is set during an offer survives its settlement", async () => {
+    test("a mark for replay that is set during an offer is not removed by that offer's settlement", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 3));
       await drain("a");
@@ -500,7 +500,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
 
   describe(`${name}: retention`, () => {
-    test("settled events are retained for the replay window after the last sink settled them", async () => {
+    test("settled events are retained for the replay window, counted from the last sink's settlement", async () => {
       await store.outbox.register("a", "beginning");
       await store.outbox.register("b", "beginning");
       await commit(values(0, 3));
@@ -517,7 +517,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("b")).dropped).toBe(0);
     });
 
-    test("an event older than max_age is lost to the waiting sink: counted, recorded and emitted once", async () => {
+    test("an event older than max_age is lost to a waiting sink: counted, recorded, and reported by one event", async () => {
       await store.outbox.register("dead", "beginning");
       await store.outbox.register("alive", "beginning");
       await commit(values(0, 3));
@@ -548,7 +548,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       });
     });
 
-    test("only time in which the worker ran makes an event older, whatever the wall clock says", async () => {
+    test("events age only while the worker runs, whatever the wall clock says", async () => {
       await store.outbox.register("dead", "beginning");
       await commit(values(0, 3));
       const ran = (ranMs: number) => store.outbox.prune({ ...ROOMY, ranMs });
@@ -561,7 +561,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await ran(1)).gaps).toMatchObject([{ sink: "dead", reason: "age", count: 3 }]);
     });
 
-    test("losses within an hour after a published gap join the next one", async () => {
+    test("losses within an hour after a published gap are added to the next gap", async () => {
       await store.outbox.register("dead", "beginning");
       const lose = async (n: number) => {
         await commit(values(n, 1));
@@ -581,7 +581,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("dead")).dropped).toBe(3);
     });
 
-    test("a full log loses settled events first, then telemetry, and alarms last", async () => {
+    test("a full log removes settled events first, then telemetry, and alarms last", async () => {
       await store.outbox.register("dead", "beginning");
       await commit([sampleEvent("alarm-raised"), ...values(0, 200)]);
       await drain("dead");
@@ -600,7 +600,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(all.gaps[0]?.count).toBe(left.length);
     });
 
-    test("events that a sink's filter leaves out are no loss", async () => {
+    test("removed events that a sink's filter excludes are not counted as lost", async () => {
       await store.outbox.register("alarms", "beginning");
       await commit([...values(0, 5), sampleEvent("alarm-raised")]);
       const wanted: RetentionBounds["wanted"] = (sink, event) => sink === "alarms" && event.type.startsWith("alarm-");
@@ -609,7 +609,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("alarms")).dropped).toBe(1);
     });
 
-    test("pendingBytes is right for the slowest sink in use, whatever was removed", async () => {
+    test("pendingBytes is correct for the slowest active sink after any removal", async () => {
       expect(await store.outbox.pressure()).toEqual({ bytes: 0, pendingBytes: 0, oldestTelemetry: null });
       await commit([sampleEvent("alarm-raised")]);
       now += 1_000;
@@ -639,7 +639,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await store.outbox.pressure()).pendingBytes).toBe(0);
     });
 
-    test("an ended sink retains nothing and loses nothing; it can continue", async () => {
+    test("an ended sink retains no events, loses no events, and can be resumed", async () => {
       await store.outbox.register("gone", "beginning");
       await commit(values(0, 3));
       await store.outbox.setEnded("gone", "410 Gone");
@@ -653,7 +653,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect((await lagOf("gone")).dropped).toBe(0);
     });
 
-    test("a marked event is retained until it was sent again", async () => {
+    test("an event marked for replay is retained until it was sent again", async () => {
       await store.outbox.register("a", "beginning");
       await commit(values(0, 2));
       await drain("a");

@@ -78,7 +78,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
   const alarmsIn = (sink: ScriptedSink) => sink.writes.flat().filter(({ type }) => type.startsWith("alarm-"));
 
   describe(`${name}: urgent events`, () => {
-    test(`a new alarm overtakes ${behind} values that are sent again`, async () => {
+    test(`a new alarm is sent before ${behind} replayed values`, async () => {
       const sink = slowSink();
       await started(sink);
       await commitMany(values(0, behind));
@@ -97,7 +97,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(sink.writes.flat()).toHaveLength(2 * behind + 1);
     });
 
-    test("a sink with batches of one event gets a new alarm next", async () => {
+    test("a sink with batches of one event gets new alarms before waiting values", async () => {
       const sink = slowSink({ maxBatch: 1 });
       sink.answer = sink.slowly;
       await started(sink);
@@ -115,7 +115,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, position: 322 });
     });
 
-    test("raised precedes resolved when raised is sent again among many values", async () => {
+    test("a replayed alarm-raised event is sent before the new alarm-resolved event of the same alarm", async () => {
       const sink = slowSink();
       await started(sink);
       await commit(...values(0, 300), alarm(1), ...values(300, 300));
@@ -136,7 +136,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(delivered.flat()).toHaveLength(602);
     });
 
-    test("an event about a tag keeps its place among the tag's values", async () => {
+    test("a tag-removed event stays in order between the values of its tag", async () => {
       const sink = slowSink({ maxBatch: 1 });
       sink.answer = sink.slowly;
       await started(sink);
@@ -148,7 +148,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(kinds.indexOf("alarm-raised")).toBe(0);
     });
 
-    test("values continue in a storm of alarms", async () => {
+    test("values are still delivered while new alarms arrive continuously", async () => {
       const sink = slowSink({ maxBatch: 10 });
       await workshop.store.outbox.register("a", "beginning");
       await commit(...values(0, 400));
@@ -167,7 +167,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(ids(raised)).toEqual(ids(Array.from({ length: raised.length }, (_, at) => alarm(at + 1))));
     });
 
-    test("a restart in between loses and repeats nothing", async () => {
+    test("a restart while alarms are ahead of values loses and repeats no event", async () => {
       const first = slowSink({ maxBatch: 10 });
       first.answer = first.slowly;
       await workshop.store.outbox.register("a", "beginning");
@@ -189,7 +189,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(await lag()).toMatchObject({ depth: 0, position: 152 });
     });
 
-    test("events delivered ahead do not count as pending or lost, and are replayed", async () => {
+    test("events delivered ahead of others are not counted as pending or lost, and are replayed on request", async () => {
       const sink = slowSink({ maxBatch: 10 });
       sink.answer = (batch) => {
         if (batch.some(({ type }) => type === "tag-value")) throw new Retryable("no values now");
@@ -209,7 +209,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(report.gaps).toMatchObject([{ sink: "a", count: 100 }]);
     });
 
-    test("a value that the server rejects delays no alarm, and alarms do not postpone its retry", async () => {
+    test("a value that the server rejects delays no alarm, and alarms do not postpone the value's retry", async () => {
       const sink = slowSink({ maxBatch: 1 });
       let refused = 0;
       sink.answer = ([event]) => {
@@ -233,7 +233,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(dispatcher.status()).toMatchObject([{ state: "idle", lastError: null }]);
     });
 
-    test("an alarm that is a dead letter and has left the log is sent before the end that is sent again", async () => {
+    test("an alarm-raised dead letter that has left the log is sent before the replayed alarm-resolved event", async () => {
       const sink = slowSink();
       sink.answer = () => ({ rejected: [{ index: 0, reason: "not now" }] });
       await started(sink);
@@ -257,7 +257,7 @@ export function describeUrgent(name: string, behind: number, runs: number, place
       expect(alarmsIn(sink).map(({ type }) => type)).toEqual(["alarm-raised", "alarm-resolved"]);
     });
 
-    test(`order per alarm and tag is kept whatever is sent again, fails or crashes (${replay})`, async () => {
+    test(`events per alarm and per tag arrive in order despite replays, failures and crashes (${replay})`, async () => {
       const schedules = fc.asyncProperty(
         fc.array(anyStep, { minLength: 5, maxLength: 25 }),
         fc.array(anyDeed, { minLength: 1, maxLength: 20 }),
@@ -346,9 +346,9 @@ export function describeUrgent(name: string, behind: number, runs: number, place
     }
 
     test.each([
-      ["needs one order", { oneOrder: true } as const, {}],
-      ["counts what it is offered", {}, { sequence: true }],
-    ])("a sink that %s gets everything in the order of commit", async (_, options, delivery) => {
+      ["requires a single order", { oneOrder: true } as const, {}],
+      ["receives sequence numbers", {}, { sequence: true }],
+    ])("a sink that %s receives all events in commit order", async (_, options, delivery) => {
       const sink = slowSink({ maxBatch: 10, ...options });
       sink.answer = sink.slowly;
       await started(sink, delivery);
