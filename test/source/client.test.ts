@@ -47,7 +47,7 @@ describe("each endpoint (trap 20)", () => {
     expect(trial.runs).toEqual([]);
   });
 
-  it("sends tag requests through the quota in their lane, and lists not", async () => {
+  it("sends tag requests through the quota in their lane, and list requests without the quota", async () => {
     const trial = trialSource((request) =>
       reply(200, request.method === "POST" ? GOOD.write : GOOD[request.path.includes("history") ? "history" : "read"], {
         "x-ratelimit-limit": "20",
@@ -66,7 +66,7 @@ describe("each endpoint (trap 20)", () => {
   });
 });
 
-describe("health is a hint (trap 19)", () => {
+describe("the health check (trap 19)", () => {
   const unhealthy = { status: "unhealthy", time: null };
   it.each([
     ["500", () => reply(500, { status: "unhealthy" })],
@@ -77,15 +77,15 @@ describe("health is a hint (trap 19)", () => {
     ["errors", () => reply(200, { errors: [{ status: 500, message: "no" }] })],
     ["a redirect", () => reply(302, "", { location: "https://login.example" })],
     ["a time-out", () => Promise.reject(new Error("late"))],
-  ])("%s means unhealthy and pauses nothing", async (_name, answer) => {
+  ])("reports unhealthy for %s and pauses no request", async (_name, answer) => {
     const trial = trialSource(answer);
     expect(await trial.source.health(never())).toEqual(unhealthy);
     expect(trial.holds).toEqual([]);
   });
 });
 
-describe("pauses that the service orders", () => {
-  it("pauses the endpoint's quota after a 429 for the stated time and one second of rounding", async () => {
+describe("pauses that the service requests", () => {
+  it("apply to the endpoint's quota after a 429, for the stated time and one second of rounding", async () => {
     const trial = trialSource(() =>
       reply(429, { errors: [{ status: 429, message: "slow", meta: { retry_after: 12 } }] }),
     );
@@ -94,7 +94,7 @@ describe("pauses that the service orders", () => {
     expect(trial.holds).toEqual([{ forMs: 13_000, scope: "allowance", endpoint: "read" }]);
   });
 
-  it("pauses every lane after a 503, with growing back-off if no time is stated", async () => {
+  it("apply to every lane after a 503, with growing back-off if no time is stated", async () => {
     let now = 0;
     const sleep = async (ms: number) => {
       now += ms;
@@ -111,7 +111,7 @@ describe("pauses that the service orders", () => {
     expect(now).toBeGreaterThanOrEqual(22_500 + 45_000 + 90_000 + 180_000 + 360_000 + 675_000);
   });
 
-  it("pauses the limit before the request frees its slot", async () => {
+  it("apply before the failed request frees its slot", async () => {
     const order: string[] = [];
     const trial = trialSource(() => reply(429, { errors: [{ status: 429 }] }), {
       limiter: {
@@ -135,7 +135,7 @@ describe("pauses that the service orders", () => {
 });
 
 describe("a stale kept-alive socket (trap 15)", () => {
-  it("repeats a GET once, in its own slot", async () => {
+  it("makes the client repeat a GET once, in its own slot", async () => {
     let first = true;
     const trial = trialSource(() => {
       if (!first) return reply(200, GOOD.read);
@@ -150,7 +150,7 @@ describe("a stale kept-alive socket (trap 15)", () => {
   it.each([
     ["read", 2, "a GET that fails twice"],
     ["write", 1, "a POST without repeating it"],
-  ])("rejects a %s after %i requests: %s", async (name, requests) => {
+  ])("makes a %s fail after %i requests: %s", async (name, requests) => {
     const trial = trialSource(() => {
       throw new StaleSocket("stale");
     });
@@ -215,14 +215,14 @@ describe("write", () => {
     ],
     ["21 tags", Array.from({ length: 21 }, (_, i) => ({ tagId: String(i), value: 1 }))],
     ["two ids in one", [{ tagId: "1,2", value: 1 }]],
-  ])("refuses %s before anything is sent", async (_name, writes) => {
+  ])("rejects %s before it sends a request", async (_name, writes) => {
     const trial = trialSource(() => reply(200, GOOD.write));
     await expect(trial.source.write(async () => writes, never())).rejects.toBeInstanceOf(Rejected);
     expect(trial.requests).toHaveLength(0);
   });
 });
 
-describe("invalid requests are not sent", () => {
+describe("validation of requests", () => {
   const range = {
     from: "2026-06-01T00:00:00Z",
     to: "2026-06-02T00:00:00Z",
@@ -235,7 +235,7 @@ describe("invalid requests are not sent", () => {
     ["a day that does not exist", { ...range, to: "2026-06-31T00:00:00Z" }, "rejected"],
     ["a range that ends where it starts", { ...range, to: range.from }, "rejected"],
     ["an unknown zone", { ...range, timeZone: "Europe/Stokholm" }, "config"],
-  ])("history with %s", async (_name, query, kind) => {
+  ])("sends no history request with %s", async (_name, query, kind) => {
     const trial = trialSource(() => reply(200, GOOD.history));
     expect(await failureOf(trial.source.history({ tagIds: ["1"], ...query }, "history", never()))).toMatchObject({
       kind,
@@ -256,7 +256,7 @@ describe("invalid requests are not sent", () => {
   });
 });
 
-it("rejects with the reason of an abort and counts no failure", async () => {
+it("a request that is aborted rejects with the signal's reason and counts as no failure", async () => {
   const controller = new AbortController();
   const trial = trialSource(async (_request, signal) => {
     controller.abort(new Stopping());
@@ -267,7 +267,7 @@ it("rejects with the reason of an abort and counts no failure", async () => {
   expect((await trial.metrics.apiRequests.get()).values).toEqual([]);
 });
 
-it("counts requests by outcome", async () => {
+it("the request metric counts requests by outcome", async () => {
   let status = 200;
   const trial = trialSource(() => (status === 200 ? reply(200, GOOD.read) : reply(200, { errors: [{ status }] })));
   await trial.source.read(["1"], "live", never());
@@ -279,7 +279,7 @@ it("counts requests by outcome", async () => {
   ]);
 });
 
-describe("a token that is replaced while a request is under way", () => {
+describe("a 401 while the token is being replaced", () => {
   const refusing = (environment: Record<string, string | undefined>, next: string | undefined) =>
     trialSource(
       (request) => {
@@ -306,7 +306,7 @@ describe("a token that is replaced while a request is under way", () => {
     }
   });
 
-  it("rejects when the token is unchanged, and never repeats a write", async () => {
+  it("rejects the request when the token is unchanged, and never repeats a write", async () => {
     for (const [name, next] of [
       ["read", TOKEN],
       ["read", undefined],
@@ -318,7 +318,7 @@ describe("a token that is replaced while a request is under way", () => {
     }
   });
 
-  it("rejects when the new token is refused too", async () => {
+  it("rejects the request when the service rejects the new token too", async () => {
     const environment: Record<string, string> = { PLENUM_TOKEN: TOKEN };
     const trial = trialSource(
       () => {

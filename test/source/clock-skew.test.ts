@@ -36,7 +36,7 @@ describe("createClockSkew", () => {
     expect(Math.abs(skew.ms() ?? 1e9)).toBeLessThanOrEqual(1_000);
   });
 
-  it("logs a difference of more than 30 s once, and once that it is over", () => {
+  it("logs a difference of more than 30 s once when it begins and once when it ends", () => {
     const { observe, log } = trialSkew();
     for (let i = 0; i < 3; i++) observe(29_000);
     expect(log.warn).not.toHaveBeenCalled();
@@ -46,7 +46,7 @@ describe("createClockSkew", () => {
     expect(log.info).toHaveBeenCalledOnce();
   });
 
-  it("drops comparisons from before the clock was set and compares each reply", () => {
+  it("drops comparisons from before a clock step and then compares each reply", () => {
     const { clock, skew, compared } = trialSkew();
     const truth = () => new Date(START_MS + clock.monotonic()).toUTCString();
     for (let i = 0; i < 15; i++) skew.observe(truth(), clock.monotonic());
@@ -58,7 +58,7 @@ describe("createClockSkew", () => {
   });
 });
 
-it("serviceClock returns our time unless it differs by more than 30 s or was set", () => {
+it("serviceClock returns the local time unless it differs by more than 30 s or was stepped", () => {
   const clock = createVirtualClock(START_MS);
   const clockCheck = createClockCheck({ clock, log: pino({ level: "silent" }) });
   let skewMs: number | null = null;

@@ -22,7 +22,7 @@ describe("base_url", () => {
     "http://localhost:8080",
     "http://[::1]:8080",
     "http://sim.localhost",
-  ])("%s is accepted", (base_url) => {
+  ])("accepts %s", (base_url) => {
     expect(complaint({ base_url })).toBe("fine");
   });
 
@@ -32,7 +32,7 @@ describe("base_url", () => {
     ["https://service.example/api/v1/", "https://service.example"],
     ["https://service.example:8443/path/api/v1//", "https://service.example:8443/path"],
     ["https://service.example/api/v12", "https://service.example/api/v12"],
-  ])("%s is normalized to %s", (base_url, address) => {
+  ])("normalizes %s to %s", (base_url, address) => {
     expect(SourceConfig.parse({ ...LEAST, base_url }).base_url).toBe(address);
   });
 
@@ -50,12 +50,12 @@ describe("base_url", () => {
     ["https://me:secret@service.example", "Take the user name and password out"],
     ["https://service.example?token=x", "The address must end with its path"],
     ["https://service.example/#x", "The address must end with its path"],
-  ])("%s is refused", (base_url, sentence) => {
+  ])("rejects %s", (base_url, sentence) => {
     expect(complaint({ base_url })).toContain(`base_url: ${sentence}`);
     expect(complaint({ base_url })).not.toContain("secret");
   });
 
-  it("rejects plain HTTP to another machine without allow_plain_http", () => {
+  it("accepts plain HTTP to another machine with allow_plain_http", () => {
     expect(complaint({ base_url: "http://service.example", allow_plain_http: true })).toBe("fine");
   });
 });
@@ -69,6 +69,6 @@ it.each([
   [{ token: { file: "a", env: "B" } }, "token"],
   [{ token: "17|abc" }, "token"],
   [{ base_ulr: "x" }, "base_ulr"],
-])("%j is refused", (change, sentence) => {
+])("SourceConfig rejects %j", (change, sentence) => {
   expect(complaint(change)).toContain(sentence);
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { requestTime, wireTime } from "#src/engine/source/iso-time.ts";
 
-describe("times of the service (trap 41)", () => {
+describe("wireTime: times of the service (trap 41)", () => {
   it.each([
     ["2026-06-01T12:00:00Z", "2026-06-01T12:00:00.000Z"],
     ["2026-06-01T12:00:00z", "2026-06-01T12:00:00.000Z"],
@@ -35,7 +35,7 @@ describe("times of the service (trap 41)", () => {
     ["2016-12-31T23:59:60Z", "2017-01-01T00:00:00.000Z"],
     ["2016-12-31T23:59:60.5Z", "2017-01-01T00:00:00.000Z"],
     ["2017-01-01T00:59:60+01:00", "2017-01-01T00:00:00.000Z"],
-  ])("%s is %s", (raw, text) => {
+  ])("converts %s to %s", (raw, text) => {
     expect(wireTime(raw)).toEqual({ text, known: true });
   });
 
@@ -55,12 +55,12 @@ describe("times of the service (trap 41)", () => {
     "1780315200",
     "0000-00-00 00:00:00",
     "12:00:00 on Monday",
-  ])("%s is no time", (raw) => {
+  ])("keeps %s unchanged and reports that it is no time", (raw) => {
     expect(wireTime(raw)).toEqual({ text: raw, known: false });
   });
 });
 
-describe("times of a history request end with Z and have whole seconds (trap 54)", () => {
+describe("requestTime: times of a history request end with Z and have whole seconds (trap 54)", () => {
   it.each([
     ["2026-06-01T12:00:00Z", "2026-06-01T12:00:00Z"],
     ["2026-06-01T12:00:00.000Z", "2026-06-01T12:00:00Z"],
@@ -69,7 +69,7 @@ describe("times of a history request end with Z and have whole seconds (trap 54)
     ["2026-06-01T12:00:00", null],
     ["2026-02-30T12:00:00Z", null],
     ["2026-06-01", null],
-  ])("%s: %s", (iso, text) => {
+  ])("converts %s to %s", (iso, text) => {
     expect(requestTime(iso)).toBe(text);
   });
 });

@@ -10,7 +10,7 @@ const parsed = (text: string | Uint8Array) =>
 
 const nested = (depth: number) => `${"[".repeat(depth)}${"]".repeat(depth)}`;
 
-describe("JSON of the service (traps 13 and 17)", () => {
+describe("parseJson: JSON of the service (traps 13 and 17)", () => {
   it.each([
     ["32 levels", nested(32), true],
     ["33 levels", nested(33), false],
@@ -20,25 +20,25 @@ describe("JSON of the service (traps 13 and 17)", () => {
     ["a long number", `[${"1".repeat(400)}]`, true],
     ["an absurd number", `[${"1".repeat(1_000_000)}]`, false],
     ["digits inside text", `["${"1".repeat(1000)}"]`, true],
-    ["a key twice inside", '{"data":{"a":1,"a":2}}', true],
+    ["a nested key twice", '{"data":{"a":1,"a":2}}', true],
     ["errors twice", '{"errors":[{"status":500}],"data":[],"errors":[]}', false],
-    ["errors in disguise", '{"\\u0065rrors":[],"data":[]}', false],
+    ["an escaped errors key", '{"\\u0065rrors":[],"data":[]}', false],
     ["a byte order mark", '\ufeff{"data":[]}', true],
     ["a cut text", '{"data":"abc', false],
     ["a cut escape", '{"data":"abc\\', false],
-    ["nothing", "", false],
+    ["an empty text", "", false],
     ["a NUL", '{"data":"\u0000"}', false],
     ["an escaped NUL", '{"data":"\\u0000"}', true],
     ["a lone surrogate", '{"data":"\\ud800"}', true],
     ["NaN", '{"data":NaN}', false],
     ["a comment", '{"data":1} // x', false],
     ["two documents", "{}{}", false],
-  ])("%s", (_name, text, ok) => {
+  ])("accepts only valid and unambiguous JSON: %s", (_name, text, ok) => {
     expect(parsed(text).ok).toBe(ok);
   });
 
   it.each([[[0xff, 0xfe]], [[0x22, 0xc3, 0x28, 0x22]], [[0x22, 0xed, 0xa0, 0x80, 0x22]], [[0x22, 0xc0, 0xaf, 0x22]]])(
-    "bytes %j are no UTF-8",
+    "rejects the bytes %j, which are no UTF-8",
     (bytes) => {
       expect(parsed(Uint8Array.from(bytes))).toEqual({ ok: false, reason: "it is not valid UTF-8" });
     },
@@ -52,16 +52,16 @@ describe("JSON of the service (traps 13 and 17)", () => {
     ['{"id":1.2345678901234567}', { id: 1.2345678901234567 }],
     ['{"id":1234567890123456e5}', { id: 1234567890123456e5 }],
     ['{"a":"\\"id\\":12345678901234567891"}', { a: '"id":12345678901234567891' }],
-  ])("%s keeps every digit of an id", (text, value) => {
+  ])("keeps every digit of an id in %s", (text, value) => {
     expect(parsed(text)).toEqual({ ok: true, value });
   });
 
   it.each(['{"id":01234567890123456789}', '{"id":12345678901234567891x}', '{"id":"12345678901234567891}'])(
-    "%s is rejected as JSON",
+    "rejects %s",
     (text) => expect(parsed(text).ok).toBe(false),
   );
 
-  it("agrees with JSON.parse on unsuspicious text", () => {
+  it("returns the same as JSON.parse for unambiguous text", () => {
     fc.assert(
       fc.property(fc.json({ maxDepth: 4 }), (text) => {
         const ours = parsed(text);
@@ -73,7 +73,7 @@ describe("JSON of the service (traps 13 and 17)", () => {
   });
 });
 
-it("damaged replies of every endpoint: returns a result or one of our errors, and changes no prototype", async () => {
+it("damaged replies of every endpoint give a result or a Plenum error, and change no prototype", async () => {
   const runs = Number(process.env.PLENUM_RUNS ?? 2_000);
   const names = Object.keys(CALLS);
   const damage = fc.record({

@@ -22,7 +22,7 @@ describe("ids beyond 2^53", () => {
     expect(alarms.map(({ id }) => id)).toEqual([FIRST, SECOND]);
   });
 
-  it("distinguish values and logs of two tags", async () => {
+  it("keep values and logs of two tags apart", async () => {
     const record = (id: string, more: string) => `{"id":${id},${attributes},${more}}`;
     const reading = served([record(FIRST, `"value":1`), record(SECOND, `"value":2`)]);
     const { readings } = await reading.source.read([FIRST, SECOND], "live", never());
@@ -42,7 +42,7 @@ describe("ids beyond 2^53", () => {
     ]);
   });
 
-  it("leave a site out and count it, and keep the other sites", async () => {
+  it("omit a site from a list, count the site, and keep the other sites", async () => {
     const trial = served([`{"id":${FIRST},"display_name":"A"}`, `{"id":7,"display_name":"B"}`]);
     const [only] = await allPages(trial.source.sites({}, never()));
     expect(only?.items).toEqual([{ id: 7, displayName: "B" }]);
@@ -51,7 +51,7 @@ describe("ids beyond 2^53", () => {
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([{ labels: { field: "site.id" }, value: 1 }]);
   });
 
-  it("leave a site out of the token information, and keep the other sites", async () => {
+  it("omit a site from the token information and keep the other sites", async () => {
     const sites = `[{"id":${FIRST},"display_name":"A"},{"id":7,"display_name":"B"}]`;
     const token = `{"name":"t","abilities":["read:tags"],"expires_at":null,"sites":${sites}}`;
     const trial = trialSource(() => reply(200, `{"data":{"user":{},"token":${token}}}`));

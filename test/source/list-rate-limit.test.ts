@@ -44,14 +44,14 @@ function limited(perMinute = 30) {
 }
 
 describe("the rate limit of lists (trap 32)", () => {
-  it("never keeps an alarm waiting behind a long inventory", async () => {
+  it("never delays an alarm list during a long inventory", async () => {
     const { ask, pollAlarms } = limited();
     ask(200);
     const waited = await pollAlarms(32, 15_000);
     expect(waited).toEqual(Array(32).fill(0));
   });
 
-  it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave it unused", async () => {
+  it("lends nine tenths of the rate to an inventory while alarms and urgent lists leave their share unused", async () => {
     const { ask, clock, starts } = limited();
     ask(400);
     await clock.run(10 * 61_000 - 1);
@@ -74,7 +74,7 @@ describe("the rate limit of lists (trap 32)", () => {
     }
   });
 
-  it("sends two short lists for each list of tags while both wait, and either alone at the complete rate", async () => {
+  it("sends two short lists per list of tags while both wait, and either type alone at the full rate", async () => {
     const counts = async (shortLists: number, tagLists: number) => {
       const { clock, pace } = limited();
       const count = { other: 0, tags: 0 };
@@ -96,7 +96,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(await counts(60, 400)).toEqual({ other: 60, tags: 210 });
   });
 
-  it("does not keep a list of tags waiting for a short list that takes long", async () => {
+  it("does not delay a list of tags during a slow short list", async () => {
     const { ask, clock, starts } = limited();
     ask(1, "other", () => clock.sleep(300_000));
     ask(3, "tags");
@@ -104,7 +104,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(starts).toEqual([0, 1_000, 1_000, 1_000]);
   });
 
-  it("lets an inventory go on while alarms take all they can get", async () => {
+  it("leaves some requests for an inventory while alarm lists use all they can get", async () => {
     const { ask, clock, starts } = limited();
     let other = 0;
     ask(900, "alarms");
@@ -125,7 +125,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(Math.max(...starts)).toBeLessThan(200_000);
   });
 
-  it("settles after at most three refusals when the service allows 10 a minute, for a whole day", async () => {
+  it("adapts after at most three refusals to a service that allows 10 a minute", async () => {
     const { clock, pace } = limited();
     const service = firstHitWindow(10, clock);
     let refusals = 0;
@@ -153,14 +153,14 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(answered).toBeGreaterThan(20 * 60 * 7);
   });
 
-  it("is not slowed down for a day by one refusal after a few requests", async () => {
+  it("does not reduce the rate for a day after one early refusal", async () => {
     const { ask, clock, pace, starts } = limited();
     ask(33, "urgent", () => starts.length === 3 && pace.refused(clock.monotonic(), 5_000));
     await clock.run(180_000);
     expect(starts).toHaveLength(33);
   });
 
-  it("counts the refusals of one minute once", async () => {
+  it("halves the rate once for all refusals within a minute", async () => {
     const { clock, pace } = limited();
     for (const atMs of [0, 5_000, 30_000]) {
       await clock.run(atMs);
@@ -172,7 +172,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(pace.rate().perMinute).toBe(7);
   });
 
-  it("takes refusals that say 0 s for a limit only in the third minute in a row", async () => {
+  it("treats refusals with a wait of 0 s as a lower limit only in the third minute in a row", async () => {
     const { clock, pace } = limited();
     for (const atMs of [0, 10_000, 20_000, 70_000, 80_000]) {
       await clock.run(atMs);
@@ -184,24 +184,27 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(pace.rate().perMinute).toBe(15);
   });
 
-  it.each([3, 12, 30])("keeps two requests a minute for the active alarms at %i a minute", async (perMinute) => {
-    const { ask, pollAlarms, starts } = limited(perMinute);
-    for (let i = 0; i < 500; i++) ask(1, i % 2 === 0 ? "urgent" : "other");
-    const waited = await pollAlarms(20, 30_000);
-    expect(waited).toHaveLength(20);
-    // The window is a second longer than a minute.
-    expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
-    expect(starts.length).toBeGreaterThanOrEqual((perMinute - 2) * 9);
-  });
+  it.each([3, 12, 30])(
+    "reserves two requests a minute for the active alarms at %i requests a minute",
+    async (perMinute) => {
+      const { ask, pollAlarms, starts } = limited(perMinute);
+      for (let i = 0; i < 500; i++) ask(1, i % 2 === 0 ? "urgent" : "other");
+      const waited = await pollAlarms(20, 30_000);
+      expect(waited).toHaveLength(20);
+      // The window is a second longer than a minute.
+      expect(Math.max(...waited)).toBeLessThanOrEqual(10_000);
+      expect(starts.length).toBeGreaterThanOrEqual((perMinute - 2) * 9);
+    },
+  );
 
-  it("sends one other list in two minutes when the service allows no more than the alarms need", async () => {
+  it("sends one other list in two minutes when the rate only suffices for the alarms", async () => {
     const { ask, clock, starts } = limited(2);
     ask(30, "urgent");
     await clock.run(20 * 60_000);
     expect(starts).toHaveLength(10);
   });
 
-  it("lets one request leave as a trial, and all of them when the pause is released", async () => {
+  it("permits one trial request during a pause, and all waiting requests after the release", async () => {
     const { ask, clock, pace, starts } = limited();
     pace.pause(3_600_000);
     ask(3, "urgent");
@@ -221,12 +224,15 @@ describe("the rate limit of lists (trap 32)", () => {
   it.each([
     [5, 6, [0, 0, 0, 0, 0, 61_000]],
     [0, 30, Array(30).fill(0)],
-  ])("applies limit %i and the remaining count of response headers, and ignores 0", async (limit, count, expected) => {
-    const { ask, clock, pace, starts } = limited();
-    ask(count, "alarms", () => pace.observe({ limit, remaining: Math.max(0, limit - starts.length) }));
-    await clock.run(120_000);
-    expect(starts).toEqual(expected);
-  });
+  ])(
+    "applies limit %i and the remaining count of response headers, and ignores limit 0",
+    async (limit, count, expected) => {
+      const { ask, clock, pace, starts } = limited();
+      ask(count, "alarms", () => pace.observe({ limit, remaining: Math.max(0, limit - starts.length) }));
+      await clock.run(120_000);
+      expect(starts).toEqual(expected);
+    },
+  );
 
   it("runs one request per lane at a time and none during a pause", async () => {
     const { ask, clock, pace, starts } = limited();

@@ -74,7 +74,7 @@ const VALUES = [
   `{"a":[1,{"b":"]"}]}`,
 ];
 
-test("yields to the event loop while it parses 250,000 measurements whose numbers are texts", async () => {
+test("parseLogged yields to the event loop while it parses 250,000 measurements with numbers as text", async () => {
   const entries = Array.from({ length: 250_000 }, (_, n) => {
     const stamp = `${new Date(Date.UTC(2024, 0, 1) + n * 300_000).toISOString().slice(0, 19)}Z`;
     return entry(`"${stamp}"`, `"${n / 4}"`);
@@ -94,12 +94,12 @@ test("yields to the event loop while it parses 250,000 measurements whose number
   expect(log.measurements.points.value(249_999)).toBe(249_999 / 4);
 });
 
-describe("parseLogged agrees with parseJson", () => {
-  test.each([...NUMBERS, ...VALUES])("value %s", async (value) => {
+describe("parseLogged compared with parseJson", () => {
+  test.each([...NUMBERS, ...VALUES])("returns the same for the value %s", async (value) => {
     await expectSame(reply(`[${entry(AT, value)},${entry(`"2026-06-01T00:05:00Z"`, "1")}]`));
   });
 
-  test.each(STAMPS)("stamp %s", async (stamp) => {
+  test.each(STAMPS)("returns the same for the timestamp %s", async (stamp) => {
     await expectSame(reply(`[${entry(stamp, "1")},${entry(AT, "2")},${entry(stamp, `"x"`)}]`));
   });
 
@@ -130,7 +130,7 @@ describe("parseLogged agrees with parseJson", () => {
     `[${"[".repeat(40)}${"]".repeat(40)}]`,
     `[${"[".repeat(28)}${"]".repeat(28)}]`,
     `[${"[".repeat(27)}${"]".repeat(27)}]`,
-  ])("list %s", async (list) => {
+  ])("returns the same for the measurements %s", async (list) => {
     await expectSame(reply(list));
   });
 
@@ -153,11 +153,11 @@ describe("parseLogged agrees with parseJson", () => {
     `${reply(`[${one}]`)} x`,
     `${reply(`[${one}]`)}{}`,
     ...["", "{", `{"data":`, `"data`, `{"data":[{"measurements":`, `{"data":[{"measurements":[`, "null"],
-  ])("reply %s", async (text) => {
+  ])("returns the same for the reply %s", async (text) => {
     await expectSame(text);
   });
 
-  test("a byte that is not UTF-8 at any position", async () => {
+  test("returns the same for a byte that is not UTF-8 at any position", async () => {
     const bytes = bytesOf(reply(`[${one}]`));
     for (let at = 0; at < bytes.length; at++) {
       const broken = bytes.slice();
@@ -166,7 +166,7 @@ describe("parseLogged agrees with parseJson", () => {
     }
   });
 
-  test("any changed byte and any truncation", async () => {
+  test("returns the same for any changed byte and any truncation", async () => {
     const bytes = bytesOf(reply(`[${one},{"timestamp": ${AT}, "value": -2.50e1},${entry(AT, "null")}]`));
     for (let at = 0; at < bytes.length; at++) {
       await expectSame(bytes.slice(0, at));
@@ -178,7 +178,7 @@ describe("parseLogged agrees with parseJson", () => {
     }
   });
 
-  test("numbers of 14 to 18 digits", async () => {
+  test("returns the same for numbers of 14 to 18 digits", async () => {
     const long = fc
       .tuple(fc.bigInt({ min: 10n ** 13n, max: 10n ** 18n }), fc.integer({ min: 1, max: 12 }))
       .map(([digits, at]) => `${String(digits).slice(0, at)}.${String(digits).slice(at)}`);
@@ -190,7 +190,7 @@ describe("parseLogged agrees with parseJson", () => {
     );
   });
 
-  test("random lists longer than one part", async () => {
+  test("returns the same for random lists longer than one chunk", async () => {
     const number = fc.oneof(
       fc.double().map(String),
       fc.integer().map(String),

@@ -85,7 +85,7 @@ describe.each([
   ["503 with 30 days", maintenance],
   ["429 of a list with 30 days", tooMany],
 ])("%s", (_name, refusal) => {
-  test("the list continues within three minutes after the health check succeeds", async () => {
+  test("lets the list continue within three minutes after the health check succeeds", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     trial.service.healthy = false;
@@ -115,7 +115,7 @@ describe.each([
     expect(gaps.map(Math.round)).toEqual([2, 5, 10, 20]);
   });
 
-  test("one healthy response between unhealthy ones permits no trial", async () => {
+  test("permits no trial after one healthy response between unhealthy ones", async () => {
     const trial = rig();
     trial.service.refusal = refusal;
     listing(trial);
@@ -127,7 +127,7 @@ describe.each([
   });
 });
 
-test("503 without a time: the list continues after one healthy check", async () => {
+test("a 503 without a time lets the list continue after one successful health check", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(503, { errors: [{ status: 503 }] });
   trial.service.healthy = false;
@@ -145,7 +145,7 @@ test("503 without a time: the list continues after one healthy check", async () 
   expect(times.length).toBeGreaterThan(0);
 });
 
-test("a wait of a minute sends no health check and no trial", async () => {
+test("a wait of a minute causes no health check and no trial", async () => {
   const trial = rig();
   trial.service.refusal = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 60 } }] });
   const refused = failureOf(trial.source.me(never()));
@@ -160,7 +160,7 @@ test("a wait of a minute sends no health check and no trial", async () => {
 });
 
 describe("429 of the tag endpoints with 30 days", () => {
-  test("sends a read as the trial, and a waiting write after it", async () => {
+  test("sends a read as the trial, and a waiting write after the trial", async () => {
     const trial = rig();
     const { clock, source, sent, service } = trial;
     service.refusal = tooMany;
@@ -180,7 +180,7 @@ describe("429 of the tag endpoints with 30 days", () => {
     expect(firstWrite?.atMs).toBeGreaterThanOrEqual((trialRead?.atMs ?? 0) + 50);
   });
 
-  test("a pause from before a restart ends by a trial, too", async () => {
+  test("ends by a trial after a restart, too", async () => {
     const before = rig();
     before.service.refusal = tooMany;
     const refused = failureOf(before.source.read(["1"], "live", never()));

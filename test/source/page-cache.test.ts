@@ -33,7 +33,7 @@ const notes = async ({ metrics }: ReturnType<typeof trialSource>) =>
     (await metrics.unknownWords.get()).values.map(({ labels, value }) => [(labels as { field: string }).field, value]),
   );
 
-describe("a list page with the same bytes as before", () => {
+describe("a list page with unchanged bytes", () => {
   it("returns the same record objects and continues to the next page", async () => {
     const list = listOfTags();
     const first = await list.tags();
@@ -58,7 +58,7 @@ describe("a list page with the same bytes as before", () => {
     expect((await allItems(list.source.tags({ siteId: 1 }, never())))[0]).not.toBe(first);
   });
 
-  it("parses every record of a changed page", async () => {
+  it("is not assumed when one record changed: every record of the page is parsed", async () => {
     const list = listOfTags();
     const first = await list.tags();
     list.records[1] = { ...tagRecord("2"), attributes: { ...tagRecord("2").attributes, display_name: "New" } };
@@ -67,7 +67,7 @@ describe("a list page with the same bytes as before", () => {
     expect(second.map((tag, n) => tag === first[n])).toEqual([false, false, true, true]);
   });
 
-  it("counts unusual fields again each time", async () => {
+  it("counts its unusual fields each time", async () => {
     const strange = (description: unknown) => ({
       ...tagRecord("3"),
       attributes: { ...tagRecord("3").attributes, description },
@@ -89,7 +89,7 @@ describe("a list page with the same bytes as before", () => {
     expect((await list.tags())[0]?.displayName).toBe("[redacted]");
   });
 
-  it("does not cache a page that cannot be parsed", async () => {
+  it("is not cached if it cannot be parsed", async () => {
     const list = listOfTags([tagRecord("1"), { ...tagRecord("2"), id: null } as never]);
     for (let n = 0; n < 2; n += 1) expect(await failureOf(list.tags())).toMatchObject({ kind: "malformed" });
   });
@@ -105,8 +105,8 @@ describe("a list page with the same bytes as before", () => {
   });
 });
 
-describe("a record that the caller stores", () => {
-  it("is returned as the stored object when it is equal", async () => {
+describe("a record that the caller has stored", () => {
+  it("is returned as the stored object if both are equal", async () => {
     const held = new Map<string, Tag>([
       ["1", { id: "1", displayName: "Tag 1", description: null, unit: "°C" }],
       ["2", { id: "2", displayName: "Old", description: null, unit: "°C" }],

@@ -38,7 +38,7 @@ const FILTER = { status: "all", siteId: 7, acknowledged: false, search: "pump & 
 
 describe("links.next (traps 8 and 9)", () => {
   it.each([
-    ["as it should be", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
+    ["correct", (page: number) => `${LIST}?status=all&per_page=2&page=${page}`],
     ["without the filters", (page: number) => `${LIST}?page=${page}`],
     ["with other filters", (page: number) => `${LIST}?page=${page}&status=active&site_id=1&priority=A&per_page=1`],
     ["with array filters", (page: number) => `${LIST}?page=${page}&status[]=active&priority[0]=A`],
@@ -53,7 +53,7 @@ describe("links.next (traps 8 and 9)", () => {
     ["without a position", () => LIST],
     ["that is no address", () => "http://["],
     ["with a prototype", (page: number) => `${LIST}?__proto__=x&constructor=y&page=${page}`],
-  ])("%s: requests the pages of the same list", async (_name, next) => {
+  ])("%s: the client requests the pages of the same list with its own filters", async (_name, next) => {
     const trial = pagedAlarms(5, next);
     const items = await allItems(trial.source.alarms(FILTER, never()));
     expect(items.map((alarm) => alarm.id)).toEqual(["a0", "a1", "a2", "a3", "a4"]);
@@ -73,7 +73,7 @@ describe("links.next (traps 8 and 9)", () => {
     }
   });
 
-  it("follows a cursor", async () => {
+  it("is followed if it has a cursor", async () => {
     const cursors = [null, "abc", "def"];
     const trial = trialSource((request) => {
       const cursor = new URL(request.path, "https://x.example").searchParams.get("cursor");
@@ -92,12 +92,12 @@ describe("links.next (traps 8 and 9)", () => {
     ]);
   });
 
-  it("continues by the page numbers of meta without links", async () => {
+  it("is replaced by the page numbers in meta if it is missing", async () => {
     const trial = pagedAlarms(5, () => null);
     expect(await allItems(trial.source.alarms({ status: "all" }, never()))).toHaveLength(5);
   });
 
-  it("counts links to another origin", async () => {
+  it("is counted as unusual if it leads to another origin", async () => {
     const trial = pagedAlarms(5, (page) => `https://attacker.example/?page=${page}`);
     await allItems(trial.source.alarms({ status: "all" }, never()));
     expect((await trial.metrics.unknownWords.get()).values).toMatchObject([
@@ -106,7 +106,7 @@ describe("links.next (traps 8 and 9)", () => {
   });
 });
 
-describe("lists that do not end (trap 10)", () => {
+describe("endless lists (trap 10)", () => {
   const endless = (next: (page: number) => string, meta: (page: number) => object = () => ({})) =>
     trialSource((request) => {
       const page = Number(new URL(request.path, "https://x.example").searchParams.get("page") ?? 1);
@@ -128,13 +128,13 @@ describe("lists that do not end (trap 10)", () => {
       2,
     ],
     ["a page left out", endless((page) => `${LIST}?page=${page + 2}`), 2],
-  ])("%s is malformed", async (_name, trial, requests) => {
+  ])("are malformed with %s", async (_name, trial, requests) => {
     const failure = await failureOf(allItems(trial.source.alarms({ status: "all" }, never())));
     expect(failure).toMatchObject({ kind: "malformed" });
     expect(trial.requests).toHaveLength(requests);
   });
 
-  it("ends after 1,000 pages, or after 300 s without the time in our own queues", async () => {
+  it("end after 1,000 pages, or after 300 s without the time in Plenum's queues", async () => {
     let nowMs = 0;
     const clock = { now: () => nowMs, monotonic: () => nowMs, sleep: async () => {} };
     const listing = (queuedMs: number, ownMs: number) => {
@@ -187,7 +187,7 @@ describe("page sizes (trap 11)", () => {
     ["in words", { message: "The per page field must not be greater than 100.", source: "per page" }],
     ["with its place", { message: "too large", source: "query.perPage" }],
     ["without a field", { message: "The per page must be at most 100." }],
-  ])("requests the default size after a refused one, which costs one request: %s", async (_name, said) => {
+  ])("uses the default size after one rejected request: %s", async (_name, said) => {
     const trial = trialSource(
       ({ path }) =>
         path.includes("per_page=500")
@@ -200,7 +200,7 @@ describe("page sizes (trap 11)", () => {
     expect(sizes(trial)).toEqual(["500", "100", "100"]);
   });
 
-  it("does not repeat a list after another refusal", async () => {
+  it("does not repeat a list after an error about another field", async () => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 422, message: "no", source: "site_id" }] }), {
       config,
     });
@@ -208,7 +208,7 @@ describe("page sizes (trap 11)", () => {
     expect(trial.requests).toHaveLength(1);
   });
 
-  it("continues with the page size that the service uses", async () => {
+  it("continues with the page size that the service returns", async () => {
     const trial = trialSource(
       ({ path }) => {
         const page = Number(new URL(path, "https://x.example").searchParams.get("page") ?? 1);
@@ -238,7 +238,7 @@ describe("page sizes (trap 11)", () => {
   });
 });
 
-describe("a page whose records cannot be counted is malformed", () => {
+describe("pages with uncountable records", () => {
   it.each([
     ["data is one record", { ...envelope([]), data: tagRecord("1") }],
     ["data is null", { ...envelope([]), data: null }],
@@ -248,20 +248,20 @@ describe("a page whose records cannot be counted is malformed", () => {
     ["an id that is no whole number", envelope([{ ...tagRecord("1"), id: 1e300 }])],
     ["a record that is null", envelope([null])],
     ["a record that is text", envelope(["1"])],
-  ])("%s", async (_name, body) => {
+  ])("are malformed: %s", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
     expect(await failureOf(allItems(trial.source.tags({ siteId: 1 }, never())))).toMatchObject({ kind: "malformed" });
   });
 });
 
-describe("empty objects and lists as PHP sends them", () => {
+describe("empty objects and lists in the form that PHP sends", () => {
   it.each([
     ["data as an object", { ...envelope([]), data: {} }, []],
     ["data with gaps in its numbers", { ...envelope([tagRecord("1")]), data: { 3: tagRecord("1") } }, ["1"]],
     ["links as a list", { ...envelope([tagRecord("1")]), links: [] }, ["1"]],
     ["errors as an object", { ...envelope([tagRecord("1")]), errors: {} }, ["1"]],
     ["attributes as a list", envelope([{ ...tagRecord("1"), attributes: [] }]), ["1"]],
-  ])("%s fails no page", async (_name, body, ids) => {
+  ])("%s: the list is complete", async (_name, body, ids) => {
     const trial = trialSource(() => reply(200, body));
     const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: true });
@@ -272,14 +272,14 @@ describe("empty objects and lists as PHP sends them", () => {
     ["meta as a list", { data: [tagRecord("1")], links: {}, meta: [] }],
     ["no total", { data: [tagRecord("1")], links: {}, meta: {} }],
     ["no meta", { data: [tagRecord("1")] }],
-  ])("%s: returns the records as an incomplete list", async (_name, body) => {
+  ])("%s: the list is incomplete but has its records", async (_name, body) => {
     const trial = trialSource(() => reply(200, body));
     const listing = await collect(trial.source.tags({ siteId: 1 }, never()), { idOf: (tag) => tag.id });
     expect(listing).toMatchObject({ complete: false, count: 1, total: null });
     expect(listing.complete ? [] : listing.shown).toHaveLength(1);
   });
 
-  it("requests pages without links and counts until one is not full", async () => {
+  it("without links and counts: requests pages until one is not full", async () => {
     const trial = trialSource(({ path }) => {
       const page = Number(new URLSearchParams(path.split("?")[1]).get("page") ?? "1");
       const records = Array.from({ length: page === 1 ? 100 : 3 }, (_, i) => tagRecord(`${page}-${i}`));

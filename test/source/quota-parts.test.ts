@@ -89,7 +89,7 @@ describe("createCaution", () => {
     expect(caution.terms(at + 16 * MINUTE_MS + 180 * MINUTE_MS)).toEqual(terms());
   });
 
-  test("counts time without a refusal before the next one", () => {
+  test("counts the time without refusals before a new refusal", () => {
     const caution = createCaution(LIMIT);
     caution.refused(0, 19, true);
     caution.refused(2 * HOUR_MS, 19, true);
@@ -116,7 +116,7 @@ describe("createSpentSlots", () => {
     expect(spent.freeAt(3_000, 0)).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("frees the slot of a request that never left, and drops slots after two windows", () => {
+  test("frees the slot of a request that was never sent, and drops slots after two windows", () => {
     const spent = spentAt(0);
     const other = slot(1_000);
     spent.add(other);
@@ -128,7 +128,7 @@ describe("createSpentSlots", () => {
     expect(spent.slots().map(({ sentAt }) => sentAt)).toEqual([119_999, 120_000]);
   });
 
-  test("explains the service's count by any usual window", () => {
+  test("subtracts its own requests in any usual window from the service's count", () => {
     expect(spentAt(0, 1_000).unexplained(2, 2_000)).toBe(0);
     expect(spentAt(0, 1_000).unexplained(3, 2_000)).toBe(1);
     expect(spentAt().unexplained(4, 0)).toBe(4);
@@ -165,7 +165,7 @@ describe("createOtherClientWatch", () => {
     expect([foreign.occupied(at + 59_999), foreign.occupied(at + 60_000)]).toEqual([5, 0]);
   });
 
-  test("reports another client at once after unexplained refusals, for half an hour", () => {
+  test("reports another client immediately after unexplained refusals, for half an hour", () => {
     const { told, foreign } = watch();
     expect(foreign.use(0)).toBeNull();
     foreign.refusals(1_000, 5_000);
@@ -178,7 +178,7 @@ describe("createOtherClientWatch", () => {
   });
 });
 
-describe("limits and pauses that the service states", () => {
+describe("limits and pauses stated by the service", () => {
   const ready = async (options: Parameters<typeof createRig>[0] = {}) => {
     const rig = createRig(options);
     await rig.quota.start();
@@ -186,7 +186,7 @@ describe("limits and pauses that the service states", () => {
     return { ...rig, limits };
   };
 
-  test("applies a lower limit down to 1 and ignores invalid limits", async () => {
+  test("apply if lower, down to 1, and are ignored if invalid", async () => {
     const { clock, quota, limits } = await ready();
     for (const limit of [null, 0, 21, 20]) quota.observe("read", { limit, remaining: 0 }, clock.monotonic());
     quota.observe("read", { limit: 5, remaining: null }, clock.monotonic());
@@ -199,7 +199,7 @@ describe("limits and pauses that the service states", () => {
     expect(limits()).toEqual([1]);
   });
 
-  test("drops a stated limit after ten minutes and ten replies without it", async () => {
+  test("are dropped after ten minutes and ten replies without the limit", async () => {
     const { ask, clock, quota, limits } = await ready();
     const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
     state(2);
@@ -211,7 +211,7 @@ describe("limits and pauses that the service states", () => {
     expect(limits()).toEqual([20]);
   });
 
-  test("keeps a stated limit that is repeated, or that few replies could repeat", async () => {
+  test("are kept while the limit is repeated or replies are few", async () => {
     const { ask, clock, quota, limits } = await ready();
     const state = (limit: number) => quota.observe("read", { limit, remaining: limit }, clock.monotonic());
     for (let minute = 0; minute < 30; minute++) {
@@ -228,7 +228,7 @@ describe("limits and pauses that the service states", () => {
     expect(limits()).toEqual([2]);
   });
 
-  test("pauses one endpoint by name, and all without a name", async () => {
+  test("pause one endpoint by name, and all endpoints without a name", async () => {
     const held = async (...[forMs, scope, endpoint]: Parameters<typeof quota.pause>) => {
       const { quota } = await ready({ sharing: "separate" });
       quota.pause(forMs, scope, endpoint);
@@ -243,7 +243,7 @@ describe("limits and pauses that the service states", () => {
     expect(await held(10_000, "allowance", undefined)).toHaveLength(3);
   });
 
-  test("rejects a request when the record cannot be read, and reads it again for the next", async () => {
+  test("reject a request while the stored record is unreadable, and read the record again for the next request", async () => {
     const store = usedBefore();
     let isBroken = true;
     const { ask, clock } = createRig({
@@ -262,7 +262,7 @@ describe("limits and pauses that the service states", () => {
     expect(await asked).toBe("write");
   });
 
-  test("logs a pause or a slot that cannot be stored and goes on", async () => {
+  test("are logged and do not stop requests when the store fails", async () => {
     const told: string[] = [];
     const store = usedBefore();
     let isBroken = false;
@@ -298,7 +298,7 @@ describe("limits and pauses that the service states", () => {
     expect(told).toHaveLength(2);
   });
 
-  test("occupies a slot for a minute and 12 ms and stores it in wall time", async () => {
+  test("count a slot for a minute and 12 ms and store it in wall-clock time", async () => {
     const { ask, clock, left, store } = await ready();
     for (let n = 0; n < 21; n += 1) void ask("on-demand", `${n}`, { latencyMs: 0 });
     await clock.run(60_000);
@@ -310,7 +310,7 @@ describe("limits and pauses that the service states", () => {
     expect(left).toHaveLength(21);
   });
 
-  test("asks a request that passes for 0 ms again after 50 ms", async () => {
+  test("offer a slot again after 50 ms to a request that passed for 0 ms", async () => {
     const asked: number[] = [];
     const { ask, clock } = await ready();
     const choose = () => {
@@ -323,7 +323,7 @@ describe("limits and pauses that the service states", () => {
     expect(asked.map((at) => at - first)).toEqual([0, 50, 100]);
   });
 
-  test("reports a stored pause after the start", async () => {
+  test("are reported after the start if they were stored", async () => {
     const shown: number[] = [];
     const count = { inc: () => undefined, observe: () => undefined };
     const metrics = {

@@ -47,14 +47,14 @@ function separateAfterMs(
   return null;
 }
 
-test.each(COUNTING)("%s: one shared count is never taken for separate ones", (limiter) => {
+test.each(COUNTING)("%s: one shared count is never mistaken for separate counts", (limiter) => {
   for (let seed = 1; seed <= 40; seed += 1) {
     expect(separateAfterMs(limiter, false, seed), `seed ${seed}`).toBeNull();
   }
 });
 
 test.each(COUNTING)(
-  "%s: one shared count is never taken for separate ones when replies overtake one another",
+  "%s: one shared count is never mistaken for separate counts when replies arrive out of order",
   (limiter) => {
     for (let seed = 1; seed <= 40; seed += 1) {
       const longestWayMs = (seed % 8) * 1_000;
@@ -67,7 +67,7 @@ test.each(COUNTING)(
 // A token bucket refills so fast that its counts seldom differ by enough; it may stay shared for an hour or two.
 const CLEAR = COUNTING.filter((limiter) => limiter !== "token bucket 20");
 
-test.each(CLEAR)("%s: separate counts are found within ten minutes when the shared one is used up", (limiter) => {
+test.each(CLEAR)("%s: separate counts are detected within ten minutes when the shared quota is used up", (limiter) => {
   const found = Array.from({ length: 40 }, (_, seed) => separateAfterMs(limiter, true, seed, { longestGapMs: 4_000 }));
   expect(found.filter((at) => at !== null && at < 600_000).length).toBeGreaterThanOrEqual(36);
 });

@@ -8,8 +8,8 @@ import { createRig, createVolatileMemory, mostInAMinute, type Rig, START_MS, use
 const names = (rig: Rig) => rig.left.map(({ name }) => name);
 const times = (rig: Rig) => rig.left.map(({ at }) => Math.round(at / 100) / 10);
 
-describe("pace and window", () => {
-  test("polls leave about every three seconds, never 21 in a minute", async () => {
+describe("the pace and window of requests", () => {
+  test("lets polls leave about every three seconds, never 21 in a minute", async () => {
     const rig = createRig();
     for (let i = 0; i < 60; i += 1) void rig.ask("live");
     await rig.clock.run(180_000);
@@ -18,7 +18,7 @@ describe("pace and window", () => {
     expect(mostInAMinute(rig.left)).toBeLessThanOrEqual(20);
   });
 
-  test("urgent requests skip the pace but never the window", async () => {
+  test("lets urgent requests skip the pace but not the window", async () => {
     const rig = createRig();
     for (let i = 0; i < 25; i += 1) void rig.ask("on-demand");
     await rig.clock.run(59_000);
@@ -36,7 +36,7 @@ describe("pace and window", () => {
       { latencyMs: 10, fails: new Retryable("cut") },
       63_000,
     ],
-  ])("a request occupies a slot %s", async (_until, request, freeMs) => {
+  ])("occupies a slot for a request %s", async (_until, request, freeMs) => {
     const rig = createRig({ concurrency: 40 });
     const first = Promise.allSettled(Array.from({ length: 20 }, () => rig.ask("on-demand", "first", request)));
     void rig.ask("on-demand", "next");
@@ -47,7 +47,7 @@ describe("pace and window", () => {
     await first;
   });
 
-  test("never sends more requests at once than there are connections", async () => {
+  test("never has more simultaneous requests than connections", async () => {
     const rig = createRig({ concurrency: 3 });
     for (let i = 0; i < 6; i += 1) void rig.ask("on-demand", "each", { latencyMs: 5_000 });
     await rig.clock.run(4_000);
@@ -58,7 +58,7 @@ describe("pace and window", () => {
 });
 
 describe("lanes (trap 31)", () => {
-  test("serves write, on-demand, live and history in this order", async () => {
+  test("are served in the order write, on-demand, live, history", async () => {
     const rig = createRig({ perMinute: 4 });
     for (let i = 0; i < 4; i += 1) void rig.ask("on-demand", "filler");
     await rig.clock.run(1_000);
@@ -67,7 +67,7 @@ describe("lanes (trap 31)", () => {
     expect(names(rig).slice(4)).toEqual(["write", "on-demand", "live", "history"]);
   });
 
-  test("a flood of writes leaves polls every tenth slot, with a reserve too", async () => {
+  test("leave every tenth slot to polls during a flood of writes, with a reserve too", async () => {
     for (const reserve of [0, 1]) {
       const rig = createRig({ reserve });
       for (let i = 0; i < 300; i += 1) void rig.ask("write", "write", { endpoint: "write" });
@@ -79,7 +79,7 @@ describe("lanes (trap 31)", () => {
     }
   });
 
-  test("a reserved slot lets a write out at once while polls never stop", async () => {
+  test("send a write at once during continuous polls if a slot is reserved", async () => {
     const wait = async (reserve: number) => {
       const rig = createRig({ reserve });
       for (let i = 0; i < 400; i += 1) void rig.ask("live");
@@ -92,7 +92,7 @@ describe("lanes (trap 31)", () => {
     expect(await wait(0)).toBeGreaterThan(500);
   });
 
-  test("an aborted request leaves the queue at once and takes no slot", async () => {
+  test("drop an aborted request at once, without a slot", async () => {
     const rig = createRig();
     for (let i = 0; i < 20; i += 1) void rig.ask("on-demand");
     const caller = new AbortController();
@@ -111,8 +111,8 @@ describe("lanes (trap 31)", () => {
   });
 });
 
-describe("pauses", () => {
-  test("pauses all lanes after a 429 and a 503 and reports until when", async () => {
+describe("pauses after a refusal", () => {
+  test("apply to all lanes after a 429 and a 503, with the end in the status", async () => {
     for (const scope of ["allowance", "everything"] as const) {
       const rig = createRig();
       void rig.ask("live");
@@ -130,7 +130,7 @@ describe("pauses", () => {
     }
   });
 
-  test("waits 1 s when the service states 0 s", async () => {
+  test("last 1 s when the service states 0 s", async () => {
     const rig = createRig();
     await rig.quota.start();
     rig.quota.pause(0, "allowance", "read");
@@ -141,7 +141,7 @@ describe("pauses", () => {
     expect(rig.left).toHaveLength(1);
   });
 
-  test("reports another client once when refusals go on (trap 30)", async () => {
+  test("report another client once when refusals continue (trap 30)", async () => {
     const told: string[] = [];
     const rig = createRig({ onForeign: ({ evidence }) => told.push(evidence) });
     const refuse = async () => {
@@ -162,7 +162,7 @@ describe("pauses", () => {
   });
 });
 
-describe("one count or three (trap 28)", () => {
+describe("one shared count or three separate counts (trap 28)", () => {
   const alternate = async (rig: Rig, separate: boolean) => {
     const taken = { read: 0, history: 0, all: 0 };
     for (let i = 0; i < 30; i += 1) {
@@ -186,7 +186,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.quota.status().buckets.map(({ name }) => name)).toEqual(["tags"]);
   });
 
-  test("keeps one count while the service's counts rise together, or by configuration", async () => {
+  test("keeps one count if the service's counts rise together, or if configured as shared", async () => {
     const together = createRig();
     await alternate(together, false);
     expect(together.quota.status().buckets).toHaveLength(1);
@@ -205,7 +205,7 @@ describe("one count or three (trap 28)", () => {
     expect(await answers).toHaveLength(30);
   });
 
-  test("sends three times the requests with separate counts by configuration", async () => {
+  test("sends three times as many requests with separate counts by configuration", async () => {
     const rig = createRig({ sharing: "separate", concurrency: 20 });
     for (const endpoint of ["read", "write", "history"] as const) {
       for (let i = 0; i < 25; i += 1) void rig.ask("on-demand", endpoint, { endpoint });
@@ -214,7 +214,7 @@ describe("one count or three (trap 28)", () => {
     expect(rig.left).toHaveLength(60);
   });
 
-  test("detects another client by the remaining requests", async () => {
+  test("detects another client by the remaining requests in replies", async () => {
     const told: (number | null)[] = [];
     const rig = createRig({ onForeign: ({ perWindow }) => told.push(perWindow) });
     for (let i = 0; i < 12; i += 1) {
@@ -227,10 +227,10 @@ describe("one count or three (trap 28)", () => {
   });
 });
 
-describe("restarts (trap 29)", () => {
+describe("the stored quota after restarts (trap 29)", () => {
   const stored = (rig: Rig) => [...rig.store.slots.values()].flatMap((slots) => [...slots.values()]);
 
-  test("a slot is durable, with its upper bound, before its request leaves", async () => {
+  test("stores a slot, with the latest time it can count, before its request leaves", async () => {
     const clock = createVirtualClock(START_MS);
     const store = usedBefore(createVolatileMemory(() => clock.sleep(50)));
     const rig = createRig({ clock, store });
@@ -245,7 +245,7 @@ describe("restarts (trap 29)", () => {
     expect(stored(rig).find(({ id }) => id === 2)?.countedByMs).toBe(START_MS + 1_050);
   });
 
-  test("writes a slot again when the disk was slower than its bound", async () => {
+  test("stores a slot again when the disk was slower than the assumed time", async () => {
     const clock = createVirtualClock(START_MS);
     let commitMs = 5_000;
     const store = usedBefore(createVolatileMemory(() => clock.sleep(commitMs)));
@@ -259,7 +259,7 @@ describe("restarts (trap 29)", () => {
     expect(stored(rig).find(({ id }) => id === 2)?.countedByMs).toBeGreaterThanOrEqual(START_MS + sentAt);
   });
 
-  test("nothing leaves when the slot cannot be stored", async () => {
+  test("sends no request when the slot cannot be stored", async () => {
     const store = usedBefore(createVolatileMemory(() => Promise.reject(new Error("disk full"))));
     const rig = createRig({ store });
     await expect(rig.ask("write")).rejects.toThrow("disk full");
@@ -291,7 +291,7 @@ describe("restarts (trap 29)", () => {
     }
   }
 
-  test("records the next slot in the transaction of the reply for requests every 3 s", async () => {
+  test("stores the next slot in the reply's transaction for requests every 3 s", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const rig = createRig({ clock, store: memory });
@@ -302,7 +302,7 @@ describe("restarts (trap 29)", () => {
       expect(stored(rig).some(({ countedByMs }) => countedByMs === START_MS + at + 100)).toBe(true);
   });
 
-  test("treats a wall clock with fractions of a millisecond as not set", async () => {
+  test("ignores fractions of a millisecond of the wall clock when it looks for clock steps", async () => {
     const clock = createVirtualClock(START_MS);
     let looks = 0;
     const now = () => {
@@ -331,7 +331,7 @@ describe("restarts (trap 29)", () => {
     expect(savedAtMs).toEqual([0, 200, 3_000, 3_200]);
   });
 
-  test("a slot that was recorded ahead is written again when it is used later than within 10 s", async () => {
+  test("stores a pre-recorded slot again when more than 10 s pass before its use", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const rig = createRig({ clock, store: memory });
@@ -343,7 +343,7 @@ describe("restarts (trap 29)", () => {
     expect(stored(rig).at(-1)?.countedByMs).toBeGreaterThanOrEqual(START_MS + 23_000);
   });
 
-  test("a slot that was recorded ahead is written again when the clock was set meanwhile", async () => {
+  test("stores a pre-recorded slot again when the clock was set in between", async () => {
     for (const stepMs of [-3_600_000, 3_600_000]) {
       const clock = createVirtualClock(START_MS);
       const { memory, savedAtMs } = countingSaves(clock);
@@ -359,7 +359,7 @@ describe("restarts (trap 29)", () => {
     }
   });
 
-  test("does not use a slot recorded ahead that is not durable", async () => {
+  test("does not use a pre-recorded slot that is not durable", async () => {
     const clock = createVirtualClock(START_MS);
     const { memory, savedAtMs } = countingSaves(clock);
     const never = new Promise<void>(() => undefined);
@@ -368,7 +368,7 @@ describe("restarts (trap 29)", () => {
     expect(savedAtMs).toEqual([0, 3_000, 6_000, 9_000]);
   });
 
-  test("waits after a kill only for the slot that was recorded ahead", async () => {
+  test("makes a new process wait after a kill only for the pre-recorded slot", async () => {
     const before = createRig();
     await askEvery3s(before, 18);
     const clock = createVirtualClock(before.clock.now());
@@ -397,18 +397,21 @@ describe("restarts (trap 29)", () => {
 
   test.each([
     ["another machine", 0, false, 53_000, 54_000],
-    ["another machine whose clock is behind: one whole window", -3_600_000, false, 60_000, 64_000],
+    ["another machine whose clock is behind: one complete window", -3_600_000, false, 60_000, 64_000],
     ["the same machine", 0, true, 53_000, 54_000],
     ["the same machine whose clock was set forward", 461_924, true, 53_000, 54_000],
     ["the same machine whose clock was set a day forward", 86_400_000, true, 53_000, 54_000],
     ["the same machine whose clock was set back", -3_600_000, true, 53_000, 54_000],
-  ])("a new process waits for requests of the old one: %s", async (_where, stepMs, isSameMachine, least, most) => {
-    const waited = await restart(stepMs, isSameMachine);
-    expect(waited).toBeGreaterThanOrEqual(least);
-    expect(waited).toBeLessThan(most);
-  });
+  ])(
+    "makes a new process wait for the slots of the old process: %s",
+    async (_where, stepMs, isSameMachine, least, most) => {
+      const waited = await restart(stepMs, isSameMachine);
+      expect(waited).toBeGreaterThanOrEqual(least);
+      expect(waited).toBeLessThan(most);
+    },
+  );
 
-  test("a clock that was set twice between processes changes nothing", async () => {
+  test("keeps the wait when the clock was set twice between processes", async () => {
     const clock = createVirtualClock(START_MS);
     const store = usedBefore();
     const first = createRig({ clock, store, concurrency: 20 });
@@ -426,7 +429,7 @@ describe("restarts (trap 29)", () => {
     expect(last.left[0]?.at).toBeLessThan(61_000);
   });
 
-  test("a pause outlasts a restart and ends on time, however the clock was set", async () => {
+  test("keeps a pause, which ends on time for any clock step", async () => {
     for (const stepMs of [0, 461_924, -3_600_000]) {
       const clock = createVirtualClock(START_MS);
       const before = createRig({ clock });
@@ -441,7 +444,7 @@ describe("restarts (trap 29)", () => {
     }
   });
 
-  test("stored stamps follow a clock that jumps while the process runs", async () => {
+  test("shifts stored timestamps when the clock is stepped while the process runs", async () => {
     for (const stepMs of [-1_800_000, 1_800_000]) {
       const before = createRig();
       for (let i = 0; i < 19; i += 1) void before.ask("on-demand");
@@ -459,7 +462,7 @@ describe("restarts (trap 29)", () => {
     }
   });
 
-  test("without a record sends at most 17 in the first window, or waits when configured", async () => {
+  test("without a record allows at most 17 requests in the first window, or waits if configured", async () => {
     const first = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void first.ask("on-demand");
     await first.clock.run(60_000);
@@ -473,7 +476,7 @@ describe("restarts (trap 29)", () => {
     expect(waits.left).toHaveLength(1);
   });
 
-  test("the status states the rate of the first window and the lasting rate", async () => {
+  test("has the rate of the first window and the lasting rate in its status", async () => {
     const rig = createRig({ store: createVolatileMemory() });
     for (let i = 0; i < 40; i += 1) void rig.ask("live");
     await rig.clock.run(30_000);
@@ -486,7 +489,7 @@ describe("restarts (trap 29)", () => {
   });
 });
 
-test("the status counts waiting requests by lane", async () => {
+test("the quota status counts waiting requests by lane", async () => {
   const rig = createRig();
   for (let i = 0; i < 22; i += 1) void rig.ask("on-demand");
   await rig.clock.run(500);
@@ -499,8 +502,8 @@ test("the status counts waiting requests by lane", async () => {
   expect(allowance?.nextSlotInMs).toBeGreaterThan(58_000);
 });
 
-describe("choosing the content when a slot is free", () => {
-  test("asks lane by lane at the moment a slot is free", async () => {
+describe("requests that choose their content when a slot is free", () => {
+  test("are offered the free slot lane by lane", async () => {
     const rig = createRig();
     const decidedAt: string[] = [];
     const wants = { live: false, history: false };
@@ -534,7 +537,7 @@ describe("choosing the content when a slot is free", () => {
     expect(rig.clock.sleepers()).toBe(0);
   });
 
-  test("offers a lane its own slot after it was passed over nine times", async () => {
+  test("get their lane's own slot after nine slots went to other lanes", async () => {
     const rig = createRig();
     const offers: boolean[] = [];
     void rig.ask("history", "history", {
@@ -550,7 +553,7 @@ describe("choosing the content when a slot is free", () => {
     expect(offers).toEqual([false, true]);
   });
 
-  test("rejects a request whose choice throws, without using a slot", async () => {
+  test("are rejected when the choice throws, without using a slot", async () => {
     const rig = createRig();
     const failing = rig.ask("live", "failing", {
       choose() {
@@ -564,7 +567,7 @@ describe("choosing the content when a slot is free", () => {
     expect(rig.quota.status().buckets[0]?.used).toBe(1);
   });
 
-  test("uses no slot for a request that passes, and offers a slot again after the stated time", async () => {
+  test("use no slot when they pass, and get another offer after the stated time", async () => {
     const rig = createRig();
     let asked = 0;
     const caller = new AbortController();
@@ -586,7 +589,7 @@ describe("choosing the content when a slot is free", () => {
   });
 });
 
-describe("a pause that the service ordered", () => {
+describe("a stored pause", () => {
   test("ends on time, and starts again if the clock was set back", async () => {
     const store = usedBefore();
     await store.saveHold("test/read", { saidAtMs: START_MS - 60_000, untilMs: START_MS - 1_000 });
@@ -600,12 +603,12 @@ describe("a pause that the service ordered", () => {
   });
 });
 
-describe("a polite client", () => {
+describe("the option `polite`", () => {
   test.each([
     [0.8, 16],
     [0.5, 10],
     [0.83, 16.6],
-  ])("of %d sends %d requests a minute and no more, urgent ones included", async (polite, perMinute) => {
+  ])("with %d allows %d requests a minute, including urgent requests", async (polite, perMinute) => {
     const rig = createRig({ polite });
     for (let i = 0; i < 300; i += 1) void rig.ask(i % 5 === 0 ? "on-demand" : "live");
     await rig.clock.run(600_000);
@@ -614,19 +617,19 @@ describe("a polite client", () => {
     expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(perMinute, 1);
   });
 
-  test("states the rate of polls with a reserve", async () => {
+  test("with a reserve: the status has the rate of polls", async () => {
     const rig = createRig({ polite: 0.8, reserve: 1 });
     await rig.quota.start();
     expect(rig.quota.status().buckets[0]?.pacedPerMinute).toBeCloseTo(15, 5);
   });
 });
 
-describe("changing the share", () => {
+describe("a changed share of the quota", () => {
   const asked = (rig: Rig, count: number, lane: Lane = "on-demand") => {
     for (let i = 0; i < count; i += 1) void rig.ask(lane);
   };
 
-  test("applies a lower share at once", async () => {
+  test("applies at once if it is lower", async () => {
     const rig = createRig();
     asked(rig, 20);
     await rig.clock.run(10_000);
@@ -640,7 +643,7 @@ describe("changing the share", () => {
     expect(rig.left).toHaveLength(35);
   });
 
-  test("applies a higher share up to the service's 20, less the spent slots", async () => {
+  test("applies up to the service's 20, less the used slots, if it is higher", async () => {
     const rig = createRig({ perMinute: 10 });
     asked(rig, 30);
     await rig.clock.run(30_000);
@@ -669,7 +672,7 @@ describe("changing the share", () => {
     }
   });
 
-  test("does not exceed the limit that the service has stated", async () => {
+  test("does not exceed the limit stated by the service", async () => {
     const rig = createRig();
     const first = rig.ask("live");
     await rig.clock.run(1_000);

@@ -40,7 +40,7 @@ describe("recordParsers (traps 17 and 18)", () => {
     ["systems", PARSERS.system],
   ] as const;
 
-  it.each(LISTS)("parses a record of %s whatever any field but the id contains", (name, parse) => {
+  it.each(LISTS)("parses a record of %s with any content of any field but the id", (name, parse) => {
     const [record] = (GOOD[name] as { data: unknown[] }).data;
     for (const place of places(record)) {
       if (place.join() === "id") continue;
@@ -76,7 +76,7 @@ describe("recordParsers (traps 17 and 18)", () => {
       { trigger: { priority: "D" } },
       ["alarm.trigger.priority"],
     ],
-  ])("keeps %s and counts it where the interface does not name it", (_name, change, expected, fields) => {
+  ])("keeps %s and counts it if it is not in the interface description", (_name, change, expected, fields) => {
     const { alarm: read, noted } = alarm(change);
     expect(read).toMatchObject(expected);
     expect(noted).toEqual(fields);
@@ -125,7 +125,7 @@ describe("recordParsers (traps 17 and 18)", () => {
     expect(PARSERS.tag(record)?.displayName).toBe(expected);
   });
 
-  it.each([[[]], [{}]])("reads the last event %j of an alarm as none", (last_active_event) => {
+  it.each([[[]], [{}]])("reads the last event %j of an alarm as no event", (last_active_event) => {
     expect(alarm({ last_active_event }).alarm?.lastActiveEvent).toBeNull();
   });
 
@@ -146,7 +146,7 @@ describe("token information", () => {
     await expect(trial.source.me(never())).rejects.toMatchObject({ kind: "malformed" });
   });
 
-  it("reads the ability * as every ability of the interface", async () => {
+  it("has every ability of the interface for the ability *", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "abilities"], ["*"]) };
     const trial = trialSource(() => reply(200, body));
     const { abilities } = await trial.source.me(never());
@@ -160,13 +160,13 @@ describe("token information", () => {
     ]);
   });
 
-  it("reads an expiry that is no time as unknown", async () => {
+  it("has an unknown expiry if the expiry is no time", async () => {
     const body = { data: changed((GOOD.me as { data: unknown }).data, ["token", "expires_at"], "never") };
     const trial = trialSource(() => reply(200, body));
     expect((await trial.source.me(never())).expiresAt).toBeNull();
   });
 
-  it("reads lists that PHP wrote as objects", () => {
+  it("has lists that PHP sent as objects", () => {
     const { data } = GOOD.me as { data: { token: object } };
     const token = { ...data.token, abilities: { 0: "read:tags", 2: "read:alarms" }, sites: {} };
     expect(PARSERS.tokenInfo({ user: [], token })).toMatchObject({

@@ -29,11 +29,14 @@ describe("errors with HTTP 200 (trap 1)", () => {
   const combinations = MEANINGS.flatMap(([status, meaning]) =>
     Object.keys(CALLS).map((endpoint) => ({ status, endpoint, meaning })),
   );
-  it.each(combinations)("$status of $endpoint", async ({ status, endpoint, meaning }) => {
-    const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
-    expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
-    expect(trial.requests).toHaveLength(1);
-  });
+  it.each(combinations)(
+    "status $status of $endpoint gives its error after one request",
+    async ({ status, endpoint, meaning }) => {
+      const trial = trialSource(() => reply(200, { errors: [{ status, message: "no", meta: [] }] }));
+      expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
+      expect(trial.requests).toHaveLength(1);
+    },
+  );
 
   it.each([
     ["history", { kind: "no-log" }],
@@ -42,13 +45,13 @@ describe("errors with HTTP 200 (trap 1)", () => {
     ["write", { kind: "rejected" }],
     ["tags", { kind: "config", reason: "settings" }],
     ["me", { kind: "config", reason: "settings" }],
-  ])("404 of %s", async (endpoint, meaning) => {
+  ])("status 404 of %s gives its error", async (endpoint, meaning) => {
     const trial = trialSource(() => reply(200, { errors: [{ status: 404, message: "All tags must have logs." }] }));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject(meaning);
   });
 });
 
-describe("errors and data (trap 2)", () => {
+describe("replies with errors, data or both (trap 2)", () => {
   const data = [{ id: "1" }];
   const errors = [{ status: 500, message: "no" }];
   it.each([
@@ -57,31 +60,31 @@ describe("errors and data (trap 2)", () => {
     ["errors and empty data", { errors, data: [] }, { kind: "retryable" }],
     ["no errors and data", { errors: [], data }, { data }],
     ["null errors and data", { errors: null, data }, { data }],
-    ["errors by field, of which there are none, and data", { errors: {}, data }, { data }],
+    ["an empty object of errors, and data", { errors: {}, data }, { data }],
     ["data", { data }, { data }],
-    ["neither", {}, { kind: "malformed" }],
+    ["neither errors nor data", {}, { kind: "malformed" }],
     ["empty errors only", { errors: [] }, { kind: "malformed" }],
-    ["something else", { message: "hello" }, { kind: "malformed" }],
-    ["errors by field, as the framework has them", { errors: { tags: ["required"] } }, { kind: "retryable" }],
+    ["another object", { message: "hello" }, { kind: "malformed" }],
+    ["errors by field", { errors: { tags: ["required"] } }, { kind: "retryable" }],
     ["errors as text", { errors: "broken", data }, { kind: "retryable" }],
-    ["errors of no kind", { errors: [null, 7], data }, { kind: "retryable" }],
+    ["errors that are no objects", { errors: [null, 7], data }, { kind: "retryable" }],
     ["a list", [], { kind: "malformed" }],
     ["null", null, { kind: "malformed" }],
-  ])("%s", (_name, body, expected) => {
+  ])("return data only without errors: %s", (_name, body, expected) => {
     expect(outcome(200, body)).toMatchObject(expected);
   });
 
   const both = Object.keys(CALLS).map((endpoint) => ({ endpoint }));
-  it.each(both)("$endpoint rejects a reply with data and errors", async ({ endpoint }) => {
+  it.each(both)("are rejected by $endpoint if they have data and errors", async ({ endpoint }) => {
     const body = { ...(GOOD[endpoint] as object), errors: [{ status: 500, message: "half" }] };
     const trial = trialSource(() => reply(200, body));
     expect(await failureOf(CALLS[endpoint]?.(trial.source) ?? Promise.resolve())).toMatchObject({ kind: "retryable" });
   });
 });
 
-describe("several errors (trap 3)", () => {
+describe("several errors in a reply (trap 3)", () => {
   const order = [401, 403, 429, 503, 422, 404, 500];
-  it("uses the most restrictive status in any order and quotes all messages", () => {
+  it("result in the most restrictive status in any order, with all messages", () => {
     for (let least = 1; least <= order.length; least++) {
       const group = order.slice(-least);
       for (const statuses of [group, group.toReversed(), [...group.slice(1), ...group.slice(0, 1)]]) {
@@ -95,12 +98,12 @@ describe("several errors (trap 3)", () => {
     }
   });
 
-  it("includes the HTTP status", () => {
+  it("are ranked together with the HTTP status", () => {
     expect(outcome(401, { errors: [{ status: 422, message: "m" }] })).toMatchObject({ reason: "unauthenticated" });
     expect(outcome(500, { errors: [{ status: 403, message: "m" }] })).toMatchObject({ reason: "forbidden" });
   });
 
-  it("ranks other 4xx before 5xx and ignores invalid statuses", () => {
+  it("rank other 4xx before 5xx, without invalid statuses", () => {
     const failure = (...statuses: readonly unknown[]) =>
       outcome(200, { errors: statuses.map((status) => ({ status, message: `m${String(status)}` })) });
     for (const statuses of [
@@ -117,7 +120,7 @@ describe("several errors (trap 3)", () => {
     expect(failure(599, 422)).toMatchObject({ reason: "validation" });
   });
 
-  it("names the field of a validation failure", () => {
+  it("name the field of a validation failure", () => {
     const errors = [
       { status: 422, message: "The from field is required.", source: "from" },
       { status: 422, message: "The to field is required.", source: "to" },
@@ -134,8 +137,8 @@ describe("several errors (trap 3)", () => {
   });
 });
 
-describe("a real HTTP status without errors in the body", () => {
-  it.each(MEANINGS)("%i, with a message, empty, or as a proxy's page", (status, meaning) => {
+describe("an HTTP error status without errors in the body", () => {
+  it.each(MEANINGS)("%i gives its error with a message, an empty body, or a proxy's page", (status, meaning) => {
     expect(outcome(status, { message: "no" })).toMatchObject(meaning);
     expect(outcome(status, { data: [] })).toMatchObject(meaning);
     const page = outcome(status, "<html><body>no</body></html>", { "content-type": "text/html" });
@@ -143,7 +146,7 @@ describe("a real HTTP status without errors in the body", () => {
     expect(page).toMatchObject(status === 422 || status === 400 ? { kind: "malformed" } : meaning);
   });
 
-  it("means a missing log only if the service's own error says so", () => {
+  it("404 means a missing log only if the service's own error says so", () => {
     const history = { missing: "no-log" } as const;
     expect(outcome(404, "<html>404</html>", {}, history)).toMatchObject({ kind: "malformed" });
     expect(outcome(404, { message: "The route could not be found." }, {}, history)).toMatchObject({ kind: "config" });
@@ -174,7 +177,7 @@ describe("HTML pages instead of responses (trap 6)", () => {
   );
 });
 
-describe("secrets", () => {
+describe("secrets in errors", () => {
   it.each([TOKEN, encodeURIComponent(TOKEN), Buffer.from(TOKEN).toString("base64"), TOKEN.replaceAll("/", "\\/")])(
     "an error does not contain the echoed token %s",
     async (spelling) => {
@@ -198,7 +201,7 @@ describe("secrets", () => {
     },
   );
 
-  it("quotes only the origin of a redirect", () => {
+  it("are omitted from redirects: only the origin is quoted", () => {
     const failure = outcome(302, "", {
       location: "https://u:p@login.example:8443/path?token=secret",
     }) as Error;

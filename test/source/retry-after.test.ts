@@ -22,7 +22,7 @@ function wait(body: unknown, header?: string): unknown {
 const inErrors = (retry_after: unknown) => ({ errors: [{ status: 429, message: "slow", meta: { retry_after } }] });
 const inMeta = (retry_after: unknown) => ({ errors: [{ status: 429, meta: [] }], meta: { retry_after } });
 
-describe("429 (trap 4): the stated seconds and one more for rounding, or 60 s without a statement", () => {
+describe("wait after a 429 (trap 4): the stated seconds and one more for rounding, or 60 s without a statement", () => {
   it.each([
     [inErrors(30), undefined, 31],
     [inErrors("30"), undefined, 31],
@@ -62,13 +62,13 @@ describe("429 (trap 4): the stated seconds and one more for rounding, or 60 s wi
     expect(wait(body, header)).toBe(seconds * 1000);
   });
 
-  it("counts inside HTTP 200 as well", () => {
+  it("applies to a 429 inside HTTP 200 as well", () => {
     const decode = () => decodeReply(reply(200, inErrors(3)), { endpoint: "x", missing: "settings", nowMs: 0 });
     expect(decode).toThrow(expect.objectContaining({ kind: "throttled", retryAfterMs: 4000 }));
   });
 });
 
-describe("503 (trap 5): seconds, or a date by the clock of the service, or null", () => {
+describe("wait after a 503 (trap 5): seconds, or a date by the service's clock, or null", () => {
   const now = Date.parse("2026-06-01T12:00:00Z");
   const date = "Mon, 01 Jun 2026 11:50:00 GMT";
   it.each([

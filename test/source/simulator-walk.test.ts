@@ -9,7 +9,7 @@ import { allItems, failureOf, never, type Trial, trialConfig, trialSource } from
  * The client against the simulator over a real socket: two readings of one specification, made apart, have to
  * understand each other at all eleven endpoints.
  */
-describe("a walk through the simulated service", () => {
+describe("the client against the simulated service", () => {
   let simulator: Simulator;
   let server: SimulatorServer;
   let http: HttpTransport;
@@ -27,7 +27,7 @@ describe("a walk through the simulated service", () => {
     await server.close();
   });
 
-  it("all eleven endpoints", async () => {
+  it("parses the responses of all eleven endpoints", async () => {
     const { source } = trial;
     expect(await source.health(never())).toMatchObject({ status: "healthy", time: expect.stringMatching(/Z$/) });
 
@@ -69,7 +69,7 @@ describe("a walk through the simulated service", () => {
     expect((await trial.metrics.unknownWords.get()).values).toEqual([]);
   });
 
-  it("history, totals and the 404 of a tag without a log", async () => {
+  it("reads history, totals and the 404 of a tag without a log", async () => {
     const { source } = trial;
     const to = Math.floor(simulator.now() / 3_600_000) * 3_600_000;
     const query = {
@@ -104,7 +104,7 @@ describe("a walk through the simulated service", () => {
     });
   });
 
-  it("a write that is read back", async () => {
+  it("reads a written value back", async () => {
     const { source } = trial;
     const tags = [...simulator.world.tags.keys()];
     const { readings } = await source.read(tags.slice(0, 20), "live", never());

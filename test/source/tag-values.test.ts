@@ -14,7 +14,7 @@ const AT = "2026-06-01T00:00:00Z";
 const notes = async (trial: ReturnType<typeof trialSource>) =>
   (await trial.metrics.unknownWords.get()).values.map((entry) => (entry.labels as { field: string }).field);
 
-describe("values of a read", () => {
+describe("values of a read response", () => {
   it.each([21.5, 0, -3, true, false, null])("%s is returned unchanged", async (value) => {
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), value }] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toMatchObject([{ id: "1", value }]);
@@ -33,7 +33,7 @@ describe("values of a read", () => {
   });
 
   it.each(['"21,5"', '" 21.5"', '"0x10"', '"NaN"', '"1."', '""', "[1]", "{}", "1e999", '"null"'])(
-    "%s is neither a number nor null: the tag is left out and counted, the others stay",
+    "a tag with the value %s is omitted and counted, and the other tags are kept",
     async (value) => {
       const good = JSON.stringify({ ...tagRecord("2"), value: 7 });
       const trial = trialSource(() =>
@@ -45,7 +45,7 @@ describe("values of a read", () => {
     },
   );
 
-  it("names and counts tags without a value, with the reason", async () => {
+  it("tags without a value are counted and returned with the reason", async () => {
     const text = { ...tagRecord("1"), value: "n/a" };
     const trial = trialSource(() => reply(200, { data: [text, { ...tagRecord("2"), value: 7 }] }));
     const { leftOut } = await trial.source.read(["1", "2", "3"], "live", never());
@@ -56,19 +56,19 @@ describe("values of a read", () => {
     expect(await notes(trial)).toEqual(expect.arrayContaining(["tag.value", "tag.unanswered"]));
   });
 
-  it("a record without a value is no reading", async () => {
+  it("a record without a value gives no reading", async () => {
     const trial = trialSource(() => reply(200, { data: [tagRecord("1")] }));
     expect((await trial.source.read(["1"], "live", never())).readings).toEqual([]);
   });
 
-  it("leaves out a record that was not asked for, and counts a repeated record once", async () => {
+  it("a record that was not requested is omitted, and a repeated record counts once", async () => {
     const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
     const trial = trialSource(() => reply(200, { data: [record("9", 9), record("1", 1), record("1", "1")] }));
     const { readings } = await trial.source.read(["1", "2"], "live", never());
     expect(readings.map(({ id, value }) => [id, value])).toEqual([["1", 1]]);
   });
 
-  it("marks a tag listed twice with different values as unreadable", async () => {
+  it("a tag listed twice with different values is unreadable", async () => {
     const record = (id: string, value: unknown) => ({ ...tagRecord(id), value });
     const data = [record("1", 1), record("2", 7), record("1", 2)];
     const trial = trialSource(() => reply(200, { data }));
@@ -78,16 +78,16 @@ describe("values of a read", () => {
     expect(leftOut).toEqual([{ id: "1", kind: "unreadable", reason }]);
   });
 
-  it("rejects a reply that has a record without an id", async () => {
+  it("a record without an id makes the reply malformed", async () => {
     const trial = trialSource(() => reply(200, { data: [{ attributes: {}, value: 1 }] }));
     expect(await failureOf(trial.source.read(["1"], "live", never()))).toMatchObject({ kind: "malformed" });
   });
 });
 
-describe("logs", () => {
+describe("logs of a history response", () => {
   const log = (measurements: unknown) => () => reply(200, { data: [{ ...tagRecord("1"), measurements }] });
 
-  it("stamps are UTC whatever their offset; null stays null", async () => {
+  it("have timestamps in UTC from any offset, and keep null values", async () => {
     const trial = trialSource(
       log([
         { timestamp: "2026-06-01T00:00:00Z", value: 1 },
@@ -123,7 +123,7 @@ describe("logs", () => {
     [[{ value: 1 }], "The time of a measurement is missing, and no time."],
     [[{ timestamp: AT, value: 1 }, noon], 'The time of a measurement is the text "noon", and no time.'],
     [[7], "A measurement is 7, and no object."],
-  ])("%j makes the log of its tag unreadable, and no other", async (measurements, said) => {
+  ])("with the measurements %j are unreadable, without effect on other logs", async (measurements, said) => {
     const good = { ...tagRecord("2"), measurements: [{ timestamp: AT, value: 1 }] };
     const trial = trialSource(() => reply(200, { data: [{ ...tagRecord("1"), measurements }, good] }));
     const query = { ...RANGE, tagIds: ["1", "2"] };
@@ -135,7 +135,7 @@ describe("logs", () => {
   it.each([
     [1, 1, 1, undefined],
     [1, 2, 0, "The reply lists the log more than once with different measurements."],
-  ])("listed twice with %j and %j", async (one, other, count, said) => {
+  ])("listed twice with %j and %j are readable only if equal", async (one, other, count, said) => {
     const of = (value: number) => ({ ...tagRecord("1"), measurements: [{ timestamp: AT, value }] });
     const trial = trialSource(() => reply(200, { data: [of(one), of(other)] }));
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -143,7 +143,7 @@ describe("logs", () => {
     expect(series?.unreadable?.said).toBe(said);
   });
 
-  it("masks secrets and removes control characters in quoted values", async () => {
+  it("have no secrets and control characters in quoted values", async () => {
     const value = `\u001b[31m${TOKEN} ${"x".repeat(5_000)}`;
     const trial = trialSource(log([{ timestamp: AT, value }]));
     const [series] = await trial.source.history(RANGE, "history", never());
@@ -153,7 +153,7 @@ describe("logs", () => {
   });
 });
 
-describe("totals in all their shapes (trap 49)", () => {
+describe("totals in all their forms (trap 49)", () => {
   const total = (record: object) => trialSource(() => reply(200, { data: [{ ...tagRecord("1"), ...record }] }));
 
   it.each([
@@ -163,21 +163,21 @@ describe("totals in all their shapes (trap 49)", () => {
     ["measurements as an object", { measurements: { value: 42.5 } }, 42.5],
     ["measurements with one object", { measurements: [{ value: 42.5 }] }, 42.5],
     ["with a stamp", { measurements: [{ timestamp: "2026-06-01T00:00:00Z", value: 42.5 }] }, 42.5],
-    ["value beside empty measurements", { value: 42.5, measurements: [] }, 42.5],
-    ["null value beside measurements", { value: null, measurements: [42.5] }, 42.5],
+    ["value next to empty measurements", { value: 42.5, measurements: [] }, 42.5],
+    ["null value next to measurements", { value: null, measurements: [42.5] }, 42.5],
     ["negative after a reset (trap 50)", { measurements: [-900] }, -900],
     ["zero", { value: 0 }, 0],
     ["a number as text", { value: "42.5" }, 42.5],
     ["a number as text in measurements", { measurements: ["42.5"] }, 42.5],
     ["null", { value: null }, null],
     ["null in measurements", { measurements: [null] }, null],
-    ["nothing in the period", { measurements: [] }, null],
-  ])("%s", async (_name, record, expected) => {
+    ["no measurements in the period", { measurements: [] }, null],
+  ])("are read from: %s", async (_name, record, expected) => {
     expect(await total(record).source.totals(RANGE, "history", never())).toMatchObject([{ id: "1", total: expected }]);
   });
 
   it.each([
-    ["neither", {}],
+    ["neither value nor measurements", {}],
     ["text", { value: "42,5" }],
     ["a boolean", { value: true }],
     [
@@ -190,15 +190,15 @@ describe("totals in all their shapes (trap 49)", () => {
       },
     ],
     ["two numbers", { measurements: [1, 2] }],
-    ["nested", { measurements: [[1]] }],
+    ["nested lists", { measurements: [[1]] }],
     ["an empty object", { measurements: {} }],
-  ])("%s is an unreadable total", async (_name, record) => {
+  ])("are unreadable from: %s", async (_name, record) => {
     const [told] = await total(record).source.totals(RANGE, "history", never());
     expect(told).toMatchObject({ id: "1", total: null });
     expect(told?.unreadable).toMatch(/^The total is .*, and not one number\.$/);
   });
 
-  it("listed twice with different totals is unreadable", async () => {
+  it("are unreadable if listed twice with different values", async () => {
     const of = (value: number) => ({ ...tagRecord("1"), value });
     const trial = trialSource(() => reply(200, { data: [of(1), of(2)] }));
     const unreadable = "The reply lists it 2 times with different totals: 1 and 2.";

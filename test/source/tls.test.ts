@@ -80,7 +80,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     }
   }
 
-  it("trusts a private authority given by file", async () => {
+  it("accepts a certificate of the private authority in ca_file", async () => {
     const { url, seen } = await serving("good");
     expect(await ask(url, at("ours.pem"))).toMatchObject({ status: 200 });
     expect(seen).toEqual(["/"]);
@@ -92,7 +92,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     ["fake", "ours.pem", "comes from an unknown authority"],
     ["good", undefined, "comes from an unknown authority"],
     ["theirs", "ours.pem", "is signed by itself"],
-  ])("%s with %s: %s", async (name, ca, fault) => {
+  ])("rejects the certificate %s with ca_file %s: %s", async (name, ca, fault) => {
     const { url, seen } = await serving(name);
     const failure = await failureOf(ask(url, ca === undefined ? undefined : at(ca)));
     expect(failure).toMatchObject({ kind: "config" });
@@ -101,7 +101,7 @@ describe.skipIf(!hasOpenssl())("certificates (trap 16)", () => {
     expect(seen).toEqual([]);
   });
 
-  it("refuses TLS below 1.2 and plain text", async () => {
+  it("rejects TLS below 1.2", async () => {
     const old = await serving("good", { minVersion: "TLSv1.1", maxVersion: "TLSv1.1", ciphers: "ALL@SECLEVEL=0" });
     expect(await failureOf(ask(old.url, at("ours.pem")))).toMatchObject({ kind: "config" });
     expect(old.seen).toEqual([]);

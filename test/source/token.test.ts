@@ -32,10 +32,13 @@ describe("a token in a file", () => {
     expect([String(secret), JSON.stringify({ secret }), inspect(secret)].join()).not.toContain("first");
   });
 
-  it.each([0o644, 0o640, 0o604, 0o660, 0o620])("with mode %o is refused with the command that corrects it", (mode) => {
-    put("17|first\n", mode);
-    expect(revealed).toThrow(expect.objectContaining({ kind: "config", hint: `Run: chmod 600 ${file}` }));
-  });
+  it.each([0o644, 0o640, 0o604, 0o660, 0o620])(
+    "with mode %o is rejected with the command that corrects the mode",
+    (mode) => {
+      put("17|first\n", mode);
+      expect(revealed).toThrow(expect.objectContaining({ kind: "config", hint: `Run: chmod 600 ${file}` }));
+    },
+  );
 
   it("is read again after a change, even with the same time and size", () => {
     utimesSync(file, 1000, 1000);
@@ -45,29 +48,32 @@ describe("a token in a file", () => {
     expect(revealed()).toBe("17|other");
   });
 
-  it.each(["", "  \n", "two words", "line\nbreak", "schlüssel"])("%j is refused without repeating it", (text) => {
-    put(text);
-    try {
-      revealed();
-      expect.unreachable();
-    } catch (error) {
-      expect(error).toMatchObject({ kind: "config", hint: expect.stringMatching(/\w/) });
-      if (text.trim() !== "") expect(sentence(error)).not.toContain(text);
-    }
-  });
+  it.each(["", "  \n", "two words", "line\nbreak", "schlüssel"])(
+    "with the text %j is rejected, and the error does not repeat the text",
+    (text) => {
+      put(text);
+      try {
+        revealed();
+        expect.unreachable();
+      } catch (error) {
+        expect(error).toMatchObject({ kind: "config", hint: expect.stringMatching(/\w/) });
+        if (text.trim() !== "") expect(sentence(error)).not.toContain(text);
+      }
+    },
+  );
 
-  it("that is missing is a configuration error", () => {
+  it("is a configuration error if it is missing", () => {
     rmSync(file);
     expect(revealed).toThrow(expect.objectContaining({ kind: "config" }));
   });
 });
 
-it("reads a token from the environment, and rejects a missing one", () => {
+it("createToken reads a token from the environment, and rejects a missing variable", () => {
   expect(createToken({ env: "T" }, clock, { T: " 17|x " })().reveal()).toBe("17|x");
   expect(() => createToken({ env: "T" }, clock, {})()).toThrow(expect.objectContaining({ kind: "config" }));
 });
 
-it("uses the new token in the next request after a 401, without a restart", async () => {
+it("the source uses a new token in the next request after a 401, without a restart", async () => {
   const config = trialConfig("https://service.example", { token: { file } });
   const trial = trialSource(
     (request) =>

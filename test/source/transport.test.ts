@@ -63,7 +63,7 @@ const failureAt = (url: string, more: object = {}) => failureOf(transportTo(url,
 const json = (response: ServerResponse, body: unknown) =>
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
 
-it("returns status, headers and body of a reply", async () => {
+it("the transport returns status, headers and body of a reply", async () => {
   const url = await service((request, response) => {
     response.setHeader("X-RateLimit-Remaining", "3");
     json(response, { url: request.url });
@@ -73,14 +73,14 @@ it("returns status, headers and body of a reply", async () => {
   expect(Buffer.from(reply.body).toString()).toBe('{"url":"/a?b=%2C"}');
 });
 
-it("ignores an interim response", async () => {
+it("the transport ignores an interim response", async () => {
   const interim = "HTTP/1.1 103 Early Hints\r\ncontent-encoding: gzip\r\ncontent-length: 0\r\n\r\n";
   const url = await raw(() => `${interim}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}`);
   const { status, body } = await transportTo(url).send(GET, never());
   expect([status, Buffer.from(body).toString()]).toEqual([200, "{}"]);
 });
 
-describe("a body that is cut (trap 12)", () => {
+describe("a truncated body (trap 12)", () => {
   const tags = Array.from({ length: 20 }, (_, i) => ({ ...tagRecord(String(i)), value: i / 2 }));
   const ids = tags.map((tag) => tag.id);
   const body = JSON.stringify({ data: tags }).replaceAll("°", "deg ");
@@ -92,27 +92,30 @@ describe("a body that is cut (trap 12)", () => {
     "ended by closing": `${head}Connection: close\r\n\r\n${body}`,
   };
 
-  it.each(Object.entries(FORMS))("%s: accepts the complete body and no part of it", async (_name, whole) => {
-    let cut = 0;
-    const url = await raw(() => whole.slice(0, cut));
-    const transport = transportTo(url);
-    const trial = trialSource(transport.send);
-    // Every byte of the beginning and the end, and a spread between; all of them in the long run.
-    const step = process.env.PLENUM_LONG === "1" ? 1 : 23;
-    const edges = (at: number) => at < 130 || at > whole.length - 30 || at % step === 0;
-    for (cut = 1; cut < whole.length; cut++) {
-      if (!edges(cut)) continue;
-      const outcome = await trial.source.read(ids, "live", never()).then(
-        (reply) => `accepted ${reply.readings.length} after ${cut} of ${whole.length} bytes`,
-        (error: { kind?: string }) => error.kind,
-      );
-      expect(["retryable", "malformed"]).toContain(outcome);
-    }
-    cut = whole.length;
-    expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
-  });
+  it.each(Object.entries(FORMS))(
+    "%s is rejected at every length; only the complete body is accepted",
+    async (_name, whole) => {
+      let cut = 0;
+      const url = await raw(() => whole.slice(0, cut));
+      const transport = transportTo(url);
+      const trial = trialSource(transport.send);
+      // Every byte of the beginning and the end, and a spread between; all of them in the long run.
+      const step = process.env.PLENUM_LONG === "1" ? 1 : 23;
+      const edges = (at: number) => at < 130 || at > whole.length - 30 || at % step === 0;
+      for (cut = 1; cut < whole.length; cut++) {
+        if (!edges(cut)) continue;
+        const outcome = await trial.source.read(ids, "live", never()).then(
+          (reply) => `accepted ${reply.readings.length} after ${cut} of ${whole.length} bytes`,
+          (error: { kind?: string }) => error.kind,
+        );
+        expect(["retryable", "malformed"]).toContain(outcome);
+      }
+      cut = whole.length;
+      expect((await trial.source.read(ids, "live", never())).readings).toHaveLength(20);
+    },
+  );
 
-  it("rejects every prefix of a JSON body", async () => {
+  it("is rejected for every prefix of the JSON", async () => {
     let prefix = "";
     const trial = trialSource(() => ({ status: 200, headers: {}, body: Buffer.from(prefix) }));
     for (let cut = 0; cut < body.length; cut++) {
@@ -127,14 +130,14 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
   const LOST = {
     "cut off": 'Content-Length: 500\r\n\r\n{"errors":[{"status":4',
     "cut off in a chunk": "Transfer-Encoding: chunked\r\n\r\n1f4\r\n{",
-    "with no byte of it": "Content-Length: 500\r\n\r\n",
+    "with an empty body": "Content-Length: 500\r\n\r\n",
     compressed: `Content-Encoding: gzip\r\nContent-Length: ${packed.length}\r\n\r\n${packed}`,
-    "too large by its word": `Content-Length: ${1024 ** 3}\r\n\r\n<html>`,
+    "too large by its stated length": `Content-Length: ${1024 ** 3}\r\n\r\n<html>`,
     "too large": `Connection: close\r\n\r\n${" ".repeat(70_000)}`,
-    "no HTTP any more": "Transfer-Encoding: chunked\r\n\r\nlong\r\n",
+    "followed by invalid HTTP": "Transfer-Encoding: chunked\r\n\r\nlong\r\n",
   };
 
-  it.each(Object.entries(LOST))("%s: obeys its status and headers", async (_name, rest) => {
+  it.each(Object.entries(LOST))("%s: the client obeys the status and headers", async (_name, rest) => {
     for (const [status, retryAfterMs] of [
       // A second more than stated, for services that count in whole ones.
       [429, 41_000],
@@ -148,7 +151,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
     }
   });
 
-  it("rejects any other status without its body", async () => {
+  it("is rejected as retryable with any other status", async () => {
     for (const status of [200, 401, 403, 404, 422, 500, 504]) {
       const url = await raw(() => `HTTP/1.1 ${status} X\r\nRetry-After: 40\r\n${LOST["cut off"]}`);
       const failure = await failureOf(trialSource(transportTo(url).send).source.read(["1"], "live", never()));
@@ -156,7 +159,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
     }
   });
 
-  it("rejects with the reason of an abort instead of the order to wait", async () => {
+  it("rejects with the reason of an abort instead of the requested wait", async () => {
     const stop = new AbortController();
     const answer = `HTTP/1.1 503 Wait\r\nRetry-After: 40\r\n${LOST["cut off"]}`;
     const url = await raw(
@@ -169,7 +172,7 @@ describe("a 429 or 503 whose body is lost (traps 4 and 5)", () => {
 });
 
 describe("redirects (trap 7)", () => {
-  it.each([301, 302, 303, 307, 308])("%i is not followed by any endpoint", async (status) => {
+  it.each([301, 302, 303, 307, 308])("status %i is not followed by any endpoint", async (status) => {
     const seen: string[] = [];
     const attacker = await service((request, response) => {
       seen.push(`${request.method} ${request.url} ${request.headers.authorization}`);
@@ -197,7 +200,7 @@ describe("redirects (trap 7)", () => {
 describe("bodies that are too large (trap 13)", () => {
   const cap = { max_body_bytes: 65_536 };
 
-  it("rejects a stated length over the limit at once", async () => {
+  it("are rejected at once by their stated length", async () => {
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-length": String(1024 ** 3) }).write("[");
     });
@@ -207,7 +210,7 @@ describe("bodies that are too large (trap 13)", () => {
     });
   });
 
-  it("stops reading an endless body at the limit", async () => {
+  it("are read only up to the limit if they are endless", async () => {
     let sent = 0;
     const url = await service((_request, response) => {
       response.writeHead(200);
@@ -223,7 +226,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(sent).toBeLessThan(64 * 1024 ** 2);
   });
 
-  it("rejects a compressed body without unpacking it", async () => {
+  it("are rejected without unpacking if they are compressed", async () => {
     const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2, 32), { level: 9 });
     const url = await service((_request, response) => {
       response.writeHead(200, { "content-encoding": "gzip", "content-length": bomb.length }).end(bomb);
@@ -231,7 +234,7 @@ describe("bodies that are too large (trap 13)", () => {
     expect(await failureAt(url)).toMatchObject({ kind: "malformed" });
   });
 
-  it("requests no compression", async () => {
+  it("are not requested: requests ask for no compression", async () => {
     let headers: IncomingMessage["headers"] = {};
     const url = await service((request, response) => {
       headers = request.headers;
@@ -262,12 +265,12 @@ describe("slow responses (trap 14)", () => {
     },
   );
 
-  it("fails without any response", async () => {
+  it("fail at the deadline if nothing arrives", async () => {
     const url = await service(() => undefined);
     expect(await failureAt(url, QUICK)).toMatchObject({ kind: "retryable" });
   });
 
-  it("serves other requests meanwhile", async () => {
+  it("do not block other requests", async () => {
     const url = await service((request, response) => {
       if (request.url === "/slow") drip(response.writeHead(200));
       else json(response, {});
@@ -284,7 +287,7 @@ describe("slow responses (trap 14)", () => {
     expect(order).toEqual(["quick", "slow", "slow"]);
   });
 
-  it("never sends a request that was aborted while it waited for a connection", async () => {
+  it("a request aborted while it waits for a connection is never sent", async () => {
     const asked: (string | undefined)[] = [];
     const answers: (() => void)[] = [];
     const url = await service((request, response) => {
@@ -308,7 +311,7 @@ describe("slow responses (trap 14)", () => {
     expect(asked.at(-1)).toBe("/last");
   });
 
-  it("an abort ends a request at once with its reason", async () => {
+  it("end at once with the reason of an abort", async () => {
     const url = await service((_request, response) => drip(response.writeHead(200)));
     const controller = new AbortController();
     const reason = new Error("stopping");
@@ -318,10 +321,10 @@ describe("slow responses (trap 14)", () => {
   });
 });
 
-describe("connections that break (trap 15)", () => {
+describe("broken connections (trap 15)", () => {
   const answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
-  it("rejects a refused connection and an unknown host name", async () => {
+  it("are retryable errors if the connection is refused or the host name is unknown", async () => {
     const server = createTcpServer();
     const url = await listening(server);
     await new Promise((resolve) => server.close(resolve));
@@ -333,40 +336,43 @@ describe("connections that break (trap 15)", () => {
   it.each([
     ["closed", (socket: Socket) => socket.end()],
     ["reset", (socket: Socket) => socket.resetAndDestroy()],
-  ])("a kept-alive socket %s under the second request is stale; a new one is not", async (_name, breakIt) => {
-    let requests = 0;
-    const url = await listening(
-      createTcpServer((socket) => {
-        let onThisSocket = 0;
-        socket.on("error", () => socket.destroy());
-        socket.on("data", (data) => {
-          // A handshake: it is asked whether TLS is spoken here.
-          if (data[0] === 0x16) return void socket.destroy();
-          requests++;
-          onThisSocket++;
-          if (onThisSocket === 1 && requests !== 3) socket.write(answer);
-          else breakIt(socket);
-        });
-      }),
-    );
-    const transport = transportTo(url);
-    await transport.send(GET, never());
-    // A socket is free again one turn after its reply.
-    await setImmediate();
-    expect(await failureOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
-    // The third request gets a socket of its own, and that one breaks.
-    const third = await failureOf(transport.send(GET, never()));
-    expect(third).toMatchObject({ kind: "retryable" });
-    expect(third).not.toBeInstanceOf(StaleSocket);
-    // Healed: the next one passes.
-    expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
-    expect(requests).toBe(4);
-  });
+  ])(
+    "a kept-alive socket %s under the second request is reported as stale, and a new socket is not",
+    async (_name, breakIt) => {
+      let requests = 0;
+      const url = await listening(
+        createTcpServer((socket) => {
+          let onThisSocket = 0;
+          socket.on("error", () => socket.destroy());
+          socket.on("data", (data) => {
+            // A handshake: it is asked whether TLS is spoken here.
+            if (data[0] === 0x16) return void socket.destroy();
+            requests++;
+            onThisSocket++;
+            if (onThisSocket === 1 && requests !== 3) socket.write(answer);
+            else breakIt(socket);
+          });
+        }),
+      );
+      const transport = transportTo(url);
+      await transport.send(GET, never());
+      // A socket is free again one turn after its reply.
+      await setImmediate();
+      expect(await failureOf(transport.send(POST, never()))).toBeInstanceOf(StaleSocket);
+      // The third request gets a socket of its own, and that one breaks.
+      const third = await failureOf(transport.send(GET, never()));
+      expect(third).toMatchObject({ kind: "retryable" });
+      expect(third).not.toBeInstanceOf(StaleSocket);
+      // Healed: the next one passes.
+      expect(await transport.send(GET, never())).toMatchObject({ status: 200 });
+      expect(requests).toBe(4);
+    },
+  );
 
   it.each([
     ["that is not HTTP", "SSH-2.0-OpenSSH_9.2\r\n"],
     ["whose headers do not end", `HTTP/1.1 200 OK\r\nX: ${"x".repeat(100_000)}\r\n\r\n{}`],
-  ])("rejects a reply %s", async (_what, bytes) => {
+  ])("are malformed with a reply %s", async (_what, bytes) => {
     expect(await failureAt(await raw(() => bytes))).toMatchObject({ kind: "malformed" });
   });
 
