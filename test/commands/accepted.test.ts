@@ -15,7 +15,7 @@ async function rigWith(options: RigOptions = {}) {
   return Object.assign(rig, { accepted });
 }
 
-describe("command-accepted", () => {
+describe("the event command-accepted", () => {
   test("is emitted once, before the result, with expiry and correlation", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
@@ -44,7 +44,7 @@ describe("command-accepted", () => {
     ]);
   });
 
-  test("states an upper bound of the wait during a pause of the service", async () => {
+  test("states an upper bound of the wait when the service asks for a pause of 50 s", async () => {
     const rig = await rigWith();
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 50 } }]);
     const refused = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
@@ -59,7 +59,7 @@ describe("command-accepted", () => {
     expect(rig.clock.now() - sentAtMs).toBeLessThanOrEqual((told?.waitMs ?? 0) + 1_000);
   });
 
-  test("states a longer wait for a used-up quota and for commands behind others", async () => {
+  test("states a longer wait when the quota is used up and when other commands are ahead in the queue", async () => {
     const rig = await rigWith({ config: { allow: TAGS.map((each) => allowed(each)) } });
     const signal = new AbortController().signal;
     const reads = Array.from({ length: 20 }, () => rig.source.read([tag], "on-demand", signal));
@@ -75,7 +75,7 @@ describe("command-accepted", () => {
     expect((waits[20] ?? 0) - (waits[0] ?? 0)).toBeGreaterThanOrEqual(3_000);
   });
 
-  test("is emitted for a restore too", async () => {
+  test("is emitted for the restore of a timed write too", async () => {
     const rig = await rigWith({ config: { allow: [allowed(tag, { restore: true })] } });
     await rig.send({ id: "a", tag: tag, value: 22, for_s: 600 });
     await rig.clock.advance(700_000);

@@ -68,8 +68,8 @@ async function start(options: { readonly needed?: number } = {}) {
   };
 }
 
-describe("without an approval", () => {
-  test("rejects commands with one message; an approval opens writing without a restart", async () => {
+describe("writing under the two-person rule", () => {
+  test("is closed with one message until an approval opens writing without a restart", async () => {
     const { rig, config, attempt, sign } = await start();
     await rig.restart(config);
     expect(await attempt()).toBe("unapproved");
@@ -83,7 +83,7 @@ describe("without an approval", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("closes writing after any change of the rules until they are approved", async () => {
+  test("is closed after any change of the rules until the rules are approved", async () => {
     const { rig, config, entry, other, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -108,7 +108,7 @@ describe("without an approval", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("stays approved when only the order of entries or the file's path changes", async () => {
+  test("stays open when only the order of entries or the path of the approvals file changes", async () => {
     const { rig, config, entry, other, approval, attempt, sign, file } = await start();
     const two = [
       { ...entry, min_interval: "1s" },
@@ -139,8 +139,8 @@ describe("without an approval", () => {
   });
 });
 
-describe("with two needed approvers", () => {
-  test("opens only after both have signed the same rules", async () => {
+describe("a rule with two required approvers", () => {
+  test("opens writing only after both approvers have signed the same rules", async () => {
     const { rig, config, attempt, sign } = await start({ needed: 2 });
     await rig.restart(config);
     sign(config, "anna", anna);
@@ -151,7 +151,7 @@ describe("with two needed approvers", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("rejects two spellings of a key and two names with one key", () => {
+  test("is rejected when two spellings of one key, or two names with one key, are configured", () => {
     const key = anna.publicKey;
     const refused = (approvers: Record<string, string>, needed = 1) =>
       ApprovalConfig.safeParse({ approvers, needed }).error?.issues[0]?.message;
@@ -166,7 +166,7 @@ describe("with two needed approvers", () => {
   });
 });
 
-describe("a person with the configuration but without a key", () => {
+describe("a person who can edit the configuration but has no approver's key", () => {
   test("cannot appoint another approver", async () => {
     const { rig, config, approval, attempt, sign } = await start();
     sign(config, "anna", anna);
@@ -253,7 +253,7 @@ describe("a person with the configuration but without a key", () => {
     expect(await attempt()).toBe("confirmed");
   });
 
-  test("cannot approve for the future", async () => {
+  test("cannot approve for a future time before that time", async () => {
     const { rig, config, attempt, question } = await start();
     approve({ ...question(config), nowMs: rig.clock.now() + 600_000 }, "anna", anna.pem, "key.pem");
     await rig.restart(config);
@@ -264,7 +264,7 @@ describe("a person with the configuration but without a key", () => {
 });
 
 describe("the stored approval", () => {
-  test("closes writing when it is unreadable", async () => {
+  test("closes writing when the file approvers.json is unreadable", async () => {
     const { rig, config, attempt, sign } = await start();
     sign(config, "anna", anna);
     await rig.restart(config);
@@ -275,7 +275,7 @@ describe("the stored approval", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/approvers\.json cannot be read/);
   });
 
-  test("is audited when it begins and ends", async () => {
+  test("is recorded in the audit log when the approval begins and ends", async () => {
     const { rig, config, attempt, sign, file } = await start();
     await rig.restart(config);
     await attempt();
@@ -289,7 +289,7 @@ describe("the stored approval", () => {
 });
 
 describe("an approver", () => {
-  test("sees the changes since the last valid approval, or all rules", async () => {
+  test("sees the changes since the last valid approval, or all rules when no approval is valid", async () => {
     const { config, entry, question, sign, file } = await start();
     expect(approvalState(question(config)).changes.every((line) => line.startsWith("+ "))).toBe(true);
     sign(config, "anna", anna);
@@ -305,7 +305,7 @@ describe("an approver", () => {
     expect(approvalState(question(wider)).changes.length).toBeGreaterThan(10);
   });
 
-  test("can sign with their own key only", async () => {
+  test("can sign only with their own key", async () => {
     const { config, sign } = await start();
     expect(() => sign(config, "mallory", mallory)).toThrow("not one of the approvers");
     expect(() => sign(config, "anna", boris)).toThrow("not the key of anna");

@@ -20,7 +20,7 @@ async function unarmed(config: { readonly rehearsal?: boolean } = {}) {
   return { rig, tag, reasonOf };
 }
 
-test("arms the state within 2 s after a request file of the worker's user, with one audit record", async () => {
+test("writing is armed within 2 s after the worker's user creates the request file, with one audit record", async () => {
   const { rig, reasonOf } = await unarmed();
   expect(await reasonOf("a")).toBe("not-armed");
   expect(rig.commands.notices()).toEqual([expect.stringContaining("run plenum writes arm once")]);
@@ -32,7 +32,7 @@ test("arms the state within 2 s after a request file of the worker's user, with 
   expect((await rig.audit()).filter(({ step }) => step === "writing-armed")).toHaveLength(1);
 });
 
-test("stays armed over a restart", async () => {
+test("writing stays armed over a restart", async () => {
   const { rig, reasonOf } = await unarmed();
   requestArming(rig.folder);
   await rig.clock.advance(LOOK_MS);
@@ -40,8 +40,8 @@ test("stays armed over a restart", async () => {
   expect(await reasonOf("a")).toBeNull();
 });
 
-describe("is not armed by", () => {
-  test("a link", async () => {
+describe("writing stays unarmed when the request file", () => {
+  test("is a link", async () => {
     const { rig, reasonOf } = await unarmed();
     const elsewhere = join(rig.folder, "elsewhere");
     writeFileSync(elsewhere, "");
@@ -50,7 +50,7 @@ describe("is not armed by", () => {
     expect(await reasonOf("a")).toBe("not-armed");
   });
 
-  test("a file of another name", async () => {
+  test("has another name", async () => {
     const { rig, reasonOf } = await unarmed();
     requestArming(rig.folder);
     renameSync(join(rig.folder, ARM_FILE), join(rig.folder, `${ARM_FILE}.txt`));
@@ -59,13 +59,13 @@ describe("is not armed by", () => {
   });
 });
 
-test("needs no arming for a rehearsal", async () => {
+test("a rehearsal needs no arming", async () => {
   const { rig, reasonOf } = await unarmed({ rehearsal: true });
   expect(await reasonOf("a")).toBe("rehearsal");
   expect(rig.posts).toEqual([]);
 });
 
-test("closes writing after a damaged write count until it is armed again", async () => {
+test("writing is closed after a write count is damaged, until writing is armed again", async () => {
   const damagedKeys = async (set: string) => (set === "command-wear" ? ["main/10042"] : []);
   const rig = await testRig({ around: (store) => ({ ...store, damagedKeys }) });
   await rig.send({ id: "a", tag, value: 21 });
@@ -81,7 +81,7 @@ test("closes writing after a damaged write count until it is armed again", async
   expect(rig.commands.notices()).toEqual([]);
 });
 
-test("audits a thrown kill switch while the request to arm cannot be recorded", async () => {
+test("the kill switch is audited while the store cannot record the arming request", async () => {
   const isArming = ({ records = [] }: Parameters<Rig["store"]["commit"]>[0]) =>
     records.some(({ body }) => (body as { readonly step?: string }).step === "writing-armed");
   const rig = await testRig({

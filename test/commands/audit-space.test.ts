@@ -23,8 +23,8 @@ function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBI
   return { ...createAuditSpace({ size, maxBytes, freeBytes: () => free, metrics, log }), lines, metrics };
 }
 
-describe("the limit of the audit log", () => {
-  test("warns from 80 % on and closes writing when it is reached", () => {
+describe("the space limit of the audit log", () => {
+  test("warns from 80 % on, and closes writing at 100 %", () => {
     let bytes = 80 * MEBIBYTE - 1;
     const space = spaceOf(() => bytes, null);
     expect([space.notice(), space.full()]).toEqual([null, null]);
@@ -38,12 +38,12 @@ describe("the limit of the audit log", () => {
     expect(space.full()).toMatchObject({ reason: "audit-full" });
   });
 
-  test("is the free disk space when that is less", () => {
+  test("equals the free disk space when there is less space than the configured limit", () => {
     expect(spaceOf(() => 8 * MEBIBYTE, 3 * MEBIBYTE).notice()).toBeNull();
     expect(spaceOf(() => 8 * MEBIBYTE, 2 * MEBIBYTE).notice()).toContain("free some space on its disk");
   });
 
-  test("is logged once each time space becomes scarce, and exported as metrics", async () => {
+  test("logs a warning once each time space becomes scarce, and is exported as metrics", async () => {
     let bytes = 90 * MEBIBYTE;
     const space = spaceOf(() => bytes, null);
     for (let n = 0; n < 3; n += 1) space.look();
@@ -75,7 +75,7 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
   await rig.store.commit({ records });
 }
 
-test("counts all records, also those of earlier versions and over restarts", async () => {
+test("counts all records, including those of earlier versions and those before a restart", async () => {
   const rig = await testRig();
   await fill(rig, MEBIBYTE - 5_000);
   const attempt = async (id: string) => {
@@ -96,7 +96,7 @@ test("counts all records, also those of earlier versions and over restarts", asy
   expect(await attempt("raised")).toBe("confirmed");
 });
 
-test("writes nothing to the building while the disk is full", async (context) => {
+test("the worker writes no value to the building while the disk is full", async (context) => {
   const place = smallDisk(8);
   if (place === null) return context.skip();
   const rig = await createRig({ place });

@@ -14,7 +14,7 @@ async function verdictOf(folder: string) {
   return verdict;
 }
 
-test("breaks the chain at a changed, removed or moved record", async () => {
+test("the verification of the audit log finds a changed, removed or moved record", async () => {
   const rig = await testRig();
   for (const [n, tag] of TAGS.slice(0, 3).entries()) await rig.send({ id: `${n}`, tag, value: 21 });
   await rig.send({ id: "stranger", tag: "?", value: 21 });
@@ -66,7 +66,7 @@ test("breaks the chain at a changed, removed or moved record", async () => {
   database.close();
 });
 
-test("emits the head with each write and hourly; a stored head detects a cut or rewritten log", async () => {
+test("audit-head is emitted with each write and hourly, and a stored head detects a cut or rewritten audit log", async () => {
   const rig = await testRig();
   const [first = "", second = ""] = TAGS;
   await rig.send({ id: "a", tag: first, value: 21 });
@@ -106,7 +106,7 @@ test("emits the head with each write and hourly; a stored head detects a cut or 
   });
 });
 
-test("emits the head hourly before the clocks were compared", async () => {
+test("audit-head is emitted hourly even before the clocks of worker and service were compared", async () => {
   // Its clocks were never compared with the service's, so nothing old is forgotten.
   const rig = await testRig();
   await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });

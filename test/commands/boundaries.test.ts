@@ -37,14 +37,14 @@ function step(present: number, value: number, max_step: number, ageMs = 0): stri
   return refusing?.reason ?? null;
 }
 
-describe("the range", () => {
+describe("the allowed range of a value", () => {
   test.each([
     [15, 25],
     [0, 1],
     [-40, 0],
     [0.1, 0.3],
     [-1e-300, 1e300],
-  ])("from %d to %d", (min, max) => {
+  ])("accepts the bounds %d and %d and rejects the next number outside", (min, max) => {
     const limits = entry({ min, max });
     for (const inside of [min, max, next(min, 1), next(max, -1)]) expect(isLawful(inside, limits)).toBe(true);
     for (const outside of [next(min, -1), next(max, 1), -Infinity, Infinity, Number.NaN]) {
@@ -52,7 +52,7 @@ describe("the range", () => {
     }
   });
 
-  test("any range, any value: inside or refused", () => {
+  test("accepts exactly the values between min and max, for random numbers", () => {
     const finite = fc.double({ noNaN: true, noDefaultInfinity: true });
     fc.assert(
       fc.property(finite, finite, finite, (a, b, value) => {
@@ -63,13 +63,13 @@ describe("the range", () => {
   });
 });
 
-describe("the step", () => {
+describe("the allowed step of a value (max_step)", () => {
   test.each([
     [20, 3],
     [0, 0.5],
     [-7, 2.25],
     [1024, 1],
-  ])("from %d by %d in both directions", (present, size) => {
+  ])("from %d: accepts a change of %d in both directions and rejects the next larger change", (present, size) => {
     for (const direction of [1, -1] as const) {
       const limit = present + direction * size;
       const outwards = direction;
@@ -82,7 +82,7 @@ describe("the step", () => {
   });
 });
 
-describe("the step, as numbers are written", () => {
+describe("the allowed step between decimal fractions", () => {
   test.each([
     [20.1, 20.3, 0.2],
     [0.6, 1.1, 0.5],
@@ -90,12 +90,15 @@ describe("the step, as numbers are written", () => {
     [-0.1, 0.2, 0.3],
     [1e-7, 3e-7, 2e-7],
     [1e21, 1.5e21, 5e20],
-  ])("from %d to %d by %d and not a bit more", (present, value, size) => {
-    expect(step(present, value, size)).toBeNull();
-    expect(step(present, next(value, value > present ? 1 : -1), size)).toBe("step-too-large");
-  });
+  ])(
+    "accepts the change from %d to %d with max_step %d, and rejects the next larger number",
+    (present, value, size) => {
+      expect(step(present, value, size)).toBeNull();
+      expect(step(present, next(value, value > present ? 1 : -1), size)).toBe("step-too-large");
+    },
+  );
 
-  test("is that of whole numbers with the point moved", () => {
+  test("is computed without rounding errors, for random decimals", () => {
     const whole = fc.integer({ min: -1_000_000, max: 1_000_000 });
     fc.assert(
       fc.property(whole, whole, fc.nat(2_000_000), fc.nat(6), (present, value, size, places) => {
@@ -109,13 +112,13 @@ describe("the step, as numbers are written", () => {
   });
 });
 
-describe("the present value", () => {
-  test("counts up to the age of 60 seconds, not a millisecond longer", () => {
+describe("the present value of a tag", () => {
+  test("is fresh up to an age of 60 s and not 1 ms longer", () => {
     expect(step(20, 21, 3, 60_000)).toBeNull();
     expect(step(20, 21, 3, 60_001)).toBe("value-unknown");
   });
 
-  test("does not count when it was read before the clock was set back", () => {
+  test("is not fresh when the clock was set back after the reading", () => {
     const at = (ms: number) => ({
       value: 20,
       quality: "good" as const,
@@ -127,7 +130,7 @@ describe("the present value", () => {
   });
 });
 
-test("the clocks may differ by 30 seconds, not a millisecond more", () => {
+test("checkClock accepts a clock difference of 30 s and rejects one more millisecond", () => {
   for (const skewMs of [null, 0, 30_000, -30_000]) expect(checkClock(skewMs, null)).toBeNull();
   for (const skewMs of [30_001, -30_001]) expect(checkClock(skewMs, null)?.reason).toBe("clock-skew");
 });

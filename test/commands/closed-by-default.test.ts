@@ -45,55 +45,55 @@ async function outcomeOf({ options, entry, config, arrival, command, before }: C
   return { posts: rig.posts.length, results };
 }
 
-test("writes when all conditions hold", async () => {
+test("a command is written when all conditions are met", async () => {
   const { posts, results } = await outcomeOf({});
   expect(results).toMatchObject([{ outcome: "confirmed" }]);
   expect(posts).toBe(1);
 });
 
-describe("without one condition nothing is written:", () => {
+describe("a command that lacks one condition", () => {
   const cases: readonly [string, string, Case][] = [
-    ["switched on", "disabled", { config: { enabled: false } }],
-    ["no rehearsal", "rehearsal", { config: { rehearsal: true } }],
-    ["the switch not thrown", "killed", { before: (rig) => rig.killSwitch.throwIt("a test", "now") }],
-    ["armed", "not-armed", { options: { isArmed: false } }],
-    ["approved", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
-    ["an entry", "not-allowed", { config: { allow: [] } }],
-    ["this sender", "not-allowed", { entry: { from: ["operator"] } }],
+    ["commands.enabled", "disabled", { config: { enabled: false } }],
+    ["rehearsal: false", "rehearsal", { config: { rehearsal: true } }],
+    ["the released kill switch", "killed", { before: (rig) => rig.killSwitch.throwIt("a test", "now") }],
+    ["the armed state", "not-armed", { options: { isArmed: false } }],
+    ["the approval", "unapproved", { config: { approval: { approvers: { anna: ANNA }, file: "/nowhere" } } }],
+    ["an allow-list entry", "not-allowed", { config: { allow: [] } }],
+    ["a permitted sender", "not-allowed", { entry: { from: ["operator"] } }],
     ["the tag at the site", "unknown-tag", { entry: { site_id: 3 } }],
     ["the unit", "wrong-unit", { entry: { unit: "K" } }],
     ["a token", "no-ability", { options: { hasToken: false } }],
-    ["the ability", "no-ability", { before: token(["read:tags"], SITE) }],
+    ["the ability write:tags", "no-ability", { before: token(["read:tags"], SITE) }],
     ["a token for the site", "no-ability", { before: token(["write:tags"], 3) }],
-    ["the type", "wrong-type", { command: { value: true } }],
-    ["the range", "out-of-range", { entry: { max: 21.999999999999996 } }],
-    ["the step", "step-too-large", { entry: { max_step: 1.9999999999999998 } }],
+    ["a value of the right type", "wrong-type", { command: { value: true } }],
+    ["a value within the range", "out-of-range", { entry: { max: 21.999999999999996 } }],
+    ["a step within max_step", "step-too-large", { entry: { max_step: 1.9999999999999998 } }],
     ["the expected value", "unexpected-value", { command: { expect: 19 } }],
     ["a readable value", "value-unknown", { entry: { max_step: 3 }, options: unreadable() }],
-    ["the hours", "outside-hours", { entry: { hours: "14:00-18:00" } }],
+    ["a time within `hours`", "outside-hours", { entry: { hours: "14:00-18:00" } }],
     ["a second person", "not-seconded", { entry: { second_person: true } }],
-    ["leave to put back", "not-restorable", { command: { for_s: 600 } }],
-    ["a gateway online", "gateway-offline", { before: gatewaysOffline }],
-    ["fresh from the sender", "retained", { arrival: { retained: true } }],
+    ["restore: true", "not-restorable", { command: { for_s: 600 } }],
+    ["an online gateway", "gateway-offline", { before: gatewaysOffline }],
+    ["a message that is not retained", "retained", { arrival: { retained: true } }],
     [
-      "fresh from the sender, although it says so",
+      "a message that is not retained, with issued_at",
       "retained",
       { arrival: { retained: true }, command: { issued_at: "2026-11-20T12:00:00Z" } },
     ],
-    ["time to live", "expired", { arrival: { expirySeconds: 0 } }],
-    ["the sender's clock", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
-    ["not our own message", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],
+    ["remaining time to live", "expired", { arrival: { expirySeconds: 0 } }],
+    ["a matching clock of the sender", "clock-skew", { command: { issued_at: "2026-11-20T12:00:31Z" } }],
+    ["a message of another program", "loop", { arrival: { properties: { "plenum-event-id": "x" } } }],
     ["a small message", "too-large", { config: { max_payload_bytes: 64 }, command: { source: "x".repeat(64) } }],
-    ["a known form", "invalid", { command: { priority: 8 } }],
+    ["a known format", "invalid", { command: { priority: 8 } }],
   ];
-  test.each(cases)("%s (%s)", async (_what, reason, each) => {
+  test.each(cases)("is rejected without a write: %s (%s)", async (_what, reason, each) => {
     const { posts, results } = await outcomeOf(each);
     expect(posts).toBe(0);
     expect(reason === "too-large" ? [reason] : results.map((result) => result.reason)).toEqual([reason]);
   });
 });
 
-test("writes to none of 10,000 tags outside the allow-list", async () => {
+test("a command for any of 10,000 tags outside the allow-list is not written", async () => {
   const rig = await testRig();
   const opened = new Set(tagsOf(rig.simulator, 25));
   const real = [...rig.simulator.world.tags.keys()].filter((id) => !opened.has(id));

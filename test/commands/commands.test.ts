@@ -14,7 +14,7 @@ const fault = (kind: object, match: object = { endpoints: ["write"] }, when: obj
 });
 
 describe("a valid command", () => {
-  test("is journaled, written once, read back and answered, with every step in the audit log", async () => {
+  test("is journaled, written once, read back and reported, with every step in the audit log", async () => {
     const rig = await rigWith();
     const tag = TAG;
     await rig.sendAndWait({ id: "a", tag, value: 21.5 }, { replyTo: "reply/x", correlation: "Y29y" });
@@ -45,7 +45,7 @@ describe("a valid command", () => {
     expect(end).toMatchObject({ outcome: "confirmed", answer: "answered", readBack: 21.5 });
   });
 
-  test("writes 20 tags of one message in one request and answers each", async () => {
+  test("is written in one request with the other commands of its message, and each of the 20 tags gets a result", async () => {
     const rig = await rigWith();
     const writes = TAGS.slice(0, 20).map((tag, n) => ({ tag, value: 21 + n / 100 }));
     await rig.sendAndWait({ id: "g", writes });
@@ -57,7 +57,7 @@ describe("a valid command", () => {
     expect(rig.requests("read")).toBe(1);
   });
 
-  test("groups commands within group_window, and sends each singly with 0s", async () => {
+  test("is grouped with other commands within group_window, and sent singly with group_window 0s", async () => {
     const together = await rigWith();
     const alone = await rigWith({ config: { allow: TAGS.map((tag) => allowed(tag)), group_window: "0s" } });
     for (const rig of [together, alone]) {
@@ -69,7 +69,7 @@ describe("a valid command", () => {
     expect(alone.posts).toHaveLength(3);
   });
 
-  test("writes true to a boolean tag and rejects 1", async () => {
+  test("is written to a boolean tag for the value true, and 1 is rejected", async () => {
     const rig = await rigWith();
     const [tag = ""] = booleanTags(rig.simulator);
     rig.simulator.control.setTag(tag, false);
@@ -79,7 +79,7 @@ describe("a valid command", () => {
     expect((await rig.result("true"))?.outcome).toBe("confirmed");
   });
 
-  test("confirms a value that the tag holds already without writing", async () => {
+  test("is confirmed without a write when the tag already has the value", async () => {
     const rig = await rigWith({ config: { allow: allow(firstTag, { max_step: 3 }) } });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 20 });
     expect(await rig.result("a")).toMatchObject({ outcome: "confirmed", reason: "already-set", before: 20 });
@@ -87,28 +87,38 @@ describe("a valid command", () => {
   });
 });
 
-describe("the result of a write that is sent once", () => {
+describe("the result of one write request", () => {
   const cases: readonly [string, RigOptions, string, string | null][] = [
-    ["the connection is cut after it was carried out", fault({ kind: "cut", after_bytes: 10 }), "confirmed", null],
-    ["the connection is reset before", fault({ kind: "reset" }), "mismatch", "mismatch"],
-    ["the connection is reset after", fault({ kind: "reset", effect: "applied" }), "confirmed", null],
-    ["the answer never comes", fault({ kind: "slow", delay_ms: 120_000 }), "confirmed", null],
+    ["the connection is cut after the write was applied", fault({ kind: "cut", after_bytes: 10 }), "confirmed", null],
+    ["the connection is reset before the write is applied", fault({ kind: "reset" }), "mismatch", "mismatch"],
+    [
+      "the connection is reset after the write was applied",
+      fault({ kind: "reset", effect: "applied" }),
+      "confirmed",
+      null,
+    ],
+    ["no response arrives", fault({ kind: "slow", delay_ms: 120_000 }), "confirmed", null],
     ["429", fault({ kind: "throttled", retry_after_s: 5 }), "rejected", "throttled"],
     ["503", fault({ kind: "maintenance", retry_after: 5 }), "rejected", "throttled"],
-    ["503 as a page", fault({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch", "mismatch"],
-    ["503 of a proxy that lost the answer", fault({ kind: "html", status: 503, effect: "applied" }), "confirmed", null],
+    ["503 with an HTML page", fault({ kind: "maintenance", body: "html", retry_after: 5 }), "mismatch", "mismatch"],
+    [
+      "503 of a proxy after the write was applied",
+      fault({ kind: "html", status: 503, effect: "applied" }),
+      "confirmed",
+      null,
+    ],
     ["401", fault({ kind: "error", status: 401 }), "rejected", "refused-by-service"],
     ["403", fault({ kind: "error", status: 403 }), "rejected", "refused-by-service"],
     ["404", fault({ kind: "error", status: 404 }), "rejected", "refused-by-service"],
     ["422", fault({ kind: "error", status: 422 }), "rejected", "refused-by-service"],
     [
-      "422 with its own status",
+      "422 as the HTTP status",
       fault({ kind: "error", status: 422, real_status: true }),
       "rejected",
       "refused-by-service",
     ],
-    ["500 before", fault({ kind: "error", status: 500 }), "mismatch", "mismatch"],
-    ["500 after", fault({ kind: "error", status: 500, effect: "applied" }), "confirmed", null],
+    ["500 before the write is applied", fault({ kind: "error", status: 500 }), "mismatch", "mismatch"],
+    ["500 after the write was applied", fault({ kind: "error", status: 500, effect: "applied" }), "confirmed", null],
     ["a log-in page", fault({ kind: "html" }), "mismatch", "mismatch"],
     [
       "a redirect",
@@ -116,33 +126,33 @@ describe("the result of a write that is sent once", () => {
       "mismatch",
       "mismatch",
     ],
-    ["errors beside data", fault({ kind: "errors_and_data" }), "confirmed", null],
+    ["a response with errors and data", fault({ kind: "errors_and_data" }), "confirmed", null],
     ["broken JSON", fault({ kind: "malformed" }), "confirmed", null],
-    ["the device ignores it", { simulator: { writes: { ignored_tags: ["FIRST"] } } }, "mismatch", "mismatch"],
-    ["the device clamps it", { simulator: { writes: { clamp: { FIRST: [0, 21] } } } }, "mismatch", "mismatch"],
-    ["the device takes its time", { simulator: { writes: { settle_ms: 4_000 } } }, "confirmed", null],
+    ["the device ignores the value", { simulator: { writes: { ignored_tags: ["FIRST"] } } }, "mismatch", "mismatch"],
+    ["the device clamps the value", { simulator: { writes: { clamp: { FIRST: [0, 21] } } } }, "mismatch", "mismatch"],
+    ["the device needs 4 s to apply the value", { simulator: { writes: { settle_ms: 4_000 } } }, "confirmed", null],
     [
-      "the answer does not list the tag",
+      "the response does not list the tag",
       { simulator: { writes: { ignored_tags: ["FIRST"], answer: "accepted_only" } } },
       "mismatch",
       "mismatch",
     ],
     [
-      "it cannot be read back",
+      "the value cannot be read back",
       fault({ kind: "null_values" }, { endpoints: ["read"] }, {}),
       "accepted-unverified",
       "unreadable-device",
     ],
     [
-      "reading back fails",
+      "the read-back request fails",
       fault({ kind: "reset" }, { endpoints: ["read"] }, {}),
       "accepted-unverified",
       "unreadable-device",
     ],
-    ["nothing is answered any more", fault({ kind: "reset" }, {}, {}), "unknown", "in-doubt"],
+    ["all later requests fail", fault({ kind: "reset" }, {}, {}), "unknown", "in-doubt"],
   ];
 
-  test.each(cases)("%s", async (_name, options, outcome, reason) => {
+  test.each(cases)("is reported after the failure: %s", async (_name, options, outcome, reason) => {
     const rig = await rigWith(withTag(options));
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(300_000);
@@ -151,7 +161,7 @@ describe("the result of a write that is sent once", () => {
     expect((await rig.audit()).map((record) => record.step)).toEqual(["accepted", "sending", outcome]);
   });
 
-  test("stays unverified or unknown when the gateway is offline", async () => {
+  test("is accepted-unverified or unknown when the gateway is offline", async () => {
     for (const when_offline of ["drop", "apply_later", "refuse"] as const) {
       const rig = await rigWith({ simulator: { writes: { when_offline } } });
       const gateway = rig.simulator.world.tags.get(firstTag)?.gatewayId ?? 0;
@@ -165,7 +175,7 @@ describe("the result of a write that is sent once", () => {
   });
 
   test.each(["none", "apply_good"] as const)(
-    "answers each tag by its device when one device of a group refuses (partial: %s)",
+    "is reported per tag when one device of a group rejects its value (partial: %s)",
     async (partial) => {
       const rig = await rigWith({ simulator: { writes: { partial, rejected_tags: [firstTag] } } });
       await rig.send({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
@@ -179,7 +189,7 @@ describe("the result of a write that is sent once", () => {
     },
   );
 
-  test("reads a refused group back and sends its tags singly the next time", async () => {
+  test("is read back for each tag of a rejected group, and the tags are written singly the next time", async () => {
     const rig = await rigWith({
       ...fault({ kind: "error", status: 422 }),
       config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
@@ -197,7 +207,7 @@ describe("the result of a write that is sent once", () => {
   });
 });
 
-test("answers and later writes the other tags of a group with a deleted tag", async () => {
+test("a group with a deleted tag gets a result for each tag, and the other tags are written the next time", async () => {
   const rig = await rigWith({
     config: { allow: TAGS.flatMap((tag) => allow(tag, { min_interval: "1s" })) },
   });
@@ -223,7 +233,7 @@ test("answers and later writes the other tags of a group with a deleted tag", as
 });
 
 describe("slow requests", () => {
-  test("delay no other command: a slow reading before a write and a write without a response", async () => {
+  test("delay no other command when a reading before a write or a write itself takes 50 s", async () => {
     const rig = await rigWith({
       config: {
         allow: TAGS.flatMap((tag, n) => allow(tag, n === 0 ? { max_step: 3 } : {})),
@@ -245,7 +255,7 @@ describe("slow requests", () => {
   });
 });
 
-describe("waiting for the quota", () => {
+describe("a command that waits for the quota", () => {
   /** The service asks for 100 s of patience, so every lane waits. */
   async function held(options: RigOptions = {}) {
     const rig = await rigWith(options);
@@ -256,7 +266,7 @@ describe("waiting for the quota", () => {
     return rig;
   }
 
-  test("expires a command at the end of its time to live without a request", async () => {
+  test("expires at the end of its time to live without a request", async () => {
     const rig = await held();
     const before = rig.requests("write") + rig.requests("read");
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
@@ -269,7 +279,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("expires in time when the wall clock is set back by 1.9 s or by an hour", async () => {
+  test("expires in time when the wall clock is set back by 1.9 s or by one hour", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 10 });
     rig.clock.stepWall(-1_900);
@@ -281,7 +291,7 @@ describe("waiting for the quota", () => {
     expect(await rig.result("b")).toMatchObject({ outcome: "rejected", reason: "clock-skew" });
   });
 
-  test("rejects queued commands within a second of the kill switch", async () => {
+  test("is rejected within 1 s after the kill switch is thrown", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
     await rig.clock.advance(1_000);
@@ -292,7 +302,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("supersedes older commands for the tag and answers them", async () => {
+  test("is superseded by a newer command for the same tag", async () => {
     const rig = await held();
     for (const [id, value] of Object.entries({ a: 21, b: 22, c: 23 })) {
       await rig.send({ id, tag: firstTag, value, ttl_s: 200 });
@@ -308,7 +318,7 @@ describe("waiting for the quota", () => {
     expect(rig.posts).toEqual([[{ tag_id: firstTag, value: 23 }]]);
   });
 
-  test("reads a fresh value for a step-limited command that arrives while another waits", async () => {
+  test("gets a fresh value for its step limit when the command arrives while another command waits", async () => {
     const rig = await held({ config: { allow: TAGS.flatMap((tag) => allow(tag, { max_step: 3 })) } });
     const [first = "", second = ""] = TAGS;
     await rig.send({ id: "a", tag: first, value: 22, ttl_s: 300 });
@@ -321,7 +331,7 @@ describe("waiting for the quota", () => {
     expect(await rig.result("far")).toMatchObject({ reason: "step-too-large", before: 20 });
   });
 
-  test("answers queued commands when the worker stops", async () => {
+  test("gets a result when the worker stops", async () => {
     const rig = await held();
     await rig.send({ id: "a", tag: firstTag, value: 22, ttl_s: 200 });
     const stopped = rig.commands.stop(1_000);
@@ -334,7 +344,7 @@ describe("waiting for the quota", () => {
 });
 
 describe("closed writing", () => {
-  test("sends nothing in a rehearsal, with the same rejections and limits", async () => {
+  test("sends no request in a rehearsal, and applies the same rejections and limits", async () => {
     const rig = await rigWith({ config: { rehearsal: true, allow: allow(firstTag, { max_step: 3 }) } });
     await rig.sendAndWait({ id: "far", tag: firstTag, value: 24 });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
@@ -354,7 +364,7 @@ describe("closed writing", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("keeps a kill switch thrown by message over restarts until its file is removed", async () => {
+  test("lasts over restarts after a message threw the kill switch, until the switch file is removed", async () => {
     const rig = await rigWith();
     await rig.send({ id: "stop-1", stop: true }, { retained: true });
     expect(existsSync(rig.killSwitch.file)).toBe(true);
@@ -371,7 +381,7 @@ describe("closed writing", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("answers a repeated id as duplicate while writing is stopped", async () => {
+  test("rejects a repeated id as duplicate while the kill switch is thrown", async () => {
     const rig = await rigWith();
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22 });
     await rig.send({ id: "stop-1", stop: true });
@@ -386,22 +396,25 @@ describe("closed writing", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test.each([-40, 40])("rejects commands when the clocks differ by %i s", async (clock_skew_s) => {
-    const rig = await rigWith({ simulator: { clock_skew_s } });
-    // Accepted while nothing is known of the service's clock, judged again before it leaves.
-    await rig.send({ id: "a", tag: firstTag, value: 22 });
-    const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
-    await rig.clock.advance(100);
-    await read;
-    await rig.sendAndWait({ id: "b", tag: TAGS[1], value: 22 });
-    expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
-      ["b", "clock-skew"],
-      ["a", "clock-skew"],
-    ]);
-    expect(rig.posts).toEqual([]);
-  });
+  test.each([-40, 40])(
+    "rejects commands when the clocks of worker and service differ by %i s",
+    async (clock_skew_s) => {
+      const rig = await rigWith({ simulator: { clock_skew_s } });
+      // Accepted while nothing is known of the service's clock, judged again before it leaves.
+      await rig.send({ id: "a", tag: firstTag, value: 22 });
+      const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
+      await rig.clock.advance(100);
+      await read;
+      await rig.sendAndWait({ id: "b", tag: TAGS[1], value: 22 });
+      expect((await rig.results()).map((result) => [result.commandId, result.reason])).toEqual([
+        ["b", "clock-skew"],
+        ["a", "clock-skew"],
+      ]);
+      expect(rig.posts).toEqual([]);
+    },
+  );
 
-  test("writes nothing that the store cannot record, and answers once the store works again", async () => {
+  test("applies while the store cannot record commands, and the commands get results once the store works again", async () => {
     const rig = await rigWith();
     rig.breakStore(true);
     await expect(rig.send({ id: "a", tag: firstTag, value: 22 })).rejects.toThrow("disk is full");
@@ -427,7 +440,7 @@ describe("closed writing", () => {
   });
 });
 
-test("sends no command that expired or was stopped during a slow journal commit", async () => {
+test("a command that expired or was stopped during a slow journal commit is not sent", async () => {
   for (const end of ["expired", "killed"] as const) {
     const rig = await rigWith();
     rig.slowDown("sending", 5_000);
@@ -440,8 +453,8 @@ test("sends no command that expired or was stopped during a slow journal commit"
   }
 });
 
-describe("repeated commands", () => {
-  test("answers a repeated id as duplicate, also over restarts", async () => {
+describe("a command with a repeated id", () => {
+  test("is rejected as duplicate, also over restarts", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 23 });
@@ -457,14 +470,14 @@ describe("repeated commands", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("writes once for three simultaneous messages with one id", async () => {
+  test("is written once when three messages with the id arrive at the same time", async () => {
     const rig = await rigWith();
     await Promise.all([1, 2, 3].map(() => rig.send({ id: "a", tag: firstTag, value: 22 })));
     await rig.clock.advance(5_000);
     expect((await rig.results()).map(({ outcome }) => outcome)).toEqual(["duplicate", "duplicate", "confirmed"]);
   });
 
-  test("answers a repeated id as expired after a week", async () => {
+  test("is rejected as expired after a week", async () => {
     const rig = await rigWith();
     const issued_at = new Date(rig.clock.now()).toISOString();
     await rig.sendAndWait({ id: "a", tag: firstTag, value: 22, issued_at });
@@ -475,7 +488,7 @@ describe("repeated commands", () => {
     expect((await rig.results()).at(-1)).toMatchObject({ commandId: "a", outcome: "expired" });
   });
 
-  test("applies max_per_hour inside a group and over restarts for an hour", async () => {
+  test("max_per_hour applies inside a group, and over restarts for one hour", async () => {
     const rig = await rigWith({ config: { max_per_hour: 3 } });
     await rig.sendAndWait({ id: "g", writes: TAGS.slice(0, 5).map((tag) => ({ tag, value: 22 })) });
     await rig.restart();
@@ -489,7 +502,7 @@ describe("repeated commands", () => {
     expect((await rig.result("b"))?.outcome).toBe("confirmed");
   });
 
-  test("applies max_per_day over restarts", async () => {
+  test("max_per_day applies over restarts", async () => {
     const rig = await rigWith({ config: { allow: allow(firstTag, { max_per_day: 3 }) } });
     for (let n = 0; n < 5; n += 1) {
       await rig.send({ id: `${n}`, tag: firstTag, value: 21 + (n % 2) });
@@ -504,8 +517,8 @@ describe("repeated commands", () => {
   });
 });
 
-describe("a restart", () => {
-  test("expires queued commands without writing", async () => {
+describe("a restart of the worker", () => {
+  test("expires queued commands without a write", async () => {
     const rig = await rigWith({ config: { ...sentLater } });
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.restart();
@@ -515,9 +528,9 @@ describe("a restart", () => {
   });
 
   test.each([
-    ["it had arrived", fault({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
-    ["it had not arrived", fault({ kind: "error", status: 500 }), "mismatch"],
-  ])("reads back a sent command and never sends it again: %s", async (_name, options, outcome) => {
+    ["the write had arrived", fault({ kind: "slow", delay_ms: 30_000 }), "confirmed"],
+    ["the write had not arrived", fault({ kind: "error", status: 500 }), "mismatch"],
+  ])("reads back a sent command and never sends the command again: %s", async (_name, options, outcome) => {
     const rig = await rigWith(options);
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(1_000);
@@ -532,8 +545,8 @@ describe("a restart", () => {
   });
 });
 
-describe("verification by live reads", () => {
-  test("confirms by a live read without a request", async () => {
+describe("verification of a write by live reads", () => {
+  test("confirms the value without an additional request", async () => {
     const rig = await rigWith();
     await rig.send({ id: "a", tag: firstTag, value: 22 });
     await rig.clock.advance(1_500);

@@ -17,18 +17,18 @@ function rowsBelow(heading: string): readonly string[] {
 }
 
 describe("docs/commands.md", () => {
-  test("explains every outcome and every reason, the refusals in the order of the gate", () => {
+  test("explains every outcome and every reason, with the reasons in the order of the checks", () => {
     expect(rowsBelow("The answer").toSorted()).toEqual([...COMMAND_OUTCOMES].toSorted());
     expect(rowsBelow("Reasons")).toEqual([...REFUSALS, ...ENDINGS]);
   });
 
-  test("shows a configuration that is valid", () => {
+  test("shows a valid configuration", () => {
     const block = /<!-- configuration -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
     const { commands } = parse(block) as { readonly commands: unknown };
     expect(CommandsConfig.parse(commands).allow).toHaveLength(1);
   });
 
-  test("shows a two-person rule that is valid", () => {
+  test("shows a valid two-person rule", () => {
     const block = /<!-- approval -->\s*```yaml\n([^`]*)```/.exec(page)?.[1] ?? "";
     const { commands } = parse(block) as { readonly commands: unknown };
     expect(CommandsConfig.parse(commands).approval?.needed).toBe(1);
@@ -38,12 +38,12 @@ describe("docs/commands.md", () => {
     ([, expected = "", tag = null, payload = ""]) => ({ expected, tag, payload: payload.trim() }),
   );
 
-  test("has an example of each form", () => {
+  test("has six examples of commands", () => {
     expect(examples.length).toBe(6);
     expect([...page.matchAll(/```json/g)]).toHaveLength(examples.length + 1);
   });
 
-  test("shows a second person's word that counts", async () => {
+  test("shows an agreement of a second person that the worker accepts", async () => {
     const rig = await testRig();
     const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, second_person: true };
     await rig.restart({ allow: [{ ...entry, tag_id: "10250" }] });
@@ -54,7 +54,7 @@ describe("docs/commands.md", () => {
     expect((await rig.result("set-7"))?.outcome).toBe("confirmed");
   });
 
-  test.each(examples)("$payload → $expected", async ({ expected, tag, payload }) => {
+  test.each(examples)("shows the command $payload with the result $expected", async ({ expected, tag, payload }) => {
     const rig = await testRig();
     const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, max_step: 3, restore: true };
     await rig.restart({ allow: ["10250", "10251"].map((tag_id) => ({ ...entry, tag_id })) });

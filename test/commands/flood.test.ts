@@ -12,8 +12,8 @@ async function newRig() {
   return { rig, tag };
 }
 
-describe("a flood", () => {
-  test("of rejections is reported singly at first, then counted without loss", async () => {
+describe("a flood of commands", () => {
+  test("gets single rejections at first, then rejections as a count, without losing a command", async () => {
     const { rig } = await newRig();
     const total = 5_000;
     for (let n = 0; n < total; n += 1) {
@@ -29,7 +29,7 @@ describe("a flood", () => {
     expect(await rig.audit()).toHaveLength(results.length);
   });
 
-  test("is not assumed at a normal rate: every rejection is reported singly", async () => {
+  test("is not detected at a normal rate, and each rejection is reported singly", async () => {
     const { rig } = await newRig();
     for (let n = 0; n < 60; n += 1) {
       await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
@@ -40,7 +40,7 @@ describe("a flood", () => {
     );
   });
 
-  test("reports the count when the worker stops", async () => {
+  test("gets the count of rejections when the worker stops", async () => {
     const { rig } = await newRig();
     for (let n = 0; n < 100; n += 1) await rig.send({ id: `${n}`, tag: "stranger", value: 1 });
     const stopped = rig.commands.stop(1_000);
@@ -49,7 +49,7 @@ describe("a flood", () => {
     expect((await rig.results()).at(-1)?.message).toMatch(/^70 more commands were refused/);
   });
 
-  test("of 10,000 retained commands writes nothing", async () => {
+  test("causes no write when 10,000 commands are retained messages", async () => {
     const { rig, tag } = await newRig();
     for (let n = 0; n < 10_000; n += 1) {
       await rig.send({ id: "kept", tag, value: 22 }, { retained: true });
@@ -59,7 +59,7 @@ describe("a flood", () => {
     expect((await rig.audit()).every((record) => record.detail.reason === "retained")).toBe(true);
   });
 
-  test("of valid commands for one tag is written once a minute and 48 times a day at most", async () => {
+  test("for one tag causes at most one write a minute and 48 writes a day", async () => {
     const { rig, tag } = await newRig();
     for (let second = 0; second < 3 * 3600; second += 1) {
       await rig.send({ id: `${second}`, tag, value: 15 + (second % 1000) / 100 });
@@ -72,7 +72,7 @@ describe("a flood", () => {
     expect((await rig.audit()).length).toBeLessThan(4_000);
   });
 
-  test("of commands that cannot be sent is rejected after 20 a minute and tag", async () => {
+  test("is rejected after 20 commands a minute and tag while commands cannot be sent", async () => {
     const { rig, tag } = await newRig();
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 600 } }]);
     const read = expect(rig.source.read([tag], "on-demand", new AbortController().signal)).rejects.toThrow();
@@ -89,8 +89,8 @@ describe("a flood", () => {
   });
 });
 
-describe("a loop", () => {
-  test("of Plenum's own messages is rejected", async () => {
+describe("a message loop", () => {
+  test("is stopped because Plenum's own messages are rejected as commands", async () => {
     const { rig, tag } = await newRig();
     await rig.sendAndWait({ id: "real", tag, value: 22 });
     const value = makeEvent({
@@ -127,7 +127,7 @@ describe("a loop", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("of bare values is written once, because the tag holds the value already", async () => {
+  test("of bare values causes one write, because the tag already has the value", async () => {
     const { rig, tag } = await newRig();
     await rig.send("22", { tagId: tag });
     // A flow that publishes each reading of the tag on the tag's own command topic.

@@ -6,7 +6,7 @@ const tag = TAG;
 
 /** A step is measured against a value of which it is known how old it is. */
 
-test("reads the tag again when its live value is from before a clock step", async () => {
+test("a command requests a new reading when the live value is from before a clock step", async () => {
   const rig = await testRig();
   await rig.restart({
     allow: [{ site_id: SITE, tag_id: tag, type: "number", min: 15, max: 25, max_step: 3 }],

@@ -122,7 +122,7 @@ function arrivalReason(facts: ArrivalFacts): string | null {
   return "refused" in verdict ? verdict.refused.reason : null;
 }
 
-describe("on arrival", () => {
+describe("the check of a command on arrival", () => {
   test("accepts a valid command and returns its expiry", () => {
     expect(checkArrival(arrival())).toEqual({ expiresAtMs: NOW + 30_000 });
   });
@@ -151,11 +151,11 @@ describe("on arrival", () => {
     ["out-of-range", { value: 14.999999999999998 }],
     ["out-of-range", { value: 25.000000000000004 }],
     ["expired", { expirySeconds: 0 }],
-  ])("%s alone refuses: %j", (reason, changes) => {
+  ])("rejects with reason %s when only this differs: %j", (reason, changes) => {
     expect(arrivalReason(arrival(changes))).toBe(reason);
   });
 
-  test("accepts the bounds of the range", () => {
+  test("accepts both bounds of the range", () => {
     expect(arrivalReason(arrival({ value: 15 }))).toBeNull();
     expect(arrivalReason(arrival({ value: 25 }))).toBeNull();
   });
@@ -209,7 +209,7 @@ describe("on arrival", () => {
     expect(message({ entry: { ...setpoint, unit: "K" }, listed: noUnit })).toContain("the unit none, not K");
   });
 
-  test("accepts a command while the token is unknown and no unit is required", () => {
+  test("accepts a command while the token is not known and no unit is required", () => {
     expect(arrivalReason(arrival({ token: undefined }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: 30_000 }))).toBeNull();
     expect(arrivalReason(arrival({ clockSkewMs: -30_000 }))).toBeNull();
@@ -223,7 +223,7 @@ describe("on arrival", () => {
     expect(arrivalReason(arrival({ entry: onOff, value: 1 }))).toBe("wrong-type");
   });
 
-  test("uses the shortest time to live of sender, broker and configuration", () => {
+  test("uses the shortest time to live of the message, the broker and the configuration", () => {
     const request = { ...arrival().request, issuedAtMs: NOW - 10_000, ttlMs: 999_999_999 };
     expect(checkArrival(arrival({ request }))).toEqual({ expiresAtMs: NOW - 10_000 + 300_000 });
     expect(checkArrival(arrival({ request, expirySeconds: 5 }))).toEqual({ expiresAtMs: NOW + 5_000 });
@@ -232,7 +232,7 @@ describe("on arrival", () => {
   });
 });
 
-describe("before sending", () => {
+describe("the check of a command before sending", () => {
   test("accepts a valid command", () => {
     expect(checkDispatch(dispatch())).toBeNull();
   });
@@ -259,11 +259,11 @@ describe("before sending", () => {
       "gateway-offline",
       { entry: { ...setpoint, gateway_id: "2" }, gateways: [gateway("1", true), gateway("2", false)] },
     ],
-  ])("%s alone refuses: %j", (reason, changes) => {
+  ])("rejects with reason %s when only this differs: %j", (reason, changes) => {
     expect(checkDispatch(dispatch(changes))?.reason).toBe(reason);
   });
 
-  test("accepts the last write within the limits", () => {
+  test("accepts the last write that the limits allow", () => {
     expect(checkDispatch(dispatch({ past: past(many(47)) }))).toBeNull();
     expect(checkDispatch(dispatch({ past: past([], 99) }))).toBeNull();
     const timed = { forMs: 60_000, entry: restorable };
@@ -272,7 +272,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ ...timed, past: past([], 99) }))?.reason).toBe("too-many");
   });
 
-  test("needs a fresh value only for expect, for_s and max_step", () => {
+  test("requires a fresh value only for expect, for_s and max_step", () => {
     const plain = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "number", min: 15, max: 25 });
     const onOff = AllowedTagSchema.parse({ site_id: 1, tag_id: "10001", type: "boolean" });
     const nothing = { expect: null, forMs: null };
@@ -287,14 +287,14 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
   });
 
-  test("treats a value more than a second ahead as not fresh", () => {
+  test("treats a value that is more than 1 s in the future as not fresh", () => {
     expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
     expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
     expect(freshValue(reading(20, 60_000), NOW)).toBe(20);
     expect(freshValue({ ...reading(20), quality: "bad" }, NOW)).toBeNull();
   });
 
-  test("compares values up to the seventh digit, and true equals 1", () => {
+  test("compares values up to the seventh digit, and treats true and 1 as equal", () => {
     const same: readonly (readonly [FreshValue["value"], FreshValue["value"], boolean])[] = [
       [20, 20.000_004, true],
       [20, 20.000_005, false],
@@ -324,7 +324,7 @@ describe("before sending", () => {
     for (const [a, b, expected] of same) expect(sameValue(a, b), `${a} and ${b}`).toBe(expected);
   });
 
-  test("treats a value as set only when it is equal, also in single precision", () => {
+  test("treats a value as already set only when the numbers are equal, or equal in single precision", () => {
     const set: readonly (readonly [FreshValue["value"], number | boolean, boolean])[] = [
       [20, 20, true],
       [20, 20.000_001, false],
@@ -340,7 +340,7 @@ describe("before sending", () => {
       expect(isSetAlready(present, value), `${present} and ${value}`).toBe(expected);
   });
 
-  test("applies hours in the time zone of the building, also over midnight", () => {
+  test("applies `hours` in the time zone of the building, also over midnight", () => {
     // 12:00 UTC is 13:00 in Oslo in November.
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
@@ -352,7 +352,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ gateways: [gateway("1", false), gateway("2", null)] }))).toBeNull();
   });
 
-  test("ignores gateways that the site no longer has", () => {
+  test("ignores gateways that the site does not have any more", () => {
     const gone = { ...gateway("1", false), missingSince: "2026-11-19T00:00:00Z" };
     expect(checkDispatch(dispatch({ gateways: [gone] }))).toBeNull();
     expect(checkDispatch(dispatch({ gateways: [] }))).toBeNull();
@@ -363,7 +363,7 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ entry: named, gateways: [gateway("1", false), gateway("2", true)] }))).toBeNull();
   });
 
-  test("accepts a timed write that ends within the hours, also over midnight", () => {
+  test("accepts a timed write only if the restore is within `hours` too, also over midnight", () => {
     const timed = { forMs: 3_600_000, entry: { ...restorable, hours: "12:00-14:01" } };
     expect(checkDispatch(dispatch(timed))).toBeNull();
     expect(checkDispatch(dispatch({ ...timed, entry: { ...timed.entry, hours: "12:00-14:00" } }))?.message).toBe(
@@ -374,13 +374,13 @@ describe("before sending", () => {
     expect(checkDispatch(dispatch({ forMs: 13 * 3_600_000, entry: night }))?.reason).toBe("outside-hours");
   });
 
-  test("accepts a write again after the limits have passed", () => {
+  test("accepts a write again when the time of the limits has passed", () => {
     expect(checkDispatch(dispatch({ past: past([NOW - 60_000]) }))).toBeNull();
     const yesterday = Array.from({ length: 48 }, (_, i) => NOW - 86_400_000 - i * 1000).reverse();
     expect(checkDispatch(dispatch({ past: past(yesterday) }))).toBeNull();
   });
 
-  test("accepts only random commands within range, step and rate", () => {
+  test("accepts exactly the random commands within range, step and rate", () => {
     fc.assert(
       fc.property(
         fc.double({ noNaN: true, min: -100, max: 100 }),

@@ -26,7 +26,7 @@ const STEPS = [
 ] as const;
 
 test.each(Array.from({ length: ROUNDS }, (_, n) => n + 1))(
-  `each of ${STEPS.length} steps, round %i`,
+  `a kill -9 at each of ${STEPS.length} steps of a command causes at most one write request for each id, round %i`,
   async () => {
     rig = await createProcessRig();
     const { simulator, tags } = rig;

@@ -14,7 +14,7 @@ function rigWith(simulator: unknown, entry: object = {}): Promise<Rig> {
 
 const outcomes = async (rig: Rig) => (await rig.outcomes()).map(([, ...end]) => end);
 
-test("confirms a refused but executed group although the first reading is old", async () => {
+test("a rejected but executed group is confirmed although the first reading has the old value", async () => {
   const rig = await rigWith({
     writes: { settle_ms: 4_000 },
     faults: [
@@ -31,25 +31,28 @@ test("confirms a refused but executed group although the first reading is old", 
   expect(rig.posts).toHaveLength(1);
 });
 
-test.each([false, true])("writes the old value again after an unverified write (restart: %s)", async (isRestarted) => {
-  const rig = await rigWith({ writes: { settle_ms: 20_000 } });
-  await rig.send({ id: "a", tag, value: 22 });
-  await rig.clock.advance(10_000);
-  expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
-  if (isRestarted) await rig.restart();
-  await rig.send({ id: "b", tag, value: 20, expect: 20 });
-  await rig.clock.advance(60_000);
-  expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
-  expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
+test.each([false, true])(
+  "the old value is written again after an unverified write (restart: %s)",
+  async (isRestarted) => {
+    const rig = await rigWith({ writes: { settle_ms: 20_000 } });
+    await rig.send({ id: "a", tag, value: 22 });
+    await rig.clock.advance(10_000);
+    expect(await outcomes(rig)).toEqual([["mismatch", "mismatch"]]);
+    if (isRestarted) await rig.restart();
+    await rig.send({ id: "b", tag, value: 20, expect: 20 });
+    await rig.clock.advance(60_000);
+    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
+    expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
 
-  // That one is proved, so the same value again is there already.
-  await rig.send({ id: "c", tag, value: 20, expect: 20 });
-  await rig.clock.advance(60_000);
-  expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);
-  expect(rig.posts).toHaveLength(2);
-});
+    // That one is proved, so the same value again is there already.
+    await rig.send({ id: "c", tag, value: 20, expect: 20 });
+    await rig.clock.advance(60_000);
+    expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);
+    expect(rig.posts).toHaveLength(2);
+  },
+);
 
-test("treats a response with another value as unknown", async () => {
+test("a write is reported as unknown when the response has another value and the tag cannot be read", async () => {
   const rig = await rigWith({
     writes: { clamp: { [tag]: [0, 21] }, answer: "held" },
     faults: [{ match: { endpoints: ["read"] }, fault: { kind: "null_values" } }],
@@ -60,7 +63,7 @@ test("treats a response with another value as unknown", async () => {
   expect(rig.posts).toHaveLength(1);
 });
 
-test("does not write a value again once a late reading has it", async () => {
+test("a value is not written again after a late reading shows the value", async () => {
   const rig = await rigWith({ writes: { settle_ms: 20_000 } });
   await rig.send({ id: "a", tag, value: 22 });
   await rig.clock.advance(90_000);
@@ -74,8 +77,8 @@ test("does not write a value again once a late reading has it", async () => {
 });
 
 test.each([
-  ["is put back when a late reading has it", 22, ["confirmed", null], [22, 20]],
-  ["is left when the tag never has it", 20, ["rejected", "unexpected-value"], [22]],
+  ["is restored when a late reading shows the value", 22, ["confirmed", null], [22, 20]],
+  ["is not restored when the tag never has the value", 20, ["rejected", "unexpected-value"], [22]],
 ])("an unverified timed value %s", async (_what, later, end, values) => {
   const reset = { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset" } };
   const rig = await rigWith({ faults: [reset] }, { restore: true });

@@ -7,8 +7,8 @@ import { ENDS, leastOf, runBrokerCampaign } from "./broker/campaign.ts";
 /** More of them with `npm run commands:long -- --mosquitto 100000`. */
 const MESSAGES = sized(10_000, 3_500);
 
-describe.skipIf(absent("mosquitto"))("at a real Mosquitto", () => {
-  test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed: no unlawful write, one write an id at most, one end each, told and audited`, async () => {
+describe.skipIf(absent("mosquitto"))("commands over a real Mosquitto", () => {
+  test(`${MESSAGES} messages, 3 in 10 of them repeated, while broker and worker are killed, cause only allowed writes, at most one write for each id, and exactly one result each`, async () => {
     process.stderr.write(`${replay}\n`);
     const report = await runBrokerCampaign({ seed, messages: MESSAGES });
     expect(report.violations.slice(0, 20), replay).toEqual([]);

@@ -27,8 +27,8 @@ function reasonOf(payload: string | Uint8Array, changes: Partial<Arrival> = {}):
   return "refused" in parsed ? parsed.refused.reason : null;
 }
 
-describe("parsePayload accepts", () => {
-  test("a bare value on the topic of its tag", () => {
+describe("parsePayload with a valid payload", () => {
+  test("accepts a bare value on the topic of its tag", () => {
     const parsed = parsePayload(arrival("21.5"), true);
     expect(parsed).toMatchObject({
       requests: [{ tagId: "10001", source: "main", value: 21.5, ttlMs: null }],
@@ -36,7 +36,7 @@ describe("parsePayload accepts", () => {
     expect(parsePayload(arrival(" true\n"), true)).toMatchObject({ requests: [{ value: true }] });
   });
 
-  test("bare values with an id from the time or the correlation", () => {
+  test("gives a bare value an id from the time, the correlation or the property `id`", () => {
     const idOf = (changes: Partial<Arrival>) => {
       const parsed = parsePayload(arrival("1", changes), true);
       return "requests" in parsed ? parsed.requests[0]?.id : null;
@@ -46,7 +46,7 @@ describe("parsePayload accepts", () => {
     expect(idOf({ properties: { id: "from-property" } })).toBe("from-property");
   });
 
-  test("JSON with id, ttl_s and expect", () => {
+  test("accepts JSON with id, ttl_s and expect", () => {
     const text = '{"id":"x1","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}';
     expect(parsePayload(arrival(text), true)).toEqual({
       requests: [
@@ -64,7 +64,7 @@ describe("parsePayload accepts", () => {
     });
   });
 
-  test("up to 20 tags in one message, each with its own id", () => {
+  test("accepts several tags in one message, and gives each tag its own id", () => {
     const text = '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}';
     const parsed = parsePayload(arrival(text, { tagId: null }), true);
     expect(parsed).toMatchObject({
@@ -76,12 +76,12 @@ describe("parsePayload accepts", () => {
   });
 });
 
-test("parsePayload accepts the kill switch", () => {
+test('parsePayload accepts the payload {"stop":true} for the kill switch', () => {
   expect(parsePayload(arrival('{"stop":true}', { tagId: null }), true)).toMatchObject({ stop: {} });
   expect(parsePayload(arrival('{"id":"x","stop":true}'), true)).toEqual({ stop: { id: "x" } });
 });
 
-describe("parsePayload rejects", () => {
+describe("parsePayload with an invalid payload", () => {
   const many = JSON.stringify({
     id: "g",
     writes: Array.from({ length: 21 }, (_, i) => ({ tag: `${i}`, value: 1 })),
@@ -117,21 +117,21 @@ describe("parsePayload rejects", () => {
     ["loop", '{"specversion":"1.0","id":"x","value":1}'],
     ["loop", '{"id":"tag-value.AAAAAAAAAAAAAAAAAAAAAA","value":1}'],
     ["loop", '{"id":"x","value":1}', { properties: { "plenum-event-id": "y" } }],
-  ])("%s: %s", (reason, payload, changes) => {
+  ])("returns the reason %s for the payload %s", (reason, payload, changes) => {
     expect(reasonOf(payload, changes)).toBe(reason);
   });
 
-  test("parses 1e999 as infinity, which the gate rejects", () => {
+  test("rejects the number 1e999", () => {
     const parsed = parsePayload(arrival('{"id":"x","value":1e999}'), true);
     expect("refused" in parsed).toBe(true);
   });
 
-  test("bare values when they are disabled", () => {
+  test("rejects a bare value when bare values are disabled", () => {
     expect(parsePayload(arrival("1"), false)).toMatchObject({ refused: { reason: "invalid" } });
   });
 });
 
-test("parsePayload rejects 10,000 damaged commands or returns a number or boolean for a tag", () => {
+test("parsePayload rejects 10,000 randomly damaged commands or returns a number or boolean for a tag", () => {
   const lawful = [
     '{"id":"x1","tag":"10001","value":20,"issued_at":"2026-11-20T13:00:00+01:00","ttl_s":10,"expect":19}',
     '{"id":"g","writes":[{"tag":"1","value":1},{"tag":"2","value":false}]}',

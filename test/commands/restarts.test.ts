@@ -6,7 +6,7 @@ const RESTARTS = 1_000;
 /** Commands in every state that a life can leave behind, each after so many restarts. */
 const EVERY = 50;
 
-test(`${RESTARTS} stops and kills with commands in every state send no POST by themselves`, async () => {
+test(`${RESTARTS} stops and kills with pending commands send no write request by themselves`, async () => {
   const rig = await testRig();
   const [waits = "", sent = "", timed = "", held = ""] = TAGS;
   const entry = { site_id: SITE, type: "number" as const, min: 15, max: 25, min_interval: "1s" };

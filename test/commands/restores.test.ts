@@ -55,7 +55,7 @@ async function rigWith(entry: object = {}) {
 }
 
 describe("the restore of a timed write", () => {
-  test("waits for the gateway, over restarts, and puts the old value back once it is online again", async () => {
+  test("waits while the gateway is offline, also over restarts, and writes the old value once the gateway is online", async () => {
     const { rig, tag, restart, setGateways, outcomes, lost, kinds, overdue, back } = await rigWith();
     await overdue(() => setGateways(false));
     expect(rig.commands.notices()).toEqual([
@@ -81,7 +81,7 @@ describe("the restore of a timed write", () => {
     expect(rig.commands.notices()).toEqual([]);
   });
 
-  test("emits an event, an audit record and a lasting notice when it fails for a day", async () => {
+  test("emits command-not-restored, an audit record and a lasting warning after it has failed for a day", async () => {
     const { rig, tag, restart, setGateways, see, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     rig.clock.stepWall(24 * HOUR_MS);
@@ -112,7 +112,7 @@ describe("the restore of a timed write", () => {
     expect(await lost()).toHaveLength(1);
   });
 
-  test("states the earlier obstacle when its day ends in the queue", async () => {
+  test("reports the earlier obstacle when the restore is still queued after a day", async () => {
     const { rig, setGateways, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     rig.simulator.control.setFaults([
@@ -127,7 +127,7 @@ describe("the restore of a timed write", () => {
     expect((await lost())[0]?.data.message).toMatch(/too late to put 20 back.*could not be read|offline/);
   });
 
-  test("waits while the kill switch is thrown, writing is disabled or in rehearsal", async () => {
+  test("waits while the kill switch is thrown, while writing is disabled, and during a rehearsal", async () => {
     const { rig, restart, outcomes, overdue, back } = await rigWith();
     await overdue(() => rig.killSwitch.throwIt("a test", "now"));
     expect(await outcomes()).toHaveLength(1);
@@ -151,7 +151,7 @@ describe("the restore of a timed write", () => {
     expect((await outcomes()).at(-1)).toEqual(["a/restore", "confirmed", null]);
   });
 
-  test("is superseded by a written command, not by a rejected one", async () => {
+  test("is superseded by a written command, and not by a rejected command", async () => {
     const { rig, tag, setGateways, outcomes, lost, overdue } = await rigWith();
     await overdue(() => setGateways(false));
     await rig.send({ id: "b", tag, value: 23 });
@@ -180,7 +180,7 @@ describe("the restore of a timed write", () => {
     expect((await lost()).map(({ data }) => [data.inForce, data.reason])).toEqual([[22, reason]]);
   });
 
-  test("ends without a notice when a person has set another value", async () => {
+  test("ends without a warning when a person has set another value", async () => {
     const { rig, tag, outcomes, lost, overdue } = await rigWith();
     await overdue(() => rig.simulator.control.setTag(tag, 19));
     expect((await outcomes()).slice(1)).toEqual([["a/restore", "rejected", "unexpected-value"]]);
@@ -188,7 +188,7 @@ describe("the restore of a timed write", () => {
     expect(rig.commands.notices()).toEqual([]);
   });
 
-  test("fails at once when the tag is no longer open for it", async () => {
+  test("fails at once when the allow-list entry does not permit the old value any more", async () => {
     const { rig, tag, lost, overdue } = await rigWith();
     await overdue(() =>
       rig.restart({
@@ -199,13 +199,13 @@ describe("the restore of a timed write", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("has an id that no sender may use", async () => {
+  test("has an id that a sender may not use", async () => {
     const { rig, tag, outcomes } = await rigWith();
     await rig.send({ id: "a/restore", tag, value: 21 });
     expect(await outcomes()).toEqual([["a/restore", "rejected", "invalid"]]);
   });
 
-  test("is retried after temporary rejections only", () => {
+  test("is retried only after temporary rejections", () => {
     const finish = (reason: (typeof REFUSALS)[number]) => ({ outcome: "rejected", reason, message: "" }) as const;
     expect(REFUSALS.filter((reason) => mayRetry(finish(reason)))).toEqual([
       "disabled",

@@ -22,7 +22,7 @@ async function start(entry: object = {}, onPost?: () => Promise<void>) {
 }
 
 describe("a command that needs a second person", () => {
-  test("is sent after the agreement, with the name in the audit log", async () => {
+  test("is sent after the agreement, with the second person's name in the audit log", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await rig.clock.advance(60_000);
@@ -40,7 +40,7 @@ describe("a command that needs a second person", () => {
     });
   });
 
-  test("expires without agreement and ignores a late one", async () => {
+  test("expires without an agreement, and a late agreement is ignored", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await rig.clock.advance(LIFE_S * 1_000 + 1_000);
@@ -53,14 +53,14 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("delays no other tag", async () => {
+  test("does not delay a command for another tag", async () => {
     const { rig, command, outcomes } = await start();
     await command("a");
     await rig.sendAndWait({ id: "b", tag: free, value: 22 });
     expect(await outcomes()).toEqual([["b", "confirmed", null]]);
   });
 
-  test("is announced with needsSecond and needs one agreement only", async () => {
+  test("is announced with needsSecond: true and needs only one agreement", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     const [told] = await rig.store.outbox.latest(1, ["command-accepted"]);
@@ -74,7 +74,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts).toHaveLength(1);
   });
 
-  test("is superseded by a later command for its tag, which needs its own agreement", async () => {
+  test("is superseded by a later command for its tag, and the later command needs its own agreement", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     await command("b", { value: 23 });
@@ -89,7 +89,7 @@ describe("a command that needs a second person", () => {
     expect(rig.posts.flat().map(({ value }) => value)).toEqual([23]);
   });
 
-  test("is checked again after the agreement", async () => {
+  test("is checked against the limits again after the agreement", async () => {
     const { rig, command, second, outcomes } = await start({ max_step: 3 });
     await command("a");
     await rig.clock.advance(30_000);
@@ -123,21 +123,26 @@ describe("a command that needs a second person", () => {
   });
 });
 
-describe("an agreement is ignored with", () => {
+describe("an agreement of a second person", () => {
   const cases: readonly [string, unknown, Partial<Arrival>, string][] = [
     ["another value", { second: "a", value: 22.000000000000004 }, SECOND, "wrong-second"],
     ["a value of another type", { second: "a", value: true }, SECOND, "wrong-second"],
     ["another command", { second: "b", value: 22 }, SECOND, "wrong-second"],
     ["another source", { second: "a", value: 22 }, { ...SECOND, source: "other" }, "wrong-second"],
-    ["retained", { second: "a", value: 22 }, { ...SECOND, retained: true }, "retained"],
+    ["a retain flag", { second: "a", value: 22 }, { ...SECOND, retained: true }, "retained"],
     ["no value", { second: "a" }, SECOND, "invalid"],
-    ["more than that", { second: "a", value: 22, ttl_s: 300 }, SECOND, "invalid"],
-    ["a command on the second's topic", { id: "c", tag: "10250", value: 22 }, SECOND, "invalid"],
-    ["a bare value on the second's topic", 22, SECOND, "invalid"],
-    ["on a topic of commands", { second: "a", value: 22 }, {}, "invalid"],
-    ["our own event", { second: "a", value: 22 }, { ...SECOND, properties: { "plenum-event-id": "x" } }, "loop"],
+    ["an additional key", { second: "a", value: 22, ttl_s: 300 }, SECOND, "invalid"],
+    ["a command on the topic for agreements", { id: "c", tag: "10250", value: 22 }, SECOND, "invalid"],
+    ["a bare value on the topic for agreements", 22, SECOND, "invalid"],
+    ["a topic for commands", { second: "a", value: 22 }, {}, "invalid"],
+    [
+      "the id of Plenum's own event",
+      { second: "a", value: 22 },
+      { ...SECOND, properties: { "plenum-event-id": "x" } },
+      "loop",
+    ],
   ];
-  test.each(cases)("%s: %j", async (_what, payload, changes, reason) => {
+  test.each(cases)("is rejected when the message has %s: %j", async (_what, payload, changes, reason) => {
     const { rig, command, outcomes } = await start();
     await command("a");
     await rig.send(payload, changes);
@@ -146,7 +151,7 @@ describe("an agreement is ignored with", () => {
     expect(rig.posts).toEqual([]);
   });
 
-  test("writing stopped", async () => {
+  test("is rejected after writing was stopped by the kill switch", async () => {
     const { rig, command, second, outcomes } = await start();
     await command("a");
     rig.killSwitch.throwIt("a test", "now");
@@ -159,10 +164,10 @@ describe("an agreement is ignored with", () => {
   });
 });
 
-describe("the command line", () => {
+describe("a second person on the command line", () => {
   const from = { source: null, value: 22, user: "ann" };
 
-  test("may be the second person for MQTT, and not for itself", async () => {
+  test("may agree to a command from MQTT, and not to a command from the command line", async () => {
     const { rig, command, second, outcomes } = await start();
     const now = () => ({ receivedAtMs: rig.clock.now() });
     await command("a");
@@ -184,22 +189,25 @@ describe("the command line", () => {
   });
 });
 
-describe("a kill", () => {
-  test.each(["before the word", "after the word"])("%s: it has ended, and nothing was written", async (when) => {
-    const { rig, config, command, second, outcomes } = await start();
-    await command("a");
-    if (when === "after the word") await second("a");
-    await rig.restart(config);
-    await second("a");
-    await rig.clock.advance(60_000);
-    expect((await outcomes()).toSorted()).toEqual([
-      ["a", "expired", "stopped"],
-      ["a/second", "rejected", "wrong-second"],
-    ]);
-    expect(rig.posts).toEqual([]);
-  });
+describe("a kill of the worker", () => {
+  test.each(["before the agreement", "after the agreement"])(
+    "ends a command without a write when the kill is %s",
+    async (when) => {
+      const { rig, config, command, second, outcomes } = await start();
+      await command("a");
+      if (when === "after the agreement") await second("a");
+      await rig.restart(config);
+      await second("a");
+      await rig.clock.advance(60_000);
+      expect((await outcomes()).toSorted()).toEqual([
+        ["a", "expired", "stopped"],
+        ["a/second", "rejected", "wrong-second"],
+      ]);
+      expect(rig.posts).toEqual([]);
+    },
+  );
 
-  test("after it left: never sent again", async () => {
+  test("does not send a command again when the kill is after the write request", async () => {
     const { rig, config, command, second, outcomes } = await start();
     await command("a");
     await second("a");

@@ -15,7 +15,7 @@ async function rigWith(entry: object = {}, options: RigOptions = {}) {
   return { rig, restart, outcomes };
 }
 
-test("puts the old value back after its time and answers both commands", async () => {
+test("a timed write restores the old value after its time, and both writes are reported", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(2 * HOUR_MS - 60_000);
@@ -29,7 +29,7 @@ test("puts the old value back after its time and answers both commands", async (
   expect(rig.posts).toEqual([[{ tag_id: tag, value: 22 }], [{ tag_id: tag, value: 20 }]]);
 });
 
-test("leaves a value that a person has changed meanwhile", async () => {
+test("a timed write does not restore the old value when a person has changed the value meanwhile", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -39,7 +39,7 @@ test("leaves a value that a person has changed meanwhile", async () => {
   expect(rig.posts).toHaveLength(1);
 });
 
-test("puts the old value back once, also after restarts at any step", async () => {
+test("a timed write restores the old value once, also after restarts at any step", async () => {
   const { rig, restart, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -57,7 +57,7 @@ test("puts the old value back once, also after restarts at any step", async () =
   expect(rig.posts).toHaveLength(2);
 });
 
-test("expires an unsent timed write at a restart without any request", async () => {
+test("an unsent timed write expires at a restart without any request", async () => {
   const { rig, restart, outcomes } = await rigWith({}, { config: { group_window: "400ms" } });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(100);
@@ -71,7 +71,7 @@ test("expires an unsent timed write at a restart without any request", async () 
   expect(rig.posts).toEqual([]);
 });
 
-test("puts the old value back at the next start unless it is a day late", async () => {
+test("a timed write restores the old value at the next start, unless the start is a day late", async () => {
   for (const [lateMs, outcome] of [
     [HOUR_MS / 2, "confirmed"],
     [24 * HOUR_MS, "expired"],
@@ -87,7 +87,7 @@ test("puts the old value back at the next start unless it is a day late", async 
   }
 });
 
-test("ends the promise with a later command; a later timed one keeps the first old value", async () => {
+test("a later command replaces a pending restore, and a later timed write restores the first old value", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -108,7 +108,7 @@ test("ends the promise with a later command; a later timed one keeps the first o
   expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 24 }]);
 });
 
-test("promises nothing after a rejected write", async () => {
+test("a rejected timed write causes no restore", async () => {
   const { rig, outcomes } = await rigWith(
     {},
     {
@@ -123,7 +123,7 @@ test("promises nothing after a rejected write", async () => {
   expect(rig.posts).toHaveLength(1);
 });
 
-test("rejects for_s unless the entry has restore: true", async () => {
+test("for_s is rejected unless the allow-list entry has restore: true", async () => {
   const { rig, outcomes } = await rigWith({ restore: false });
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(10_000);
@@ -152,7 +152,7 @@ test.each([
   ["422", { kind: "error", status: 422 }, "rejected"],
   ["429", { kind: "throttled", retry_after_s: 5 }, "rejected"],
   ["a reset connection", { kind: "reset" }, "mismatch"],
-])("keeps the older promise when the later write failed (%s)", async (_name, fault, outcome) => {
+])("a pending restore remains when a later write fails (%s)", async (_name, fault, outcome) => {
   for (const forS of [null, 7200]) {
     const { rig, outcomes, back } = await secondMeets(fault, forS);
     expect((await outcomes()).map(([id, how]) => [id, how])).toEqual([
@@ -165,7 +165,7 @@ test.each([
   }
 });
 
-test("puts back the value that is in force after an unknown second write", async () => {
+test("after a second write with unknown result, the restore writes the first old value", async () => {
   for (const wasWritten of [false, true]) {
     const trial = await rigWith();
     const { rig, outcomes } = trial;
@@ -196,7 +196,7 @@ test("puts back the value that is in force after an unknown second write", async
   }
 });
 
-test("promises nothing for a write that expires during its journal commit", async () => {
+test("a timed write that expires during its journal commit causes no restore", async () => {
   const { rig, outcomes } = await rigWith();
   rig.slowDown("sending", 40_000);
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
@@ -208,7 +208,7 @@ test("promises nothing for a write that expires during its journal commit", asyn
   expect(rig.posts).toEqual([]);
 });
 
-test("puts the first old value back although the device stores single precision", async () => {
+test("two timed writes restore the first old value although the device stores single precision", async () => {
   const { rig } = await rigWith();
   await rig.send({ id: "a", tag, value: 22.1, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -218,7 +218,7 @@ test("puts the first old value back although the device stores single precision"
   expect(rig.posts.at(-1)).toEqual([{ tag_id: tag, value: 20 }]);
 });
 
-test("prolongs or keeps the same value without a request", async () => {
+test("a repeated timed write of the same value prolongs the time, and an untimed write of the same value cancels the restore, both without a request", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);
@@ -245,7 +245,7 @@ test("prolongs or keeps the same value without a request", async () => {
   ]);
 });
 
-test("keeps the older promise when another person has set the value already", async () => {
+test("a pending restore ends as unexpected-value when a person has already set the value of a second timed write", async () => {
   const { rig, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 7200 });
   await rig.clock.advance(HOUR_MS);

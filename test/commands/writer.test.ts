@@ -8,7 +8,7 @@ import { type Leaving, openJournal } from "#src/engine/commands/journal.ts";
 import { createWriter } from "#src/engine/commands/writer.ts";
 import { createRig, SITE, START_MS, tagsOf } from "./rig.ts";
 
-test("does not send a timed write without a fresh value to put back", async () => {
+test("a timed write is not sent without a fresh value that can be restored", async () => {
   const rig = await createRig();
   const [tagId = ""] = tagsOf(rig.simulator, 1);
   const { clock, source, store } = rig;
