@@ -19,28 +19,28 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
   const readme = () => readFileSync(join(folder, name, "README.md"), "utf8");
   const schema = z.toJSONSchema(definition.Config, { io: "input", unrepresentable: "any" }) as JsonSchema;
 
-  test("is listed under its own name, says what it is, and can do something", () => {
+  test("is in the catalogue under its own name, has a one-sentence summary, and has a sink or commands", () => {
     expect(definition.name).toBe(name);
     expect(definition.summary).toMatch(/^[A-Z].*\.$/);
     expect("sink" in definition || "commands" in definition).toBe(true);
     expect(readFileSync(join(folder, "README.md"), "utf8")).toContain(`(${name}/README.md)`);
   });
 
-  test("its README explains every option", () => {
+  test("explains every configuration option in its README", () => {
     for (const key of Object.keys(schema.properties ?? {})) {
       // A group of options may be explained by its members only: `tls.ca_file`.
       expect(readme(), `connectors/${name}/README.md does not explain ${key}`).toMatch(new RegExp(`\`${key}[\`.]`));
     }
   });
 
-  test("every option has a description for editors", () => {
+  test("has a description of every configuration option for editors", () => {
     expect(schema.description).toBeTruthy();
     for (const [key, property] of Object.entries(schema.properties ?? {})) {
       expect(property.description, key).toBeTruthy();
     }
   });
 
-  test("the examples in its README are valid configurations", () => {
+  test("accepts every YAML example of its README as a configuration", () => {
     const examples = [...readme().matchAll(/```yaml\n(.*?)```/gs)].map(
       ([, text = ""]) => parse(text) as Record<string, unknown>,
     );
@@ -52,7 +52,7 @@ describe.each(CONNECTOR_NAMES)("connector %s", (name) => {
     }
   });
 
-  test("an unknown option is an error, not ignored", () => {
+  test("rejects an unknown option as an error instead of ignoring it", () => {
     const result = (definition.Config as z.ZodType).safeParse({ a_typo: 1 });
     expect(JSON.stringify(result.error?.issues)).toContain("a_typo");
   });

@@ -31,9 +31,9 @@ beforeAll(() => {
   stranger = createAuthority(folder, "stranger");
   certificates.set("good", ours.issue("good"));
   certificates.set("expired", ours.issue("expired", { days: -1 }));
-  certificates.set("renamed", ours.issue("renamed", { altName: "DNS:elsewhere.example" }));
-  certificates.set("fake", stranger.issue("fake"));
-  certificates.set("itself", { certFile: stranger.caFile, keyFile: stranger.caFile.replace(".pem", ".key") });
+  certificates.set("for another name", ours.issue("renamed", { altName: "DNS:elsewhere.example" }));
+  certificates.set("from an unknown authority", stranger.issue("fake"));
+  certificates.set("self-signed", { certFile: stranger.caFile, keyFile: stranger.caFile.replace(".pem", ".key") });
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -102,32 +102,32 @@ interface Fault {
 
 const faults: readonly Fault[] = [
   {
-    name: "TLS at a plain port",
+    name: "a TLS connection to a port without TLS",
     kind: "config",
     says: /does not speak TLS.*Check (base_)?url/,
     secure: true,
     place: plainPort,
   },
   {
-    name: "plain text at a port for TLS",
+    name: "an unencrypted connection to a TLS port",
     kind: "config",
     says: /speaks TLS, and was talked to without.*(https|mqtts):\/\//,
     secure: false,
     place: securePort,
   },
   certificateFault("expired", /has expired/),
-  certificateFault("itself", /is signed by itself.*ca_file/),
-  certificateFault("renamed", /is for another name.*url/),
-  certificateFault("fake", /comes from an unknown authority.*ca_file/),
+  certificateFault("self-signed", /is signed by itself.*ca_file/),
+  certificateFault("for another name", /is for another name.*url/),
+  certificateFault("from an unknown authority", /comes from an unknown authority.*ca_file/),
   {
-    name: "refused",
+    name: "a refused connection",
     kind: "retryable",
     says: /refuses the connection \(ECONNREFUSED\).*url/,
     secure: false,
     place: async () => `127.0.0.1:${await freePort()}`,
   },
   {
-    name: "a name that nobody knows",
+    name: "an unknown host name",
     kind: "retryable",
     says: /name/,
     secure: true,
@@ -135,7 +135,7 @@ const faults: readonly Fault[] = [
   },
   ...[true, false].map(
     (secure): Fault => ({
-      name: `a far end that hangs up on everybody (${secure ? "TLS" : "plain"})`,
+      name: `a server that closes every connection (${secure ? "TLS" : "plain"})`,
       kind: "retryable",
       says: /broke the connection|hung up|closed the connection/,
       secure,
@@ -145,9 +145,9 @@ const faults: readonly Fault[] = [
   ),
 ];
 
-describe.skipIf(absent("mosquitto"))("connections as they go wrong", () => {
+describe.skipIf(absent("mosquitto"))("connection failures of the source and of sinks", () => {
   describe.each(actors)("$name", ({ language, attempt }) => {
-    test.each(faults)("$name is $kind", async ({ kind, says, secure, place }) => {
+    test.each(faults)("reports $name as a failure of kind $kind", async ({ kind, says, secure, place }) => {
       const error = await attempt(secure, await place(language));
       expect(error).toBeInstanceOf(Error);
       expect([meaningOf(error).kind, sentence(error)]).toEqual([kind, expect.stringMatching(says)]);
@@ -155,9 +155,9 @@ describe.skipIf(absent("mosquitto"))("connections as they go wrong", () => {
   });
 });
 
-describe("plain http at a port for https that answers in words", () => {
+describe("an HTTPS server that answers a plain HTTP request with status 400", () => {
   test.each(actors.filter(({ name }) => name === "webhook" || name === "influxdb"))(
-    "$name does not take it for a word about the event",
+    "$name reports a wrong url and rejects no event",
     async ({ attempt }) => {
       const words = "Client sent an HTTP request to an HTTPS server.\n";
       const server = createHttpServer((_request, response) => void response.writeHead(400).end(words));
@@ -175,13 +175,16 @@ const THERE = {
   plainScheme: "http://",
 } as const;
 
-describe("what the codes of OpenSSL, Node.js and undici mean", () => {
-  test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])("%s is ours, and is tried again", (code) => {
-    const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
-    expect(failure).toBeInstanceOf(LocalFailure);
-    expect(failure).toBeInstanceOf(Retryable);
-    expect(failure.message).toMatch(/because of this machine/);
-  });
+describe("the classification of error codes of OpenSSL, Node.js and undici", () => {
+  test.each(["EMFILE", "ENFILE", "ENOMEM", "EADDRNOTAVAIL"])(
+    "classifies %s as an error of this machine and as retryable",
+    (code) => {
+      const failure = failureOfConnection(Object.assign(new Error("connect"), { code }), THERE);
+      expect(failure).toBeInstanceOf(LocalFailure);
+      expect(failure).toBeInstanceOf(Retryable);
+      expect(failure.message).toMatch(/because of this machine/);
+    },
+  );
 
   test.each([
     ["CERT_REVOKED", "config"],
@@ -195,7 +198,7 @@ describe("what the codes of OpenSSL, Node.js and undici mean", () => {
     ["UND_ERR_CONNECT_TIMEOUT", "retryable"],
     ["SOMETHING_NEW", "retryable"],
     ["HPE_INVALID_CONSTANT", "malformed"],
-  ])("%s is %s, also inside another error, and quotes nothing", (code, kind) => {
+  ])("%s is classified as %s, also inside another error, and the message contains no request text", (code, kind) => {
     const cause = Object.assign(new Error("GET /secret"), { code });
     const failure = failureOfConnection(new Error("fetch failed", { cause }), THERE);
     expect(failure.kind).toBe(kind);
@@ -206,7 +209,7 @@ describe("what the codes of OpenSSL, Node.js and undici mean", () => {
 
 function certificateFault(certificate: string, says: RegExp): Fault {
   return {
-    name: `a certificate: ${certificate}`,
+    name: `a certificate that is ${certificate}`,
     kind: "config",
     says,
     secure: true,

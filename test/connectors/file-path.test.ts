@@ -49,8 +49,8 @@ for (const gzip of [false, true]) {
   });
 }
 
-describe("the path of an event", () => {
-  test("consists of kind, site and the day of the event", async () => {
+describe("the `path` template of the file sink", () => {
+  test("the folder path of an event consists of kind, site and day of the event", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write(
@@ -73,7 +73,7 @@ describe("the path of an event", () => {
     ["", "~"],
     ["Hus 7 – å", "Hus%207%20%E2%80%93%20%C3%A5"],
     ["\ud800", "%EF%BF%BD"],
-  ])("of the site %j stays below the folder", (site, part) => {
+  ])("the folder path of the site %j stays inside the configured folder", (site, part) => {
     expect(folderOf("{site}/{date}", { kind: "tag-value", site, date: "2026-11-02" })).toBe(`${part}/2026-11-02`);
   });
 
@@ -84,7 +84,7 @@ describe("the path of an event", () => {
     ["/{date}", "Write folders"],
     ["{date}/", "Write folders"],
     ["{date", "Write folders"],
-  ])("%j is refused with a sentence", (template, sentence) => {
+  ])("refuses the template %j with an explanation", (template, sentence) => {
     expect(templateError(template)).toContain(sentence);
     expect(FileConfig.safeParse({ folder: "/tmp/x", path: template }).success).toBe(false);
   });
@@ -94,7 +94,7 @@ describe("the path of an event", () => {
   });
 });
 
-describe("history of several days", () => {
+describe("a history event of several days in the file sink", () => {
   const times = ["2026-10-31T23:55", "2026-11-01T00:00", "2026-11-01T12:00", "2026-11-02T00:00"];
   const points = times.map((time, n) => ({
     time: `${time}:00.000Z`,
@@ -115,9 +115,9 @@ describe("history of several days", () => {
   const asObject = JSON.parse(JSON.stringify(asText)) as Event<"tag-history">;
 
   test.each([
-    ["as text", asText],
-    ["as an object", asObject],
-  ])("is a line for each day, which together are the event: %s", async (_, event) => {
+    ["points as text", asText],
+    ["points as objects", asObject],
+  ])("is written as one line per day, and the lines together equal the event: %s", async (_, event) => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     const offer: Offered = {
@@ -153,7 +153,7 @@ describe("history of several days", () => {
     }
   });
 
-  test("of one day is one line without a part", async () => {
+  test("history of a single day is written as one line without a `part` field", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([sampleEvent("tag-history")], never());
@@ -163,26 +163,29 @@ describe("history of several days", () => {
   });
 });
 
-describe("a file", () => {
-  test.each([false, true])("gets its final name when it is finished after `finish_after` (gzip: %s)", async (gzip) => {
-    const clock = monotonic();
-    const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
-    const sink = await opened(make());
-    await sink.write([valueEvent(1)], never());
-    clock.passMs(9 * 60_000);
-    await sink.write([valueEvent(2)], never());
-    expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
-    expect(ends(folder)).toEqual([".jsonl.part"]);
-    clock.passMs(60_000);
-    await sink.tick?.(never());
-    expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
-    await sink.write([valueEvent(3)], never());
-    await sink.close();
-    expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
-    expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
-  });
+describe("files of the file sink with a `path` template", () => {
+  test.each([false, true])(
+    "a file gets its final name when it is closed after `finish_after` (gzip: %s)",
+    async (gzip) => {
+      const clock = monotonic();
+      const { folder, make } = setUp({ gzip, finish_after: "10m" }, clock);
+      const sink = await opened(make());
+      await sink.write([valueEvent(1)], never());
+      clock.passMs(9 * 60_000);
+      await sink.write([valueEvent(2)], never());
+      expect(await sink.tick?.(never())).toEqual({ inMs: 60_000 });
+      expect(ends(folder)).toEqual([".jsonl.part"]);
+      clock.passMs(60_000);
+      await sink.tick?.(never());
+      expect(ends(folder)).toEqual([gzip ? ".jsonl.gz" : ".jsonl"]);
+      await sink.write([valueEvent(3)], never());
+      await sink.close();
+      expect(ends(folder).toSorted()).toEqual([gzip ? ".jsonl.gz" : ".jsonl", ".jsonl.part"]);
+      expect(idsBelow(folder).toSorted()).toEqual([1, 2, 3].map((n) => valueEvent(n).id).toSorted());
+    },
+  );
 
-  test("is finished before it exceeds max_file_mb", async () => {
+  test("a file is closed before it exceeds max_file_mb", async () => {
     const { folder, make } = setUp({ gzip: true, max_file_mb: 0.001 });
     const sink = await opened(make());
     for (let n = 0; n < 4; n += 1) await sink.write([valueEvent(n)], never());
@@ -192,7 +195,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toHaveLength(4);
   });
 
-  test("left unfinished is finished at the next start without an incomplete line", async () => {
+  test("a file left open by a crash is completed at the next start, without its incomplete last line", async () => {
     const { folder, make } = setUp({ gzip: true });
     const first = await opened(make());
     await first.write([valueEvent(1), valueEvent(2)], never());
@@ -208,7 +211,7 @@ describe("a file", () => {
     expect(gunzipSync(readFileSync(join(folder, part.replace(".part", ".gz"))))).toEqual(whole);
   });
 
-  test("that was compressed but not removed is removed at the next start", async () => {
+  test("the uncompressed copy that a crash left next to a compressed file is removed at the next start", async () => {
     const { folder, make } = setUp({ gzip: true });
     const sink = await opened(make());
     await sink.write([valueEvent(1)], never());
@@ -221,7 +224,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toEqual([valueEvent(1).id]);
   });
 
-  test("that was removed is replaced by a new one", async () => {
+  test("a removed file is replaced by a new one", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([valueEvent(1)], never());
@@ -231,7 +234,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toEqual([valueEvent(2).id]);
   });
 
-  test("is one of at most 16 open files, for any number of days in a batch", async () => {
+  test("at most 16 files are open, for any number of days in a batch", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     const days = Array.from({ length: 60 }, (_, n) => valueOn(n));
@@ -246,7 +249,7 @@ describe("a file", () => {
     expect(idsBelow(folder)).toHaveLength(120);
   });
 
-  test("is truncated when another file of the same write fails", async () => {
+  test("a file is truncated to its old length when another file of the same write fails", async () => {
     const { folder, make } = setUp();
     const sink = await opened(make());
     await sink.write([valueOn(0)], never());
@@ -271,7 +274,7 @@ describe("a file", () => {
   });
 });
 
-test("loses no acknowledged line and leaves no torn line after kill -9 at any moment", async () => {
+test("kill -9 at any moment loses no acknowledged line and leaves no incomplete line", async () => {
   const { folder, make } = setUp({ gzip: true });
   const acknowledged: string[] = [];
   for (let run = 0; run < 5; run += 1) {
@@ -293,7 +296,7 @@ test("loses no acknowledged line and leaves no torn line after kill -9 at any mo
   expect(acknowledged.length).toBeGreaterThan(300);
 });
 
-test("the views of the README give a value its type for any first line", async () => {
+test("the SQL views of the README read each value with its type, whatever the type in the first line", async () => {
   const parent = temporaryFolder();
   onTestFinished(() => rmSync(parent, { recursive: true }));
   const config = FileConfig.parse({ folder: join(parent, "lake"), path: BY_DAY, gzip: true });
@@ -334,7 +337,7 @@ test("the views of the README give a value its type for any first line", async (
   connection.closeSync();
 });
 
-test("compresses a daily file when the next one begins", async () => {
+test("compresses a daily file when the file of the next day begins", async () => {
   const folder = join(temporaryFolder(), "events");
   onTestFinished(() => rmSync(join(folder, ".."), { recursive: true }));
   const config = FileConfig.parse({ folder, gzip: true, max_file_mb: 0.001, max_total_mb: 1, keep_files: 3 });

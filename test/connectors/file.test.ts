@@ -41,8 +41,8 @@ describeSink("file", {
   },
 });
 
-describe("file", () => {
-  test("accepts a line only after fdatasync and truncates it when fdatasync fails", async () => {
+describe("the file sink", () => {
+  test("accepts a line only after fdatasync, and truncates the line when fdatasync fails", async () => {
     const { folder, make } = setUp();
     const sink = make();
     onTestFinished(() => sink.close());
@@ -77,7 +77,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 2].map((n) => valueEvent(n).id));
   });
 
-  test("removes the incomplete line of a crash and keeps all complete lines", async () => {
+  test("removes the incomplete last line after a crash and keeps all complete lines", async () => {
     const { folder, make } = setUp();
     const first = make();
     await first.open(never());
@@ -92,7 +92,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("truncates at a hole in the last write and leaves an earlier hole", async () => {
+  test("truncates the file at zero bytes in the last write, and leaves zero bytes of earlier writes", async () => {
     const path = join(temporaryFolder(), "events.jsonl");
     onTestFinished(() => rmSync(join(path, ".."), { recursive: true }));
     const holed = `{"n":0}\n${"\0".repeat(512)}\n`;
@@ -114,7 +114,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([valueEvent(1).id]);
   });
 
-  test("begins a new file by size and at midnight UTC, and continues it after a restart", async () => {
+  test("starts a new file when the size limit is reached and at midnight UTC, and continues the current file after a restart", async () => {
     const clock = clockAt("2026-11-20T23:59:59Z");
     const { folder, make } = setUp({ max_file_mb: 0.001 }, clock);
     let sink = make();
@@ -136,7 +136,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([1, 11, 2, 12, 3, 13, 4, 5].map((n) => valueEvent(n).id));
   });
 
-  test("removes only the oldest of its own files", async () => {
+  test("removes its oldest files, and no files of other programs", async () => {
     const { folder, make } = setUp({ max_file_mb: 0.0005, max_total_mb: 1, keep_files: 2 });
     const sink = make();
     await sink.open(never());
@@ -161,7 +161,7 @@ describe("file", () => {
     expect(idsIn(folder)).toEqual([valueEvent(2).id]);
   });
 
-  test("does not follow a symbolic link out of its folder", async () => {
+  test("refuses a symbolic link that leads out of its folder", async () => {
     const { folder, make } = setUp({}, clockAt("2026-11-21T12:00:00Z"));
     const target = join(temporaryFolder(), "target");
     await writeFile(target, "");
@@ -183,11 +183,11 @@ describe("file", () => {
     expect(bits & ~Number.parseInt(mode, 8)).toBe(0);
   });
 
-  test.each(["../x", "a/b", "..", "A", "a-b", ""])("refuses the name %j", (name) => {
+  test.each(["../x", "a/b", "..", "A", "a-b", ""])("refuses the file name %j", (name) => {
     expect(FileConfig.safeParse({ folder: "/tmp/x", name }).success).toBe(false);
   });
 
-  test("keeps the events on a full disk and says what to do", async () => {
+  test("keeps the events when the disk is full, and the error says what to do", async () => {
     const appender = await openAppender("/dev/full", 0o600, 1_000);
     const error: unknown = await appender.append(Buffer.from("x\n")).catch((error: unknown) => error);
     await appender.close();
@@ -197,7 +197,7 @@ describe("file", () => {
     );
   });
 
-  test("probes without creating a folder and reports a folder that is a file", async () => {
+  test("the probe creates no folder, and reports a file in place of the folder", async () => {
     const { folder, make } = setUp();
     await make().probe?.(never());
     expect(existsSync(folder)).toBe(false);
@@ -225,19 +225,19 @@ describe("file", () => {
   });
 });
 
-describe("the names of the files", () => {
-  test("never sort a new file before an old one when the clock is set back", () => {
+describe("file names and clean-up of the file sink", () => {
+  test("a new file sorts after all older files, also when the clock is set back", () => {
     expect(
       nextFile("events", "2026-11-20", parseOwnFile("events", "events-2026-11-21-007.jsonl") ?? undefined).fileName,
     ).toBe("events-2026-11-21-008.jsonl");
   });
 
-  test("may have numbers above 999", () => {
+  test("file numbers above 999 are accepted", () => {
     const file = parseOwnFile("events", "events-2026-11-21-1000.jsonl");
     expect(file).toMatchObject({ fileName: "events-2026-11-21-1000.jsonl", day: "2026-11-21", number: 1000 });
   });
 
-  test("are removed so that the total stays below the limit with a full open file", () => {
+  test("old files are removed so that the total stays below the limit even when the open file is full", () => {
     const closed = [1, 2, 3].map((number) => ({
       ...{ fileName: `events-2026-11-21-00${number}.jsonl`, day: "2026-11-21", number },
       isCompressed: false,

@@ -62,15 +62,15 @@ async function tagsOf(events: readonly Event[], wanted: readonly (typeof NAME_TA
   });
 }
 
-describe("names as tags", () => {
-  test("are added to values, history and totals: the tag name of the event, the current site and systems", async () => {
+describe("the name tags of InfluxDB points (`tags_from`)", () => {
+  test("values, history and totals get the tag name of the event and the current site name and systems", async () => {
     const events = [valueEvent(1), sampleEvent("tag-history"), sampleEvent("tag-total")];
     for (const tags of await tagsOf(events)) {
       expect(tags).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: "320.001+360.001" });
     }
   });
 
-  test("are the stored tag name for a command, only the site for an alarm, and none for worker events", async () => {
+  test("commands get the stored tag name, alarms only the site, and worker events no names", async () => {
     const result = sampleEvent("command-result");
     const command = { ...result, data: { ...result.data, tagId: TAG.id } };
     const [told, alarm, own] = await tagsOf([command, sampleEvent("alarm-raised"), sampleEvent("delivery-gap")]);
@@ -79,7 +79,7 @@ describe("names as tags", () => {
     expect(own).toEqual({ name: undefined, site_name: undefined, system: undefined });
   });
 
-  test("are only those configured; without any, no name is looked up", async () => {
+  test("only the configured name tags are added, and no name is looked up when none is configured", async () => {
     const [tags] = await tagsOf([valueEvent(1)], ["site_name"]);
     expect(tags).toEqual({ name: undefined, site_name: SITE.displayName, system: undefined });
     reads = [];
@@ -93,14 +93,14 @@ describe("names as tags", () => {
     expect(reads).toEqual([]);
   });
 
-  test("are omitted when unknown; a system without a code uses its display name", async () => {
+  test("unknown names are omitted, and a system without a code uses its display name", async () => {
     await put("tag-system/main", "8", { systemIds: ["7"] });
     const [unknown, lift] = await tagsOf([valueEvent(1, "9"), valueEvent(1, "8")]);
     expect(unknown).toEqual({ name: TAG.displayName, site_name: SITE.displayName, system: undefined });
     expect(lift?.system).toBe("Lifts");
   });
 
-  test("are looked up once a minute and then updated", async () => {
+  test("names are looked up at most once a minute, and a changed name is then used", async () => {
     const names = createNames(NAME_TAGS, context);
     const batch = Array.from({ length: 500 }, (_, n) => valueEvent(n));
     await names.prepare(batch);
@@ -121,7 +121,7 @@ describe("names as tags", () => {
     [...linesOf(event, settings(names))].map(({ text }) => text.toString()).join("\n");
   const forget = (set: string, key: string) => store.commit({ documents: [{ set, remove: [key] }] });
 
-  test("delay a point until site and systems are listed, and stay the same when it is redelivered", async () => {
+  test("a point waits until its site and systems are known, and has the same name tags when it is redelivered", async () => {
     await forget("site/main", String(SITE.id));
     await forget("tag-system/main", TAG.id);
     await forget("tag-seen/main", String(SITE.id));
@@ -142,11 +142,11 @@ describe("names as tags", () => {
     expect(lineOf(restarted, valueEvent(1))).toBe(first);
   });
 
-  test("do not delay a tag without systems once the systems of its site are listed", async () => {
+  test("a tag without systems is not delayed once the systems of its site are known", async () => {
     expect(await createNames(NAME_TAGS, context).prepare([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("do not wait for systems when tags of systems are not read", async () => {
+  test("points do not wait for systems when the source does not read the systems of tags", async () => {
     await forget("tag-seen/main", String(SITE.id));
     const names = createNames(["system"], context);
     expect(await names.prepare([valueEvent(1, "9")])).toMatchObject({ from: 0 });
@@ -154,7 +154,7 @@ describe("names as tags", () => {
     expect(await names.prepare([valueEvent(1, "9")])).toBeNull();
   });
 
-  test("wait once for a list that stays unreadable, and the points keep their series", async () => {
+  test("points wait once for a list that stays unreadable, and later points stay in the same series", async () => {
     await forget("site/main", String(SITE.id));
     const names = createNames(["site_name"], context);
     expect(await names.prepare([valueEvent(1)])).toMatchObject({ from: 0 });
@@ -174,18 +174,21 @@ describe("names as tags", () => {
     expect(parseLine(lineOf(restarted, later)).tags.site_name).toBe(SITE.displayName);
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("encode %j as a tag", async (_, text) => {
-    await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
-    const tag = { ...TAG, displayName: text };
-    const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
-    const events = [
-      { ...value, data: { ...value.data, tag } },
-      { ...history, data: { ...history.data, tag } },
-    ];
-    for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
-  });
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
+    "the text %j is encoded as a tag value",
+    async (_, text) => {
+      await hold("site/main", String(SITE.id), { ...SITE, displayName: text });
+      const tag = { ...TAG, displayName: text };
+      const [value, history] = [valueEvent(1), sampleEvent("tag-history")];
+      const events = [
+        { ...value, data: { ...value.data, tag } },
+        { ...history, data: { ...history.data, tag } },
+      ];
+      for (const tags of await tagsOf(events)) expect(tags?.name).toBe(tags?.site_name);
+    },
+  );
 
-  test("refuse a configured tag of the same name", () => {
+  test("the configuration refuses a fixed tag with the name of a name tag", () => {
     const config = { url: "https://influxdb.example.com", bucket: "b", tags: { system: "x" } };
     expect(InfluxConfig.safeParse(config).success).toBe(true);
     const { error } = InfluxConfig.safeParse({ ...config, tags_from: ["system"] });
@@ -193,7 +196,7 @@ describe("names as tags", () => {
   });
 });
 
-test.skipIf(absent("influxd"))("InfluxDB 1.x groups by name, site and system", async () => {
+test.skipIf(absent("influxd"))("InfluxDB 1.x groups values by the tags name, site and system", async () => {
   const server = await startInflux();
   onTestFinished(() => server.stop());
   const sink = await opened({ url: server.url, api: "v1", database: "names", create_database: true });
@@ -211,7 +214,7 @@ test.skipIf(absent("influxd"))("InfluxDB 1.x groups by name, site and system", a
   }
 });
 
-test.skipIf(absent("victoria-metrics"))("VictoriaMetrics has the names as labels", async () => {
+test.skipIf(absent("victoria-metrics"))("VictoriaMetrics stores the name tags as labels", async () => {
   const server = await startVictoriaMetrics();
   onTestFinished(() => server.stop());
   const sink = await opened({ url: server.url, bucket: "lake" });

@@ -15,8 +15,8 @@ const linesOf = (event: Event, settings: PointSettings) =>
 const keyOf = ({ measurement, tags, timeMs, withinMs }: ReturnType<typeof pointsOf>[number]) =>
   JSON.stringify([measurement, tags, timeMs, withinMs]);
 
-describe("influxdb: points", () => {
-  test("encodes a value as a float with tag, unit, site and the time of the event", () => {
+describe("the mapping of events to InfluxDB points", () => {
+  test("encodes a value as a float with tag, unit, site and event time", () => {
     expect(pointsOf(valueEvent(250, "10042", 21.5))).toEqual([
       {
         measurement: "tag_value",
@@ -28,24 +28,24 @@ describe("influxdb: points", () => {
     ]);
   });
 
-  test("encodes whole numbers as floats, so that a later fraction causes no type conflict", () => {
+  test("encodes whole numbers as floats, so a later fraction causes no type conflict", () => {
     const [line] = linesOf(valueEvent(1, "10042", 20), PLAIN);
     expect(line).toMatch(/,value=20 /);
     expect(line).not.toContain("20i");
   });
 
-  test("omits the value of an unreadable tag", () => {
+  test("a tag-value event without a value is encoded without the value field", () => {
     const [point] = pointsOf(valueEvent(1, "10042", null));
     expect(point?.fields).toEqual({ quality: "bad", good: false, latency_ms: 80 });
   });
 
-  test("encodes a boolean under a field of its own", () => {
+  test("encodes a boolean in a separate field", () => {
     const [point] = pointsOf(valueEvent(1, "10042", false));
     expect(point?.fields).toMatchObject({ value_bool: false });
     expect(point?.fields).not.toHaveProperty("value");
   });
 
-  test("encodes history as one point per bucket at the time of the bucket", () => {
+  test("encodes history as one point per bucket, at the time of the bucket", () => {
     const points = pointsOf(sampleEvent("tag-history"));
     expect(points.map(({ timeMs, fields }) => [new Date(timeMs).toISOString(), fields.value, fields.good])).toEqual([
       ["2026-11-02T04:00:00.000Z", 20.5, true],
@@ -143,7 +143,7 @@ describe("influxdb: points", () => {
     expect(Object.values(measurements).every((name) => name !== undefined)).toBe(true);
   });
 
-  test("gives the same lines for the same event and different points for different events", () => {
+  test("returns identical lines for identical events, and different points for different events", () => {
     const keys = new Set<string>();
     let count = 0;
     for (const event of sampleOfEveryKind()) {
@@ -157,7 +157,7 @@ describe("influxdb: points", () => {
     expect(keys.size).toBe(count - 1);
   });
 
-  test("gives two events of one millisecond different times within one series", () => {
+  test("gives two events of the same millisecond and series different times", () => {
     const gap = sampleEvent("delivery-gap");
     const silence = sampleEvent("silence-started");
     const result = sampleEvent("command-result");
@@ -181,7 +181,7 @@ describe("influxdb: points", () => {
     }
   });
 
-  test("overwrites an earlier state of the same object and time", () => {
+  test("a later event about the same object and time overwrites the earlier point", () => {
     for (const kind of ["tag-value", "tag-history", "tag-total", "day-sealed", "gateway-online"] as const) {
       const event = sampleEvent(kind);
       const again = { ...event, id: `${event.id}.other` } as Event;
@@ -223,7 +223,7 @@ describe("influxdb: points", () => {
     });
   });
 
-  test("adds the prefix and the further tags to every point", () => {
+  test("adds the configured prefix and tags to every point", () => {
     const settings = { prefix: "plenum_", tags: { environment: "test site" } };
     for (const event of sampleOfEveryKind()) {
       for (const line of linesOf(event, settings)) {
@@ -235,16 +235,19 @@ describe("influxdb: points", () => {
     }
   });
 
-  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))("keeps the text %j within one line", (_, text) => {
-    for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
-      const lines = [...linesOf(event, PLAIN)];
-      expect(lines).toHaveLength(1);
-      expect(lines[0]).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
-      expect(parseLine(lines[0] ?? "").tags.site_id).toBe("1");
-    }
-  });
+  test.each(AWKWARD_TEXTS.map((text) => [text.slice(0, 40), text]))(
+    "writes a point with the text %j on one line",
+    (_, text) => {
+      for (const event of [awkwardValue(text), awkwardAlarm(text)]) {
+        const lines = [...linesOf(event, PLAIN)];
+        expect(lines).toHaveLength(1);
+        expect(lines[0]).not.toMatch(/[\p{Cc}\u2028\u2029]/u);
+        expect(parseLine(lines[0] ?? "").tags.site_id).toBe("1");
+      }
+    },
+  );
 
-  test("keeps any text within one line", () => {
+  test("writes each point on one line, whatever characters its texts contain", () => {
     fc.assert(
       fc.property(fc.string({ unit: "binary" }), fc.constantFrom("\\", ",", "=", " ", '"', "\n"), (text, awkward) => {
         for (const whole of [text + awkward, awkward + text, text + awkward + awkward]) {
@@ -264,7 +267,7 @@ describe("influxdb: points", () => {
     expect(() => lineOf({ ...parts, fields: { value: Number.NaN } })).toThrow("NaN is no number for the field value.");
   });
 
-  test("reads a time without an offset as UTC and rejects an unreadable one", () => {
+  test("reads a time without an offset as UTC, and rejects an unreadable time", () => {
     const at = (time: string) => pointsOf({ ...valueEvent(1), time })[0]?.timeMs;
     expect(at("2026-11-02T06:20:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));
     expect(at("2026-11-02T07:20:00+01:00")).toBe(Date.UTC(2026, 10, 2, 6, 20));

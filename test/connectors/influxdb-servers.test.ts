@@ -11,14 +11,14 @@ import { contextFor, never } from "./context.ts";
 
 /** Against the real thing: what was acknowledged is asked back from the server. */
 
-describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
+describe.skipIf(absent("influxd"))("the InfluxDB sink with InfluxDB 1.x", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startInflux();
   });
   afterAll(() => server.stop());
 
-  test("creates the database, stores an event of every kind, and gives it back", async () => {
+  test("creates the database and stores an event of every kind so that a query returns its fields", async () => {
     const sink = await opened("kinds");
     expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
     const [value] = await rows("kinds", "SELECT * FROM tag_value");
@@ -38,7 +38,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     }
   });
 
-  test("does not store null as zero", async () => {
+  test("does not store a null value as zero", async () => {
     const sink = await opened("nulls");
     await sink.write(
       [10, null, 20, null].map((value, n) => valueEvent(n, "7", value)),
@@ -60,7 +60,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(stored.map(({ value, revised }) => [value, revised])).toEqual(points.map(() => [99, true]));
   });
 
-  test("returns awkward texts unchanged in meaning and leaves neighbours untouched", async () => {
+  test("stores texts with quotes, backslashes and line breaks without damaging adjacent points", async () => {
     const sink = await opened("texts");
     const batch = AWKWARD_TEXTS.flatMap((text, n) => [valueEvent(n), awkward(text, n)]);
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -72,7 +72,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(stored[2]).toMatchObject({ unit: "two lines and more lines still" });
   });
 
-  test("stores 4,999 of 5,000 points and rejects the faulty one with its reason", async () => {
+  test("stores 4,999 of 5,000 points and rejects the invalid point with the server's reason", async () => {
     const sink = await opened("poison");
     await query("poison", "POST", "/write?db=poison", 'tag_value,tag_id=13 value="text" 1');
     const batch = Array.from({ length: 5_000 }, (_, n) => valueEvent(n));
@@ -90,7 +90,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(n).toBe(4_999);
   });
 
-  test("names the fix for a missing database, in probe and write", async () => {
+  test("the errors of probe and write say how to create a missing database", async () => {
     const sink = sinkFor({ url: server.url, api: "v1", database: "nowhere" });
     for (const attempt of [() => sink.probe?.(never()), () => sink.write([valueEvent(1)], never())]) {
       await expect(attempt()).rejects.toMatchObject({
@@ -102,7 +102,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await databases()).not.toContain("nowhere");
   });
 
-  test("suggests api: v1 on a server without the InfluxDB 2 API", async () => {
+  test("suggests `api: v1` when the server has no InfluxDB 2 API", async () => {
     const sink = sinkFor({ url: server.url, bucket: "b" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "config",
@@ -110,14 +110,14 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     });
   });
 
-  test("quotes a database name that looks like a statement", async () => {
+  test("quotes a database name that contains an SQL statement", async () => {
     const name = 'x"; DROP DATABASE "kinds';
     const sink = await opened(name);
     await sink.write([valueEvent(1)], never());
     expect(await databases()).toContain(name);
   });
 
-  test("probes successfully without creating a database that create_database would create", async () => {
+  test("the probe succeeds without creating the database when create_database would create it", async () => {
     const sink = sinkFor({ url: server.url, api: "v1", database: "tomorrow", create_database: true });
     await sink.probe?.(never());
     expect(await databases()).not.toContain("tomorrow");
@@ -125,14 +125,14 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("names a missing retention policy", async () => {
+  test("names a missing retention policy in the error", async () => {
     await opened("policies");
     const sink = sinkFor({ url: server.url, api: "v1", database: "policies", retention_policy: "decade" });
     const error = await sink.write([valueEvent(1)], never()).catch((cause: unknown) => cause);
     expect(error).toMatchObject({ message: expect.stringContaining("decade") as string });
   });
 
-  test("points older than the retention are dropped, logged once, and no dead letters", async () => {
+  test("points older than the retention are dropped by the server and logged once, without dead letters", async () => {
     const create = `/query?${new URLSearchParams({ q: "CREATE DATABASE short WITH DURATION 2h" })}`;
     // The server answers before every part of it knows the database.
     await expect
@@ -160,12 +160,12 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     expect(await sink.keepsMs?.(never())).toBe(2 * 3_600_000);
   });
 
-  test("returns infinite retention by default", async () => {
+  test("reports unlimited retention for a database with the default retention policy", async () => {
     const sink = await opened("eternal");
     expect(await sink.keepsMs?.(never())).toBe(Number.POSITIVE_INFINITY);
   });
 
-  test("ends an alarm that vanished, left the scope or was resolved", async () => {
+  test("an alarm that vanished, left the scope or was resolved has an end in the database", async () => {
     const sink = await opened("ends");
     const raised = sampleEvent("alarm-raised");
     const ends = { "1": "alarm-vanished", "2": "alarm-out-of-scope", "3": "alarm-resolved" } as const;
@@ -204,7 +204,7 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
     ]);
   });
 
-  test("writes nothing when probing", async () => {
+  test("the probe writes no point", async () => {
     const sink = await opened("probed");
     await sink.probe?.(never());
     expect(await rows("probed", "SELECT * FROM /.*/")).toEqual([]);
@@ -239,14 +239,14 @@ describe.skipIf(absent("influxd"))("influxdb: InfluxDB 1.x", () => {
   }
 });
 
-describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
+describe.skipIf(absent("victoria-metrics"))("the InfluxDB sink with VictoriaMetrics", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startVictoriaMetrics();
   });
   afterAll(() => server.stop());
 
-  test("stores every event kind and awkward texts without an invalid row", async () => {
+  test("stores every event kind and texts with special characters without an invalid row", async () => {
     const sink = sinkFor({ url: server.url, bucket: "lake" });
     await sink.probe?.(never());
     expect(await sink.keepsMs?.(never()), "it does not know the question").toBeNull();
@@ -290,8 +290,8 @@ describe.skipIf(absent("victoria-metrics"))("influxdb: VictoriaMetrics", () => {
   }
 });
 
-describe.skipIf(absent("influxd"))("influxdb: a server that is killed", () => {
-  test("keeps unacknowledged events and writes them after the server restarts", async () => {
+describe.skipIf(absent("influxd"))("the InfluxDB sink with a server that is killed", () => {
+  test("keeps unacknowledged events and writes the events after the server restarts", async () => {
     const server = await startInflux();
     const sink = sinkFor({ url: server.url, api: "v1", database: "d", create_database: true });
     await sink.open(never());

@@ -8,7 +8,7 @@ const metrics = (startedAt: number) =>
 
 const server = (answer: () => string) => ({ get: async () => ({ status: 200, body: answer() }) });
 
-test("reads a start time as Prometheus' libraries write it", () => {
+test("reads the process start time from metrics in the formats of the Prometheus libraries", () => {
   expect(startTimeIn(metrics(1_795_335_234))).toBe(1_795_335_234);
   expect(startTimeIn("process_start_time_seconds 1.79533523446e+09\n")).toBe(1_795_335_234.46);
   expect(startTimeIn('process_start_time_seconds{job="a"} 17\n')).toBe(17);
@@ -17,7 +17,7 @@ test("reads a start time as Prometheus' libraries write it", () => {
   }
 });
 
-test("treats only a later start time as a restart", async () => {
+test("treats only a later start time as a server restart", async () => {
   const look = (before: string | null, startedAt: number) =>
     serverInstanceOf(
       server(() => metrics(startedAt)),
@@ -30,7 +30,7 @@ test("treats only a later start time as a restart", async () => {
   expect(await look("200", 100)).toEqual({ life: "200", isNew: false });
 });
 
-test("returns null where the server hides its start; rejects where it is unreachable", async () => {
+test("serverInstanceOf returns null when the server hides its start time, and rejects when the server is unreachable", async () => {
   const refusing = { get: () => Promise.reject(new HttpError(404, "Not Found")) };
   expect(await serverInstanceOf(refusing, "100", never())).toBeNull();
   expect(

@@ -42,21 +42,24 @@ function nameOf({ measurement, tags, timeMs }: ParsedPoint): string {
   return measurement === "alarm_event" ? `${tags.type} ${tags.alarm_id} ${timeMs}` : measurement;
 }
 
-describe("influxdb: requests", () => {
+describe("requests of the InfluxDB sink", () => {
   test.each([
     { status: 200, body: "<!doctype html><title>Log in</title>" },
     { status: 400, body: 'unsupported path requested: "/x"' },
-  ])("a probe takes %j for no database", async (answer) => {
+  ])("the probe rejects the response %j, which does not come from an InfluxDB server", async (answer) => {
     const stub = await stubServer();
     stub.answer = () => answer;
     await expect(sinkFor(stub).probe?.(never())).rejects.toMatchObject({ message: expect.any(String) });
   });
 
-  test.each(["", "ok", "{}", '{"status":"success"}'])("accepts a success with the body %j", async (body) => {
-    const stub = await stubServer();
-    stub.answer = () => ({ status: 200, body });
-    expect(await sinkFor(stub).write([valueEvent(1)], never())).toEqual({ rejected: [] });
-  });
+  test.each(["", "ok", "{}", '{"status":"success"}'])(
+    "accepts a successful response with the body %j",
+    async (body) => {
+      const stub = await stubServer();
+      stub.answer = () => ({ status: 200, body });
+      expect(await sinkFor(stub).write([valueEvent(1)], never())).toEqual({ rejected: [] });
+    },
+  );
 
   test("sends a batch as one compressed request to the configured API", async () => {
     const stub = await stubServer();
@@ -73,7 +76,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen.map(({ body }) => parseLines(body.toString()).length)).toEqual([500, 500, 500]);
   });
 
-  test("sends the token, or user name and password, and reads them again at each open", async () => {
+  test("sends the token, or user name and password, and reads the secrets again at each open", async () => {
     const stub = await stubServer();
     const token = secretFile("first");
     const sink = sinkFor(stub, { token });
@@ -135,7 +138,7 @@ describe("influxdb: requests", () => {
       },
       { kind: "config", field: "url", message: expect.not.stringContaining("requestURI") },
     ],
-  ])("the answer %j keeps the whole batch", async (answer, expected) => {
+  ])("the response %j keeps the complete batch", async (answer, expected) => {
     const stub = await stubServer();
     stub.answer = () => answer;
     const sink = sinkFor(stub);
@@ -146,7 +149,7 @@ describe("influxdb: requests", () => {
   test.each([
     ['organization name \\"nowhere\\" not found', "org", "influx org list"],
     ['bucket \\"lake\\" not found', "bucket", "influx bucket create --name lake"],
-  ])("404 with the words %s names what is missing", async (words, field, hint) => {
+  ])("a 404 response with the text %s names the missing object", async (words, field, hint) => {
     const stub = await stubServer();
     stub.answer = () => ({ status: 404, body: `{"code":"not found","message":"${words}"}` });
     const sink = sinkFor(stub);
@@ -163,7 +166,7 @@ describe("influxdb: requests", () => {
   test.each([
     [422, "failure writing points to database: partial write: points beyond retention policy dropped=2"],
     [422, "partial write: dropped 2 points outside retention policy of duration 1h0m0s - oldest dropped=2"],
-  ])("%i %s: the server's own setting, so nothing is a dead letter", async (status, message) => {
+  ])("%i %s: points that the server drops because of its settings are not dead letters", async (status, message) => {
     const stub = await stubServer();
     stub.answer = () => ({ status, body: JSON.stringify({ code: "unprocessable entity", message }) });
     const batch = [1, 2, 3].map((n) => valueEvent(n));
@@ -171,7 +174,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen, "no search for a faulty point").toHaveLength(1);
   });
 
-  test("requests the retention of an InfluxDB 2 bucket; null for a write-only token", async () => {
+  test("reads the retention of an InfluxDB 2 bucket, and returns null for a write-only token", async () => {
     const stub = await stubServer();
     const sink = sinkFor(stub);
     const bucket = (everySeconds: number) => ({
@@ -194,7 +197,7 @@ describe("influxdb: requests", () => {
     });
   });
 
-  test("create_database: the probe reports a missing right to create; writes to an existing database", async () => {
+  test("with create_database, a missing right to create fails the probe, and writes to an existing database succeed", async () => {
     const stub = await stubServer();
     let exists = false;
     const words = "error authorizing query: ann not authorized to execute statement, requires admin privilege";
@@ -216,7 +219,7 @@ describe("influxdb: requests", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("gives up a server that never responds after the time limit", async () => {
+  test("a request to a server that never responds fails after the time limit", async () => {
     const stub = await stubServer();
     stub.answer = () => null;
     await expect(sinkFor(stub, { timeout: "200ms" }).write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -225,7 +228,7 @@ describe("influxdb: requests", () => {
     });
   });
 
-  test("halves a batch that is too large until it fits", async () => {
+  test("a batch that is too large is halved until the server accepts it", async () => {
     const stub = await stubServer();
     const stored = storing(stub, (points) => (points.length > 300 ? { status: 413 } : null));
     const batch = Array.from({ length: 1_000 }, (_, n) => valueEvent(n));
@@ -233,7 +236,7 @@ describe("influxdb: requests", () => {
     expect(stored().length).toBe(1_000);
   });
 
-  test("rejects one faulty point of 5,000 when the server refuses complete requests", async () => {
+  test("rejects one invalid point of 5,000 when the server refuses complete requests", async () => {
     const stub = await stubServer();
     const poison = Date.parse(valueEvent(3_456).time);
     const stored = storing(stub, (points) =>
@@ -252,7 +255,7 @@ describe("influxdb: requests", () => {
     expect(stub.seen.length).toBeLessThan(30);
   });
 
-  test("treats 201 with an error text as a partial failure", async () => {
+  test("treats a 201 response with an error text as a partial failure", async () => {
     const stub = await stubServer();
     const poison = Date.parse(valueEvent(2).time);
     storing(stub, (points) =>
@@ -267,7 +270,7 @@ describe("influxdb: requests", () => {
     expect(receipt.rejected).toEqual([{ index: 1, reason: "partial write of line protocol occurred" }]);
   });
 
-  test("settles what was stored when a search is aborted", async () => {
+  test("an abort during the search for an invalid point settles the points that are already stored", async () => {
     const stub = await stubServer();
     const stop = new AbortController();
     stub.answer = ({ body }) => {
@@ -282,7 +285,7 @@ describe("influxdb: requests", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 2, error: new Error("stop") } });
   });
 
-  test.each([401, 403, 404, 500, 503])("never puts the token into the error for %i", async (status) => {
+  test.each([401, 403, 404, 500, 503])("an error for status %i never contains the token", async (status) => {
     const stub = await stubServer();
     stub.answer = () => ({ status });
     const sink = sinkFor(stub, { token: secretFile("canary-token") });
@@ -291,7 +294,7 @@ describe("influxdb: requests", () => {
     expect(inspect(error, { depth: 9, showHidden: true })).not.toContain("canary-token");
   });
 
-  test("rejects an event without a readable time and stores its neighbours", async () => {
+  test("rejects an event without a readable time and stores the other events", async () => {
     const stub = await stubServer();
     const batch = [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3)];
     expect(await sinkFor(stub).write(batch, never())).toEqual({
@@ -300,7 +303,7 @@ describe("influxdb: requests", () => {
     expect(parseLines(stub.seen[0]?.body.toString() ?? "")).toHaveLength(2);
   });
 
-  test("probes the write endpoint without writing a point", async () => {
+  test("the probe sends a request to the write endpoint without a point", async () => {
     const stub = await stubServer();
     const sink = sinkFor(stub);
     await sink.probe?.(never());
@@ -327,13 +330,13 @@ describe("influxdb: requests", () => {
     [{ bucket: "b", url: "http://127.0.0.1/api/v2" }, "url"],
     [{ bucket: "b", tags: { site_id: "x" } }, "tags.site_id"],
     [{ bucket: "b", tags: { time: "x" } }, "tags.time"],
-  ])("the configuration %j is refused at %s", (options, path) => {
+  ])("the configuration %j is refused because of %s", (options, path) => {
     const result = InfluxConfig.safeParse({ url: "http://127.0.0.1:8086", ...options });
     expect(result.error?.issues.map((issue) => issue.path.join("."))).toContain(path);
   });
 });
 
-describe("influxdb: a token or password without TLS", () => {
+describe("an InfluxDB token or password over plain HTTP", () => {
   const verdict = (options: object) =>
     InfluxConfig.safeParse({ bucket: "b", ...options }).error?.issues.map(({ path, message }) => [
       path.join("."),
@@ -343,7 +346,7 @@ describe("influxdb: a token or password without TLS", () => {
   const PASSWORD = { api: "v1", bucket: undefined, database: "d", username: "u", password: { env: "P" } };
 
   test.each(["http://influx.example:8086", "http://10.0.0.7:8086", "http://127.0.0.1.example", "http://[fd00::1]"])(
-    "%s is refused with either, unless it is allowed",
+    "refuses a token or password for %s unless allow_plain_http is set",
     (url) => {
       for (const credentials of [TOKEN, PASSWORD]) {
         const sentence = "A token or password needs https://; set allow_plain_http: true to send it readable anyway.";
@@ -355,17 +358,17 @@ describe("influxdb: a token or password without TLS", () => {
   );
 
   test.each(["http://localhost:8086", "http://127.0.0.1", "http://[::1]:8086", "https://influx.example"])(
-    "%s is fine",
+    "accepts a token for %s",
     (url) => {
       expect(verdict({ url, ...TOKEN })).toBeUndefined();
     },
   );
 });
 
-describe("influxdb: https", () => {
+describe("the InfluxDB sink with HTTPS", () => {
   const { key, cert, path } = certificateFor("localhost");
 
-  test("trusts only a configured private authority", async () => {
+  test("trusts only the configured private certificate authority", async () => {
     const secure = await startStub({ tls: { key, cert } });
     onTestFinished(() => secure.stop());
     const url = `https://localhost:${secure.port}`;
@@ -385,7 +388,7 @@ describe("influxdb: https", () => {
   });
 });
 
-describe("influxdb: history lines in reused buffers", () => {
+describe("long history in reused line buffers of the InfluxDB sink", () => {
   const MINUTES_5 = 300_000;
   /** 60 days of 288 points are 17,280 lines: four requests, and days that begin in one and end in the next. */
   const days = Array.from({ length: 60 }, (_, day) => {
@@ -401,9 +404,9 @@ describe("influxdb: history lines in reused buffers", () => {
   );
 
   test.each([
-    ["packed", true],
-    ["as they are", false],
-  ])("%s: each is stored as it was, also where a server takes less at once", async (_, gzip) => {
+    ["compressed requests", true],
+    ["uncompressed requests", false],
+  ])("stores each point unchanged, also when the server accepts only small requests: %s", async (_, gzip) => {
     const stub = await startStub();
     onTestFinished(() => stub.stop());
     const stored = new Map<number, unknown>();
@@ -421,11 +424,11 @@ describe("influxdb: history lines in reused buffers", () => {
   });
 });
 
-describe("influxdb: settling after a failure", () => {
+describe("the receipt of the InfluxDB sink after a failure", () => {
   const failed: Verdict = { kind: "failed", error: new Error("away") };
   const poison: Verdict = { kind: "poison", reason: "bad", all: false };
 
-  test("settles everything before a failure and keeps everything after it", async () => {
+  test("settles all events before a failure and keeps all events after the failure", async () => {
     // 12,000 lines go in three requests; the third fails.
     let requests = 0;
     const receipt = await storeLines(oneEach(12_000), async () => {
@@ -448,7 +451,7 @@ describe("influxdb: settling after a failure", () => {
     });
   });
 
-  test("keeps an event that is faulty in its first request and fails in its second", async () => {
+  test("keeps an event with an invalid point in one request and a failed second request", async () => {
     const lines = Array.from({ length: 6_000 }, (_, n) => ({ owner: n === 0 ? 0 : 1, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) => {
       if (part.length === 1_000) return failed;
@@ -457,7 +460,7 @@ describe("influxdb: settling after a failure", () => {
     expect(receipt).toEqual({ rejected: [], kept: { from: 1, error: new Error("away") } });
   });
 
-  test("needs one request when the server reports that all lines are faulty", async () => {
+  test("sends one request when the server reports that all lines are invalid", async () => {
     let requests = 0;
     const receipt = await storeLines(oneEach(3_000), async () => {
       requests += 1;
@@ -467,7 +470,7 @@ describe("influxdb: settling after a failure", () => {
     expect(receipt.rejected).toHaveLength(3_000);
   });
 
-  test("splits a long search into several writes, each of which settles events", async () => {
+  test("splits a long search for invalid points into several writes, each of which settles events", async () => {
     let from = 0;
     let writes = 0;
     while (from < 1_000) {
@@ -486,7 +489,7 @@ describe("influxdb: settling after a failure", () => {
     expect(writes).toBeLessThan(20);
   });
 
-  test("rejects a single event of many points once", async () => {
+  test("rejects a single event with many invalid points once", async () => {
     const lines = Array.from({ length: 11_000 }, (_, n) => ({ owner: 0, text: `${n}` }));
     const receipt = await storeLines(lines, async (part) =>
       part.some(({ text }) => text === "7000") ? poison : { kind: "stored", tooOld: null },
@@ -494,7 +497,7 @@ describe("influxdb: settling after a failure", () => {
     expect(receipt).toEqual({ rejected: [{ index: 0, reason: "bad" }] });
   });
 
-  test("rejects a single point that is too large and stores the others", async () => {
+  test("rejects a single point that is too large and stores the other points", async () => {
     const stored: string[] = [];
     const lines = [0, 1, 2].map((owner) => ({ owner, text: owner === 1 ? "x".repeat(100) : `${owner}` }));
     const receipt = await storeLines(lines, async (part) => {

@@ -39,7 +39,7 @@ describeSink("stdout", {
   },
 });
 
-test("stdout: a line contains the sequence number of its event", async () => {
+test("the stdout sink writes the sequence number of the event into its line", async () => {
   const stream = new PassThrough();
   const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }];
   await createStdoutSink(stream).write([valueEvent(1)], never(), undefined, {
@@ -54,7 +54,7 @@ test("stdout: a line contains the sequence number of its event", async () => {
   });
 });
 
-describe("stdout", () => {
+describe("the stdout sink", () => {
   test("waits for a slow reader instead of buffering", async () => {
     const stream = new PassThrough({ highWaterMark: 16 });
     const sink = createStdoutSink(stream);
@@ -72,7 +72,7 @@ describe("stdout", () => {
     expect(settled).toBe(true);
   });
 
-  test("stops the sink with a ConfigError, and not the process, when the reader is gone", async () => {
+  test("stops with a ConfigError when the reader has closed the pipe, and the process continues", async () => {
     const program = `
       import { createStdoutSink } from "./connectors/stdout/sink.ts";
       import { valueEvent } from "./test/sample-events.ts";

@@ -91,9 +91,9 @@ const NAMES: Readonly<Record<string, readonly string[]>> = {
   "mixed.example": ["93.184.216.34", "127.0.0.1"],
 };
 
-describe("webhook: private addresses", () => {
+describe("webhooks to private addresses", () => {
   test.each(HOSTS.flatMap((host) => [`https://${host}:PORT/hook`, `http://${host}:PORT/hook`]))(
-    "%s gets no connection",
+    "no connection is opened to %s",
     async (form) => {
       const before = stub.connections;
       const sink = sinkFor(form.replace("PORT", String(stub.port)), {}, namesIn(NAMES));
@@ -115,11 +115,11 @@ describe("webhook: private addresses", () => {
     "127.0.0.1",
     "javascript:alert(1)",
     "https://",
-  ])("the configuration refuses %s", (url) => {
+  ])("the configuration refuses the URL %s", (url) => {
     expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(false);
   });
 
-  test("are refused when a name resolves to one at the second connection", async () => {
+  test("a write is refused when the host name resolves to a private address at the second connection", async () => {
     const answers = [["127.0.0.2"], ["127.0.0.1"]];
     let lookups = 0;
     const moving: Lookup = (_host, _options, done) => done(null, addresses(answers[lookups++] ?? []));
@@ -134,7 +134,7 @@ describe("webhook: private addresses", () => {
   });
 
   test.each(["http://public.example/", "http://93.184.216.34/"])(
-    "%s is refused because nothing would be encrypted",
+    "%s is refused because the connection would not be encrypted",
     async (url) => {
       const sink = sinkFor(url, {}, namesIn({ "public.example": ["93.184.216.34"] }));
       await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -145,7 +145,7 @@ describe("webhook: private addresses", () => {
     },
   );
 
-  test("a name that cannot be resolved is retryable", async () => {
+  test("a host name that cannot be resolved is retryable", async () => {
     const sink = sinkFor("https://nobody.example/", {}, namesIn({}));
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -154,7 +154,7 @@ describe("webhook: private addresses", () => {
     await sink.close();
   });
 
-  test("are allowed only within allow_networks, public addresses always", () => {
+  test("private addresses are allowed only within allow_networks, and public addresses always", () => {
     const reach = reachOf(["10.20.0.0/16", "fd12::/16"]);
     for (const address of ["93.184.216.34", "2606:4700::1111", "10.20.3.4", "fd12::7"]) {
       expect(reach.isOpen(address), address).toBe(true);
@@ -166,19 +166,19 @@ describe("webhook: private addresses", () => {
   });
 
   test.each(["10.0.0.1", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/", "300.0.0.0/8"])(
-    "refuses %s as a network",
+    "the text %s is refused as an entry of allow_networks",
     (text) => {
       expect(parseNetwork(text)).toBeNull();
     },
   );
 });
 
-describe("webhook: https", () => {
+describe("webhooks with HTTPS", () => {
   const { key, cert, path } = certificateFor("hook.example");
   const names = namesIn({ "hook.example": ["127.0.0.1"], "other.example": ["127.0.0.1"] });
   const allowed = { allow_networks: ["127.0.0.0/8"] };
 
-  test("trusts only a configured private authority", async () => {
+  test("trust only a configured private certificate authority", async () => {
     const secure = await startStub({ tls: { key, cert } });
     onTestFinished(() => secure.stop());
     const url = `https://hook.example:${secure.port}/`;

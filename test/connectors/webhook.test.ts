@@ -39,7 +39,7 @@ describeSink("webhook", {
   },
 });
 
-test("webhook: accepts each event with its own 2xx before it sends the next", async () => {
+test("the webhook sink accepts each event after its own 2xx response and before it sends the next event", async () => {
   const stub = await startStub();
   onTestFinished(() => stub.stop());
   const sink = sinkFor({ url: `${stub.url}/hook`, unsigned: true, ...LOOPBACK });
@@ -57,7 +57,7 @@ test("webhook: accepts each event with its own 2xx before it sends the next", as
 });
 
 test.each(["cloudevents", "standard"])(
-  "webhook: the number of an event is a header, and in a body of the format %s",
+  "the webhook sink sends the sequence number of an event in headers, and in a body of the format %s",
   async (format) => {
     const stub = await startStub();
     onTestFinished(() => stub.stop());
@@ -87,8 +87,8 @@ test.each(["cloudevents", "standard"])(
 /** The time of the clock in these tests, as a far end says it. */
 const NOON = "Sat, 21 Nov 2026 12:00:00 GMT";
 
-describe("webhook: signature", () => {
-  test("is verified by the library of the standard for 1,000 payloads", async () => {
+describe("the signature of a webhook request", () => {
+  test("is verified by the official Standard Webhooks library for 1,000 payloads", async () => {
     const { stub, sink, keys } = await signed();
     const events = Array.from({ length: 1_000 }, (_, n) => {
       const text = AWKWARD_TEXTS[n % AWKWARD_TEXTS.length] ?? "";
@@ -106,7 +106,7 @@ describe("webhook: signature", () => {
     });
   });
 
-  test("fails for any flipped bit of body, id or time", async () => {
+  test("is invalid after a change of any bit of body, id or time", async () => {
     const { stub, sink, keys } = await signed();
     await sink.write([sampleEvent("gateway-offline")], never());
     const verifier = new Webhook(keys[0]?.text ?? "");
@@ -123,7 +123,7 @@ describe("webhook: signature", () => {
     expect(() => verifier.verify(body, { ...headers, "webhook-timestamp": later })).toThrow();
   });
 
-  test("verifies with the old and the new key during an exchange, without a restart", async () => {
+  test("is valid for the old and the new key during a key change, without a restart", async () => {
     const { stub, sink, keys } = await signed({}, 2);
     await sink.write([valueEvent(1)], never());
     const before = stub.seen[0];
@@ -136,7 +136,7 @@ describe("webhook: signature", () => {
     expect(() => verify(keys[0]?.text ?? "", stub.seen[1])).toThrow();
   });
 
-  test("of a retry has the same id and content, and the time of the attempt", async () => {
+  test("of a retry has the same id and body, and the time of the new attempt", async () => {
     const clock = clockAt("2026-11-21T12:00:00Z");
     const { stub, sink } = await signed({}, 1, clock);
     stub.answer = () => ({ status: 500 });
@@ -152,7 +152,7 @@ describe("webhook: signature", () => {
   });
 
   test.each(["whsec_c2hvcnQ=", "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0", "whsec_not base64!", "wrong"])(
-    "refuses the secret %s without repeating it",
+    "the secret %s is refused without appearing in the error",
     async (text) => {
       const sink = sinkFor({ url: "https://example.com/", secrets: [secretFile(text).ref] });
       const error: unknown = await sink.open(never()).catch((error: unknown) => error);
@@ -161,7 +161,7 @@ describe("webhook: signature", () => {
     },
   );
 
-  test("is missing only with `unsigned: true`", () => {
+  test("is omitted only with `unsigned: true`", () => {
     const url = "https://example.com/";
     expect(WebhookConfig.safeParse({ url }).success).toBe(false);
     expect(WebhookConfig.safeParse({ url, unsigned: true }).success).toBe(true);
@@ -169,8 +169,8 @@ describe("webhook: signature", () => {
   });
 });
 
-describe("webhook: request and response", () => {
-  test("`standard` sends type, timestamp and data of every kind", async () => {
+describe("requests and responses of the webhook sink", () => {
+  test("the format `standard` sends type, timestamp and data of every event kind", async () => {
     const { stub, sink } = await signed({ format: "standard" });
     for (const event of sampleOfEveryKind()) await sink.write([event], never());
     sampleOfEveryKind().forEach((event, n) => {
@@ -186,7 +186,7 @@ describe("webhook: request and response", () => {
   });
 
   test.each(["Authorization", "X-Api-Key", "Ocp-Apim-Subscription-Key", "cookie", "X-Auth-Token", "X-Other"])(
-    "a secret in the header %s does not stand in the configuration",
+    "the configuration refuses a plain-text secret in the header %s",
     (name) => {
       const parse = (value: unknown) =>
         WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers: { [name]: value } });
@@ -200,12 +200,15 @@ describe("webhook: request and response", () => {
     },
   );
 
-  test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])("accepts a plain-text header %s", (name) => {
-    const headers = { [name]: "north" };
-    expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(true);
-  });
+  test.each(["X-Tenant", "Idempotency-Key", "X-Author", "X-Keyboard"])(
+    "the configuration accepts the plain-text header %s",
+    (name) => {
+      const headers = { [name]: "north" };
+      expect(WebhookConfig.safeParse({ url: "https://example.com/", unsigned: true, headers }).success).toBe(true);
+    },
+  );
 
-  test("sends configured headers, also from secrets, and refuses reserved ones", async () => {
+  test("configured headers are sent, also from secrets, and reserved headers are refused", async () => {
     const { stub, sink } = await signed({
       headers: { "X-Tenant": "north", Authorization: secretFile("Bearer abc").ref },
     });
@@ -217,7 +220,7 @@ describe("webhook: request and response", () => {
     }
   });
 
-  test("keeps the rest of the batch after a failure and sends no event twice", async () => {
+  test("the rest of a batch is kept after a failure, and no settled event is sent twice", async () => {
     const { stub, sink } = await signed();
     const batch = [1, 2, 3, 4].map((n) => valueEvent(n));
     let calls = 0;
@@ -268,7 +271,7 @@ describe("webhook: request and response", () => {
     [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } }, { retryAfterMs: null }],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
-  ])("the answer %j", async (answer, expected) => {
+  ])("the response %j is mapped to the correct failure", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
     stub.answer = () => answer;
     const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);
@@ -278,7 +281,7 @@ describe("webhook: request and response", () => {
     expect(stub.seen).toHaveLength(1);
   });
 
-  test("accepts a success with an endless body after a bounded number of bytes", async () => {
+  test("a successful response with an endless body is accepted after a limited number of bytes", async () => {
     const { stub, sink } = await signed();
     let sent = 0;
     stub.answer = (_seen, response) => {
@@ -296,7 +299,7 @@ describe("webhook: request and response", () => {
     expect(sent).toBeLessThan(64 * 1024 * 1024);
   });
 
-  test("gives up a receiver that never responds after the time limit", async () => {
+  test("a request fails after the time limit when the receiver never responds", async () => {
     const { stub, sink } = await signed({ timeout: "200ms" });
     stub.answer = () => null;
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -305,7 +308,7 @@ describe("webhook: request and response", () => {
     });
   });
 
-  test("keeps the unanswered events when a batch is aborted", async () => {
+  test("events without a response are kept when a batch is aborted", async () => {
     const { stub, sink } = await signed();
     const stop = new AbortController();
     stub.answer = ({ headers }) => {
@@ -317,7 +320,7 @@ describe("webhook: request and response", () => {
     expect(receipt).toMatchObject({ rejected: [], kept: { from: 1, error: { message: "stop" } } });
   });
 
-  test.each([null, 301, 401, 500])("has neither secret nor path in the error for %s", async (status) => {
+  test.each([null, 301, 401, 500])("the error for %s contains neither secret nor URL path", async (status) => {
     const header = secretFile("canary-header");
     const { stub, sink, keys } = await signed({ headers: { "x-key": header.ref }, timeout: "200ms" });
     stub.answer = () => (status === null ? null : { status });
@@ -327,7 +330,7 @@ describe("webhook: request and response", () => {
     for (const secret of ["canary-header", keys[0]?.text ?? "", "/hook"]) expect(shown).not.toContain(secret);
   });
 
-  test("probes by a connection without a request", async () => {
+  test("the probe opens a connection and sends no request", async () => {
     const { stub, sink } = await signed();
     await sink.probe?.(never());
     expect(stub.connections).toBe(1);

@@ -16,17 +16,17 @@ const { file, influxdb, kafka, mqtt } = CATALOG;
 const VALUE = sampleEvent("tag-value");
 const ALARM = sampleEvent("alarm-raised");
 
-test("MQTT: returns the topic of the event", () => {
+test("for MQTT, whereIs returns the topic of the event", () => {
   const config = mqtt.Config.parse({ url: "mqtts://broker.example" });
   expect(mqtt.whereIs(config, VALUE)).toBe("plenum/main/1/tag/10042/value");
 });
 
-test("Kafka: returns the topic of the event", () => {
+test("for Kafka, whereIs returns the topic of the event", () => {
   const config = kafka.Config.parse({ brokers: ["kafka.example:9093"], topic: "plenum.{noun}" });
   expect(kafka.whereIs(config, VALUE)).toBe("plenum.tag");
 });
 
-test("InfluxDB: returns a query in Flux or InfluxQL", () => {
+test("for InfluxDB, whereIs returns a query in Flux or InfluxQL", () => {
   const v2 = { url: "https://influx.example", api: "v2", org: "o", bucket: 'a "b"', token: { env: "T" } };
   expect(influxdb.whereIs(influxdb.Config.parse(v2), VALUE)).toBe(
     'from(bucket: "a \\"b\\"") |> range(start: -24h) |> filter(fn: (r) => r._measurement == "tag_value" and r.source == "main" and r.tag_id == "10042")',
@@ -38,7 +38,7 @@ test("InfluxDB: returns a query in Flux or InfluxQL", () => {
   expect(influxdb.whereIs(influxdb.Config.parse(v1), ALARM)).toBeNull();
 });
 
-test("PostgreSQL: returns a query with quoted texts", () => {
+test("for PostgreSQL, whereIs returns an SQL query with quoted texts", () => {
   const config = PostgresConfig.parse({ url: "postgresql://plenum@db.example/b", password: { env: "P" } });
   const odd = { ...VALUE, data: { ...VALUE.data, tag: { ...VALUE.data.tag, id: "1'; drop" } } };
   expect(postgresQuery(config, odd)).toBe(
@@ -53,7 +53,7 @@ function folderOf(): string {
   return folder;
 }
 
-test("file: returns a shell command that also finds the event in compressed files", () => {
+test("for files, whereIs returns a shell command that also finds the event in compressed files", () => {
   const folder = join(folderOf(), "it's here");
   mkdirSync(join(folder, "tag-value/1/2026-11-02"), { recursive: true });
   const line = JSON.stringify(VALUE);
@@ -72,7 +72,7 @@ test("file: returns a shell command that also finds the event in compressed file
   );
 });
 
-test("Parquet: returns a query that DuckDB executes", async () => {
+test("for Parquet, whereIs returns an SQL query that DuckDB executes", async () => {
   const folder = folderOf();
   const day = join(folder, "value/date=2026-11-02/site=1");
   mkdirSync(day, { recursive: true });

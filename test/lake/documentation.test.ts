@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { TABLES } from "#connectors/shared/lake/tables.ts";
 import { TABLES_FILE, tablesText } from "../../tools/lake-tables.ts";
 
-test("docs/lake/tables.md says what the tables are; write it anew with `npm run lake:tables`", () => {
+test("docs/lake/tables.md describes the current tables; update it with `npm run lake:tables`", () => {
   const text = readFileSync(join(import.meta.dirname, "..", "..", TABLES_FILE), "utf8");
   expect(text === tablesText(TABLES), "npm run lake:tables").toBe(true);
 });

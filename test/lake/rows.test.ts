@@ -49,7 +49,7 @@ const FITS: Readonly<Record<ColumnType, (cell: Cell) => boolean>> = {
   boolean: (cell) => typeof cell === "boolean",
 };
 
-test("every table has unique column names, a key without null, a time column, a sort order and a trace", () => {
+test("every table has unique column names, a key without null, a time column, a sort order and an event_id", () => {
   expect(new Set(TABLES.map(({ name }) => name)).size).toBe(TABLES.length);
   for (const table of TABLES) {
     const names = table.columns.map(({ name }) => name);
@@ -65,7 +65,7 @@ test("every table has unique column names, a key without null, a time column, a 
   expect(() => columnIndexOf(HISTORY_TABLE, "nothing")).toThrow("history has no column nothing");
 });
 
-describe("emitRows", () => {
+describe("the mapping of events to lake rows (emitRows)", () => {
   test.each(sampleOfEveryKind().map((event) => [event.type, event] as const))(
     "maps %s to rows that fit their tables",
     (_, event) => {
@@ -85,7 +85,7 @@ describe("emitRows", () => {
     },
   );
 
-  test("maps a snapshot event only to tables whose last state counts", () => {
+  test("a snapshot event is mapped only to tables of states, not to append-only tables", () => {
     for (const event of sampleOfEveryKind()) {
       const policies = rowsOf({ ...event, snapshot: true }).map(({ table }) => table.rowPolicy);
       expect(policies, event.type).not.toContain("append");
@@ -94,27 +94,27 @@ describe("emitRows", () => {
     expect(raised.map(({ table }) => table.name)).toEqual(["alarm_episode"]);
   });
 
-  test("uses the event's time where the commit time is missing", () => {
+  test("the observation time is the event's time if the commit time is missing", () => {
     for (const event of [valueEvent(1), sampleEvent("gateway-online")]) {
       expect(rowsOf(event, "").map(cellsOf)[0]).toMatchObject({ observed_at: Date.parse(event.time) });
     }
   });
 
-  test("throws where the event's time is invalid", () => {
+  test("an event with an invalid time throws an error", () => {
     expect(() => rowsOf({ ...valueEvent(1), time: "soon" })).toThrow("is no moment: soon");
   });
 });
 
-describe("a value", () => {
+describe("a tag-value event in the lake", () => {
   test.each([
     [21.5, { value_number: 21.5, value_boolean: null, quality: "good", unit: "°C" }],
     [false, { value_number: null, value_boolean: false, unit_ucum: "Cel" }],
     [null, { value_number: null, value_boolean: null, quality: "bad" }],
-  ])("of %j has a cell of its type, a quality and a unit", (value, cells) => {
+  ])("with the value %j has a cell of its type, a quality and a unit", (value, cells) => {
     expect(cellsIn("value", valueEvent(1, "4711", value))[0]).toMatchObject(cells);
   });
 
-  test("has its own time, which may be earlier than the event's", () => {
+  test("has the time of its value, which may be earlier than the event's time", () => {
     const time = "2026-11-01T09:00:00+01:00";
     const event = valueEvent(1);
     const earlier = { ...event, data: { ...event.data, time } } as Event;
@@ -123,7 +123,7 @@ describe("a value", () => {
   });
 });
 
-describe("history", () => {
+describe("a tag-history event in the lake", () => {
   const points = [
     { time: "2026-11-20T23:55:00.000Z", value: 1.5 },
     { time: "2026-11-21T00:00:00.000Z", value: null },
@@ -146,7 +146,7 @@ describe("history", () => {
     expect(dayOf(Number(rows[0]?.time))).toBe("2026-11-20");
   });
 
-  test("that repeats a bucket with another value has the commit time as revision", () => {
+  test("gets the commit time as revision when it replaces values", () => {
     const revisions = cellsIn("history", sampleWith("tag-history", { points, revised: true })).map(
       (row) => row.revision,
     );
@@ -160,7 +160,7 @@ describe("history", () => {
   });
 });
 
-describe("a time without an offset", () => {
+describe("a time without a UTC offset", () => {
   const from = "2026-10-31T23:00:00Z";
   const to = "2026-11-01T23:00:00Z";
   test.each([
@@ -172,7 +172,7 @@ describe("a time without an offset", () => {
       { from, to: NO_OFFSET },
       { from_time: Date.parse(from), to_time: SEEN_MS },
     ],
-  ])("in a total is replaced by the event's time: %j", (data, cells) => {
+  ])("in a tag-total event is replaced by the event's time: %j", (data, cells) => {
     expect(cellsIn("total", sampleWith("tag-total", data))[0]).toMatchObject(cells);
   });
 
@@ -189,12 +189,12 @@ describe("a time without an offset", () => {
       { firstTime: from, lastTime: NO_OFFSET },
       { first_time: Date.parse(from), last_time: SEEN_MS },
     ],
-  ])("in a delivery gap is replaced by the event's time: %j", (data, cells) => {
+  ])("in a delivery-gap event is replaced by the event's time: %j", (data, cells) => {
     expect(cellsIn("delivery_gap", sampleWith("delivery-gap", data))[0]).toMatchObject(cells);
   });
 });
 
-describe("an alarm", () => {
+describe("an alarm event in the lake", () => {
   const resolvedAt = "2026-11-21T09:30:00.000Z";
   const over = { status: "resolved", resolvedAt, resolvedAtRaw: "2026-11-21T10:30:00+01:00" };
   const closed = { resolved_at_offset: "+01:00", resolved_at_raw: "2026-11-21T10:30:00+01:00" };
@@ -208,11 +208,11 @@ describe("an alarm", () => {
     ["alarm-acknowledged", over, { state: "resolved" }],
     ["alarm-vanished", {}, { state: "vanished", ended_at: SEEN_MS }],
     ["alarm-out-of-scope", {}, { state: "out-of-scope", ended_at: null }],
-  ] as const)("has an episode row after %s with %j", (type, change, cells) => {
+  ] as const)("%s with %j updates the row of the alarm episode", (type, change, cells) => {
     expect(cellsIn("alarm_episode", alarmWith(type, change))[0]).toMatchObject(cells);
   });
 
-  test("keeps the text of an invalid trigger time and has no time", () => {
+  test("keeps the text of an invalid trigger time, and its time column is null", () => {
     const triggeredAt = "2026-11-21T10:30:00";
     const event = alarmWith("alarm-raised", { triggeredAt, triggeredAtRaw: triggeredAt });
     const cells = { triggered_at: null, triggered_at_raw: triggeredAt, triggered_at_offset: null };
@@ -230,7 +230,7 @@ describe("an alarm", () => {
       { alarm: { ...ALARM, lastActiveEvent: null } },
       { event_value: null, event_text: null, before: null },
     ],
-  ])("has a row for %s with %j", (type, data, cells) => {
+  ])("%s with %j has a row in the alarm table", (type, data, cells) => {
     expect(cellsIn("alarm", sampleWith(type, data as never))[0]).toMatchObject(cells);
   });
 });
@@ -254,7 +254,7 @@ test.each<[Kind, object, object]>([
     { wanted: 20, inForce: 22 },
     { requested_number: 20, read_back_number: 22, reason: "expired", expires_at: null },
   ],
-])("%s has its values as numbers or booleans", (type, data, cells) => {
+])("a %s event has its values as numbers or booleans", (type, data, cells) => {
   expect(cellsIn("command", sampleWith(type, data as never))[0]).toMatchObject(cells);
 });
 
@@ -262,12 +262,12 @@ test.each([
   ["gateway-online", true, true],
   ["gateway-offline", false, true],
   ["gateway-added", true, null],
-] as const)("%s has a gateway state with online %s and whole_site %s", (type, online, whole_site) => {
+] as const)("a %s event has a gateway state with online %s and whole_site %s", (type, online, whole_site) => {
   expect(cellsIn("gateway_state", sampleEvent(type))[0]).toMatchObject({ online, whole_site });
 });
 
 test.each(["gateway", "site", "system", "tag", "host"] as const)(
-  "an added or changed %s is current, and a removed one ends at the event's time",
+  "the row of an added or changed %s is current, and the row of a removed one ends at the event's time",
   (table) => {
     const rowOf = (change: "added" | "changed" | "removed") => cellsIn(table, sampleEvent(`${table}-${change}`))[0];
     const current = { is_current: true, valid_from: SEEN_MS, valid_to: null };
@@ -277,7 +277,7 @@ test.each(["gateway", "site", "system", "tag", "host"] as const)(
   },
 );
 
-test("a host has the id of its gateway, and null without a gateway", () => {
+test("the row of a host has the id of its gateway, or null without a gateway", () => {
   const { host } = sampleEvent("host-added").data;
   const gatewayId = (gateway: typeof host.gateway) =>
     cellsIn("host", sampleWith("host-added", { host: { ...host, gateway } }))[0]?.gateway_id;
@@ -296,7 +296,7 @@ test("a tag has a current row for each of its systems, and an ended row for each
   ]);
 });
 
-test("ucumOf returns the code of an unambiguous unit, otherwise null", () => {
+test("ucumOf returns the UCUM code of an unambiguous unit, and null for all other units", () => {
   expect(["kWh", " °C ", "ppm", "m3/h", "m³/h", "Pa"].map(ucumOf)).toEqual([
     ...["kW.h", "Cel", "[ppm]", "m3/h", "m3/h", "Pa"],
   ]);

@@ -140,7 +140,7 @@ test.each<[string, (s3: S3Server) => void, RegExp]>([
     /its clock and that of this machine differ too much\. Set the clock/,
   ],
 ])(
-  "a storage with %s keeps every event and delays no other sink",
+  "a store with %s keeps every event and delays no other sink",
   async (_, breakStorage, message) => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
@@ -161,7 +161,7 @@ test.each<[string, (s3: S3Server) => void, RegExp]>([
   120_000,
 );
 
-test("a full folder keeps every event, delays no other sink, and continues when there is space", async (context) => {
+test("a full disk keeps every event, delays no other sink, and delivery continues when there is space", async (context) => {
   const disk = smallDisk(2);
   if (disk === null) return context.skip();
   const lake = join(disk, "lake");
@@ -187,7 +187,7 @@ function writeUntilFull(path: string): void {
   }
 }
 
-describe("a folder", () => {
+describe("the Parquet sink with a folder", () => {
   test("stores numbers and booleans of one tag in typed columns", async () => {
     const lake = lakeFolder();
     const delivery = await deliver(parquet({ folder: lake }));
@@ -241,7 +241,7 @@ const LONG_DAY: Event = (() => {
   return { ...sample, data: { ...sample.data, points } };
 })();
 
-describe.skipIf(absent("postgres"))("a database", () => {
+describe.skipIf(absent("postgres"))("the PostgreSQL sink", () => {
   let server: RealServer;
   let database: Database;
   beforeAll(async () => {
@@ -250,7 +250,7 @@ describe.skipIf(absent("postgres"))("a database", () => {
   });
   afterAll(() => server.stop());
 
-  test("with a renamed column keeps every event until the repair and delays no other sink", async () => {
+  test("keeps every event after a column was renamed until the repair, and delays no other sink", async () => {
     const delivery = await deliver((context) => database.sink({}, context));
     const before = values(20);
     await delivery.commit([...before, LONG_DAY]);

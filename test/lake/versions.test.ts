@@ -24,10 +24,10 @@ const cellsOf = (rows: readonly Row[], columns: readonly string[], table = TAG_T
   rows.map((row) => columns.map((name) => row[columnIndexOf(table, name)]));
 const statesOf = (rows: readonly Row[]) => cellsOf(rows, ["tag_id", "name", "valid_from", "valid_to", "is_current"]);
 
-describe("tables of versions", () => {
+describe("lake tables with one row per state", () => {
   const first = applyUpdates(TAG_TABLE, [], [tag("1", "Supply", 10)]);
 
-  test("start a state, end it where the next one starts, and end it when the object is removed", () => {
+  test("start a row per state, end it where the next state starts, and end it when the object is removed", () => {
     const second = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20), tag("2", "Other", 21)]);
     expect(statesOf(second)).toEqual([
       ["1", "Supply", 10, 20, false],
@@ -40,7 +40,7 @@ describe("tables of versions", () => {
     expect(statesOf(fourth).at(-1)).toEqual(["1", "Return", 40, null, true]);
   });
 
-  test("keep the trace of a followed state, and give a removed object the trace of its removal", () => {
+  test("an ended row keeps observed_at and position of its own event, and the last row of a removed object gets those of the removal", () => {
     const trace = (rows: readonly Row[]) => cellsOf(rows, ["observed_at", "position", "is_current"]);
     const followed = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 20)]);
     expect(trace(followed)).toEqual([
@@ -63,7 +63,7 @@ describe("tables of versions", () => {
     expect(applyUpdates(TAG_TABLE, first, [tag("9", "Unknown", 30, false)])).toBe(first);
   });
 
-  test("start a state a millisecond later where the clock was set back", () => {
+  test("start the new state a millisecond after the old one when the clock was set back", () => {
     const rows = applyUpdates(TAG_TABLE, first, [tag("1", "Return", 5, true, 20)]);
     expect(statesOf(rows)).toEqual([
       ["1", "Supply", 10, 11, false],
@@ -98,12 +98,12 @@ describe("tables of versions", () => {
   });
 });
 
-describe("tables of latest states", () => {
+describe("lake tables with only the latest state", () => {
   const episode = (state: string, observedAt: number, position: number) =>
     rowIn(ALARM_EPISODE_TABLE, { episode: "a", state, observed_at: observedAt, position, raised_at: 1 });
   const states = (rows: readonly Row[]) => cellsOf(rows, ["state"], ALARM_EPISODE_TABLE).flat();
 
-  test("keep the row observed last, and of the same time the one with the higher position", () => {
+  test("keep the row observed last, and of rows observed at the same time the one with the higher position", () => {
     const stored = applyUpdates(ALARM_EPISODE_TABLE, [], [episode("active", 10, 5), episode("resolved", 10, 6)]);
     expect(states(stored)).toEqual(["resolved"]);
     expect(applyUpdates(ALARM_EPISODE_TABLE, stored, [episode("active", 10, 5)])).toBe(stored);
@@ -113,11 +113,11 @@ describe("tables of latest states", () => {
   });
 });
 
-test("throws for updates of an append-only table", () => {
+test("applying updates to an append-only table throws an error", () => {
   expect(() => applyUpdates(VALUE_TABLE, [], [])).toThrow("Rows of value do not change.");
 });
 
-describe("events committed around a clock that was set back by an hour", () => {
+describe("lake rows of events committed before and after the clock was set back by an hour", () => {
   const HOUR_MS = 3_600_000;
 
   /** Commits two events, with the clock set back in between, and returns the rows of a table. */
@@ -142,12 +142,12 @@ describe("events committed around a clock that was set back by an hour", () => {
     return rows;
   }
 
-  test("close the episode of an alarm", async () => {
+  test("the episode of a resolved alarm is closed", async () => {
     const rows = await rowsAfter(ALARM_EPISODE_TABLE, alarm(1).raised(), alarm(1).resolved(10));
     expect(cellsOf(rows, ["state"], ALARM_EPISODE_TABLE)).toEqual([["resolved"]]);
   });
 
-  test("rename a tag", async () => {
+  test("a renamed tag has its new name", async () => {
     const added = sampleEvent("tag-added");
     const { data, ...changed } = sampleEvent("tag-changed");
     const tag = { ...added.data.tag, displayName: "Renamed" };

@@ -45,14 +45,14 @@ async function fill(events: readonly Event[]): Promise<void> {
   await lake.run(viewsIn("duckdb.sql").views);
 }
 
-test("the file reads every table", () => {
+test("docs/lake/duckdb.sql has a view of every table", () => {
   const { tables } = viewsIn("duckdb.sql");
   for (const { name } of TABLES)
     expect(tables).toMatch(new RegExp(`VIEW "?${name}"? AS SELECT \\* FROM read_parquet\\('${name}/`));
 });
 
-describe("the views", () => {
-  test("return the last value of each tag", async () => {
+describe("the DuckDB views of the lake", () => {
+  test("current_value has the last value of each tag", async () => {
     await fill([value("10:00", 20), value("10:05", 21), value("10:03", 5, "other")]);
     expect(await lake.ask("SELECT tag_id, value_number FROM current_value ORDER BY tag_id")).toEqual([
       { tag_id: TAG.id, value_number: 21 },
@@ -60,7 +60,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("return each bucket of history once, with its last revision", async () => {
+  test("history_current has each bucket once, with its last revision", async () => {
     await fill([
       history("08:00", "09:00", 1, false),
       history("08:05", "09:00", 2, false),
@@ -73,7 +73,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("return the duration of an ended alarm, and null for an active one", async () => {
+  test("alarm_duration has the duration of an ended alarm, and null for an active alarm", async () => {
     const raised = sampleEvent("alarm-raised");
     const alarm = { ...ALARM, triggeredAt: at("08:00"), resolvedAt: at("09:30"), status: "resolved" };
     const resolved = sampleEvent("alarm-resolved");
@@ -89,7 +89,7 @@ describe("the views", () => {
     ]);
   });
 
-  test("return each value once, with the name of its tag at that time", async () => {
+  test("value_named has each value once, with the name of its tag at that time", async () => {
     await fill([
       sampleEvent("site-added"),
       named("tag-added", "10:00", "Supply"),

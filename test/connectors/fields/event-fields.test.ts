@@ -7,7 +7,7 @@ import { EVENT_FIELDS, type NotCarried, type Place } from "./event-fields.ts";
 /** Lists that are empty in the samples, so that no change of them can be followed. */
 const EMPTY = new Set(["day-sealed.seriesWithoutLog", "day-sealed.seriesRefused", "configuration-changed.pending"]);
 
-describe("the table of event fields names where each field arrives", () => {
+describe("the table of event fields names the destination field of each event field", () => {
   const cases = sampleOfEveryForm().flatMap((event) =>
     Object.keys(event.data)
       .filter((field) => !EMPTY.has(`${event.type}.${field}`))

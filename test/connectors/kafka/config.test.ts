@@ -5,7 +5,7 @@ const complaintOf = (config: object) =>
   KafkaConfig.safeParse({ brokers: ["kafka.example:9093"], ...config }).error?.issues[0]?.message ?? "";
 const sasl = { mechanism: "PLAIN", username: "plenum", password: { env: "PW" } };
 
-describe("configuration", () => {
+describe("the configuration of the Kafka sink", () => {
   test("requires only brokers and uses TLS by default", () => {
     expect(KafkaConfig.parse({ brokers: ["kafka.example:9093"] })).toMatchObject({
       tls: { enabled: true },
@@ -31,9 +31,9 @@ describe("configuration", () => {
     [{ sasl: { ...sasl, username: "a,b" } }, "commas"],
     [{ topic: "a/{noun}" }, "A topic consists"],
     [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
-  ])("refuses %o", (config, complaint) => expect(complaintOf(config)).toContain(complaint));
+  ])("refuses the configuration %o", (config, complaint) => expect(complaintOf(config)).toContain(complaint));
 
-  test("sends a password without TLS only to this machine, or when allowed", () => {
+  test("allows a password without TLS only to brokers on this machine, or with plain_text", () => {
     const plain = { sasl, tls: { enabled: false } };
     expect(complaintOf(plain)).toContain("plain_text");
     expect(complaintOf({ ...plain, plain_text: true })).toBe("");
@@ -48,12 +48,15 @@ describe("configuration", () => {
     ["max_message_bytes", [1_024, "100MB"], [1_023, 100_000_001]],
     ["client_id", ["a", "x".repeat(128)], ["", "x".repeat(129)]],
     ["brokers", [["a:1"], ["a:65535"], Array(50).fill("a:1")], [["a:0"], ["a:65536"], Array(51).fill("a:1")]],
-  ])("%s has the limits that the reference names", (option, taken, refused) => {
-    for (const value of taken) expect(complaintOf({ [option]: value }), String(value)).toBe("");
-    for (const value of refused) expect(complaintOf({ [option]: value }), String(value)).not.toBe("");
-  });
+  ])(
+    "accepts the limits of %s that the reference documentation names, and refuses values beyond",
+    (option, taken, refused) => {
+      for (const value of taken) expect(complaintOf({ [option]: value }), String(value)).toBe("");
+      for (const value of refused) expect(complaintOf({ [option]: value }), String(value)).not.toBe("");
+    },
+  );
 
-  test("parses a broker into host and port", () => {
+  test("parses the address of a broker into host and port", () => {
     expect(addressOf("kafka.example:9092")).toEqual({ host: "kafka.example", port: 9092 });
     expect(addressOf("[fd00::1]:9092")).toEqual({ host: "fd00::1", port: 9092 });
   });

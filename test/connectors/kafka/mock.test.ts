@@ -26,7 +26,7 @@ function received(server: MockKafka) {
   });
 }
 
-describe.skipIf(absent("kcat"))("with librdkafka", () => {
+describe.skipIf(absent("kcat"))("the Kafka sink with librdkafka's mock cluster", () => {
   describeSink("kafka at librdkafka's mock brokers", {
     async make() {
       const server = await startMockKafka(TOPIC, 2);
@@ -41,7 +41,7 @@ describe.skipIf(absent("kcat"))("with librdkafka", () => {
     },
   });
 
-  test("reads the key and the time of the event", async () => {
+  test("a mock Kafka cluster receives the key, the timestamp and the fields of the event", async () => {
     const server = await startMockKafka(TOPIC, 1);
     const sink = sinkFor(server);
     onTestFinished(async () => {

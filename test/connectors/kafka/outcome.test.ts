@@ -4,8 +4,8 @@ import { connectionFailure, nameOfCode, refusal } from "#connectors/kafka/outcom
 import { recordOf } from "#connectors/kafka/records.ts";
 import { valueEvent } from "../../sample-events.ts";
 
-describe("a broker's code", () => {
-  test("unknown to the library is named by its number", () => {
+describe("an error code of a Kafka broker", () => {
+  test("a code that the client library does not know is named by its number", () => {
     expect(nameOfCode(10)).toBe("MESSAGE_TOO_LARGE");
     expect(nameOfCode(9_999)).toBe("error 9999");
   });
@@ -14,16 +14,16 @@ describe("a broker's code", () => {
     ["no key", "The broker says INVALID_RECORD: no key."],
     ["", "The broker says INVALID_RECORD."],
     [null, "The broker says INVALID_RECORD."],
-  ])("about a record carries the broker's message: %s", (said, end) => {
+  ])("the rejection of a record contains the broker's message: %s", (said, end) => {
     expect(refusal(87, "plenum.tag", said)).toBe(`Topic plenum.tag: the topic does not take such a record. ${end}`);
   });
 
-  test("that does not concern the record rejects no record", () => {
+  test("an error code that does not concern the record does not reject the record", () => {
     for (const code of [-1, 3, 6, 19, 29, 44, 76, 9_999]) expect(refusal(code, "t", null)).toBeNull();
   });
 });
 
-test("retries a failure of the library and names its code", () => {
+test("retries after an error of the client library, and names its code", () => {
   const failure = connectionFailure(new GenericError("PLT_KFK_USER", "strange"), { host: "a", port: 1 });
   expect(failure).toMatchObject({
     kind: "retryable",
@@ -31,7 +31,7 @@ test("retries a failure of the library and names its code", () => {
   });
 });
 
-test("counts 36 bytes per record, 10 per header, and the texts", () => {
+test("the size of a record counts 36 bytes per record, 10 per header, and the texts", () => {
   const { bytes, headers, key, value } = recordOf(valueEvent(1), "plenum.tag");
   const texts = [key, value, ...[...headers].flat()].reduce((sum, { length }) => sum + length, 0);
   expect(bytes).toBe(36 + 10 * headers.size + texts);

@@ -67,8 +67,8 @@ describeSink("kafka", {
   },
 });
 
-describe("a record", () => {
-  test("is a CloudEvent in binary mode, with the event's time and a key that keeps order", async () => {
+describe("a Kafka record", () => {
+  test("is a CloudEvent in binary mode with the event's time, and its key preserves the order of events", async () => {
     const { cluster, sink } = await setUp();
     const alarm: Event = { ...sampleEvent("alarm-raised"), snapshot: true };
     await sink.write([alarm], never());
@@ -93,7 +93,7 @@ describe("a record", () => {
     });
   });
 
-  test("has the sequence number of its event, if there is one", async () => {
+  test("has headers with the sequence number of its event, if the event has a number", async () => {
     const { cluster, sink } = await setUp();
     const sequences = [{ epoch: "0123456789abcdef", number: 4_711 }, null];
     const offer = { positions: [7, 8], committedAt: [], again: false, sequences };
@@ -106,7 +106,7 @@ describe("a record", () => {
     expect(other?.headers).not.toHaveProperty("ce_sequence");
   });
 
-  test("goes to the partition of its key that the Java clients use", async () => {
+  test("goes to the same partition that the Java clients choose for its key", async () => {
     const { cluster, sink } = await setUp({ topics: 7 });
     const batch = ["1", "2", "3", "4", "5"].flatMap((tag) => values(3, tag));
     await sink.write(batch, never());
@@ -116,8 +116,8 @@ describe("a record", () => {
   });
 });
 
-describe("the receipt", () => {
-  test("settles acknowledged records, and those after a failure are not sent twice", async () => {
+describe("the receipt of a write to Kafka", () => {
+  test("settles acknowledged records, and a retry does not resend acknowledged records after a failed one", async () => {
     let away = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -152,7 +152,7 @@ describe("the receipt", () => {
     expect(idsOf(cluster)).toHaveLength(40);
   });
 
-  test("keeps from the first event whose topic is missing and sends no later event", async () => {
+  test("keeps all events from the first one with a missing topic, and no later event is sent", async () => {
     const { cluster, sink } = await setUp({ topics: { "plenum.tag": 1 } });
     const batch = [valueEvent(1), sampleEvent("alarm-raised"), valueEvent(2)];
     const receipt = await sink.write(batch, never());
@@ -170,7 +170,7 @@ describe("the receipt", () => {
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
   });
 
-  test("is a ConfigError for a topic that may not be written", async () => {
+  test("a topic without write permission causes a ConfigError", async () => {
     const { cluster, sink } = await setUp({ produce: () => 29 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "config",
@@ -180,7 +180,7 @@ describe("the receipt", () => {
     expect(cluster.stored).toEqual([]);
   });
 
-  test("rejects one record of hundreds that is too large and stores the others in order", async () => {
+  test("rejects one oversized record of hundreds and stores the other records in order", async () => {
     const batch = values(300).map((event, n) =>
       n === 123 ? { ...event, data: { ...event.data, behindGateway: "x".repeat(4_000) } } : event,
     );
@@ -207,7 +207,7 @@ describe("the receipt", () => {
     [18, "it is larger than a segment of the topic (segment.bytes)", "RECORD_LIST_TOO_LARGE"],
     [32, "the topic does not take its time (message.timestamp.before.max.ms, …after.max.ms)", "INVALID_TIMESTAMP"],
     [87, "the topic does not take such a record", "INVALID_RECORD"],
-  ])("code %i rejects the one record and stores the records after it", async (code, why, name) => {
+  ])("error code %i rejects one record, and the records after it are stored", async (code, why, name) => {
     const batch = values(3);
     const { cluster, sink } = await setUp({
       topics: 1,
@@ -219,7 +219,7 @@ describe("the receipt", () => {
     expect(idsOf(cluster)).toEqual([batch[0]?.id, batch[2]?.id]);
   });
 
-  test("rejects a record above max_message_bytes unsent and limits batches to it", async () => {
+  test("rejects a record above max_message_bytes without sending it, and limits batches to the same size", async () => {
     const { cluster, sink } = await setUp({ topics: 1 }, { max_message_bytes: 2_048 });
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(2_000) } };
     const { rejected } = await sink.write([...values(7), large, valueEvent(8)], never());
@@ -231,11 +231,11 @@ describe("the receipt", () => {
   });
 });
 
-describe("a batch", () => {
+describe("a batch of Kafka records", () => {
   const bytesOf = (events: readonly Event[]) =>
     events.reduce((sum, event) => sum + recordOf(event, "plenum.tag").bytes, 0);
 
-  test("holds records up to max_message_bytes exactly", async () => {
+  test("contains records up to exactly max_message_bytes", async () => {
     const events = values(4);
     for (const [spare, batches] of [
       [0, 1],
@@ -248,7 +248,7 @@ describe("a batch", () => {
     }
   });
 
-  test("of one record may have max_message_bytes and no more", async () => {
+  test("accepts one record of exactly max_message_bytes, and rejects one byte more", async () => {
     const large = { ...valueEvent(7), data: { ...valueEvent(7).data, behindGateway: "x".repeat(1_000) } };
     for (const [spare, rejected] of [
       [0, []],
@@ -259,7 +259,7 @@ describe("a batch", () => {
     }
   });
 
-  test("is sent again when a person requests it again", async () => {
+  test("is sent again when the sink is asked to write the same events again", async () => {
     let isAway = true;
     const { cluster, sink } = await setUp({
       brokers: 2,
@@ -277,8 +277,8 @@ describe("a batch", () => {
   });
 });
 
-describe("a leader", () => {
-  test("that is missing keeps the events and is looked up again by the next write", async () => {
+describe("the leader of a Kafka partition", () => {
+  test("a missing leader keeps the events, and the next write requests the leader again", async () => {
     let isMissing = true;
     const { cluster, sink } = await setUp({ topics: 1, leaderless: () => isMissing });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -290,7 +290,7 @@ describe("a leader", () => {
     expect(idsOf(cluster)).toEqual([valueEvent(1).id]);
   });
 
-  test("that moved is looked up again with the next write", async () => {
+  test("a moved leader is requested again by the next write", async () => {
     const codes = [6];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
@@ -303,7 +303,7 @@ describe("a leader", () => {
   });
 });
 
-describe("the idempotent producer", () => {
+describe("the idempotent Kafka producer", () => {
   test("numbers the records of each partition without a gap", async () => {
     const { cluster, sink } = await setUp({ topics: 1 });
     await sink.write(values(3), never());
@@ -336,7 +336,7 @@ describe("the idempotent producer", () => {
   test.each([
     [32_766, [4_001n, 32_767]],
     [32_767, [4_002n, 32_767]],
-  ])("asks for a new number where epoch %i has no later one", async (epoch, expected) => {
+  ])("requests a new producer id after a timeout at epoch %i if no later epoch exists", async (epoch, expected) => {
     const codes = [7];
     const { cluster, sink } = await setUp({ topics: 1, epoch, produce: () => codes.shift() ?? 0 });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "retryable" });
@@ -345,7 +345,7 @@ describe("the idempotent producer", () => {
     expect([last?.producerId, last?.epoch]).toEqual(expected);
   });
 
-  test("requests a new producer id when the brokers lost it", async () => {
+  test("requests a new producer id when the brokers lost the current one", async () => {
     let codes = [0, 45];
     const { cluster, sink } = await setUp({ topics: 1, produce: () => codes.shift() ?? 0 });
     await sink.write([valueEvent(1)], never());
@@ -359,7 +359,7 @@ describe("the idempotent producer", () => {
     ]);
   });
 
-  test("can be disabled; without the right for it the error names both solutions", async () => {
+  test("the option `idempotent: false` disables the producer id, and a missing right names both solutions", async () => {
     const without = await setUp({}, { idempotent: false });
     await without.sink.write([valueEvent(1)], never());
     expect(without.cluster.asked).not.toContain("InitProducerId");
@@ -374,8 +374,8 @@ describe("the idempotent producer", () => {
   });
 });
 
-describe("requests", () => {
-  test("makes one attempt per write without its own retries", async () => {
+describe("requests to Kafka brokers", () => {
+  test("the client library makes one attempt per write, without its own retries", async () => {
     const { cluster, sink } = await setUp({ produce: () => "cut" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -384,13 +384,13 @@ describe("requests", () => {
     expect(cluster.batches).toHaveLength(1);
   });
 
-  test("sends no further batch of a write after a failure", async () => {
+  test("no further batch of a write is sent after a failure", async () => {
     const { cluster, sink } = await setUp({ topics: 1, produce: () => 7 }, { max_message_bytes: 2_048 });
     await expect(sink.write(values(50), never())).rejects.toMatchObject({ kind: "retryable" });
     expect(cluster.batches).toHaveLength(1);
   });
 
-  test("keeps the connection when the signal aborts after its write", async () => {
+  test("the connection stays open when the signal aborts after the write has ended", async () => {
     const { cluster, sink } = await setUp();
     const stop = new AbortController();
     await sink.write([valueEvent(1)], stop.signal);
@@ -400,13 +400,13 @@ describe("requests", () => {
     expect(idsOf(cluster)).toHaveLength(2);
   });
 
-  test("requests topic metadata once and not for each batch", async () => {
+  test("topic metadata is requested once, and not for each batch", async () => {
     const { cluster, sink } = await setUp();
     for (let n = 0; n < 5; n++) await sink.write([valueEvent(n)], never());
     expect(cluster.asked.filter((name) => name === "Metadata")).toHaveLength(1);
   });
 
-  test("keeps the event when the broker does not respond in time", async () => {
+  test("an event is kept when the broker does not respond in time", async () => {
     const { sink } = await setUp({ produce: () => "silence" }, { publish_deadline: "100ms" });
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({
       kind: "retryable",
@@ -415,8 +415,8 @@ describe("requests", () => {
   });
 });
 
-describe("a missing topic", () => {
-  test("is retryable while the brokers may create it, and then a ConfigError", async () => {
+describe("a missing Kafka topic", () => {
+  test("is retryable while the brokers may create the topic, and then a ConfigError", async () => {
     let nowMs = 0;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
     const cluster = await startScriptedCluster({ topics: {} });
@@ -433,7 +433,7 @@ describe("a missing topic", () => {
     await expect(sink.write([valueEvent(1)], never())).rejects.toMatchObject({ kind: "config" });
   });
 
-  test("is retryable again when it existed in between", async () => {
+  test("is retryable again when the topic existed in between", async () => {
     let nowMs = 0;
     let isThere = false;
     const clock = { now: () => 0, monotonic: () => nowMs, sleep: async () => undefined };
@@ -456,7 +456,7 @@ describe("a missing topic", () => {
     await expect(sink.write([valueEvent(2)], never())).rejects.toMatchObject({ kind: "config" });
   });
 
-  test("is reported by the probe, as is a missing write right, without sending a record", async () => {
+  test("the probe reports a missing topic or write permission without sending a record", async () => {
     const there = await setUp({ topics: { "plenum.tag": 1 } });
     await there.sink.probe?.(never());
     expect(there.cluster.batches).toEqual([]);
@@ -477,10 +477,14 @@ describe("a missing topic", () => {
   });
 });
 
-describe("a server that is no Kafka broker for us", () => {
+describe("a server that does not speak the Kafka protocol", () => {
   test.each([
-    ["takes the connection and says nothing", false, / gave no answer in time\.$/],
-    ["hangs up at once", true, / broke the connection\.$/],
+    [
+      "a server that accepts the connection and never responds fails the write as retryable",
+      false,
+      / gave no answer in time\.$/,
+    ],
+    ["a server that closes the connection at once fails the write as retryable", true, / broke the connection\.$/],
   ])("%s", async (_, hangsUp, message) => {
     const server = createServer((socket) => {
       socket.on("error", () => undefined);
@@ -501,13 +505,13 @@ describe("a server that is no Kafka broker for us", () => {
   });
 });
 
-describe("authentication", () => {
+describe("authentication at Kafka brokers", () => {
   const sasl = (mechanism: string) => {
     process.env.KAFKA_TEST_PASSWORD = "correct horse";
     return { sasl: { mechanism, username: "plenum", password: { env: "KAFKA_TEST_PASSWORD" } } };
   };
 
-  test("accepts PLAIN, and a wrong password is a ConfigError that does not contain it", async () => {
+  test("accepts PLAIN, and a wrong password is a ConfigError that does not contain the password", async () => {
     const well = await setUp({ sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) } }, sasl("PLAIN"));
     expect(await well.sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
 
@@ -521,7 +525,7 @@ describe("authentication", () => {
     expect(JSON.stringify(error)).not.toContain("correct horse");
   });
 
-  test("has its own message for a wrong mechanism, an unwanted password and a missing one", async () => {
+  test("has separate error messages for a wrong mechanism, an unwanted password and a missing password", async () => {
     const other = await setUp({ sasl: { mechanism: "PLAIN", answer: () => "refused" } }, sasl("SCRAM-SHA-256"));
     await expect(other.sink.open(never())).rejects.toMatchObject({ kind: "config", field: "sasl.mechanism" });
 
@@ -539,7 +543,7 @@ describe("authentication", () => {
     });
   });
 
-  test("reports a broker behind TLS that requires a password when none is configured", async () => {
+  test("reports that a broker behind TLS requires a password when none is configured", async () => {
     const cluster = await startScriptedCluster({ sasl: { mechanism: "PLAIN", answer: () => "refused" } });
     const port = Number(cluster.brokers[0]?.split(":")[1]);
     const { path, ...certificate } = certificateFor("localhost");
@@ -569,7 +573,7 @@ describe("authentication", () => {
     });
   });
 
-  test("treats an invalid SCRAM response as failed authentication without ending the process", async () => {
+  test("an invalid SCRAM response is a failed authentication, and the process continues", async () => {
     const { sink } = await setUp(
       { sasl: { mechanism: "SCRAM-SHA-256", answer: () => Buffer.from("no such thing") } },
       sasl("SCRAM-SHA-256"),
@@ -578,7 +582,7 @@ describe("authentication", () => {
   });
 });
 
-test("sends no plain-text password to a broker elsewhere that a local cluster names", async () => {
+test("sends no plain-text password to a remote broker that is named by a local cluster", async () => {
   process.env.KAFKA_TEST_PASSWORD = "correct horse";
   const script = { sasl: { mechanism: "PLAIN", answer: () => Buffer.alloc(0) }, host: "192.0.2.1" };
   const password = { env: "KAFKA_TEST_PASSWORD" };
@@ -592,7 +596,7 @@ test("sends no plain-text password to a broker elsewhere that a local cluster na
   expect(cluster.batches).toEqual([]);
 });
 
-test("assigns every event kind a topic, and all events about a tag the same one", async () => {
+test("stores every event kind, and all events about a tag are in the same topic", async () => {
   const { cluster, sink } = await setUp();
   expect(await sink.write(sampleOfEveryKind(), never())).toEqual({ rejected: [] });
   const about = cluster.stored.filter(({ key }) => key === `/sources/main site/1/tag/${TAG.id}`);

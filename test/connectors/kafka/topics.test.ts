@@ -13,8 +13,8 @@ const anyText = fc.oneof(
   fc.string({ unit: fc.constantFrom("_", "5", "f", "h", ".", "a"), maxLength: 90 }),
 );
 
-describe("texts in topics", () => {
-  test("use legal characters, and two texts never become equal", () => {
+describe("the encoding of texts for Kafka topic names", () => {
+  test("uses only legal characters, and encodes two different texts differently", () => {
     fc.assert(
       fc.property(anyText, anyText, (one, other) => {
         for (const text of [one, other]) expect(encodeForTopic(text)).toMatch(/^[A-Za-z0-9_-]{0,64}$/);
@@ -33,13 +33,13 @@ describe("texts in topics", () => {
     ["_worker", "_5fworker"],
     ["0123456789".repeat(6).concat("0123"), "0123456789".repeat(6).concat("0123")],
     ["0123456789".repeat(7), "0123456789012345678901234567890_h57445fa40b08c60cdcba7ca39c756de"],
-  ])("%s is %s", (text, written) => expect(encodeForTopic(text)).toBe(written));
+  ])("encodes %s as %s", (text, written) => expect(encodeForTopic(text)).toBe(written));
 });
 
-describe("topics of events", () => {
+describe("Kafka topics of events", () => {
   const of = (template: string, event: Event) => createTopics(template).of(event);
 
-  test("come from the template", () => {
+  test("a topic is built from the template", () => {
     const event = { ...valueEvent(1), source: sourceUri("north_2"), siteid: "7" };
     expect(of("plenum.{noun}", event)).toBe("plenum.tag");
     expect(of("plenum.{source}.{site}.{kind}", event)).toBe("plenum.north_5f2.7.tag-value");
@@ -47,7 +47,7 @@ describe("topics of events", () => {
     expect(of("plenum.{source}.{site}", sampleEvent("delivery-gap"))).toBe("plenum._worker._none");
   });
 
-  test("differ for two different sources or sites", () => {
+  test("two different sources or sites have different topics", () => {
     fc.assert(
       fc.property(anyText, anyText, anyText, anyText, (source, site, otherSource, otherSite) => {
         const topics = createTopics("p-{source}.{site}");
@@ -60,7 +60,7 @@ describe("topics of events", () => {
     );
   });
 
-  test("have one noun for each key, whatever the event kind", () => {
+  test("events with the same key have the same `{noun}`, whatever their kind", () => {
     expect(nounOf("site/1")).toBe("site");
     expect(nounOf("site/1/tag/10042/history/1h")).toBe("tag");
     expect(nounOf("gateway/9")).toBe("gateway");
@@ -70,7 +70,7 @@ describe("topics of events", () => {
     expect(topics.of(sampleEvent("alarm-raised"))).toBe(topics.of(sampleEvent("alarm-resolved")));
   });
 
-  test("match the template, and are listed when it contains neither source nor site", () => {
+  test("topics match the template, and all topics are known if the template has neither source nor site", () => {
     expect(createTopics("plenum.{kind}").all).toContain("plenum.tag-value");
     expect(createTopics("one").all).toEqual(["one"]);
     const bySite = createTopics("plenum.{site}.{noun}");
@@ -81,7 +81,7 @@ describe("topics of events", () => {
   });
 });
 
-describe("templates", () => {
+describe("topic templates for Kafka", () => {
   test.each([
     ["plenum.{site}.{tag}", "There is no {tag}"],
     ["plenum.{site}.{site}", "once"],
@@ -93,10 +93,10 @@ describe("templates", () => {
     ["..", "needs a name"],
     ["__consumer_offsets", "Kafka itself"],
     [`${"x".repeat(120)}.{source}.{site}`, "250"],
-  ])("%s is refused", (template, complaint) => expect(templateError(template)).toContain(complaint));
+  ])("the template %s is refused", (template, complaint) => expect(templateError(template)).toContain(complaint));
 
   test.each(["plenum.{noun}", "plenum.{kind}", "plenum.{source}.{site}.{kind}", "{noun}", "a_b-{noun}.x"])(
-    "%s is fine",
+    "the template %s is accepted",
     (template) => expect(templateError(template)).toBeNull(),
   );
 });

@@ -56,8 +56,8 @@ function readIn(bytes: Buffer, lengths: readonly number[]) {
   return { answers, left: Buffer.concat(left) };
 }
 
-describe("mqtt: acknowledgements", () => {
-  test("extracts acknowledgements from chunks of any size and returns all other bytes unchanged", () => {
+describe("the parser of MQTT acknowledgements", () => {
+  test("extracts acknowledgements from chunks of any size and leaves all other bytes unchanged", () => {
     const lengths = fc.array(fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 5_000 })), {
       minLength: 1,
       maxLength: 10,
@@ -76,10 +76,10 @@ describe("mqtt: acknowledgements", () => {
 
   test.each([
     ["a header with other flags", [0x41, 2, 0, 7]],
-    ["one without a number", [0x40, 1, 7]],
-    ["one that is longer than a broker may send", [0x40, 0x80, 0x80, 0xc0, 0x01, 0, 7]],
-    ["a length that has no end, and whatever follows", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
-  ])("%s is left for the library to complain about", (_what, bytes) => {
+    ["an acknowledgement without a message id", [0x40, 1, 7]],
+    ["an acknowledgement that is longer than MQTT allows", [0x40, 0x80, 0x80, 0xc0, 0x01, 0, 7]],
+    ["a length field without an end, and all bytes after it", [0x40, 0xff, 0xff, 0xff, 0xff, 1, 0x40, 2, 0, 7]],
+  ])("leaves invalid bytes to the MQTT library: %s", (_what, bytes) => {
     expect(readIn(Buffer.from(bytes), [3])).toEqual({ answers: [], left: Buffer.from(bytes) });
   });
 });

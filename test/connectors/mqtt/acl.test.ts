@@ -41,7 +41,7 @@ async function as(url: string, username: string, filters: string | string[]) {
   return someone;
 }
 
-describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
+describe.skipIf(absent("mosquitto"))("the example access list for Mosquitto (acl.example)", () => {
   test("allows the worker to publish, the operator to send commands, and all other users only to read", async () => {
     const url = await guardedBroker();
     process.env.PLENUM_TEST_MQTT_PASSWORD = "pw";
@@ -118,7 +118,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
     expect(nosy.heard.map(({ topic }) => topic)).toEqual(["plenum/cmd/main/1/set"]);
   });
 
-  test("has no pattern that also matches command topics of the worker", () => {
+  test("grants the worker no wildcard pattern that also matches command topics", () => {
     const lines = readFileSync(example, "utf8").split("\n");
     const worker = lines.slice(lines.indexOf("user plenum"), lines.indexOf("user operator"));
     expect(worker).not.toContain("topic write plenum/#");
@@ -126,7 +126,7 @@ describe.skipIf(absent("mosquitto"))("the access list that we ship", () => {
   });
 });
 
-test("fails at open without dead letters when the access list lacks the worker", async (context) => {
+test("an access list without the worker fails the sink at open, without dead letters", async (context) => {
   if (absent("mosquitto")) return context.skip();
   const url = await guardedBroker();
   process.env.PLENUM_TEST_MQTT_PASSWORD_2 = "pw";

@@ -61,9 +61,9 @@ async function operatorAt(url: string) {
 
 const text = (arrival: Arrival | undefined) => Buffer.from(arrival?.payload ?? []).toString();
 
-describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
+describe.skipIf(absent("mosquitto"))("MQTT commands with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
-    test("arrive one at a time and in order, with tag and source", async () => {
+    test("commands arrive one at a time and in order, with tag and source", async () => {
       const server = await mosquitto();
       let busy = 0;
       let most = 0;
@@ -92,7 +92,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(into.arrived[30]).toMatchObject({ source: "main", tagId: null });
     });
 
-    test("yield to the event loop between the commands of a burst", async () => {
+    test("the event loop runs between the commands of a burst", async () => {
       const server = await mosquitto();
       let turn = 0;
       let isOver = false;
@@ -113,7 +113,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(new Set(turns).size).toBe(200);
     });
 
-    test("have `retained` set when the broker stored them", async () => {
+    test("a command that the broker stored has `retained` set", async () => {
       const server = await mosquitto();
       const operator = await operatorAt(server.url);
       await operator.publish("plenum/cmd/main/1/set", "21.5", { retain: true });
@@ -126,7 +126,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(kept.map(({ retained }) => retained)).toEqual(protocol === "5" ? [] : [true]);
     });
 
-    test("are lost when they are sent while the worker is offline", async () => {
+    test("a command sent while the worker is offline is lost", async () => {
       const server = await mosquitto();
       const config = MqttConfig.parse({ url: server.url, protocol, commands: { enabled: true } });
       const operator = await operatorAt(server.url);
@@ -143,7 +143,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
       expect(into.arrived.map(text)).toEqual(["new"]);
     });
 
-    test("arrive again after a restart of the broker, and the status becomes online", async () => {
+    test("commands arrive again after a restart of the broker, and the published status becomes online", async () => {
       const server = await mosquitto();
       const into = ear();
       await listen(server.url, into, protocol);
@@ -157,7 +157,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     });
   });
 
-  test("carry expiry, response topic, correlation data and user properties of MQTT 5", async () => {
+  test("a command has expiry, response topic, correlation data and user properties of MQTT 5", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -185,7 +185,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived[0]?.receivedAtMs).toBeLessThanOrEqual(Date.now());
   });
 
-  test("are distinguished from approvals by a second person by the topic alone", async () => {
+  test("commands and approvals by a second person are distinguished by the topic alone", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -202,7 +202,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     ]);
   });
 
-  test("never result from messages that the sink publishes", async () => {
+  test("messages that the sink publishes never result in commands", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -217,7 +217,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived).toHaveLength(1);
   });
 
-  test("are not subscribed to unless `commands.enabled` is true", async () => {
+  test("command topics are not subscribed to unless `commands.enabled` is true", async () => {
     const server = await mosquitto();
     const commands = createMqttCommands(MqttConfig.parse({ url: server.url }), contextFor("building"));
     const into = ear();
@@ -231,7 +231,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
     expect(into.arrived).toEqual([]);
   });
 
-  test("above one mebibyte are not delivered, and the next command is", async () => {
+  test("a command above one mebibyte is not delivered, and the next command is", async () => {
     const server = await mosquitto();
     const into = ear();
     await listen(server.url, into);
@@ -243,7 +243,7 @@ describe.skipIf(absent("mosquitto"))("commands at Mosquitto", () => {
   });
 });
 
-describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", (version) => {
+describe.each([4, 5] as const)("the acknowledgement of a command (MQTT protocol version %i)", (version) => {
   const command = (messageId: number, dup = false) =>
     ({
       cmd: "publish",
@@ -262,7 +262,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     return broker;
   }
 
-  test("is sent only after `accept` has resolved", async () => {
+  test("is sent to the broker only after `accept` has resolved", async () => {
     const { promise: journaled, resolve } = Promise.withResolvers<void>();
     const into = ear(() => journaled);
     const broker = await setUp(into);
@@ -274,7 +274,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     expect(await broker.until("puback")).toMatchObject([{ messageId: 7 }]);
   });
 
-  test("is not sent when `accept` rejects, and a new connection subscribes", async () => {
+  test("is not sent when `accept` rejects, and the commands connector connects and subscribes again", async () => {
     let full = true;
     const into = ear(async () => {
       if (full) throw new Error("disk full");
@@ -289,7 +289,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
     expect(into.arrived.map(({ duplicate }) => duplicate)).toEqual([false, true]);
   });
 
-  test("belongs to a clean session that subscribes with QoS 1 and without retained messages", async () => {
+  test("uses a clean session that subscribes with QoS 1 and without retained messages", async () => {
     const broker = await setUp(ear());
     const [connect] = await broker.until("connect");
     const [subscribe] = await broker.until("subscribe");
@@ -301,7 +301,7 @@ describe.each([4, 5] as const)("the acknowledgement of a command (version %i)", 
   });
 });
 
-test("accepts no command after close, even when the broker does not acknowledge the last message", async () => {
+test("accepts no command after close, even when the broker does not acknowledge the offline status message", async () => {
   const sockets: Socket[] = [];
   const broker = await startScriptedBroker(5, (packet, socket) => {
     if (packet.cmd === "connect") sockets.push(socket);
@@ -332,7 +332,7 @@ test("accepts no command after close, even when the broker does not acknowledge 
   expect(into.arrived).toEqual([]);
 });
 
-test("receives commands once a broker that was unreachable at the start is available", async () => {
+test("a broker that is unreachable at the start delivers commands once it is available", async () => {
   const first = await startScriptedBroker(5, () => undefined);
   await first.close();
   const into = ear();

@@ -12,7 +12,7 @@ import { observeInTest } from "./observer.ts";
 
 const complaintOf = (config: unknown) => MqttConfig.safeParse(config).error?.issues[0]?.message ?? "";
 
-describe("configuration", () => {
+describe("the configuration of the MQTT sink", () => {
   test("requires only `url`", () => {
     expect(MqttConfig.parse({ url: "mqtts://broker.example" })).toMatchObject({
       protocol: "5",
@@ -29,12 +29,12 @@ describe("configuration", () => {
     ["mqtts://user:pw@broker.example", "user name and password out"],
     ["mqtts://broker.example/path", "ends with the host"],
     ["mqtts://broker.example?x=1", "ends with the host"],
-  ])("refuses the address %s", (url, complaint) => {
+  ])("refuses the broker address %s", (url, complaint) => {
     expect(complaintOf({ url })).toContain(complaint);
   });
 
   test.each([[{ username: "plenum", password: { env: "PW" } }], [{ commands: { enabled: true } }]])(
-    "sends %o readable only when told to",
+    "requires TLS, a local broker or plain_text for the configuration %o",
     (delicate) => {
       expect(complaintOf({ url: "mqtt://broker.example", ...delicate })).toContain("plain_text");
       for (const config of [
@@ -59,7 +59,7 @@ describe("configuration", () => {
     [{ keepalive: "10ms" }, "1s to 1h"],
     [{ retian: {} }, "nrecognized key"],
     [{ tls: { reject_unauthorized: false } }, "nrecognized key"],
-  ])("refuses %o", (config, complaint) => {
+  ])("refuses the configuration %o", (config, complaint) => {
     expect(complaintOf({ url: "mqtts://broker.example", ...config })).toContain(complaint);
   });
 
@@ -88,9 +88,9 @@ function optionsOf(schema: Schema, path = ""): readonly string[] {
   );
 }
 
-describe("the client id", () => {
+describe("the MQTT client id", () => {
   const config = MqttConfig.parse({ url: "mqtts://broker.example" });
-  test("is stable, and differs by sink, machine, prefix and copied state", () => {
+  test("is stable, and differs between sinks, machines, prefixes and copied state folders", () => {
     const name = "scada";
     expect(clientIdOf(config, { name }, "a")).toBe(clientIdOf(config, { name }, "a"));
     const ids = [
@@ -104,7 +104,7 @@ describe("the client id", () => {
     expect(ids[0]).toMatch(/^plenum-scada-[0-9a-f]{8}$/);
   });
 
-  test("depends on the source and not on the machine in a fleet", () => {
+  test("depends in a fleet on the source and not on the machine", () => {
     const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
     const id = clientIdOf(config, { name: "scada", share }, "a");
     expect(id).toMatch(/^plenum-scada-north-[0-9a-f]{8}$/);
@@ -115,7 +115,7 @@ describe("the client id", () => {
   });
 });
 
-describe("the broker of the demo", () => {
+describe("the built-in MQTT broker of the demo", () => {
   test("accepts and retains messages of MQTT 3.1.1 and refuses MQTT 5", async () => {
     const broker = await startBroker();
     onTestFinished(() => broker.close());

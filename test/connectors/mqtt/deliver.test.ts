@@ -33,10 +33,10 @@ const messagesOf = (event: Event): readonly Message[] => [
 const OPTIONS = { maxInFlight: 100, maxBytes: 1_000, signal: never(), onBestEffortRejected: () => undefined };
 
 test.each([
-  ["the later first", [3, 1]],
-  ["the earlier first", [1, 3]],
-  ["one by one backwards", [4, 3, 1]],
-])("keeps from the first failed event of the batch, whichever failure arrives first: %s", async (_, told) => {
+  ["the later failure first", [3, 1]],
+  ["the earlier failure first", [1, 3]],
+  ["three failures in reverse order", [4, 3, 1]],
+])("a batch is kept from its first failed event, in whichever order the failures arrive: %s", async (_, told) => {
   const { link, answerTo } = pendingLink();
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   for (const n of told) answerTo(n).reject(new Retryable(`no answer to ${n}`));
@@ -48,7 +48,7 @@ test.each([
   });
 });
 
-test("settles rejections before the first failure and keeps those after it", async () => {
+test("a batch settles rejections before the first failure and keeps all events after it", async () => {
   const { link, answerTo } = pendingLink();
   const receipt = deliver(link, batch, messagesOf, OPTIONS);
   answerTo(3).reject(new Rejected("not allowed"));
@@ -61,7 +61,7 @@ test("settles rejections before the first failure and keeps those after it", asy
   });
 });
 
-describe("an abort", () => {
+describe("the abort of a batch to MQTT", () => {
   const parts = ["a", "b", "c"];
   const inParts = (event: Event): readonly Message[] =>
     messagesOf(event).flatMap((message) => parts.map((part) => ({ ...message, topic: `${message.topic}/${part}` })));
@@ -80,7 +80,7 @@ describe("an abort", () => {
     return { link, sent, stop, options: { ...OPTIONS, signal: stop.signal } };
   }
 
-  test("keeps from the first unacknowledged event and settles those before it", async () => {
+  test("keeps the batch from its first unacknowledged event and settles the events before it", async () => {
     const { link, options, stop } = abortableLink((topic) => topic !== "value/2" && topic !== "value/4");
     const receipt = deliver(link, batch, messagesOf, options);
     const late = new Retryable("too late");
@@ -88,14 +88,14 @@ describe("an abort", () => {
     expect(await receipt).toEqual({ rejected: [], kept: { from: 2, error: late } });
   });
 
-  test.each(parts)("keeps an event whose message %s is not acknowledged", async (part) => {
+  test.each(parts)("keeps an event with three messages when message %s is not acknowledged", async (part) => {
     const { link, options, stop } = abortableLink((topic) => topic !== `value/3/${part}`);
     const receipt = deliver(link, batch, inParts, options);
     stop.abort(new Retryable("too late"));
     expect(await receipt).toMatchObject({ rejected: [], kept: { from: 3 } });
   });
 
-  test("between two messages of an event keeps the event and stops sending", async () => {
+  test("keeps an event and stops sending when only some of its messages are acknowledged", async () => {
     const { link, options, sent, stop } = abortableLink((topic) => topic !== "value/1/b");
     const receipt = deliver(link, batch, inParts, { ...options, maxInFlight: 1 });
     stop.abort(new Retryable("too late"));
@@ -103,7 +103,7 @@ describe("an abort", () => {
     expect(sent).toEqual(["value/0/a", "value/0/b", "value/0/c", "value/1/a", "value/1/b"]);
   });
 
-  test("with no message in flight stops sending", async () => {
+  test("stops sending when no message is in flight", async () => {
     const stop = new AbortController();
     const acknowledged: (() => void)[] = [];
     const link: Pick<Link, "send"> = { send: (_, done) => void acknowledged.push(() => done(null)) };
@@ -115,7 +115,7 @@ describe("an abort", () => {
     expect(acknowledged).toHaveLength(1);
   });
 
-  test("before the first acknowledgement rejects with the reason", async () => {
+  test("rejects the write with the abort reason when no event is acknowledged", async () => {
     const { link, options, stop } = abortableLink((topic) => topic === "value/4");
     const receipt = deliver(link, batch, messagesOf, options);
     stop.abort(new Retryable("too late"));
@@ -123,7 +123,7 @@ describe("an abort", () => {
   });
 });
 
-test("keeps the complete batch when the link is already lost", async () => {
+test("keeps the complete batch when the connection is already lost", async () => {
   let asked = 0;
   const link: Pick<Link, "send"> = {
     send(_, done) {

@@ -44,8 +44,8 @@ function reasonFor(nth: number, reasonCode: number): Answers {
   };
 }
 
-describe("the broker's reason code for a message", () => {
-  test.each([135, 144, 149, 153])("%i rejects this event and delivers the others", async (code) => {
+describe("the reason code with which a broker acknowledges a message", () => {
+  test.each([135, 144, 149, 153])("code %i rejects this event, and the other events are delivered", async (code) => {
     const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     const receipt = await sink.write(batch, never());
@@ -53,7 +53,7 @@ describe("the broker's reason code for a message", () => {
     expect(values(broker)).toHaveLength(batch.length);
   });
 
-  test.each([128, 131, 145])("%i is retryable and keeps the events from this one on", async (code) => {
+  test.each([128, 131, 145])("code %i is retryable and keeps the events from this one on", async (code) => {
     const { sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     const receipt = await sink.write(batch, never());
@@ -62,14 +62,14 @@ describe("the broker's reason code for a message", () => {
     expect(receipt.rejected).toEqual([]);
   });
 
-  test("151 (quota exceeded) keeps the event and throttles", async () => {
+  test("code 151 (quota exceeded) keeps the event and throttles the sink", async () => {
     const { sink } = await setUp(reasonFor(0, 151));
     await sink.open(never());
     expect((await sink.write(batch, never())).kept?.error).toBeInstanceOf(Throttled);
   });
 
   // 1 is what mochi-mqtt says at MQTT 5; the standard knows 0 and 16 only, and our promise says: below 128.
-  test.each([0, 1, 2, 16, 17, 24, 127])("%i accepts the event", async (code) => {
+  test.each([0, 1, 2, 16, 17, 24, 127])("code %i accepts the event", async (code) => {
     const { broker, sink } = await setUp(reasonFor(2, code));
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -78,7 +78,7 @@ describe("the broker's reason code for a message", () => {
   });
 
   test.each([129, 150, 255])(
-    "reason %i, which the standard has not for a message, costs no connection",
+    "a code that MQTT does not define for messages (%i) keeps the event and the connection",
     async (code) => {
       const { broker, sink } = await setUp(reasonFor(2, code));
       await sink.open(never());
@@ -90,7 +90,7 @@ describe("the broker's reason code for a message", () => {
     },
   );
 
-  test("a rejected event after the first kept event is not settled", async () => {
+  test("an event that is rejected after the first kept event is not settled", async () => {
     let seen = -1;
     const { sink } = await setUp((packet) => {
       if (packet.cmd !== "publish" || !isValue(packet)) return undefined;
@@ -103,7 +103,7 @@ describe("the broker's reason code for a message", () => {
     expect(receipt.rejected).toEqual([]);
   });
 
-  test("a rejected reply does not keep the result event", async () => {
+  test("a rejected response message does not keep the command-result event", async () => {
     const { sink } = await setUp((packet) =>
       packet.cmd === "publish" && packet.topic === "answers/1"
         ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }]
@@ -116,9 +116,9 @@ describe("the broker's reason code for a message", () => {
   });
 });
 
-describe("a lost connection", () => {
+describe("a lost connection to the MQTT broker", () => {
   test.each([4, 5] as const)(
-    "in the middle of a batch (version %i): kept from the first unacknowledged",
+    "keeps a batch from its first unacknowledged event (protocol version %i)",
     async (version) => {
       let seen = 0;
       const { broker, sink } = await setUp(
@@ -148,12 +148,12 @@ describe("a lost connection", () => {
 
   test.each([
     [
-      "a long message",
+      "a message of at least 3,000 characters",
       "x".repeat(3_000),
       expect.stringMatching(/^If that stays so.*the longest on its way has [3-9]\d{3} characters/),
     ],
-    ["short ones only", "x", undefined],
-  ])("while %s is on its way: that may be why, and it is said", async (_, unit, hint) => {
+    ["no suggestion for short messages", "x", undefined],
+  ])("suggests a cause when a message is in flight that may be too long: %s", async (_, unit, hint) => {
     const { sink } = await setUp(
       (packet, socket) => {
         if (!isValue(packet)) return undefined;
@@ -171,7 +171,7 @@ describe("a lost connection", () => {
     expect(kept?.error).toMatchObject({ hint });
   });
 
-  test("with reason 149 is a ConfigError for max_message_bytes", async () => {
+  test("with DISCONNECT reason 149 (packet too large) is a ConfigError for max_message_bytes", async () => {
     const { broker, sink } = await setUp((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode: 149 }] : undefined,
     );
@@ -182,7 +182,7 @@ describe("a lost connection", () => {
     expect((await write).kept?.error).toMatchObject({ kind: "config", field: "max_message_bytes" });
   });
 
-  test("is not restored by the library: only a new write sends the message again", async () => {
+  test("is not restored by the MQTT library: only a new write sends the message again", async () => {
     const { broker, sink } = await setUp((packet, socket) => {
       if (!isValue(packet)) return undefined;
       setImmediate(() => socket.destroy());
@@ -196,7 +196,7 @@ describe("a lost connection", () => {
     expect(values(broker)).toHaveLength(1);
   });
 
-  test("after a missing acknowledgement keeps the event within the deadline, and the next connection works", async () => {
+  test("a missing acknowledgement keeps the event after the deadline, and the next connection works", async () => {
     let silent = true;
     const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined), {
       publish_deadline: "200ms",
@@ -211,7 +211,7 @@ describe("a lost connection", () => {
     expect(broker.came.filter(({ cmd }) => cmd === "connect")).toHaveLength(2);
   });
 
-  test("stays usable after an abort, which rejects the write at once", async () => {
+  test("an abort rejects the write at once, and the connection stays usable", async () => {
     let silent = true;
     const { broker, sink } = await setUp((packet) => (isValue(packet) && silent ? [] : undefined));
     await sink.open(never());
@@ -241,12 +241,12 @@ describe("a lost connection", () => {
   });
 });
 
-describe("limits that the broker states", () => {
+describe("limits that the MQTT broker announces", () => {
   const limited = (properties: Record<string, unknown>): Answers => {
     return (packet) => (packet.cmd === "connect" ? [{ ...connack(5, 0), properties } as Packet] : undefined);
   };
 
-  test("receive maximum limits the messages in flight", async () => {
+  test("the receive maximum limits the messages in flight", async () => {
     let waiting: Packet[] = [];
     let most = 0;
     const { broker, sink } = await setUp((packet) => {
@@ -280,7 +280,7 @@ describe("limits that the broker states", () => {
   test.each([
     [{ retainAvailable: false }, "does not keep messages"],
     [{ maximumQoS: 0 }, "QoS 1"],
-  ])("%o is nothing that we can work with", async (properties, complaint) => {
+  ])("a broker that announces %o causes a ConfigError", async (properties, complaint) => {
     const { sink } = await setUp(limited(properties));
     const error = await sink.open(never()).catch((cause: unknown) => cause);
     expect(error).toBeInstanceOf(ConfigError);
@@ -288,7 +288,7 @@ describe("limits that the broker states", () => {
   });
 });
 
-describe("connecting", () => {
+describe("connecting to an MQTT broker", () => {
   test.each([
     [5, 134, ConfigError],
     [5, 135, ConfigError],
@@ -301,15 +301,18 @@ describe("connecting", () => {
     [4, 3, Retryable],
     [4, 4, ConfigError],
     [4, 5, ConfigError],
-  ] as const)("version %i, reason %i", async (version, code, meaning) => {
-    const { sink } = await setUp(
-      (packet) => (packet.cmd === "connect" ? [connack(version, code)] : undefined),
-      {},
-      version,
-    );
-    await expect(sink.open(never())).rejects.toBeInstanceOf(meaning);
-    if (sink.probe !== undefined) await expect(sink.probe(never())).rejects.toBeInstanceOf(meaning);
-  });
+  ] as const)(
+    "maps the connection refusal of protocol version %i with reason %i to a ConfigError or Retryable",
+    async (version, code, meaning) => {
+      const { sink } = await setUp(
+        (packet) => (packet.cmd === "connect" ? [connack(version, code)] : undefined),
+        {},
+        version,
+      );
+      await expect(sink.open(never())).rejects.toBeInstanceOf(meaning);
+      if (sink.probe !== undefined) await expect(sink.probe(never())).rejects.toBeInstanceOf(meaning);
+    },
+  );
 
   test("fails after the deadline when the broker never responds", async () => {
     const { sink } = await setUp(() => [], { connect_deadline: "200ms" });
@@ -322,7 +325,7 @@ describe("connecting", () => {
     await expect(sink.open(never())).rejects.toBeInstanceOf(Retryable);
   });
 
-  test("is a ConfigError when the status topic is forbidden, before any event is rejected", async () => {
+  test("fails with a ConfigError when the status topic is forbidden, before any event is rejected", async () => {
     const { sink } = await setUp((packet) =>
       packet.cmd === "publish" ? [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode: 135 }] : undefined,
     );
@@ -330,11 +333,11 @@ describe("connecting", () => {
   });
 
   test.each([
-    ["hangs up", (socket: Socket) => void socket.destroy()],
+    ["closes the connection", (socket: Socket) => void socket.destroy()],
     // CONNACK as MQTT 3.1.1 has it: two bytes, the second of which says "unacceptable protocol version".
-    ["says so as MQTT 3.1.1 has it", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
-    ["resets", (socket: Socket) => void socket.resetAndDestroy()],
-  ])("a broker that knows 3.1.1 only and %s: told what to do, and not for ever tried", async (_, refuse) => {
+    ["responds with a CONNACK of MQTT 3.1.1", (socket: Socket) => void socket.end(Buffer.from([0x20, 2, 0, 1]))],
+    ["resets the connection", (socket: Socket) => void socket.resetAndDestroy()],
+  ])("fails with advice to set `protocol` when a broker knows only MQTT 3.1.1 and %s", async (_, refuse) => {
     const answers: Answers = (packet, socket) => {
       if (packet.cmd !== "connect" || packet.protocolVersion !== 5) return undefined;
       refuse(socket);
@@ -356,7 +359,7 @@ describe("connecting", () => {
     expect(inOld.filter((packet) => "username" in packet && packet.username !== undefined)).toEqual([]);
   });
 
-  test("reports no version problem when the broker hangs up once, as during a restart", async () => {
+  test("reports no version problem when the broker closes the connection once, as during a restart", async () => {
     let calls = 0;
     const { sink } = await setUp((packet, socket) => {
       if (packet.cmd !== "connect" || calls++ > 0) return undefined;
@@ -396,7 +399,7 @@ function gathering(): Answers {
 }
 
 describe("a broker that delays acknowledgements until TCP confirms the last one", () => {
-  test("sends them at once because of a ping, in each batch", async () => {
+  test("sends its acknowledgements at once because the sink sends a ping in each batch", async () => {
     const { broker, sink } = await setUp(gathering(), { publish_deadline: "10s" });
     await sink.open(never());
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
@@ -404,7 +407,7 @@ describe("a broker that delays acknowledgements until TCP confirms the last one"
     expect(values(broker)).toHaveLength(2 * batch.length);
   });
 
-  test("gets a limited number of pings when it answers only pings", async () => {
+  test("receives a limited number of pings when it responds only to pings", async () => {
     const { broker, sink } = await setUp(
       (packet) => (isValue(packet) && packet !== values(broker)[0] ? [] : undefined),
       { publish_deadline: "300ms" },
@@ -415,13 +418,13 @@ describe("a broker that delays acknowledgements until TCP confirms the last one"
   });
 });
 
-describe("the probe", () => {
+describe("the probe of the MQTT sink", () => {
   const onPublish = (reasonCode: number | null) => (packet: Packet) => {
     if (packet.cmd !== "publish") return undefined;
     return reasonCode === null ? [] : [{ cmd: "puback", messageId: packet.messageId ?? 0, reasonCode } as const];
   };
 
-  test("publishes one message that is not retained and disconnects", async () => {
+  test("publishes one message that is not retained, and disconnects", async () => {
     const { broker, sink } = await setUp(() => undefined, { prefix: "house/plenum" });
     await sink.probe?.(never());
     const sent = broker.came.filter(({ cmd }) => cmd === "publish");
@@ -429,7 +432,7 @@ describe("the probe", () => {
     await broker.until("disconnect");
   });
 
-  test("succeeds with any reason below 128", async () => {
+  test("succeeds with any reason code below 128", async () => {
     const { sink } = await setUp(onPublish(1));
     await sink.probe?.(never());
   });
@@ -439,7 +442,7 @@ describe("the probe", () => {
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "config", reason: "forbidden" });
   });
 
-  test("fails at a broker that acknowledges nothing", async () => {
+  test("fails at a broker that acknowledges no message", async () => {
     const { sink } = await setUp(onPublish(null), { publish_deadline: "200ms" });
     await expect(sink.probe?.(never())).rejects.toMatchObject({ kind: "retryable" });
   });

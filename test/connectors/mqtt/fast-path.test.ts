@@ -59,8 +59,8 @@ const message: fc.Arbitrary<Message> = fc.record(
 const id = fc.integer({ min: 1, max: 65_535 });
 const version = fc.constantFrom(4 as const, 5 as const);
 
-describe("mqtt: a PUBLISH", () => {
-  test("equals the bytes that the library writes", () => {
+describe("a PUBLISH packet built without the MQTT library", () => {
+  test("has the same bytes as one built by the library", () => {
     fc.assert(
       fc.property(message, id, version, (sent, number, spoken) => {
         const bytes = byUs(sent, number, spoken);
@@ -81,7 +81,7 @@ describe("mqtt: a PUBLISH", () => {
     expect([bytesIfOver(bytes, sent), bytesIfOver(bytes - 1, sent)]).toEqual([null, bytes]);
   });
 
-  test("leaves in one write with all others of the same tick, in order", async () => {
+  test("is sent in one socket write with all others of the same event-loop tick, in order", async () => {
     const turns = fc.array(fc.array(message, { maxLength: 12 }), { maxLength: 6 });
     await fc.assert(
       fc.asyncProperty(turns, version, async (all, spoken) => {

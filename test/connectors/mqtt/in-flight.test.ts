@@ -16,7 +16,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 1, arbitrary: fc.constant({ do: "take-all" } as const) },
 );
 
-test("messages in flight behave like an ordered map for any order of acknowledgements", () => {
+test("the table of messages in flight behaves like an ordered map for any order of acknowledgements", () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 400, size: "max" }), (steps) => {
       const flight = createInFlight<{ readonly id: number }>();
@@ -46,7 +46,7 @@ test("messages in flight behave like an ordered map for any order of acknowledge
   );
 });
 
-test("an unacknowledged message does not make the slots grow without limit", () => {
+test("the table of messages in flight stays small while one message remains unacknowledged", () => {
   const flight = createInFlight<{ readonly id: number }>();
   const first = { id: 1 };
   flight.add(first);

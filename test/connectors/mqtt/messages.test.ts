@@ -8,7 +8,7 @@ const retained = { alarms: true, inventory: true, values: true };
 const topicsOf = (...args: Parameters<typeof sampleEvent<"alarm-resolved">>) =>
   messagesOf(sampleEvent(...args), topics, retained).map(({ topic }) => topic);
 
-test("publishes a superseded episode as an event but not on the state topic of the alarm", () => {
+test("publishes a superseded alarm episode as an event, and not on the state topic of the alarm", () => {
   const { data } = sampleEvent("alarm-resolved");
   expect(topicsOf("alarm-resolved")).toEqual([
     "plenum/main/1/alarm/500001/state",

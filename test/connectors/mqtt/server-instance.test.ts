@@ -24,20 +24,20 @@ function isNew(
   return serverInstanceOf(before.life, { uptime, atMs: AT + afterS * 1_000, sessionLost }).isNew;
 }
 
-describe("the instance of a broker", () => {
-  test("is new when the broker lost our session", () => {
+describe("the detection of a new broker instance by its reported uptime", () => {
+  test("reports a new instance when the broker lost the session", () => {
     expect(isNew({ uptime: null }, { afterS: 60, uptime: null, sessionLost: true })).toBe(true);
     expect(isNew({ uptime: null }, { afterS: 60, uptime: null })).toBe(false);
   });
 
-  test("is new when the uptime is shorter than the time that passed", () => {
+  test("reports a new instance when the uptime is shorter than the time that passed", () => {
     // It still had the session, from its disk.
     expect(isNew({ uptime: 2 * HOUR_S }, { afterS: 60, uptime: 3 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 4 })).toBe(true);
     expect(isNew({ uptime: 3 }, { afterS: 24 * HOUR_S, uptime: 23 * HOUR_S })).toBe(true);
   });
 
-  test("is the same while the uptime grows with time, also with a report that is 10 s old", () => {
+  test("reports the same instance while the uptime grows with time, also with a report that is 10 s old", () => {
     for (const lagS of [0, 5, 10]) {
       expect(isNew({ uptime: HOUR_S }, { afterS: HOUR_S, uptime: 2 * HOUR_S - lagS })).toBe(false);
     }
@@ -45,17 +45,17 @@ describe("the instance of a broker", () => {
     expect(isNew({ uptime: HOUR_S }, { afterS: -2 * HOUR_S, uptime: HOUR_S + 60 })).toBe(false);
   });
 
-  test("is the same when one of the two uptimes is unknown", () => {
+  test("reports the same instance when one of the two uptimes is unknown", () => {
     expect(isNew({ uptime: null }, { afterS: 60, uptime: 3 })).toBe(false);
     expect(isNew({ uptime: HOUR_S }, { afterS: 60, uptime: null })).toBe(false);
   });
 
-  test("is the same when the stored text is unreadable", () => {
+  test("reports the same instance when the stored text is unreadable", () => {
     expect(serverInstanceOf("{", { uptime: 1, atMs: AT, sessionLost: true }).isNew).toBe(false);
   });
 });
 
-describe("the instance of a broker with measured time", () => {
+describe("the detection of a new broker instance with time measured since boot", () => {
   const life = (uptime: number, wallS: number, measured: SinceBoot | undefined) => ({
     ...{ uptime, atMs: AT + wallS * 1_000, sessionLost: false },
     ...(measured === undefined ? {} : { measured }),
@@ -68,13 +68,16 @@ describe("the instance of a broker with measured time", () => {
     return serverInstanceOf(before, life(uptime, wallS, on("this", 500 + measuredS))).isNew;
   }
 
-  test.each([4_200, -4_200, 30 * 24 * HOUR_S])("is the same after the wall clock was set by %i s", (stepS) => {
-    for (const lagS of [-10, 0, 10])
-      expect(isNew(2 * HOUR_S - lagS, { wallS: HOUR_S + stepS, measuredS: HOUR_S })).toBe(false);
-  });
+  test.each([4_200, -4_200, 30 * 24 * HOUR_S])(
+    "reports the same instance after the wall clock was set by %i s",
+    (stepS) => {
+      for (const lagS of [-10, 0, 10])
+        expect(isNew(2 * HOUR_S - lagS, { wallS: HOUR_S + stepS, measuredS: HOUR_S })).toBe(false);
+    },
+  );
 
   test.each([0, 600, -600, -2 * HOUR_S])(
-    "is another when it is too young for what was measured, by a wall clock set by %i s as well",
+    "reports a new instance when the uptime is shorter than the measured time, with the wall clock set by %i s",
     (stepS) => {
       const passed = { wallS: HOUR_S + stepS, measuredS: HOUR_S };
       expect(isNew(2 * HOUR_S - 16, passed)).toBe(true);
@@ -83,7 +86,7 @@ describe("the instance of a broker with measured time", () => {
     },
   );
 
-  test("is compared by the wall clock when measured time stood still, as on a suspended machine", () => {
+  test("uses the wall clock when measured time stood still, as on a suspended machine", () => {
     const asleep = { wallS: 8 * HOUR_S, measuredS: 60 };
     expect(isNew(9 * HOUR_S, asleep)).toBe(false);
     expect(isNew(7 * HOUR_S, asleep)).toBe(true);
@@ -91,11 +94,11 @@ describe("the instance of a broker with measured time", () => {
   });
 
   test.each([
-    ["another start of the machine", on("this", 500), on("other", 900)],
-    ["a clock that went back", on("this", 500), on("this", 499)],
-    ["none before", undefined, on("this", 900)],
-    ["none now", on("this", 500), undefined],
-  ])("is judged by the wall clock where nothing can be compared: %s", (_, first, later) => {
+    ["the machine was restarted", on("this", 500), on("other", 900)],
+    ["the time since boot went back", on("this", 500), on("this", 499)],
+    ["no measured time before", undefined, on("this", 900)],
+    ["no measured time now", on("this", 500), undefined],
+  ])("uses the wall clock when no measured times can be compared: %s", (_, first, later) => {
     const before = serverInstanceOf(null, life(HOUR_S, 0, first)).life;
     expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S, later)).isNew).toBe(false);
     expect(serverInstanceOf(before, life(2 * HOUR_S, HOUR_S + 600, later)).isNew).toBe(true);
@@ -103,36 +106,39 @@ describe("the instance of a broker with measured time", () => {
   });
 });
 
-describe.skipIf(absent("mosquitto"))("the instance of a broker that another fleet member recorded", () => {
-  test.each([-300, 300])("is the same for a member whose clock is %i s ahead", async (aheadS) => {
-    const broker = await startMosquitto();
-    onTestFinished(() => broker.stop());
-    const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
-    const lifeBy = async (aheadMs: number, before: string | null) => {
-      // On another machine nothing was measured since the same moment.
-      const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
-      const config = MqttConfig.parse({ url: broker.url });
-      const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
-      await sink.open(never());
-      try {
-        return await sink.look?.(before, never());
-      } finally {
-        await sink.close();
-      }
-    };
-    const first = await lifeBy(0, null);
-    expect(await lifeBy(aheadS * 1_000, first?.life ?? null)).toMatchObject({ isNew: false });
-  });
+describe.skipIf(absent("mosquitto"))("a broker instance that another fleet member recorded", () => {
+  test.each([-300, 300])(
+    "a member of a fleet whose clock is %i s ahead detects the same broker instance",
+    async (aheadS) => {
+      const broker = await startMosquitto();
+      onTestFinished(() => broker.stop());
+      const share = { fleet: "0a1b2c3d", source: "north", now: Date.now };
+      const lifeBy = async (aheadMs: number, before: string | null) => {
+        // On another machine nothing was measured since the same moment.
+        const clock = { ...systemClock, now: () => Date.now() + aheadMs, sinceBoot: () => null };
+        const config = MqttConfig.parse({ url: broker.url });
+        const sink = createMqttSink(config, { ...contextFor("broker"), clock, share });
+        await sink.open(never());
+        try {
+          return await sink.look?.(before, never());
+        } finally {
+          await sink.close();
+        }
+      };
+      const first = await lifeBy(0, null);
+      expect(await lifeBy(aheadS * 1_000, first?.life ?? null)).toMatchObject({ isNew: false });
+    },
+  );
 });
 
-describe("the instance of a broker an hour later after the wall clock was set by ten minutes", () => {
+describe("the detection of a new broker instance after the wall clock was set by ten minutes", () => {
   const UP_S = 1_000;
 
   test.each([
-    ["in one run", null, "one sink"],
-    ["in one run on Linux", "9f0e1d2c", "one sink"],
-    ["in two runs on one machine", "9f0e1d2c", "two sinks"],
-  ])("is the same %s, and another when it was restarted", async (_, boot, sinks) => {
+    ["within one run of the worker", null, "one sink"],
+    ["within one run of the worker on Linux", "9f0e1d2c", "one sink"],
+    ["in two runs of the worker on one machine", "9f0e1d2c", "two sinks"],
+  ])("reports the same instance %s, and a new instance when the broker was restarted", async (_, boot, sinks) => {
     const now = { wallMs: AT, measuredMs: 5_000, uptimeS: UP_S };
     const broker = await startScriptedBroker(5, (packet) => answerOf(packet, now.uptimeS));
     onTestFinished(() => broker.close());
@@ -200,4 +206,4 @@ test.each([
   ["", null],
   ["up since Tuesday", null],
   ["-3 seconds", null],
-])("the uptime in %j is %s", (text, seconds) => expect(uptimeIn(text)).toBe(seconds));
+])("the uptime in the text %j is %s", (text, seconds) => expect(uptimeIn(text)).toBe(seconds));

@@ -38,7 +38,7 @@ async function openSink(url: string, settings: Settings = {}): Promise<Sink> {
 
 const missing = absent("mosquitto");
 
-describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
+describe.skipIf(missing)("the MQTT sink with Mosquitto as the broker", () => {
   describe.each(["5", "3.1.1"] as const)("with MQTT %s", (protocol) => {
     describeSink(`mqtt ${protocol}`, {
       without: ["stall"],
@@ -124,7 +124,7 @@ describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
       await expect(second.write([valueEvent(1)], never())).rejects.toThrow("no connection");
     });
 
-    test("publishes each of 500 hostile ids on a topic of its own", async () => {
+    test("publishes 500 ids with special characters on 500 different topics", async () => {
       const server = await broker();
       const observer = await observeInTest(server.url, "#");
       const sink = await openSink(server.url, { protocol, max_message_bytes: 2_000_000 });
@@ -196,7 +196,7 @@ describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
     expect(value.packet.properties?.userProperties).not.toHaveProperty("sequence");
   });
 
-  test("clears retained topics of removed objects", async () => {
+  test("clears the retained topics of removed objects", async () => {
     const server = await broker();
     const sink = await openSink(server.url);
     await sink.write([sampleEvent("tag-added"), valueEvent(1), sampleEvent("alarm-raised")], never());
@@ -207,7 +207,7 @@ describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
     expect(late.heard.map(({ topic }) => topic)).toEqual(["plenum/main/1/tag/10099/value"]);
   });
 
-  test("publishes a result on its own topic and the response topic, and the acceptance below it", async () => {
+  test("publishes a command result on its own topic and the response topic, and the acceptance on `accepted` topics", async () => {
     const server = await broker();
     const observer = await observeInTest(server.url, ["plenum/main/1/tag/#", "answers/#", "plenum/cmd/#"]);
     const sink = await openSink(server.url);
@@ -242,7 +242,7 @@ describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
     expect(interim?.json).not.toHaveProperty("replyTo");
   });
 
-  test("reconnects without an event to send and publishes online", async () => {
+  test("reconnects and publishes online without an event to send", async () => {
     const server = await broker();
     await openSink(server.url);
     await server.kill();
@@ -252,7 +252,7 @@ describe.skipIf(missing)("mqtt sink at Mosquitto", () => {
     await observer.until(({ json }) => json.status === "online");
   });
 
-  test("publishes online again after a late will of an older connection", async () => {
+  test("publishes online again after a late will message of an earlier connection", async () => {
     const server = await broker();
     const observer = await observeInTest(server.url, "plenum/status");
     const minute = 60_000;

@@ -43,7 +43,7 @@ async function acknowledge(
   await vi.waitFor(() => expect(sink.lastStepMs?.()).toBe(clock.monotonic()), WITHIN);
 }
 
-test("delivers each event once over one connection to a broker that needs 8 s for a message", async () => {
+test("delivers each event once over one connection to a broker that needs 8 s per message", async () => {
   const workshop = await openWorkshop();
   onTestFinished(() => workshop.dispose());
   const { clock, store } = workshop;

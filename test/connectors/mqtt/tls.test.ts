@@ -56,8 +56,8 @@ async function refusal(url: string, tls: z.input<typeof MqttConfig>["tls"]): Pro
   return error as ConfigError;
 }
 
-describe.skipIf(absent("mosquitto"))("TLS", () => {
-  test("delivers to a broker whose certificate is signed by the configured authority", async () => {
+describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
+  test("delivers to a broker whose certificate is signed by the configured certificate authority", async () => {
     const { url, observer } = await brokerWith(good);
     const sink = sinkFor(url, { tls: { ca_file: authority.caFile } });
     await sink.open(never());
@@ -75,20 +75,20 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     expect(observer.heard).toEqual([]);
   });
 
-  test("sends nothing to a private authority without `ca_file`", async () => {
+  test("sends nothing to a broker with a private certificate authority when `ca_file` is missing", async () => {
     const { url, observer } = await brokerWith(good);
     await refusal(url, {});
     expect(observer.heard).toEqual([]);
   });
 
-  test("accepts the certificate name in `servername`", async () => {
+  test("accepts a certificate for the name in `servername`", async () => {
     const { url } = await brokerWith(authority.issue("named", { altName: "DNS:broker.example" }));
     const sink = sinkFor(url, { tls: { ca_file: authority.caFile, servername: "broker.example" } });
     await sink.open(never());
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("sends the client certificate on request and explains a missing one", async () => {
+  test("sends the configured client certificate, and the error of a missing one names the options", async () => {
     const { url } = await brokerWith(good, ["require_certificate true", "use_identity_as_username true"]);
     const ours = authority.issue("worker");
     const tls = { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile };
@@ -98,7 +98,7 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     await refusal(url, { ca_file: authority.caFile });
   });
 
-  test("works with the example configuration of the broker", async () => {
+  test("works with the example configuration for Mosquitto", async () => {
     const example = readFileSync(join(import.meta.dirname, "../../../connectors/mqtt/mosquitto.example.conf"), "utf8");
     const acl = join(import.meta.dirname, "../../../connectors/mqtt/acl.example");
     const passwords = join(folder, "example-passwords");
@@ -128,12 +128,12 @@ describe.skipIf(absent("mosquitto"))("TLS", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("is a ConfigError when a file cannot be read", async () => {
+  test("fails with a ConfigError when a certificate file cannot be read", async () => {
     const { url } = await brokerWith(good);
     expect((await refusal(url, { ca_file: join(folder, "absent.pem") })).message).toContain("absent.pem");
   });
 
-  test("never prints the password and uses a renewed one for the next connection", async () => {
+  test("never prints the password, and uses a changed password for the next connection", async () => {
     const passwords = join(folder, "passwords");
     writeFileSync(passwords, "", { mode: 0o600 });
     execFileSync("mosquitto_passwd", ["-b", passwords, "plenum", "right-secret"], { stdio: "ignore" });

@@ -7,7 +7,7 @@ import { hostileTexts } from "./hostile-texts.ts";
 const LAYOUT = "{prefix}/{source}/{site}/{kind}/{id}/{aspect}";
 const topics = createTopics("plenum", LAYOUT);
 
-describe("a level of a topic", () => {
+describe("the encoding of a text as one level of an MQTT topic", () => {
   test.each([
     ["10001", "10001"],
     ["VS1-GT11_a.b", "VS1-GT11_a.b"],
@@ -20,17 +20,17 @@ describe("a level of a topic", () => {
     ["%41", "%2541"],
     ["cmd", "%63md"],
     ["_", "%5F"],
-  ])("%j becomes %j", (text, level) => {
+  ])("encodes %j as %j", (text, level) => {
     expect(segment(text)).toBe(level);
   });
 
-  test("contains only safe characters for any text", () => {
+  test("uses only safe characters for any text", () => {
     for (const text of hostileTexts()) {
       expect(segment(text), JSON.stringify(text.slice(0, 40))).toMatch(/^[\w.%~-]{1,128}$/);
     }
   });
 
-  test("differs for two different texts", () => {
+  test("encodes two different texts differently", () => {
     const texts = new Set(hostileTexts());
     expect(new Set([...texts].map(segment)).size).toBe(texts.size);
     fc.assert(
@@ -50,10 +50,10 @@ describe("a level of a topic", () => {
   });
 });
 
-describe("topics", () => {
+describe("MQTT topics", () => {
   const place = { source: "main", site: "1", kind: "tag", id: "10001", aspect: "value" };
 
-  test("follow the layout", () => {
+  test("follow the configured layout", () => {
     expect(topics.of(place)).toBe("plenum/main/1/tag/10001/value");
     expect(topics.of({ ...place, source: null, site: null })).toBe("plenum/worker/_/tag/10001/value");
     const uns = createTopics("plenum", "acme/stockholm/{kind}/{id}/{aspect}/{source}");
@@ -61,7 +61,7 @@ describe("topics", () => {
     expect(uns.status).toBe("plenum/status");
   });
 
-  test("of a fleet source contain the source in the status and subscribe to its commands only", () => {
+  test("in a fleet, the status topic contains the source, and the worker subscribes only to commands of the source", () => {
     const ours = createTopics("plenum", LAYOUT, "cmd");
     expect(ours.status).toBe("plenum/status/source/%63md");
     expect(ours.commandStatus).toBe("plenum/status/source/%63md/commands");
@@ -74,7 +74,7 @@ describe("topics", () => {
     expect(topics.of(event)).toBe("plenum/main/1/event/alarm-raised");
   });
 
-  test("for events never equal command or status topics", () => {
+  test("topics of events never equal command or status topics", () => {
     const layouts = [
       LAYOUT,
       "{prefix}/{id}/{kind}/{aspect}",
@@ -90,7 +90,7 @@ describe("topics", () => {
     }
   });
 
-  test("for commands decode to the source and the tag that they were made of", () => {
+  test("a command topic is decoded to its source and tag", () => {
     expect(topics.parseCommand("plenum/cmd/main/10001/set")).toEqual({ source: "main", tagId: "10001" });
     expect(topics.parseCommand("plenum/cmd/main/set")).toEqual({ source: "main", tagId: null });
     for (const text of ["å/ä", "cmd", "", "%", "a b"]) {
@@ -101,7 +101,7 @@ describe("topics", () => {
     }
   });
 
-  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow a response on %s", (topic) => {
+  test.each(["answers/42", "plenum/reply/operator/1", "plenumx/1"])("allow %s as a response topic", (topic) => {
     expect(topics.mayReply(topic)).toBe(true);
   });
 
@@ -116,11 +116,11 @@ describe("topics", () => {
     "a\u0000b",
     "",
     "x".repeat(2_000),
-  ])("let no answer go to %j", (topic) => {
+  ])("refuse %j as a response topic", (topic) => {
     expect(topics.mayReply(topic)).toBe(false);
   });
 
-  test("allow no response below our own topics without a prefix", () => {
+  test("refuse response topics that match the event topics of a layout without a prefix", () => {
     const uns = createTopics("plenum", "acme/{site}/{kind}/{id}/{aspect}");
     expect(uns.mayReply("acme/1/tag/10001/value")).toBe(false);
     expect(uns.mayReply("acme/1/tag/10001/history/5m")).toBe(false);
@@ -128,13 +128,16 @@ describe("topics", () => {
   });
 });
 
-describe("configured prefix and layout", () => {
-  test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("accept the prefix %s", (prefix) => {
+describe("the configured MQTT prefix and topic layout", () => {
+  test.each(["plenum", "acme/plenum", "a.b/c_d/e-f"])("the prefix %s is accepted", (prefix) => {
     expect(prefixError(prefix)).toBeNull();
   });
-  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])("refuse the prefix %j", (prefix) => {
-    expect(prefixError(prefix)).not.toBeNull();
-  });
+  test.each(["", "/a", "a/", "a//b", "a+b", "#", "$SYS", "a b", "å", "a\u0000"])(
+    "the prefix %j is refused",
+    (prefix) => {
+      expect(prefixError(prefix)).not.toBeNull();
+    },
+  );
   test.each([
     ["{prefix}/{kind}/{id}", "{aspect}"],
     ["{prefix}/{kind}/{id}/{aspect}/{id}", "twice"],
@@ -144,7 +147,7 @@ describe("configured prefix and layout", () => {
     ["{prefix}/+/{kind}/{id}/{aspect}", "neither"],
     ["/{prefix}/{kind}/{id}/{aspect}", "neither"],
     ["$x/{kind}/{id}/{aspect}", "neither"],
-  ])("layout %s is refused", (layout, because) => {
+  ])("the layout %s is refused", (layout, because) => {
     expect(templateError(layout)).toContain(because);
   });
 });

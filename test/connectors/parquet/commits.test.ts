@@ -31,7 +31,7 @@ function createStage({ stagedCommits = [] as readonly StagedCommit[], maxRows = 
   };
 }
 
-test("is settled when all added events are in files and the cursor has passed them", async () => {
+test("staged commits are settled when all added events are in files and the cursor is behind these events", async () => {
   const { files, staged, commit, add } = createStage();
   expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
   await add(1);
@@ -50,7 +50,7 @@ test("is settled when all added events are in files and the cursor has passed th
   expect([staged.isSettled(), staged.settle()]).toEqual([true, null]);
 });
 
-test("writes the files of an interrupted commit again from the same events", async () => {
+test("the files of an interrupted commit are written again from the same events", async () => {
   const stagedCommits = [{ from: 1, through: 3, keys: [] }];
   const { files, staged, commit, memory, add } = createStage({ stagedCommits });
   expect([staged.isSettled(), staged.hasSeen(1)]).toEqual([false, false]);
@@ -65,7 +65,7 @@ test("writes the files of an interrupted commit again from the same events", asy
   expect([staged.isSettled(), staged.settle() === null, staged.isSettled()]).toEqual([false, false, true]);
 });
 
-test("writes several interrupted commits again when their events come in one batch", async () => {
+test("the files of several interrupted commits are written again when their events come in one batch", async () => {
   const stagedCommits = [
     { from: 1, through: 2, keys: [] },
     { from: 3, through: 4, keys: [] },
@@ -78,7 +78,7 @@ test("writes several interrupted commits again when their events come in one bat
   expect([files().length, staged.settle()]).toEqual([2, null]);
 });
 
-test("writes events when they have waited for max_age", async () => {
+test("events are written when they have waited for max_age", async () => {
   const { clock, files, commit, add } = createStage();
   await add(1);
   await clock.advance(59_999);
@@ -89,7 +89,7 @@ test("writes events when they have waited for max_age", async () => {
   expect(files()).toHaveLength(1);
 });
 
-test("a row buffer counts the characters of all its tables, which limit its memory", () => {
+test("a row buffer counts the characters of all its tables so that its memory can be limited", () => {
   const buffer = createRowBuffer();
   const { data, ...event } = valueEvent(1);
   buffer.add({ ...event, data: { ...data, behindGateway: "x".repeat(1_000) } } as Event, 1, committedAt(1));
@@ -101,11 +101,11 @@ test("a row buffer counts the characters of all its tables, which limit its memo
 });
 
 test.each([
-  ["as far as the state", { through: 7 }, true],
-  ["less far", { through: 6 }, true],
-  ["further, so the state is an older copy", { through: 8 }, false],
-  ["without a number", {}, true],
-])("the state keeps its writer id when the lake is %s", async (_, there, goesOn) => {
+  ["kept when the lake is at the same position", { through: 7 }, true],
+  ["kept when the lake is at an earlier position", { through: 6 }, true],
+  ["replaced when the lake is at a later position, because the state is an older copy", { through: 8 }, false],
+  ["kept when the lake has no position", {}, true],
+])("the writer id in the sink state is %s", async (_, there, goesOn) => {
   const store = createMemoryStore();
   const context = contextFor("lake");
   await context.memory.put(new Map([["life", { id: "abc", through: 7 }]]));
@@ -118,7 +118,7 @@ test.each([
   expect((await openSinkState(context, store, never())).writerId).toBe("def");
 });
 
-test("finalizes a day only when no commit from before a crash is unfinished", async () => {
+test("a day is finalized only when no interrupted commit is unfinished", async () => {
   const folder = temporaryFolder();
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const seal = { site: "1", day: "2026-11-02", revision: 1, account: {} };

@@ -34,7 +34,7 @@ async function deliver(engine: Engine, batch: () => number, max = 1_000): Promis
   await engine.tick();
 }
 
-describe.each(["plain", "delta"] as const)("an interrupted sink, %s", (table_format) => {
+describe.each(["plain", "delta"] as const)("an interrupted Parquet sink with table_format %s", (table_format) => {
   test("writes each row once when connections are cut before or after any request", async () => {
     const s3 = await openS3();
     const config = inS3(s3, { max_rows: 14, table_format });
@@ -71,7 +71,7 @@ describe.each(["plain", "delta"] as const)("an interrupted sink, %s", (table_for
     expect(requests).toBeGreaterThan(30);
   }, 180_000);
 
-  test("removes the files of an interrupted commit whose events have left the log", async () => {
+  test("removes the files of an interrupted commit whose events are no longer in the log", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 4, table_format }));
     const other = (n: number) => ({ ...valueEvent(n), siteid: "2" });
@@ -88,7 +88,7 @@ describe.each(["plain", "delta"] as const)("an interrupted sink, %s", (table_for
     expect(rows.toSorted()).toEqual([other(3), other(4), valueEvent(5)].map(({ id }) => id).toSorted());
   });
 
-  test("starts with a new writer id and overwrites nothing when the state is an older copy", async () => {
+  test("starts with a new writer id and overwrites no file when the state is an older copy", async () => {
     const s3 = await openS3();
     const config = inS3(s3, { max_rows: 2, table_format });
     const engine = createEngine(config);
@@ -110,7 +110,7 @@ describe.each(["plain", "delta"] as const)("an interrupted sink, %s", (table_for
     expect(rows.toSorted()).toEqual([1, 2, 3, 4, 33, 34].map((n) => valueEvent(n).id).toSorted());
   });
 
-  test("stops a commit on abort, and completes it with the next one", async () => {
+  test("stops a commit on abort, and the next commit completes it", async () => {
     const s3 = await openS3();
     const engine = createEngine(inS3(s3, { max_rows: 2, table_format }));
     const stop = new AbortController();

@@ -40,7 +40,7 @@ function setUp() {
   };
 }
 
-test("reads the log of a table once", async () => {
+test("the log of a Delta table is read only once", async () => {
   const { format, land, store } = setUp();
   await land(1);
   await land(2);
@@ -49,7 +49,7 @@ test("reads the log of a table once", async () => {
   expect(store.calls.get).toBe(get);
 });
 
-test("opens a table whose first commit already has files", async () => {
+test("a Delta table whose first commit already has files is opened with these files", async () => {
   const { land, store } = setUp();
   await land(1);
   const other = createDeltaFormat(store, contextFor("lake"));
@@ -57,7 +57,7 @@ test("opens a table whose first commit already has files", async () => {
   expect(await other.filesOf(PARTITION, never())).toHaveLength(1);
 });
 
-test("removes the file of a compaction that crashed before its commit", async () => {
+test("the file of a compaction that crashed before its commit is removed", async () => {
   const { faults, files, format, land, memory, store } = setUp();
   await land(1);
   await land(2);
@@ -75,7 +75,7 @@ test("removes the file of a compaction that crashed before its commit", async ()
   expect(await next.filesOf(PARTITION, never())).toHaveLength(1);
 });
 
-test("replaces rows again when another writer changed them before the commit", async () => {
+test("a replacement is repeated when another writer changed the same rows before the commit", async () => {
   const { beforeEach, files, format, land, store } = setUp();
   await land(1, sampleEvent("tag-added"));
   const [first = ""] = files();

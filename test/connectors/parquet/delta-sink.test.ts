@@ -18,7 +18,7 @@ import { inS3, startS3 } from "./s3-server.ts";
 
 const HOUR_MS = 3_600_000;
 
-describe("a lake of Delta tables", () => {
+describe("the Parquet sink with Delta tables", () => {
   test("creates every table with all columns once, before the first event", async () => {
     const { engine, folder } = createDeltaEngine();
     await engine.sink.open(never());
@@ -33,7 +33,7 @@ describe("a lake of Delta tables", () => {
     }
   });
 
-  test("writes its writer id and last position into each commit", async () => {
+  test("writes its writer id and the last event position into each commit", async () => {
     const { engine, folder } = createDeltaEngine({ max_rows: 2 });
     engine.log.push(valueEvent(1), valueEvent(2), sampleEvent("tag-added"), valueEvent(4));
     await engine.offer(2);
@@ -63,7 +63,7 @@ describe("a lake of Delta tables", () => {
     expect(judgedIn(folder, "tag").version).toBe(2);
   });
 
-  test("has each row once at every version of a finalized day", async () => {
+  test("has each row of a finalized day exactly once in every version of the table", async () => {
     const { engine, folder } = createDeltaEngine({ max_rows: 5 });
     engine.log.push(...values(20));
     await engine.finish(5);
@@ -76,7 +76,7 @@ describe("a lake of Delta tables", () => {
     expect(manifest).toMatchObject({ rows: 20, name: filesIn(folder, "value")[0] });
   });
 
-  test("removes duplicates of a restored state from a finalized day, as a data change", async () => {
+  test("removes duplicate rows after a restored state from a finalized day, as a data change", async () => {
     const { engine, folder } = createDeltaEngine();
     engine.log.push(...values(3));
     await engine.offer(10);
@@ -111,8 +111,8 @@ describe("a lake of Delta tables", () => {
   });
 });
 
-describe("a commit of several tables", () => {
-  test("is completed after a crash between two of them: no duplicate row, no unreferenced file", async () => {
+describe("a commit of the Parquet sink to several Delta tables", () => {
+  test("is completed after a crash between two tables, without duplicate rows or unreferenced files", async () => {
     const s3 = await startS3();
     onTestFinished(() => s3.close());
     const engine = createEngine(inS3(s3, { table_format: "delta", max_rows: 3 }));
@@ -151,11 +151,11 @@ describe("a commit of several tables", () => {
   });
 });
 
-describe("an unfit lake", () => {
+describe("an existing lake that the Parquet sink cannot continue", () => {
   test.each([
     ["plain", "delta"],
     ["delta", "plain"],
-  ])("of %s tables is refused by a sink for %s tables", async (there, wanted) => {
+  ])("a lake with %s tables is refused by a sink for %s tables", async (there, wanted) => {
     const { engine, folder } = createDeltaEngine({ table_format: there });
     engine.log.push(valueEvent(1));
     await engine.finish();
@@ -167,7 +167,7 @@ describe("an unfit lake", () => {
     });
   });
 
-  test("with Parquet files and no Delta log is refused", async () => {
+  test("a lake with Parquet files and without a Delta log is refused by a sink for Delta tables", async () => {
     const { engine, folder } = createDeltaEngine();
     mkdirSync(join(folder, "value"), { recursive: true });
     writeFileSync(join(folder, "value/of-somebody.parquet"), "PAR1");
@@ -177,7 +177,7 @@ describe("an unfit lake", () => {
     });
   });
 
-  test("with a raised protocol version stops the sink and loses no event", async () => {
+  test("a table whose protocol version was raised stops the sink, and no event is lost", async () => {
     const { engine, folder } = createDeltaEngine();
     engine.log.push(valueEvent(1));
     await engine.finish();
@@ -199,7 +199,7 @@ describe("an unfit lake", () => {
     expect(await rowsIn(folder, "worker_event")).toHaveLength(1);
   });
 
-  test("without a file that the log lists stops the sink until the file is back", async () => {
+  test("a missing file that the Delta log lists stops the sink until the file is back", async () => {
     const { engine, folder } = createDeltaEngine();
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
@@ -219,7 +219,7 @@ describe("an unfit lake", () => {
   });
 });
 
-describe("vacuum", () => {
+describe("the vacuum of Delta tables", () => {
   test("removes replaced files after a week, and no active file", async () => {
     const folder = temporaryFolder();
     onTestFinished(() => rmSync(folder, { recursive: true }));

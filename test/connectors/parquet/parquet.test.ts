@@ -62,8 +62,8 @@ for (const table_format of FORMATS) {
   });
 }
 
-describe.each(FORMATS)("files of the sink, %s", (table_format) => {
-  test("have the column types of their tables, also where all cells are null", async () => {
+describe.each(FORMATS)("the files that the Parquet sink writes with table_format %s", (table_format) => {
+  test("have the column types of their tables, also where all values are null", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...sampleOfEveryKind(), valueEvent(1, "10042", null), valueEvent(2, "10043", true));
     await engine.finish();
@@ -149,7 +149,7 @@ describe.each(FORMATS)("files of the sink, %s", (table_format) => {
     expect(jumps).toEqual([{ n: "0" }]);
   });
 
-  test("keep texts and site ids with special characters", async () => {
+  test("contain texts and site ids with special characters unchanged", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     const sites = ["a/b=c %", "..", "none", "ö"];
     engine.log.push(
@@ -169,7 +169,7 @@ describe.each(FORMATS)("files of the sink, %s", (table_format) => {
     expect(others.map(({ site }) => site)).toEqual(sites);
   });
 
-  test("contain successive states of an object, and a redelivered state once", async () => {
+  test("contain successive states of an object, and a redelivered state only once", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
@@ -186,7 +186,7 @@ describe.each(FORMATS)("files of the sink, %s", (table_format) => {
     expect(filesIn(folder, "tag")).toHaveLength(1);
   });
 
-  test("contain one row for an episode, closed when the alarm ends", async () => {
+  test("contain one row per alarm episode, with an end time when the alarm ends", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(sampleEvent("alarm-raised"));
     await engine.finish();
@@ -209,8 +209,8 @@ test("every table can be queried with all columns before the first event", async
   }
 });
 
-describe.each(FORMATS)("commits of the sink, %s", (table_format) => {
-  test("happen when max_rows or max_age is reached, and not before", async () => {
+describe.each(FORMATS)("commits of the Parquet sink with table_format %s", (table_format) => {
+  test("are made when max_rows or max_age is reached, and not before", async () => {
     const { engine, folder } = createFolderEngine({ table_format, max_rows: 10, max_age: "15m" });
     engine.log.push(...values(9));
     await engine.offer(100);
@@ -230,7 +230,7 @@ describe.each(FORMATS)("commits of the sink, %s", (table_format) => {
     expect(await rowsIn(folder, "value")).toHaveLength(13);
   });
 
-  test("insert redelivered events at once, and only missing rows", async () => {
+  test("contain redelivered events immediately, and only their missing rows", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...values(5), sampleEvent("tag-history"));
     await engine.finish();
@@ -242,7 +242,7 @@ describe.each(FORMATS)("commits of the sink, %s", (table_format) => {
     expect(await rowsIn(folder, "history")).toHaveLength(3);
   });
 
-  test("reject an event with an invalid time and store the others", async () => {
+  test("an event with an invalid time is rejected, and the other events are stored", async () => {
     const { engine, folder } = createFolderEngine({ table_format, max_rows: 3 });
     const receipt = await engine.sink.write(
       [valueEvent(1), { ...valueEvent(2), time: "yesterday" }, valueEvent(3), valueEvent(4)],
@@ -255,8 +255,8 @@ describe.each(FORMATS)("commits of the sink, %s", (table_format) => {
   });
 });
 
-describe.each(FORMATS)("a finalized day, %s", (table_format) => {
-  test("has one sorted file for each table, and a manifest that lists them", async () => {
+describe.each(FORMATS)("a finalized day with table_format %s", (table_format) => {
+  test("has one sorted file per table, and a manifest that lists these files", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     for (let n = 0; n < 4; n++) {
       engine.log.push(...values(10, 10 * n), sampleEvent("alarm-changed", {}, n));
@@ -288,7 +288,7 @@ describe.each(FORMATS)("a finalized day, %s", (table_format) => {
     expect(manifest.tables.alarm_episode?.rows).toBe(1);
   });
 
-  test("is finalized again with late rows, and lists the earlier revision", async () => {
+  test("is finalized again with late rows, and the manifest lists the earlier revision", async () => {
     const { engine, folder } = createFolderEngine({ table_format });
     engine.log.push(...values(10), daySealed(1));
     await engine.finish();
@@ -309,7 +309,7 @@ describe.each(FORMATS)("a finalized day, %s", (table_format) => {
   });
 });
 
-test("a finalized day has one row where a crash left duplicates", async () => {
+test("a finalized day contains a row only once when a crash left duplicates", async () => {
   const { engine, folder } = createFolderEngine();
   engine.log.push(...values(10));
   await engine.finish();
@@ -320,7 +320,7 @@ test("a finalized day has one row where a crash left duplicates", async () => {
   expect(await rowsIn(folder, "value")).toHaveLength(10);
 });
 
-test("redelivered events restore a file that somebody removed", async () => {
+test("redelivered events restore a file that was deleted", async () => {
   const { engine, folder } = createFolderEngine();
   engine.log.push(...values(5));
   await engine.finish();
@@ -331,8 +331,8 @@ test("redelivered events restore a file that somebody removed", async () => {
   expect(await rowsIn(folder, "value")).toHaveLength(5);
 });
 
-describe("an existing lake", () => {
-  test("with fewer columns is read together with new files", async () => {
+describe("an existing lake that the Parquet sink opens", () => {
+  test("old files with fewer columns are read together with new files", async () => {
     const { engine, folder } = createFolderEngine();
     const old = join(folder, "value/date=2026-11-02/site=1");
     mkdirSync(old, { recursive: true });
@@ -346,7 +346,7 @@ describe("an existing lake", () => {
     ]);
   });
 
-  test("with a column of another type is refused", async () => {
+  test("a file with another column type is refused", async () => {
     const { engine, folder } = createFolderEngine();
     engine.log.push(valueEvent(1));
     await engine.finish();
@@ -358,7 +358,7 @@ describe("an existing lake", () => {
     );
   });
 
-  test("with a damaged file stops the sink with a configuration error and loses no event", async () => {
+  test("a damaged file stops the sink with a configuration error, and no event is lost", async () => {
     const { engine, folder } = createFolderEngine();
     engine.log.push(sampleEvent("tag-added"));
     await engine.finish();
@@ -380,8 +380,8 @@ describe("an existing lake", () => {
   });
 });
 
-describe("a folder that cannot be written", () => {
-  test("stops the sink with a configuration error; after the repair all rows are written", async () => {
+describe("a folder without write permission", () => {
+  test("stops the sink with a configuration error, and all rows are written after the repair", async () => {
     const { engine, folder } = createFolderEngine();
     await engine.sink.probe?.(never());
     expect(existsSync(folder)).toBe(false);

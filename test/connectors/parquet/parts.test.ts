@@ -33,8 +33,8 @@ const TRACED: Table = {
   key: ["meter_id", "time"],
 };
 
-describe("columns", () => {
-  test("return the cells of a thousand rows as they were added, also null", () => {
+describe("the columns of buffered rows", () => {
+  test("return the cells of a thousand rows unchanged, including null", () => {
     const columns = createColumns(METER);
     const rows = Array.from({ length: 1_000 }, (_, n) => reading(n));
     expect(rows.map((row) => columns.add(row))).toEqual([...Array(1_000).keys()]);
@@ -74,7 +74,7 @@ describe("columns", () => {
     expect([...(await sorting(columns)([6, 1]))]).toEqual([1, 6]);
   });
 
-  test("keep, of rows with the same key, the one observed last", async () => {
+  test("contain only the row observed last of all rows with the same key", async () => {
     const columns = createColumns(TRACED);
     const row = (meter: string, time: number, observedAt: number, position: number): Row => [
       ...[meter, time, position, null, position, null],
@@ -86,7 +86,7 @@ describe("columns", () => {
   });
 });
 
-describe("a file", () => {
+describe("a Parquet file", () => {
   async function written(count: number) {
     const columns = createColumns(METER);
     const rows = Array.from({ length: count }, (_, n) => reading(n));
@@ -98,11 +98,14 @@ describe("a file", () => {
     return rowsOfFiles(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
-  test.each([0, 1, 9_999, 10_000, 20_001])("with %i rows is read as it was written", async (count) => {
-    const { bytes, rows } = await written(count);
-    expect(rowsOf(bytes, "x")).toBe(count);
-    expect(await readAs(METER, bytes)).toEqual(rows);
-  });
+  test.each([0, 1, 9_999, 10_000, 20_001])(
+    "with %i rows is read with the same rows that were written",
+    async (count) => {
+      const { bytes, rows } = await written(count);
+      expect(rowsOf(bytes, "x")).toBe(count);
+      expect(await readAs(METER, bytes)).toEqual(rows);
+    },
+  );
 
   test("keeps microseconds and integers beyond 32 bits", async () => {
     const columns = createColumns(METER);
@@ -111,14 +114,14 @@ describe("a file", () => {
     expect(await readAs(METER, bytes)).toEqual([row]);
   });
 
-  test("is read with null in new columns and without unknown columns", async () => {
+  test("is read with null in new columns, and without unknown columns", async () => {
     const { bytes } = await written(2);
     expect((await readAs(METER_WITH_UNIT, bytes)).map((row) => row.at(-1))).toEqual([null, null]);
     const { columns } = METER;
     expect(await readAs({ ...METER, columns: columns.slice(4, 5) }, bytes)).toEqual([[0], [1]]);
   });
 
-  test("that is damaged, truncated or has another column type is a configuration error", async () => {
+  test("that is damaged, truncated or has another column type causes a configuration error", async () => {
     const { bytes } = await written(20);
     const broken = Uint8Array.from(bytes);
     broken.fill(7, 10, 60);
@@ -137,7 +140,7 @@ describe("a file", () => {
   });
 });
 
-describe("failureOfResponse", () => {
+describe("failures of S3 requests (failureOfResponse)", () => {
   const config = S3Config.parse({ endpoint: "https://s3.example", bucket: "lake", ...KEYS });
   const failure = (status: number, code: string, headers = {}) =>
     failureOfResponse({ status, headers, bytes: Buffer.from(`<Error><Code>${code}</Code></Error>`) }, config, 0);
@@ -164,7 +167,7 @@ describe("failureOfResponse", () => {
     [409, "OperationAborted", "retryable", undefined, /answered 409/],
     [400, "", "config", "s3", /does not take this/],
     [499, "", "config", "s3", /does not take this/],
-  ])("maps %i %s to a %s failure", (status, code, kind, field, message) => {
+  ])("a response with %i %s becomes a %s failure", (status, code, kind, field, message) => {
     const found = failure(status, code);
     expect(found).toMatchObject(field === undefined ? { kind } : { kind, field });
     expect(`${found.message} ${found.hint ?? ""}`.trim()).toMatch(message);
@@ -175,7 +178,7 @@ describe("failureOfResponse", () => {
     [503, "SlowDown", "allowance"],
     [200, "SlowDown", "allowance"],
     [503, "", "everything"],
-  ])("maps %i %s to throttled, for %s", (status, code, scope) => {
+  ])("a response with %i %s becomes throttled, for %s", (status, code, scope) => {
     expect(failure(status, code, { "retry-after": "7" })).toMatchObject({
       kind: "throttled",
       retryAfterMs: 7_000,
@@ -183,7 +186,7 @@ describe("failureOfResponse", () => {
     });
   });
 
-  test("recognizes a TLS listener by its 400 response only", () => {
+  test("a TLS listener is recognized only by its response with status 400", () => {
     const words = "Client sent an HTTP request to an HTTPS server.";
     const answered = (status: number) =>
       failureOfResponse({ status, headers: {}, bytes: Buffer.from(words) }, config, 0);
@@ -191,7 +194,7 @@ describe("failureOfResponse", () => {
     expect(answered(404).message).toContain("does not take this");
   });
 
-  test("has the endpoint of the configuration, or Amazon's of the region", () => {
+  test("the endpoint is the configured one, or Amazon's endpoint of the region", () => {
     expect(endpointOf(config)).toBe("https://s3.example");
     expect(endpointOf(S3Config.parse({ bucket: "lake", region: "eu-north-1", ...KEYS }))).toBe(
       "https://s3.eu-north-1.amazonaws.com",
@@ -200,11 +203,11 @@ describe("failureOfResponse", () => {
   });
 });
 
-describe("configuration", () => {
+describe("the configuration of the Parquet sink", () => {
   const complaint = (config: object) => ParquetConfig.safeParse(config).error?.issues[0]?.message ?? "";
   const s3 = (more: object) => complaint({ s3: { bucket: "lake", ...KEYS, ...more } });
 
-  test("has the limits that the reference names", () => {
+  test("has the defaults and limits that the reference documentation names", () => {
     const folder = "/lake";
     expect(ParquetConfig.parse({ folder })).toMatchObject({
       table_format: "plain",
@@ -222,7 +225,7 @@ describe("configuration", () => {
       expect(s3(more), JSON.stringify(more)).not.toBe("");
   });
 
-  test("accepts one location, and plain http to this machine only", () => {
+  test("accepts one location, and plain HTTP only to this machine", () => {
     const one = { bucket: "lake", ...KEYS };
     expect(complaint({})).not.toBe("");
     expect(complaint({ folder: "" })).not.toBe("");
@@ -238,7 +241,7 @@ describe("configuration", () => {
     );
   });
 
-  test("detects two sinks that would write the same tables", () => {
+  test("detects two sinks that write the same tables", () => {
     const shared = (one: object, other: object) => sharedTables(ParquetConfig.parse(one), ParquetConfig.parse(other));
     const place = (more: object) => ({ s3: { bucket: "lake", prefix: "a", ...KEYS, ...more } });
     expect(shared({ folder: "/lake" }, { folder: "/other" })).toBeNull();
@@ -259,7 +262,7 @@ describe("configuration", () => {
   });
 });
 
-describe("a folder", () => {
+describe("the folder store of the Parquet sink", () => {
   function folder(): string {
     const path = temporaryFolder();
     onTestFinished(() => rmSync(path, { recursive: true, force: true }));
@@ -302,7 +305,7 @@ describe("a folder", () => {
     expect(openFiles.filter((path) => path.startsWith(root))).toEqual([]);
   });
 
-  test("is probed without being created: itself, or its nearest existing parent", async () => {
+  test("the probe creates no folder, and checks the nearest existing parent", async () => {
     const root = folder();
     await probeFolder(root);
     await probeFolder(join(root, "a/b/c"));
@@ -316,14 +319,14 @@ describe("a folder", () => {
   });
 });
 
-describe("a lake in memory", () => {
+describe("a lake in the memory store", () => {
   function createLake() {
     const store = createMemoryStore();
     const context = contextFor("lake");
     return { store, format: createPlainFormat(store, context), clock: context.clock };
   }
 
-  test("creates its tables once, and again for a new column", async () => {
+  test("its tables are created once, and again for a new column", async () => {
     const { store, format } = createLake();
     await agreeOnSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;
@@ -342,7 +345,7 @@ describe("a lake in memory", () => {
     });
   });
 
-  test("a finalized day lists each earlier revision once, the newest first, after repeated finalization", async () => {
+  test("a day that is finalized repeatedly lists each earlier revision once, the newest first", async () => {
     const { store, format, clock } = createLake();
     const seal = (revision: number) =>
       finalizeDay({ site: "1", day: "2026-11-02", revision, account: {} }, { store, format, clock, signal: never() });

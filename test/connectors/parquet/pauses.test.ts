@@ -78,7 +78,7 @@ test("sorting rows for a file yields to the event loop between parts", async () 
   expect([...sorted].sort((a, b) => a - b)).toEqual(rows.toReversed());
 });
 
-test("reading the rows of a dimension yields to the event loop while they are copied", async () => {
+test("reading the rows of a dimension table yields to the event loop while the rows are copied", async () => {
   const bytes = await parquetOf(
     filled(ROWS),
     Uint32Array.from({ length: ROWS }, (_, row) => row),
@@ -90,7 +90,7 @@ test("reading the rows of a dimension yields to the event loop while they are co
   expect(turns).toBeGreaterThanOrEqual(decoding + ROWS / 1_000 - 1);
 });
 
-test("a joined file has the rows and bounds of all its sources", async () => {
+test("a file joined from several files has the rows and statistics of all its sources", async () => {
   const [one, two] = [filled(3), filled(5)];
   const files = await Promise.all(
     [one, two].map(async (columns) => ({
@@ -115,7 +115,7 @@ test("a joined file has the rows and bounds of all its sources", async () => {
   expect(await joinedParquet(other, files)).toBeNull();
 });
 
-test("lastStepMs is the time of the last file operation", async () => {
+test("lastStepMs of the Parquet sink is the time of the last file operation", async () => {
   const clock = createVirtualClock(0);
   const folder = temporaryFolder();
   const store = createFolderStore(folder, 0o640, clock);

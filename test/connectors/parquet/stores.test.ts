@@ -19,13 +19,13 @@ import { type Fault, inS3, KEYS, type S3Server, startS3 } from "./s3-server.ts";
 const bytes = (text: string) => Buffer.from(text);
 const AWKWARD = ["a/b=c d.txt", "a/ö+~*'().txt", "a/100%.txt", "b/x&y<z>.txt"];
 
-describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
+describe.each(["folder", "s3"] as const)("objects in the store: %s", (kind) => {
   async function setUp(): Promise<ObjectStore> {
     if (kind === "folder") return createFolderStore(join(folder(), "lake"), 0o640);
     return s3Store(await server(), { prefix: "some/where" });
   }
 
-  test("are returned as they were put last, and as null where the key does not exist", async () => {
+  test("are returned as they were last written, and as null when the key does not exist", async () => {
     const store = await setUp();
     for (const key of AWKWARD) await store.put(key, bytes(`1 ${key}`), never());
     for (const key of AWKWARD) await store.put(key, bytes(`2 ${key}`), never());
@@ -46,7 +46,7 @@ describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
     expect(await store.putIfAbsent("log/0.json", bytes("late"), never())).toBe(false);
   });
 
-  test("are listed by key prefix, in the order of UTF-8 bytes, over many pages", async () => {
+  test("are listed by key prefix, in the order of their UTF-8 bytes, over many pages", async () => {
     const store = await setUp();
     expect(await store.list("a/", never())).toEqual([]);
     const keys = [...AWKWARD, ...Array.from({ length: 20 }, (_, n) => `a/${n}`), "a/\u{1f321}", "a/\uff21", "ab"];
@@ -71,7 +71,7 @@ describe.each(["folder", "s3"] as const)("objects in a store: %s", (kind) => {
   });
 });
 
-describe("a folder", () => {
+describe("the folder store", () => {
   test("renames a file only when its content is synced, and syncs the folder before put resolves", async () => {
     const root = folder();
     const store = createFolderStore(root, 0o640);
@@ -91,7 +91,7 @@ describe("a folder", () => {
     expect([readdirSync(root), readFileSync(join(root, "x.parquet"), "utf8")]).toEqual([["x.parquet"], "x"]);
   });
 
-  test("removes old unfinished files of a crash, and no new or foreign file", async () => {
+  test("removes old unfinished files of a crash, and no new file or file of another program", async () => {
     const root = folder();
     mkdirSync(join(root, "a"));
     for (const name of [".x.parquet.0123abcd.tmp", ".y.parquet.0123abcd.tmp", ".mine.tmp"]) {
@@ -119,14 +119,14 @@ describe("a folder", () => {
       "The files in /lake cannot be written (EACCES). Give the user that runs Plenum the right to write there.",
     ],
     ["EIO", "retryable", "The files in /lake could not be written (EIO)."],
-  ])("maps %s to a failure with advice", (code, kind, words) => {
+  ])("maps the file system error %s to a failure with advice", (code, kind, words) => {
     const failure = folderFailure(Object.assign(new Error(code), { code }), "/lake", "Free some space");
     expect([failure.kind, sentence(failure)]).toEqual([kind, words]);
   });
 });
 
-describe("S3", () => {
-  test("is signed as it checks, also with the bucket before the host, a token, and through a proxy", async () => {
+describe("the S3 store", () => {
+  test("sends valid signatures with the bucket in the host name, with a session token and through a proxy", async () => {
     const s3 = await server();
     const proxy = await startConnectProxy({
       hosts: { [`lake.localhost:${s3.port}`]: `127.0.0.1:${s3.port}` },
@@ -145,7 +145,7 @@ describe("S3", () => {
     expect([...s3.objects.keys()]).toEqual(["a/b c.txt"]);
   });
 
-  test("tries a conditional put again that met another one, and gives up after a while", async () => {
+  test("repeats a conditional put after a conflict with another one, and gives up after several conflicts", async () => {
     const s3 = await server();
     const store = s3Store(s3);
     let conflicts = 1;
@@ -160,7 +160,7 @@ describe("S3", () => {
     [{ status: 503, code: "SlowDown", headers: { "retry-after": "7" } }, "throttled", /asks us to wait/],
     [{ status: 200, code: "InternalError" }, "retryable", /not as a storage that has stored something/],
     ["cut", "retryable", /could not be reached/],
-  ])("maps the response %j to a failure without the secret", async (fault, kind, message) => {
+  ])("maps the response %j to a failure that does not contain the secret key", async (fault, kind, message) => {
     const s3 = await server();
     s3.fault = () => fault;
     const put = s3Store(s3).put("a", bytes("a"), never());
@@ -170,7 +170,7 @@ describe("S3", () => {
     expect(sentence(failure)).not.toContain(KEYS.secret);
   });
 
-  test("detects a wrong key, clock, region or bucket by a probe that writes nothing", async () => {
+  test("the probe detects a wrong key, clock, region or bucket, and writes no object", async () => {
     const s3 = await server();
     await s3Store(s3).probe(never());
     process.env.PLENUM_TEST_S3_WRONG = "wrong";
@@ -198,10 +198,10 @@ describe("S3", () => {
   test.each([
     ["a list", (store: ObjectStore) => store.list("a", never()), 200, /more than 8 MiB to a list.*s3\.endpoint/s],
     ["a probe", (store: ObjectStore) => (store as S3Store).probe(never()), 200, /more than 8 MiB to a list/],
-    ["a refusal", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
+    ["a refused get", (store: ObjectStore) => store.get("a", never()), 403, /answered 403 \(AccessDenied\)/],
     ["a refused put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 403, /\(AccessDenied\)/],
     ["a put", (store: ObjectStore) => store.put("a", bytes("x"), never()), 200, /not as a storage/],
-  ] as const)("stops reading where the response to %s is endless", async (_what, ask, status, words) => {
+  ] as const)("stops reading an endless response to %s", async (_what, ask, status, words) => {
     const endless = await startEndless(status);
     const failure = await ask(s3Store(endless)).catch((error: unknown) => error);
     expect(sentence(failure)).toMatch(words);
@@ -218,7 +218,7 @@ describe("S3", () => {
     expect(endless.sent()).toBeLessThan(32 * 1024 ** 2);
   });
 
-  test("reads an object of 20 MiB, and a page of a thousand keys of a thousand bytes", async () => {
+  test("reads an object of 20 MiB, and a list page of 1,000 keys with 1,000 bytes each", async () => {
     const s3 = await server();
     const store = s3Store(s3);
     const large = Buffer.alloc(20 * 1024 ** 2, "x");
@@ -231,7 +231,7 @@ describe("S3", () => {
     expect((await s3Store(page).list("", never())).map(({ key }) => key)).toEqual(keys);
   });
 
-  test("requires https except to this machine, unless allow_plain_http is set", () => {
+  test("requires HTTPS except to this machine, unless allow_plain_http is set", () => {
     const parse = (more: Record<string, unknown>) =>
       S3Config.safeParse({ ...inS3({ url: "http://127.0.0.1:1" }).s3, ...more });
     expect(parse({}).success).toBe(true);

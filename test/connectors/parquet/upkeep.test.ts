@@ -85,8 +85,8 @@ const filesOf = (folder: string, table: string, site: string) =>
 const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
-describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
-  test("has few files in the open day and one per table and site in a past day", async () => {
+describe.each(LAKES)("the compaction of a lake without history: %s, %s", (where, format) => {
+  test("leaves few files in the open day, and one file per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);
     follow(engine);
@@ -114,7 +114,7 @@ describe.each(LAKES)("a lake without history: %s, %s", (where, format) => {
   }, 120_000);
 });
 
-describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => {
+describe.each(["plain", "delta"] as const)("hourly compaction with table_format %s", (format) => {
   test("compacts late rows of a past day in the next passes, not at each commit", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config);
@@ -152,7 +152,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => 
     expect(await counted(seen(), "value")).toEqual({ rows: 12, events: 12 });
   });
 
-  test("writes no manifest where a ledger will account for the day", async () => {
+  test("writes no manifest when a history ledger will account for the day", async () => {
     const { config, seen } = await lakeAt("folder", format);
     const engine = createEngine(config, undefined, { followsHistory: true });
     engine.setWall(DAY_START);
@@ -164,7 +164,7 @@ describe.each(["plain", "delta"] as const)("hourly compaction, %s", (format) => 
   });
 });
 
-test("skips a day with an unreadable file and compacts the others", async () => {
+test("compaction skips a day with an unreadable file and compacts the other days", async () => {
   const { config, seen } = await lakeAt("folder", "plain");
   const engine = createEngine(config);
   engine.setWall(DAY_START);
@@ -178,7 +178,7 @@ test("skips a day with an unreadable file and compacts the others", async () => 
   expect(await engine.offer(10)).toBe(3);
 });
 
-test("moves alarms without a time and empty files out of the partition of 1970", async () => {
+test("alarms without a time and empty files are moved out of the partition of 1970", async () => {
   const { config, seen } = await lakeAt("folder", "plain");
   const engine = createEngine(config);
   const raised = sampleEvent("alarm-raised");

@@ -9,19 +9,19 @@ function complaints(config: object): readonly string[] {
   return result.error?.issues.map(({ path, message }) => `${path.join(".")}: ${message}`) ?? [];
 }
 
-describe("the address of a database", () => {
+describe("the address of a PostgreSQL database", () => {
   test.each([
     ["postgresql://plenum@db.example.com/buildings", "db.example.com", 5432, "verify-full"],
     ["postgres://plenum@db.example.com:6432/buildings?sslmode=require", "db.example.com", 6432, "verify-full"],
     ["postgresql://plenum@[::1]:5433/buildings?sslmode=disable", "::1", 5433, "disable"],
     ["postgresql://plenum@%2Fvar%2Frun%2Fpostgresql/buildings", "/var/run/postgresql", 5432, "disable"],
-  ])("%s", (url, host, port, sslmode) => {
+  ])("is parsed from the URL %s", (url, host, port, sslmode) => {
     expect(complaints({ url })).toEqual([]);
     const expected = { host, port, sslmode, database: "buildings", user: "plenum" };
     expect(addressOf(PostgresConfig.parse({ url }))).toEqual(expected);
   });
 
-  test("is read from parts, and decoded from a URL", () => {
+  test("is read from separate options, and percent-decoded from a URL", () => {
     expect(addressOf(PostgresConfig.parse(PARTS))).toEqual({ ...PARTS, port: 5432, sslmode: "verify-full" });
     expect(addressOf({ url: "postgresql://a%40b@h/my%20base" })).toMatchObject({
       user: "a@b",
@@ -44,12 +44,12 @@ describe("the address of a database", () => {
       "postgresql://u@h/d?sslmode=disable",
       "url: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
     ],
-  ])("%s is refused", (url, said) => {
+  ])("the URL %s is refused", (url, said) => {
     expect(complaints({ url })).toContain(said);
     expect(complaints({ url }).join("\n")).not.toContain("secret");
   });
 
-  test("allows another machine without TLS only with allow_plain", () => {
+  test("a connection to another machine without TLS needs allow_plain", () => {
     const plain = { ...PARTS, sslmode: "disable" };
     expect(complaints(plain)).toEqual([
       "sslmode: Without TLS everybody on the way can read password and data; set allow_plain: true to go on anyway.",
@@ -59,7 +59,7 @@ describe("the address of a database", () => {
       expect(complaints({ ...plain, host })).toEqual([]);
   });
 
-  test("maps or refuses the sslmode values of libpq", () => {
+  test("each libpq value of sslmode is mapped to verify-full or disable, or refused", () => {
     const modeOf = (sslmode: string) => addressOf(PostgresConfig.parse({ ...PARTS, sslmode })).sslmode;
     expect(["verify-full", "verify-ca", "require"].map(modeOf)).toEqual(["verify-full", "verify-full", "verify-full"]);
     expect(complaints({ ...PARTS, sslmode: "allow" })).toEqual([
@@ -69,7 +69,7 @@ describe("the address of a database", () => {
     expect(complaints({ ...PARTS, sslmode: "full" })).toEqual(["sslmode: Write verify-full, or disable."]);
   });
 
-  test("requires either url or all parts", () => {
+  test("the configuration requires either url or all separate options", () => {
     expect(complaints({})).toEqual([
       "host: Give url, or host.",
       "database: Give url, or database.",
@@ -80,7 +80,7 @@ describe("the address of a database", () => {
     ]);
   });
 
-  test.each(["pg_mine", "Plenum", "a b", ""])("the schema %j is refused", (schema) => {
+  test.each(["pg_mine", "Plenum", "a b", ""])("the schema name %j is refused", (schema) => {
     expect(complaints({ ...PARTS, schema })).toHaveLength(1);
   });
 });

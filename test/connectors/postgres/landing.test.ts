@@ -8,8 +8,8 @@ import { createDatabase } from "./rig.ts";
 /** More by `npm run lake:postgres`. */
 const KILLS = sized(20, 6);
 
-describe.skipIf(absent("postgres"))("kill -9 while landing", () => {
-  test(`loses and duplicates no row when the worker is killed ${KILLS} times, and the server at times`, async () => {
+describe.skipIf(absent("postgres"))("the PostgreSQL sink with kill -9 during commits", () => {
+  test(`no row is lost or duplicated when the worker is killed ${KILLS} times and the server is killed at times`, async () => {
     const server = await startPostgres({ lines: ["fsync = off"] });
     onTestFinished(() => server.stop());
     const landed = await landUnderKills(server, await createDatabase(server), KILLS, seed);

@@ -23,7 +23,7 @@ function longHistory(points: number, value: (n: number) => number | null = (n) =
   return { ...event, data: { ...event.data, points: all } };
 }
 
-describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("rows that the PostgreSQL sink writes", () => {
   const server = useServer();
 
   /** All rows of all tables as texts. */
@@ -45,7 +45,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
   };
   const types = Object.keys(cells) as ColumnType[];
 
-  test("every cell is read as it was written, with equal and different cells in a column", async () => {
+  test("every cell is read as it was written, with equal and different values in a column", async () => {
     const database = await createDatabase(server());
     const column = (name: string, type: ColumnType, isNullable = true) => ({ name, type, isNullable, about: "" });
     const table: Table = {
@@ -96,7 +96,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     );
   });
 
-  test("writes an event of 12,000 points in several statements", async () => {
+  test("an event with 12,000 points is written in several statements", async () => {
     const { database, sink } = await openSink(server());
     const event = longHistory(12_000, (n) => (n % 100 === 0 ? null : n / 4));
     expect(await write(sink, [valueEvent(1), event, valueEvent(2)])).toEqual({ rejected: [] });
@@ -108,7 +108,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[2]]);
   });
 
-  test("a batch that is redelivered completely or partly changes nothing", async () => {
+  test("a batch that is redelivered completely or partly changes no row", async () => {
     const { database, sink } = await openSink(server());
     const events = [...sampleOfEveryKind(), longHistory(300), ...[1, 2, 3].map((n) => valueEvent(n))];
     await write(sink, events);
@@ -119,7 +119,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await contents(database)).toEqual(before);
   });
 
-  test("keeps, of two values of a bucket, the one observed last, and of the same time the one with the higher position", async () => {
+  test("the value of a bucket that was observed last is kept, and of values observed at the same time the one with the higher position", async () => {
     const { database, sink } = await openSink(server());
     const writeValue = (value: number, committedAt: string, position: number) => {
       const offer = { positions: [position], committedAt: [committedAt], again: false };
@@ -144,7 +144,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await now()).toEqual([6, 5]);
   });
 
-  test("closes an episode once, and an older event that arrives late does not reopen it", async () => {
+  test("an alarm episode is closed once, and an older event that arrives late does not reopen it", async () => {
     const { database, sink } = await openSink(server());
     const state = async () => (await database.ask("select state, ended_at::text from plenum.alarm_episode")).flat();
     await write(sink, [sampleEvent("alarm-raised")], 1);
@@ -156,7 +156,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.alarm")).toEqual([[3]]);
   });
 
-  test("has one row for each state of a tag, closed where the next one starts", async () => {
+  test("a tag has one row per state, and a row ends where the next one starts", async () => {
     const { database, sink } = await openSink(server());
     const tag = (kind: "tag-added" | "tag-changed" | "tag-removed", time: string, unit: string) => {
       const event = sampleEvent(kind, { time }, time);
@@ -183,7 +183,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await states()).toEqual([both[0], ["K", "09:00", "10:00", false]]);
   });
 
-  test("replaces characters that PostgreSQL cannot store by U+FFFD in texts and JSON", async () => {
+  test("characters that PostgreSQL cannot store are replaced by U+FFFD in texts and JSON", async () => {
     const { database, sink } = await openSink(server());
     const raised = sampleEvent("alarm-raised");
     const changed = sampleEvent("alarm-changed");
@@ -204,7 +204,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     ]);
   });
 
-  test("rejects events that cannot be mapped to rows and stores the others", async () => {
+  test("events that cannot be mapped to rows are rejected, and the other events are stored", async () => {
     const { database, sink } = await openSink(server());
     const good = [1, 2, 3].map((n) => valueEvent(n));
     const [a, b, c] = good as [Event<"tag-value">, Event<"tag-value">, Event<"tag-value">];
@@ -221,7 +221,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[3]]);
   });
 
-  test("rejects only the events that violate a constraint of the table", async () => {
+  test("only the events that violate a constraint of the table are rejected", async () => {
     const { database, sink } = await openSink(server());
     await database.ask("alter table plenum.value add constraint plausible check (value_number <> 13)");
     const values = Array.from({ length: 100 }, (_, n) =>
@@ -234,7 +234,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[97]]);
   });
 
-  test("settles the sorted part of a batch and keeps the rest when nearly all events are refused", async () => {
+  test("when nearly all events are refused, the events tested so far are settled and the rest is kept", async () => {
     const { database, sink } = await openSink(server());
     await database.ask("alter table plenum.value add constraint plausible check (value_number < 0)");
     const values = Array.from({ length: 300 }, (_, n) => valueEvent(n, TAG.id, n === 0 ? -1 : n));
@@ -246,7 +246,7 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("writes a batch completely or not at all", async () => {
+  test("a batch is written completely or not at all", async () => {
     const { database, sink } = await openSink(server());
     await database.ask("drop table plenum.alarm_episode; create view plenum.alarm_episode as select 1 as x");
     await expect(write(sink, [valueEvent(1), longHistory(6_000), sampleEvent("alarm-raised")])).rejects.toMatchObject({
@@ -258,8 +258,8 @@ describe.skipIf(absent("postgres"))("rows in PostgreSQL", () => {
   });
 });
 
-describe("primary keys", () => {
-  test("start with the sort columns where possible, and contain the time of a hypertable", () => {
+describe("primary keys of the PostgreSQL tables", () => {
+  test("start with the sort columns where possible, and contain the time column of a hypertable", () => {
     const keys = (timescale: boolean) =>
       Object.fromEntries(TABLES.map((table) => [table.name, keyOf(table, { timescale }).join(" ")]));
     expect(keys(false)).toMatchObject({

@@ -6,7 +6,7 @@ import { sampleEvent, sampleOfEveryKind, valueEvent } from "../../sample-events.
 import { never } from "../context.ts";
 import { createDatabase, type Database, failureText, sinkIn, useServer, write } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("the tables in PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("the tables that the PostgreSQL sink creates", () => {
   const server = useServer();
 
   async function made(options: Readonly<Record<string, unknown>> = {}): Promise<Database> {
@@ -52,7 +52,7 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     expect(await database.ask("select source from other_schema.value")).toEqual([["s2"]]);
   });
 
-  test("two concurrent workers lose and duplicate no row in one schema", async () => {
+  test("two concurrent workers in one schema lose and duplicate no row", async () => {
     const database = await made();
     const sinks = [0, 1].map(() => sinkIn(database));
     await Promise.all(
@@ -74,7 +74,7 @@ explain select * from plenum.${name} where tag_id = '1' ${name === "history" ? "
     ]);
   });
 
-  test("a column of a later version is added, and is null in existing rows", async () => {
+  test("a column that a later version needs is added, and is null in existing rows", async () => {
     const database = await made();
     const sink = database.sink();
     await write(sink, [valueEvent(1)]);
@@ -125,20 +125,23 @@ update plenum.schema_version set columns = array_remove(columns, 'value.latency_
     ],
   ];
 
-  test.each(CHANGES)("%s is reported with advice by a new and by an open sink", async (_, change, said) => {
-    const database = await made();
-    const sink = sinkIn(database);
-    await write(sink, [sampleEvent("alarm-raised")]);
-    await database.ask(change);
-    expect(await openFailure(database)).toBe(said);
-    // An open sink notices by the server's refusal; no event is at fault.
-    const value = valueEvent(1, "10042", true);
-    const tag = { id: "1", displayName: "x", description: null, unit: "kilowatt" };
-    const events = [{ ...value, data: { ...value.data, tag } }, sampleEvent("alarm-resolved")];
-    expect(await failureText(write(sink, events, 5))).toBe(said);
-  });
+  test.each(CHANGES)(
+    "%s is reported with advice when a sink opens and by a sink that is already open",
+    async (_, change, said) => {
+      const database = await made();
+      const sink = sinkIn(database);
+      await write(sink, [sampleEvent("alarm-raised")]);
+      await database.ask(change);
+      expect(await openFailure(database)).toBe(said);
+      // An open sink notices by the server's refusal; no event is at fault.
+      const value = valueEvent(1, "10042", true);
+      const tag = { id: "1", displayName: "x", description: null, unit: "kilowatt" };
+      const events = [{ ...value, data: { ...value.data, tag } }, sampleEvent("alarm-resolved")];
+      expect(await failureText(write(sink, events, 5))).toBe(said);
+    },
+  );
 
-  test("columns and tables of other programs stay", async () => {
+  test("columns and tables of other programs are not changed", async () => {
     const database = await made();
     await database.ask(`alter table plenum.value add column note text, add column made timestamptz not null default now();
 create table plenum.own (x int); create index own_index on plenum.value (note)`);
@@ -147,7 +150,7 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
     expect(await database.ask("select note, made is not null from plenum.value")).toEqual([[null, true]]);
   });
 
-  test("a dropped table is created again, and reported with create: false", async () => {
+  test("a dropped table is created again, and with create: false the missing table is reported", async () => {
     const database = await made();
     await database.ask("drop table plenum.value, plenum.total");
     expect(await openFailure(database, { create: false })).toMatch(
@@ -157,7 +160,7 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
     expect(await openFailure(database, { create: false })).toBe("");
   });
 
-  test("reports a missing timescale extension, and creates nothing", async () => {
+  test("a missing timescale extension is reported, and no table is created", async () => {
     const database = await createDatabase(server());
     expect(await openFailure(database, { timescale: true })).toBe(
       "config: The database has no extension timescaledb. Run there: create extension timescaledb; or leave timescale out.",
@@ -166,8 +169,8 @@ create table plenum.own (x int); create index own_index on plenum.value (note)`)
   });
 });
 
-describe("statements", () => {
-  test("create a hypertable with the time in its primary key", () => {
+describe("SQL statements for the tables", () => {
+  test("create a hypertable with the time column in its primary key", () => {
     const target = { schema: "plenum", timescale: true };
     expect(createTable(VALUE_TABLE, target)).toContain('primary key ("source", "event_id", "time")');
     expect(createHypertable(VALUE_TABLE, target, "public")).toBe(

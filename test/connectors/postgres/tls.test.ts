@@ -6,7 +6,7 @@ import { never } from "../context.ts";
 import { createAuthority } from "../mqtt/certificates.ts";
 import { createDatabase, type Database, failureText, sinkIn, write } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("TLS of the PostgreSQL sink", () => {
   const folder = temporaryFolder();
   const authority = createAuthority(folder);
   let server: RealServer;
@@ -40,7 +40,7 @@ describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
     ).toEqual([[true]]);
   });
 
-  test("refuses an unknown or another authority, regardless of the environment", async () => {
+  test("refuses an unknown or a different certificate authority, regardless of the environment variables", async () => {
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
     process.env.PGSSLMODE = "no-verify";
     onTestFinished(() => {
@@ -53,7 +53,7 @@ describe.skipIf(absent("postgres"))("TLS to PostgreSQL", () => {
     expect(await opening({ ca_file: createAuthority(folder, "another").caFile })).toMatch(unknown);
   });
 
-  test("refuses a certificate for another name", async () => {
+  test("refuses a certificate for another host name", async () => {
     expect(await opening({ host: "localhost", ca_file: authority.caFile })).toMatch(
       /^The certificate of the database server at localhost:\d+ is for another name \(ERR_TLS_CERT_ALTNAME_INVALID\)\. Check host\.$/,
     );

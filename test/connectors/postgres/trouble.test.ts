@@ -15,7 +15,7 @@ import { createDatabase, type Database, failureText, openSink, optionsFor, sinkI
 
 const PASSWORD = "not-to-be-told-anywhere";
 
-describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("the PostgreSQL sink with failures of the server", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });
@@ -50,7 +50,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
   const here = () => `The database server at 127.0.0.1:${server.port}`;
   const password = { env: "PG_TEST_PASSWORD" };
 
-  test("accepts a right password, reports a wrong or missing one", async () => {
+  test("the sink accepts a correct password, and reports a wrong or missing password", async () => {
     const database = await createDatabase(server);
     const user = await role(database, `grant create on database ${database.name} to {role}`);
     expect(await opening(database, { user, password })).toBe("");
@@ -63,7 +63,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     );
   });
 
-  test("reports a missing database, and one whose encoding cannot store every text", async () => {
+  test("the sink reports a missing database, and a database whose encoding cannot store every text", async () => {
     const database = await createDatabase(server, "encoding 'LATIN1' template template0 locale 'C'");
     expect(await opening(database)).toBe(
       "config: The database keeps texts as LATIN1, in which not every name can be written. Create one with encoding 'UTF8'.",
@@ -96,7 +96,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     await write(sink, [valueEvent(1), sampleEvent("tag-added")]);
   });
 
-  test("reports a read-only database", async () => {
+  test("the sink reports a read-only database", async () => {
     const database = await createDatabase(server);
     await database.ask(`alter database ${database.name} set default_transaction_read_only = on`);
     expect(await opening(database)).toBe(
@@ -104,7 +104,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     );
   });
 
-  test("retries when the server has no connection left", async () => {
+  test("the sink retries when the server has no connection left", async () => {
     const database = await createDatabase(server);
     await database.ask(`create role few login connection limit 0 password '${PASSWORD}'`);
     expect(await opening(database, { user: "few", password })).toBe(
@@ -112,7 +112,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     );
   });
 
-  test("reports no server, another server, and a silent server", async () => {
+  test("the sink reports a refused connection, a server that is not PostgreSQL, and a server that never responds", async () => {
     const port = await freePort();
     const sinkAt = (more: object) => {
       const config = PostgresConfig.parse({ ...optionsFor({ port }, "x"), ...more });
@@ -155,7 +155,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
       .toEqual([[1]]);
   }
 
-  test("an abort ends a waiting write at once, and a repetition stores its rows once", async () => {
+  test("an abort ends a waiting write at once, and a repeated write stores its rows once", async () => {
     const { database, sink } = await openSink(server);
     const lock = await lockTable(database);
     const abort = new AbortController();
@@ -170,7 +170,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("the server stops a statement after the timeout, and its events are kept", async () => {
+  test("the server stops a statement after the timeout, and the events are kept", async () => {
     const { database, sink } = await openSink(server, { timeout: "1s" });
     const lock = await lockTable(database);
     expect(await troubleOf(write(sink, [valueEvent(1)]))).toBe(
@@ -180,7 +180,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     await write(sink, [valueEvent(1)]);
   });
 
-  test("a server that dies during a write stores nothing of it, and the sink reconnects", async () => {
+  test("a server that is killed during a write stores none of its rows, and the sink reconnects", async () => {
     const { database, sink } = await openSink(server);
     await lockTable(database);
     const writing = troubleOf(write(sink, [valueEvent(1)]));
@@ -193,7 +193,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     expect(await database.ask("select count(*)::int from plenum.value")).toEqual([[1]]);
   });
 
-  test("an idle connection that the server ended fails no later write", async () => {
+  test("a write succeeds after the server has closed an idle connection", async () => {
     const { database, sink } = await openSink(server);
     await database.ask(
       "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'plenum' and datname = current_database()",
@@ -208,7 +208,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     await expect.poll(() => troubleOf(write(sink, [valueEvent(1)]))).toBe("");
   });
 
-  test("warns about a lowered synchronous_commit of the server only", async () => {
+  test("the sink warns when the database lowers synchronous_commit, and PGOPTIONS has no effect", async () => {
     const lines: string[] = [];
     const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
     const database = await createDatabase(server);
@@ -229,7 +229,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
     expect(await warnings()).toEqual(["off"]);
   });
 
-  test("look reports a new server instance only where commits may be missing", async () => {
+  test("the sink reports a new server instance only where commits may be missing", async () => {
     const strict = await startPostgres();
     onTestFinished(() => strict.stop());
     const sinks = await Promise.all([server, strict].map(async (each) => (await createDatabase(each)).sink()));
@@ -261,7 +261,7 @@ describe.skipIf(absent("postgres"))("failures of PostgreSQL", () => {
   });
 });
 
-describe("failureOf", () => {
+describe("the classification of PostgreSQL errors (failureOf)", () => {
   const address = addressOf({ host: "db", database: "d", user: "plenum" });
   const said = (code: string, message = "words") => {
     const error = Object.assign(new Error(message), { code, severity: "ERROR", detail: "Failing row contains (…)" });
@@ -299,11 +299,11 @@ describe("failureOf", () => {
       "28000",
       "config: The database server at db:5432 does not let us in: words (28000). Check user and database, and allow both in its pg_hba.conf.",
     ],
-  ])("%s", (code, expected) => {
+  ])("error code %s has its failure kind and advice", (code, expected) => {
     expect(said(code)).toBe(expected);
   });
 
-  test("truncates long server messages", () => {
+  test("long messages of the server are shortened", () => {
     expect(said("XX000", "x".repeat(10_000)).length).toBeLessThan(500);
   });
 });

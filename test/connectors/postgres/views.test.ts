@@ -27,7 +27,7 @@ function siteComplete(until: string): SiteCompleteFact {
   return { site, ...series, from: null, until, waiting: [], waitingCount: 0 };
 }
 
-describe.skipIf(absent("postgres"))("docs/lake/postgresql.sql", () => {
+describe.skipIf(absent("postgres"))("the SQL views in docs/lake/postgresql.sql", () => {
   let server: RealServer;
   let database: Database;
 
@@ -57,7 +57,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
   });
   afterAll(() => server.stop());
 
-  test("can be run twice", async () => {
+  test("can be created a second time", async () => {
     await database.ask(readFileSync(file, "utf8"));
   });
 
@@ -66,7 +66,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     expect(rows).toEqual([["main", TAG.id, "VS1-GT12", 3]]);
   });
 
-  test("history_current has the last value of each bucket, and history all of them", async () => {
+  test("history_current has only the last value of each bucket, and history has all values", async () => {
     const [[all] = []] = await database.ask("select count(*)::int from plenum.history");
     expect(all).toBe(4);
     expect(await database.ask("select value_number, revision > 0 from plenum.history_current order by time")).toEqual([
@@ -76,7 +76,7 @@ values ('main', '1', '${TAG.id}', '5', '2026-11-02T05:00:00Z', '2026-11-02T07:00
     ]);
   });
 
-  test("alarm_duration counts to the end of an alarm, and to now while it is active", async () => {
+  test("alarm_duration counts to the end of an ended alarm, and to now for an active alarm", async () => {
     const ask = () =>
       database.ask(
         "select is_active, duration = ended_at - triggered_at, duration > interval '0' from plenum.alarm_duration",

@@ -25,7 +25,7 @@ function manyFiles() {
   return snapshot;
 }
 
-test("a checkpoint of many files restores the snapshot", async () => {
+test("a checkpoint of a Delta table with many files restores the same snapshot", async () => {
   const snapshot = manyFiles();
   const { bytes, size } = await checkpointOf(snapshot);
   const actions = await actionsInCheckpoint(bytes, "checkpoint");
@@ -45,7 +45,7 @@ test("a checkpoint of many files restores the snapshot", async () => {
   expect(again.protocol).toEqual(PROTOCOL);
 });
 
-test("writing and reading a checkpoint yields to the event loop", async () => {
+test("writing and reading a Delta checkpoint yields to the event loop", async () => {
   const snapshot = manyFiles();
   let turns = 0;
   let isOver = false;

@@ -51,8 +51,8 @@ async function refusalOf(store: MemoryStore, change = ADDED): Promise<string> {
   return sentence(error);
 }
 
-describe("a schema that changes", () => {
-  test("gets our new columns", async () => {
+describe("a Delta table whose schema another writer changed", () => {
+  test("gets the missing columns of the worker in its changed schema", async () => {
     const { store, metaData, fields } = await made();
     const table = openMeter(store, { table: METER_WITH_UNIT });
     await table.commit(ADDED, signal);
@@ -92,26 +92,26 @@ describe("a schema that changes", () => {
       "The Delta table memory:/meter/ has float in its column value, where we write double: somebody else changed or made it.",
     ],
     [
-      "a column that is written otherwise",
+      "a column name with different capitals",
       changeOf("value", { name: "Value" }),
       "has a column Value, and ours is written value",
     ],
     [
-      "a column of ours that must not be null",
+      "a column of the worker that must not be null",
       changeOf("data", { nullable: false }),
       "has a column data that must not be null",
     ],
     [
-      "a column of theirs that must not be null",
+      "a column of another writer that must not be null",
       (fields) => [...fields, { ...note, nullable: false }],
       "has a column note that must not be null",
     ],
     [
-      "an invariant",
+      "an invariant on a column",
       (fields) => [...fields, { ...note, metadata: { "delta.invariants": "{}" } }],
       "has a condition on its column note (delta.invariants)",
     ],
-  ])("is refused: %s", async (_, change, words) => {
+  ])("is refused when it has %s", async (_, change, words) => {
     const { store, metaData, fields } = await made();
     append(store, withFields(metaData, change(fields)));
     expect(await refusalOf(store)).toContain(words);
@@ -122,14 +122,14 @@ describe("a schema that changes", () => {
     [{ partitionColumns: [] }, "is divided by nothing"],
     [{ format: { provider: "csv", options: {} } }, "keeps its files as csv, not as parquet"],
     [{ schemaString: "nothing" }, "The schema of the Delta table memory:/meter/ is not what a Delta log has there."],
-  ])("is refused: %j", async (change, words) => {
+  ])("is refused with the metadata %j", async (change, words) => {
     const { store, metaData } = await made();
     append(store, { metaData: { ...metaData, ...change } });
     expect(await refusalOf(store)).toContain(words);
   });
 });
 
-describe("a protocol that was raised", () => {
+describe("a Delta table whose protocol another writer raised", () => {
   test.each([
     [{ minReaderVersion: 1, minWriterVersion: 3 }, "reader version 1 and writer version 3;"],
     [
@@ -141,7 +141,7 @@ describe("a protocol that was raised", () => {
       },
       "reader version 3 and writer version 7 (deletionVectors, appendOnly); we write reader version 1 and writer version 2.",
     ],
-  ])("is refused with its name: %j", async (protocol, words) => {
+  ])("is refused with its protocol version and features in the error: %j", async (protocol, words) => {
     const { store } = await made();
     append(store, { protocol });
     expect(await refusalOf(store)).toContain(words);
@@ -149,7 +149,7 @@ describe("a protocol that was raised", () => {
     await expect(openMeter(store).vacuum(signal)).rejects.toThrow(ConfigError);
   });
 
-  test("is noticed before a checkpoint is written", async () => {
+  test("gets no checkpoint, and a warning names the added feature", async () => {
     let isRaised = false;
     const store = createMemoryStore((call, key) => {
       if (call === "get" && key.endsWith("_last_checkpoint") && isRaised) {
@@ -168,7 +168,7 @@ describe("a protocol that was raised", () => {
     expect([...store.objects.keys()].filter((key) => key.includes("checkpoint"))).toEqual([]);
   });
 
-  test("is noticed by an open table", async () => {
+  test("is refused by a worker that has the table open", async () => {
     const { store } = await made();
     const table = openMeter(store);
     await table.commit(ADDED, signal);
@@ -177,7 +177,7 @@ describe("a protocol that was raised", () => {
   });
 });
 
-test("an append-only table accepts new rows and compaction, and refuses replacements", async () => {
+test("an append-only Delta table accepts new rows and compaction, and refuses replacements", async () => {
   const { store, file, metaData } = await made();
   append(store, { metaData: { ...metaData, configuration: { "delta.appendOnly": "true" } } });
   expect(await refusalOf(store, { ...ADDED, remove: [file.key] })).toContain("only grows (delta.appendOnly)");
@@ -187,8 +187,8 @@ test("an append-only table accepts new rows and compaction, and refuses replacem
   expect(await openMeter(store).commit(compact, signal)).toMatchObject({ outcome: "committed" });
 });
 
-describe("an incomplete log", () => {
-  test.each([1, 2])("without version %i is refused", async (missing) => {
+describe("an incomplete log of a Delta table", () => {
+  test.each([1, 2])("a log without version %i is refused", async (missing) => {
     const { store } = await made();
     for (const _ of [1, 2, 3]) await openMeter(store).commit(ADDED, signal);
     await store.remove(`${LOG}${commitName(missing)}`, signal);
@@ -197,16 +197,19 @@ describe("an incomplete log", () => {
     );
   });
 
-  test.each([1, 2, 3])("without version %i is refused by a worker that has read version 0", async (missing) => {
-    const { store } = await made();
-    const known = openMeter(store);
-    await known.files(signal);
-    for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
-    await store.remove(`${LOG}${commitName(missing)}`, signal);
-    await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
-  });
+  test.each([1, 2, 3])(
+    "a log without version %i is refused by a worker that has already read version 0",
+    async (missing) => {
+      const { store } = await made();
+      const known = openMeter(store);
+      await known.files(signal);
+      for (const _ of [1, 2, 3, 4]) await openMeter(store).commit(ADDED, signal);
+      await store.remove(`${LOG}${commitName(missing)}`, signal);
+      await expect(known.commit(ADDED, signal)).rejects.toThrow("has a hole: a version is missing in it");
+    },
+  );
 
-  test("that starts with a V2 checkpoint is refused", async () => {
+  test("a log that starts with a V2 checkpoint is refused", async () => {
     const store = createMemoryStore();
     store.write(`${LOG}00000000000000000004.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet`, "x");
     append(store, {});
@@ -216,22 +219,22 @@ describe("an incomplete log", () => {
   });
 
   test.each([
-    ["half a line", '{"add":{"path":"x"'],
-    ["no JSON", "hello\n"],
-    ["an action without what it must have", '{"add":{"path":"x"}}\n'],
-  ])("with %s in a commit is refused with its file name", async (_, text) => {
+    ["an incomplete line", '{"add":{"path":"x"'],
+    ["a line that is not JSON", "hello\n"],
+    ["an action without its required fields", '{"add":{"path":"x"}}\n'],
+  ])("a log with %s in a commit is refused with the file name of the commit", async (_, text) => {
     const { store } = await made();
     store.write(`${LOG}${commitName(1)}`, text);
     expect(await refusalOf(store)).toContain(`memory:/${LOG}${commitName(1)} is not what a Delta log has there.`);
   });
 
-  test("with a broken checkpoint is refused with its file name", async () => {
+  test("a log with a broken checkpoint is refused with the file name of the checkpoint", async () => {
     const { store } = await made();
     store.write(`${LOG}00000000000000000000.checkpoint.parquet`, "PAR1 broken");
     expect(await refusalOf(store)).toContain("00000000000000000000.checkpoint.parquet is not what");
   });
 
-  test("in an emptied folder is started again by a running worker", async () => {
+  test("a log is started again by a running worker when the folder of the table was emptied", async () => {
     const { store } = await made();
     const table = openMeter(store);
     await table.commit(ADDED, signal);
@@ -241,7 +244,7 @@ describe("an incomplete log", () => {
   });
 });
 
-test("ignores unknown actions and fields, and keeps them for other writers", async () => {
+test("unknown actions and fields of a Delta log are ignored and kept for other writers", async () => {
   const { store } = await made();
   const partitionValues = { date: "2026-11-21", site: "" };
   const add = { path: "x.parquet", partitionValues, size: 1, modificationTime: 1, dataChange: true };

@@ -39,7 +39,7 @@ const numberOf = (appId: string, batch: number) => (appId === "a" ? 1_000 : 2_00
 /** Opens the table; with `isCrashed` the worker restarts first. */
 type Open = () => { readonly table: DeltaTable; readonly isCrashed: () => boolean };
 
-test(`commits every batch once, with concurrent writers and lost responses (${RUNS} runs, seed ${seed})`, async () => {
+test(`a Delta table contains every batch once with concurrent writers and lost responses (${RUNS} runs, seed ${seed})`, async () => {
   await fc.assert(
     fc.asyncProperty(
       writers,

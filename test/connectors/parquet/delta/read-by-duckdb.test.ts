@@ -25,7 +25,7 @@ async function filled() {
   return { folder: join(folder, "meter"), store: createFolderStore(folder, 0o640), lake, numbers };
 }
 
-test("the active files hold every row once", async () => {
+test("DuckDB finds every row exactly once in the active files of a Delta table", async () => {
   const { folder, store, lake, numbers } = await filled();
   const { faults, files, removed, columns, version } = judged(objectsIn(folder));
   expect(faults).toEqual([]);
@@ -48,7 +48,7 @@ test("the active files hold every row once", async () => {
   );
 });
 
-test("each checkpoint has the content of the commits up to its version", async () => {
+test("each Delta checkpoint has the same content as the commits up to its version", async () => {
   const { folder, lake } = await filled();
   const objects = objectsIn(folder);
   const checkpoints = [...objects.keys()].filter((name) => name.endsWith(".checkpoint.parquet"));
@@ -91,7 +91,7 @@ test("each checkpoint has the content of the commits up to its version", async (
 });
 
 test.each(["zstd", "gzip", "uncompressed"])(
-  "a checkpoint that another writer compressed with %s is read",
+  "reads a checkpoint that another writer compressed with %s",
   async (codec) => {
     const { folder, store, lake } = await filled();
     const signal = new AbortController().signal;

@@ -31,33 +31,28 @@ const a32 = "a".repeat(32);
 
 test.each<[string, ColumnType, readonly Cell[], readonly unknown[]]>([
   ["numbers", "number", [2, null, -1.5, 2], [-1.5, 2, 1]],
-  ["nothing but nulls", "number", [null, null], [undefined, undefined, 2]],
-  ["half of a pair, which is U+FFFD in the file", "text", ["\ud800", "\ue000"], ["\ue000", "\ufffd", 0]],
+  ["a column with only nulls", "number", [null, null], [undefined, undefined, 2]],
+  ["an unpaired surrogate, which is stored as U+FFFD", "text", ["\ud800", "\ue000"], ["\ue000", "\ufffd", 0]],
   ["no rows", "text", [], [undefined, undefined, 0]],
-  ["a number that is none", "number", [1, Number.NaN, 2], [undefined, undefined, 0]],
-  ["one without end", "number", [1, Number.POSITIVE_INFINITY], [undefined, undefined, 0]],
+  ["numbers with NaN", "number", [1, Number.NaN, 2], [undefined, undefined, 0]],
+  ["numbers with infinity", "number", [1, Number.POSITIVE_INFINITY], [undefined, undefined, 0]],
   ["booleans", "boolean", [true, false, null], [undefined, undefined, 1]],
   ["whole numbers", "integer", [3, 1, 2], [1, 3, 0]],
   [
-    "times, down to the millisecond",
+    "times, without fractions of a millisecond",
     "time",
     [1_500.75, 0],
     ["1970-01-01T00:00:00.000Z", "1970-01-01T00:00:01.500Z", 0],
   ],
   ["texts", "text", ["b", "a", "ø"], ["a", "ø", 0]],
-  ["long texts: the lower cut off, the upper cut off and raised", "text", [a40], [a32, `${a32}${TOP}`, 0]],
-  ["a long text of the highest characters", "text", [TOP.repeat(40)], [TOP.repeat(32), TOP.repeat(40), 0]],
-  [
-    "characters above U+FFFF come after those below, as their bytes do",
-    "text",
-    ["\u{1F600}", "\uFF5E"],
-    ["\uFF5E", "\u{1F600}", 0],
-  ],
-])("%s", async (_, type, cells, wanted) => {
+  ["long texts, with a shortened minimum, and a shortened and raised maximum", "text", [a40], [a32, `${a32}${TOP}`, 0]],
+  ["a long text of the highest Unicode character", "text", [TOP.repeat(40)], [TOP.repeat(32), TOP.repeat(40), 0]],
+  ["texts with characters above U+FFFF, which sort last", "text", ["\u{1F600}", "\uFF5E"], ["\uFF5E", "\u{1F600}", 0]],
+])("computes the bounds, if there are any, and the null count of %s", async (_, type, cells, wanted) => {
   expect(await boundsOf(type, cells)).toEqual(wanted);
 });
 
-test("a hundred thousand rows leave the event loop free in between", async () => {
+test("computing statistics of 100,000 rows yields to the event loop", async () => {
   let turns = 0;
   let isOver = false;
   const count = () => {
@@ -70,12 +65,12 @@ test("a hundred thousand rows leave the event loop free in between", async () =>
   expect(turns).toBeGreaterThan(1);
 });
 
-test("only the first 32 columns have statistics, as Spark has them", async () => {
+test("only the first 32 columns have statistics, as in Spark", async () => {
   const { nullCount } = await statisticsOf(tableOf(...Array<ColumnType>(40).fill("text")), 1, () => "x");
   expect(Object.keys(nullCount)).toHaveLength(32);
 });
 
-test("no value lies outside of the bounds, by the order of its UTF-8 bytes", async () => {
+test("all values are between the minimum and maximum of the statistics, in the order of their UTF-8 bytes", async () => {
   const word = fc.string({
     unit: fc.constantFrom("a", "b", "~", "\u007F", "é", "\uD7FF", "\uE000", "\uFFFD", "\u{10000}", TOP),
     maxLength: 40,

@@ -42,8 +42,8 @@ async function withThreeFiles() {
   return { store, table, other: openMeter(store), a, b, c, both };
 }
 
-describe("a table", () => {
-  test("is created once without rows, and gets new columns later", async () => {
+describe("a Delta table", () => {
+  test("is created once without rows, and new columns are added later", async () => {
     const store = createMemoryStore();
     await openMeter(store).make(signal);
     await openMeter(store).make(signal);
@@ -54,7 +54,7 @@ describe("a table", () => {
     expect(verdictOf(store)).toMatchObject({ version: 1, columns: expect.arrayContaining(["unit"]) });
   });
 
-  test("returns the files that its log does not mention", async () => {
+  test("lists the given files that its log does not mention", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     const [a, b, c] = await Promise.all(["a", "b", "c"].map((name, n) => landed(store, name, [reading(n)])));
@@ -65,7 +65,7 @@ describe("a table", () => {
   });
 });
 
-describe("a commit", () => {
+describe("a commit to a Delta table", () => {
   test("creates the table and logs protocol, schema, transaction and statistics", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
@@ -109,7 +109,7 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("is not repeated by the same or a restarted worker, nor with a lower version", async () => {
+  test("is not repeated by the same or a restarted worker, nor with a lower transaction version", async () => {
     const store = createMemoryStore();
     const add = [await landed(store, "a", [reading(1)])];
     const table = openMeter(store);
@@ -126,7 +126,7 @@ describe("a commit", () => {
     expect(verdictOf(store)).toMatchObject({ version: 0, txns: ["app 7"] });
   });
 
-  test("takes the next version where another writer was first", async () => {
+  test("takes the next version when another writer has committed first", async () => {
     const store = createMemoryStore();
     const [one, two] = [openMeter(store), openMeter(store)];
     await one.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
@@ -141,7 +141,7 @@ describe("a commit", () => {
   });
 
   test.each<Fault>(["answer lost", "denied"])(
-    "is recognized as ours when the response to the put says otherwise (%s)",
+    "is recognized by its content when the response to the put is misleading (%s)",
     async (fault) => {
       const { store, faults } = faulty();
       const table = openMeter(store);
@@ -155,7 +155,7 @@ describe("a commit", () => {
     },
   );
 
-  test("rejects with the storage's error and succeeds the next time", async () => {
+  test("fails with the error of the storage and succeeds at the next attempt", async () => {
     const { store, faults } = faulty();
     const table = openMeter(store);
     faults.push("refused");
@@ -167,14 +167,14 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("rejects where the storage reports an existing version that it does not have", async () => {
+  test("fails when the storage reports that the version exists and then cannot return it", async () => {
     const store = { ...createMemoryStore(), putIfAbsent: () => Promise.resolve(false) };
     const commit = openMeter(store).commit(ADDED, signal);
     await expect(commit).rejects.toThrow(Retryable);
     await expect(commit).rejects.toThrow("json was there a moment ago, and is gone.");
   });
 
-  test("is found by its transaction on repetition when the put and the look-up failed", async () => {
+  test("is found by its transaction at the next attempt when the put and the look-up failed", async () => {
     let isAway = true;
     const store = createMemoryStore((call, key) => {
       if (!isAway || !key.endsWith(commitName(0))) return "none";
@@ -209,7 +209,7 @@ describe("a commit", () => {
     verdictOf(store);
   });
 
-  test("throws for a file name that is in the table already", async () => {
+  test("throws for a file name that is already in the table", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     const add = [await landed(store, "a", [reading(1)])];
@@ -217,7 +217,7 @@ describe("a commit", () => {
     await expect(table.commit({ ...ADDED, add }, signal)).rejects.toThrow("may not be used twice");
   });
 
-  test("sends one list and one put to the storage", async () => {
+  test("sends one list request and one put request to the storage", async () => {
     const store = createMemoryStore();
     const table = openMeter(store);
     await table.commit({ ...ADDED, add: [await landed(store, "a", [reading(1)])] }, signal);
@@ -228,8 +228,8 @@ describe("a commit", () => {
   });
 });
 
-describe("concurrent changes of other writers", () => {
-  test("are read with one list, and each new commit once", async () => {
+describe("concurrent commits of other writers to a Delta table", () => {
+  test("are read with one list request, and each new commit is read once", async () => {
     const store = createMemoryStore();
     const [table, other] = [openMeter(store), openMeter(store)];
     for (const name of ["a", "b", "c"])
@@ -241,7 +241,7 @@ describe("concurrent changes of other writers", () => {
     expect([store.calls.list - list, store.calls.get - get]).toEqual([1, 2]);
   });
 
-  test("do not stop a compaction when they add files, and a compaction is no data change", async () => {
+  test("do not stop a compaction when they only add files, and a compaction is no data change", async () => {
     const { store, table, other, a, b, both } = await withThreeFiles();
     await other.commit({ ...ADDED, add: [await landed(store, "d", [reading(4)])] }, signal);
     const compacted = { ...REARRANGED, add: [both], remove: [a.key, b.key] };
@@ -253,7 +253,7 @@ describe("concurrent changes of other writers", () => {
     expect([...verdictOf(store).files.values()].toSorted()).toEqual([1, 1, 2]);
   });
 
-  test("are a conflict when they removed a file that is to be replaced", async () => {
+  test("are a conflict when they removed a file that should be replaced", async () => {
     const { store, table, other, a, b, both } = await withThreeFiles();
     await table.files(signal);
     await other.commit({ ...ADDED, remove: [b.key] }, signal);
@@ -292,13 +292,13 @@ describe("concurrent changes of other writers", () => {
   });
 });
 
-describe("a file that another writer removed", () => {
+describe("a file of a Delta table that another writer removed", () => {
   test.each([
-    ["with the partition in the action", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
-    ["without it, as the protocol allows", {}, true],
-    ["in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
-    ["and that is in another file now", { dataChange: false }, false],
-  ])("is a conflict for a merge of its day and site: %s", async (_, more, isConflict) => {
+    ["a removal with partition values", { partitionValues: { date: "2026-11-21", site: "1" } }, true],
+    ["a removal without partition values, as the protocol allows", {}, true],
+    ["a removal in another site", { partitionValues: { date: "2026-11-21", site: "2" } }, false],
+    ["a removal by a compaction", { dataChange: false }, false],
+  ])("a merge conflicts only with a data removal in its day and site: %s", async (_, more, isConflict) => {
     const { store, table, b } = await withThreeFiles();
     const { version: basedOn } = await table.files(signal);
     const [gone, elsewhere] = ["date=2026-11-21/site=1/a.parquet", "date=2026-11-21/site=2/c.parquet"];
@@ -311,7 +311,7 @@ describe("a file that another writer removed", () => {
   });
 });
 
-describe("checkpoints", () => {
+describe("checkpoints of a Delta table", () => {
   async function filled(versions: number, checkpointEvery: number) {
     const store = createMemoryStore();
     const table = openMeter(store, { checkpointEvery });
@@ -363,7 +363,7 @@ describe("checkpoints", () => {
     expect(after).toEqual([`${LOG}00000000000000000006`]);
   });
 
-  test("that cannot be written are logged, and do not undo the commit", async () => {
+  test("a checkpoint that cannot be written is logged, and the commit remains valid", async () => {
     const store = createMemoryStore((call) => (call === "put" ? "refused" : "none"));
     const table = openMeter(store, { checkpointEvery: 1 });
     for (const version of [0, 1, 2]) {
@@ -373,7 +373,7 @@ describe("checkpoints", () => {
     expect(table.warnings[0]).toContain("the table is whole");
   });
 
-  test("in parts are read when all parts exist", async () => {
+  test("a checkpoint in several parts is read when all parts exist", async () => {
     const { store } = await filled(5, 4);
     const whole = store.objects.get(`${LOG}${checkpointName(4)}`) ?? new Uint8Array();
     const part = (n: number) => `${LOG}00000000000000000004.checkpoint.000000000${n}.0000000002.parquet`;
@@ -386,8 +386,8 @@ describe("checkpoints", () => {
   });
 });
 
-describe("vacuum", () => {
-  test("deletes only files that left the table longer ago than the retention", async () => {
+describe("the vacuum of a Delta table", () => {
+  test("deletes only files that were removed from the table before the retention period", async () => {
     const store = createMemoryStore();
     let nowMs = START_MS;
     const table = openMeter(store, { now: () => nowMs, checkpointEvery: 3 });
@@ -422,7 +422,7 @@ describe("vacuum", () => {
     ["9 days", 9],
     ["interval 1 hour", 7],
     ["for ever", 7],
-  ])("respects the retention of the table's owner: %s", async (interval, days) => {
+  ])("respects the retention that the table's owner configured: %s", async (interval, days) => {
     const store = createMemoryStore();
     let nowMs = START_MS;
     const a = await landed(store, "a", [reading(1)]);

@@ -14,7 +14,7 @@ const KILLS = sized(6, 3);
 
 /** The long form is `npm run lake:long`. */
 test.each(LAKES)(
-  "a writer that is killed repeatedly loses and duplicates no row: %s, %s",
+  "a Parquet writer that is killed repeatedly loses and duplicates no row: %s, %s",
   async (where, format) => {
     const killed = await killLanding(where, format, KILLS, seed);
     expect(killed, replay).toMatchObject({ kills: KILLS, lost: 0, doubled: 0 });
