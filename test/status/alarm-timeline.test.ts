@@ -47,7 +47,7 @@ describe("the timeline of an alarm", () => {
     ]);
   });
 
-  test("takes steps from the alarm when the log no longer has them", () => {
+  test("is derived from the alarm when the log no longer has its events", () => {
     const alarm = {
       ...ALARM,
       triggeredAt: AT(1),
@@ -65,7 +65,7 @@ describe("the timeline of an alarm", () => {
     expect(lines({ ...ALARM, triggeredAt: AT(1) }, [])).toEqual(["07:01 raised: Raised with priority A."]);
   });
 
-  test("explains an unknown end", () => {
+  test("explains why the end of an alarm is unknown", () => {
     const events = told(["alarm-raised", 1], ["alarm-vanished", 2], ["alarm-out-of-scope", 3]);
     expect(lines(ALARM, events).slice(1)).toEqual([
       "07:02 vanished: The lists of alarms do not show it any more, and nothing says that it was resolved.",

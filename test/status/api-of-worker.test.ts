@@ -38,7 +38,9 @@ async function followed(more: Partial<Parameters<typeof startVirtualWorker>[0]> 
 const known = ({ value }: Pick<PlotResponse, "value">) => value.filter((each) => each !== null).length;
 
 describe("a worker that has run for a while", () => {
-  test("draws its readings, also after a stop and after a crash", { timeout: 120_000 }, async () => {
+  test("returns all stored readings for a plot, also after a stop and after a crash", {
+    timeout: 120_000,
+  }, async () => {
     const { answer, clock, firstTag, started } = await followed({
       source: { quota: { requests_per_minute: 2 }, read: [{ name: "all", every: "2m" }] },
     });
@@ -68,7 +70,7 @@ describe("a worker that has run for a while", () => {
     for (const [n, low] of (month.low ?? []).entries()) expect(low ?? 0).toBeLessThanOrEqual(month.high?.[n] ?? 0);
   });
 
-  test("fetches history in the spare part of the quota once per tag", { timeout: 120_000 }, async () => {
+  test("fetches the history of a plotted tag once, in the spare part of the quota", { timeout: 120_000 }, async () => {
     const { answer, clock, simulator } = await followed();
     await clock.advance(5 * MINUTE);
     const { hasLog } = simulator.truth;

@@ -33,7 +33,7 @@ async function page(more: Parameters<typeof serverOptions>[1] = {}, made?: Shown
 const names = ({ rows }: TagList) => rows.map(({ tag }) => tag.displayName);
 
 describe("the list of tags", () => {
-  test("counts, filters, sorts and cuts", async () => {
+  test("has counts, and can be filtered, sorted and paged", async () => {
     const { store, answer } = await page();
     await fillSource(store, "north", { tagNames: ["T10", "T9", "Pump"] });
     await fillSource(store, "south", { tagNames: ["T1"] });
@@ -66,7 +66,7 @@ describe("the list of tags", () => {
     expect((await answer<TagList>("/api/tags")).counts.stale).toBe(1);
   });
 
-  test("marks a value older than its class promises as stale", async () => {
+  test("marks a value older than the limit of its class as stale", async () => {
     const { answer, clock, store } = await page();
     await fillSource(store, "north", { tagNames: ["T1"] });
     await clock.advance(60_000);
@@ -75,7 +75,7 @@ describe("the list of tags", () => {
     expect((await answer<TagList>("/api/tags?show=stale")).rows).toMatchObject([{ stale: true }]);
   });
 
-  test("counts an unread tag as unread, not as bad, and leaves out unlisted tags", async () => {
+  test("counts an unread tag as unread, not as bad, and excludes removed tags", async () => {
     const { answer, store } = await page();
     const held = (id: string, missingSince: string | null): readonly [string, Listed<Tag>] => [
       id,
@@ -90,7 +90,7 @@ describe("the list of tags", () => {
     expect((await answer<TagResponse>("/api/tag?source=north&id=2")).tag.id).toBe("2");
   });
 
-  test("returns a hundred of 30,000 tags from the cache with current values", async () => {
+  test("is served from a cache for 30,000 tags, with current values", async () => {
     const { answer, store, clock } = await page();
     await fillSource(store, "north", { tagNames: Array.from({ length: 30_000 }, (_, n) => `Tag ${n}`) });
     const first = await answer<TagList>("/api/tags?search=tag&sort=value&limit=100");
@@ -140,7 +140,7 @@ describe("a tag", () => {
     expect((await answer<TagResponse>("/api/tag?source=north&id=10001")).alarms).toEqual([]);
   });
 
-  test("is closed for writes of a viewer", async () => {
+  test("rejects writes by a viewer", async () => {
     const { app, store } = await page({
       password: new Secret("a long password"),
       viewer: new Secret("another password"),
@@ -159,7 +159,7 @@ describe("a tag", () => {
     expect((await app.request("/api/tags", { headers: LOCAL })).status).toBe(401);
   });
 
-  test("counts configured ranges of its log that were not fetched", () => {
+  test("counts the configured ranges of its history that were not fetched", () => {
     const held = (spans: StoredHistory["spans"]) =>
       ({ ...{ since: "2026-11-20T00:00:00.000Z", wished: "2026-11-10T00:00:00.000Z" }, spans }) as StoredHistory;
     const log = (spans: StoredHistory["spans"]): StoredHistory => ({
@@ -215,7 +215,7 @@ describe("an alarm", () => {
     expect(alarm.life.map(({ what }) => what)).toEqual(["raised", "resolved"]);
   });
 
-  test("is counted on the day on which it was raised", async () => {
+  test("is counted on the day on which the alarm was raised", async () => {
     const building = await shownBuilding();
     const plots = createPlots({
       ...building,
@@ -280,7 +280,7 @@ describe("commands", () => {
     ]);
   });
 
-  test("are left out when their first record is missing", () => {
+  test("are omitted when their first record is missing", () => {
     const body = { at: NOW, commandId: "c", step: "confirmed", detail: {}, previous: "", hash: "" };
     expect(commandsIn([{ sequence: 1, body }])).toEqual([]);
   });
@@ -297,7 +297,7 @@ describe("an invalid request", () => {
     ["/api/tag?source=north&id=1", 404, "Nobody knows this here (any more)."],
     ["/api/alarm?source=north&id=1", 404, "Nobody knows this here (any more)."],
     ["/api/site?source=north&id=1", 404, "Nobody knows this here (any more)."],
-  ])("%s: %i", async (path, status, message) => {
+  ])("%s gets status %i", async (path, status, message) => {
     const { get } = await page();
     const response = await get(path);
     expect([response.status, await response.json()]).toEqual([status, { message }]);
@@ -364,12 +364,12 @@ describe("an action of an operator", () => {
     ["/api/write", [], 400, "Send one JSON object."],
     ["/api/sink/retry", { name: "west" }, 404, "There is no such sink."],
     ["/api/sink/retry", { name: "lake", ids: ["x"] }, 400, "An id is the number of a dead letter."],
-  ])("%s %j: %i", async (path, body, status, message) => {
+  ])("%s with %j gets status %i", async (path, body, status, message) => {
     const { post } = await posting();
     expect(await post(path, body)).toEqual([status, { message }]);
   });
 
-  test("sends all or some dead letters again", async () => {
+  test("sends one or all dead letters again", async () => {
     const { post, store } = await posting();
     await store.outbox.register("lake", "now");
     await store.commit({
@@ -396,7 +396,7 @@ function routesWith(elsewhere?: Responses["elsewhere"]) {
 
 const QUESTIONS = ["/source?name=north", "/tag?source=north&id=1", "/alarm?source=north&id=1", "/tags?source=north"];
 
-test.each(QUESTIONS)("%s names the member of the fleet that holds the source", async (path) => {
+test.each(QUESTIONS)("%s returns the fleet member that holds the source", async (path) => {
   const inFleet = await routesWith(async (source) => (source === "north" ? ELSEWHERE : null)).request(path);
   expect([inFleet.status, await inFleet.json()]).toEqual([404, ELSEWHERE]);
   const alone = await routesWith().request(path);

@@ -17,7 +17,7 @@ function readCounting(count: number) {
   };
 }
 
-test("reads a steady set at most every 15 s, and within 1 s of a local change", async () => {
+test("reads an unchanged set at most every 15 s, and a changed set within 1 s of a local change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);

@@ -58,7 +58,7 @@ async function crowd(
 }
 
 describe("a crowd of 1,100 half-open connections", () => {
-  test("stay within the limit, and a later client gets a response", async () => {
+  test("stays within the connection limit, and a later client gets a response", async () => {
     const server = createStatusServer(serverOptions(await shownBuilding()));
     await server.start(new AbortController().signal);
     onTestFinished(() => server.stop(1_000));
@@ -70,7 +70,7 @@ describe("a crowd of 1,100 half-open connections", () => {
   });
 
   test.skipIf(process.platform !== "linux")(
-    "a worker keeps its descriptors bounded meanwhile, and goes on",
+    "leave the worker with a bounded number of file descriptors, and the worker continues",
     async () => {
       const service = await simulatedServer();
       const place = workplace(service.url);
@@ -94,7 +94,7 @@ describe("a crowd of 1,100 half-open connections", () => {
   );
 });
 
-describe.skipIf(process.platform !== "linux")("a worker that has no descriptor left for 10 s", () => {
+describe.skipIf(process.platform !== "linux")("a worker without free file descriptors for 10 s", () => {
   test("polls alarms again within seconds and reports no failure of the service", async () => {
     const service = await simulatedServer();
     const asked = () => service.simulator.truth.requests().filter(({ endpoint }) => endpoint === "alarms").length;
@@ -141,7 +141,7 @@ describe.skipIf(process.platform !== "linux")("half-open connections of six addr
     ["send half a body", `POST /api/silences ${RIGHT}content-type: application/json\r\ncontent-length: 99\r\n\r\n{`],
     ["keep a connection after a response", "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"],
     ["wait for the check of a password", `GET /api/status ${RIGHT.replace("cGxl", "eGxl")}\r\n`],
-  ])("that %s do not block another visitor", async (_, said) => {
+  ])("do not block another visitor when they %s", async (_, said) => {
     const password = new Secret("correct horse");
     const server = createStatusServer(serverOptions(await shownBuilding(), { password }));
     await server.start(new AbortController().signal);
@@ -160,7 +160,7 @@ async function health(port: number): Promise<number> {
   return response.statusCode ?? 0;
 }
 
-describe("the limits", () => {
+describe("the connection limits", () => {
   function limited(nearAddress: string | null = null) {
     const server = Object.assign(new EventEmitter(), { setTimeout: () => undefined });
     limitConnections(server as unknown as Server, nearAddress, { total: 7, others: 4, perAddress: 2, near: 5 });
@@ -186,7 +186,7 @@ describe("the limits", () => {
     return { arrive, closed };
   }
 
-  test("replaces the oldest connection of an address by a new one", () => {
+  test("close the oldest connection of an address for a new connection", () => {
     const { arrive, closed } = limited();
     const other = arrive("192.0.2.2");
     const all = [arrive("192.0.2.1"), arrive("::ffff:192.0.2.1"), arrive("192.0.2.1")];
@@ -195,7 +195,7 @@ describe("the limits", () => {
     expect(closed([...all, arrive("192.0.2.1")])).toEqual([true, false, false, false]);
   });
 
-  test("rejects a new connection while all others wait for their responses", () => {
+  test("reject a new connection while all other connections wait for a response", () => {
     const { arrive, closed } = limited();
     const [first, second] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
     const [answered] = [first.ask(), second.ask()];
@@ -205,7 +205,7 @@ describe("the limits", () => {
     expect(closed([first, second, arrive("192.0.2.1")])).toEqual([true, false, false]);
   });
 
-  test("closes an incomplete request before a connection that is still receiving its response", () => {
+  test("close an incomplete request before a connection that is receiving its response", () => {
     const { arrive, closed } = limited();
     const [sending, half] = [arrive("192.0.2.1"), arrive("192.0.2.1")];
     sending.ask().ends();
@@ -216,7 +216,7 @@ describe("the limits", () => {
     expect(closed([sending, third, arrive("192.0.2.1")])).toEqual([true, false, false]);
   });
 
-  test("reserves connections for this machine and the proxy", () => {
+  test("reserve connections for this machine and the proxy", () => {
     const { arrive, closed } = limited("198.51.100.9");
     const strangers = [1, 2, 3, 4, 5].map((n) => arrive(`192.0.2.${n}`));
     expect(closed(strangers)).toEqual([true, false, false, false, false]);
@@ -237,7 +237,7 @@ describe("the limits", () => {
     ["2001:db8:0:0:ffff:1:2:3", "2001:db8:0:0::/64"],
     ["2001:db8:0:7::1", "2001:db8:0:7::/64"],
     ["fe80::1%eth0", "fe80:0:0:0::/64"],
-  ])("counts %s for %s", (address, owner) => {
+  ])("count the address %s for %s", (address, owner) => {
     expect(ownerOf(address)).toBe(owner);
   });
 });

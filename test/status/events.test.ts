@@ -47,14 +47,14 @@ describe("the summary of an event", () => {
     return gistOf({ ...event, data: { ...event.data, ...data } } as unknown as AnyEvent);
   };
 
-  test("states a missing value, no unit, and a doubtful quality", () => {
+  test("contains a missing value, omits a missing unit, and contains an uncertain quality", () => {
     const { tag } = sampleEvent("tag-value").data;
     expect(changed("tag-value", { value: null, quality: "bad" })).toBe("VS1-GT11: no value (bad)");
     expect(changed("tag-value", { value: true, tag: { ...tag, unit: null } })).toBe("VS1-GT11: true");
     expect(changed("tag-value", { quality: "uncertain" })).toBe("VS1-GT11: 21.5 °C (uncertain)");
   });
 
-  test("leaves out missing parts", () => {
+  test("omits missing parts", () => {
     expect(changed("command-result", { tagId: null })).toBe("confirmed: The tag holds the value.");
     expect(changed("command-not-restored", { inForce: null })).toContain("tag 10042 holds ?, not 20: ");
     expect(changed("tag-systems-changed", { systems: [] })).toBe("VS1-GT11: no system");
@@ -64,7 +64,7 @@ describe("the summary of an event", () => {
     );
   });
 
-  test("uses the singular for one", () => {
+  test("uses the singular for a count of 1", () => {
     expect(changed("delivery-gap", { count: 1 })).toBe("influx: 1 event lost by size");
     expect(changed("token-expiring", { daysLeft: 1 })).toBe("in 1 day");
   });

@@ -55,13 +55,13 @@ async function ready(
 
 const reasons = ({ reasons: all }: Readiness) => all.map(({ reason, subject }) => `${reason} ${subject}`);
 
-describe("a worker is ready", () => {
-  test("when polls are on time, commits succeed, and sinks accept events", async () => {
+describe("the readiness of a worker", () => {
+  test("is true when polls are on time, commits succeed, and sinks accept events", async () => {
     const { look } = await ready();
     expect(await look()).toEqual({ ready: true, reasons: [] });
   });
 
-  test("only between its start and its stop", async () => {
+  test("is true only between the worker's start and stop", async () => {
     let runs = false;
     const { look, clock } = await ready({ isRunning: () => runs });
     expect(reasons(await look())).toEqual(["starting-or-stopping worker"]);
@@ -72,7 +72,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(false);
   });
 
-  test("not while a poll is late", async () => {
+  test("is false while a poll is late", async () => {
     const { look, clock, store } = await ready();
     await clock.advance(3 * MINUTE);
     expect((await look()).ready).toBe(true);
@@ -89,7 +89,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(true);
   });
 
-  test("not from a failed commit to the next successful one", async () => {
+  test("is false from a failed commit to the next successful commit", async () => {
     let isFull = false;
     const full = new Retryable("The disk that holds /state/plenum.db is full; nothing was half-written.");
     const { look, clock, store, trouble } = await ready({
@@ -116,7 +116,7 @@ describe("a worker is ready", () => {
     expect(commitNotices(trouble())).toEqual([]);
   });
 
-  test("not when settlements or quota slots cannot be stored", async () => {
+  test("is false when settlements or quota slots cannot be stored", async () => {
     const broken = new Retryable("fsync failed");
     const failing = (opened: Store): Store => ({
       ...opened,
@@ -135,7 +135,7 @@ describe("a worker is ready", () => {
     }
   });
 
-  test("after a conflict of two commits", async () => {
+  test("is true after a conflict of two commits", async () => {
     const { look, store } = await ready();
     const insert = { documents: [{ set: "journal", insert: [["a", 1]] as const }] };
     await store.commit(insert);
@@ -143,7 +143,7 @@ describe("a worker is ready", () => {
     expect((await look()).ready).toBe(true);
   });
 
-  test("not when the disk is full or the state is unreadable", async () => {
+  test("is false when the disk is full or the state is unreadable", async () => {
     const withFree = (free: number | null) =>
       ready({ health: (health) => ({ ...health, disk: { ...health.disk, free } }) });
     expect(reasons(await (await withFree(63 * 1024 ** 2)).look())).toEqual(["disk-full state"]);
@@ -154,7 +154,7 @@ describe("a worker is ready", () => {
   });
 
   test.each(["retrying", "throttled", "stopped", "ended"])(
-    "not when a sink has been %s for longer than ten minutes",
+    "is false when a sink has been %s for longer than ten minutes",
     async (state) => {
       const just = await ready({ sink: { state, sinceMs: nowMs - SINK_BLOCKED_MS } });
       expect((await just.look()).ready).toBe(true);
@@ -166,12 +166,12 @@ describe("a worker is ready", () => {
     },
   );
 
-  test.each(["idle", "delivering"])("when a sink has been %s for a day", async (state) => {
+  test.each(["idle", "delivering"])("is true when a sink has been %s for a day", async (state) => {
     const { look } = await ready({ sink: { state, sinceMs: nowMs - 1_440 * MINUTE } });
     expect((await look()).ready).toBe(true);
   });
 
-  test("and checks at most once a second", async () => {
+  test("is computed at most once a second", async () => {
     let looks = 0;
     const { look, clock } = await ready({
       health: (health) => {
@@ -187,7 +187,7 @@ describe("a worker is ready", () => {
   });
 });
 
-describe("the worker itself", () => {
+describe("/healthz and /readyz of a worker", () => {
   let virtual: VirtualWorker;
   afterEach(() => virtual.clear());
 
@@ -200,7 +200,7 @@ describe("the worker itself", () => {
     return { status, reasons: new Set((JSON.parse(text) as Readiness).reasons.map(({ reason }) => reason)) };
   };
 
-  test("is healthy but not ready while writes fail or the service is away", async () => {
+  test("report a healthy worker that is not ready while commits fail or the service is unavailable", async () => {
     let isAway = false;
     virtual = await startVirtualWorker({
       simulator: { sites: [3], alarms: { recorded: false } },

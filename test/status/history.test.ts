@@ -40,7 +40,7 @@ const log = (id: string): TagLog => ({
 });
 
 describe("history for a plot", () => {
-  test("is requested once in ten minutes", async () => {
+  test("is requested at most once in ten minutes", async () => {
     const { calls, clock, fetched } = fetching();
     expect(fetched.state(asked("1"))).toEqual({ state: "idle", why: null });
     for (let n = 0; n < 5; n++) expect(fetched.request(asked("1")).state).toBe("asked");
@@ -63,7 +63,7 @@ describe("history for a plot", () => {
     expect(fetched.samples(asked("1")).times).toHaveLength(3);
   });
 
-  test("is requested again for a longer span only", async () => {
+  test("is requested again within ten minutes only for a longer range", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     calls[0]?.reply.resolve([log("1")]);
@@ -81,7 +81,7 @@ describe("history for a plot", () => {
     expect(fetched.request(asked("1", { source: "west" })).state).toBe("asked");
   });
 
-  test("keeps a rejection for ten minutes, and gives up after five minutes without a slot", async () => {
+  test("is not requested for ten minutes after a rejection, and times out after five minutes without a slot", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     calls[0]?.reply.reject(new NoLog("The tag has no log."));
@@ -98,7 +98,7 @@ describe("history for a plot", () => {
     expect(fetched.request(asked("5", { source: "west" }))).toMatchObject({ state: "off" });
   });
 
-  test("aborts open requests at a stop", async () => {
+  test("has its open requests aborted at a stop", async () => {
     const { calls, clock, fetched } = fetching();
     fetched.request(asked("1"));
     fetched.stop();
@@ -133,7 +133,7 @@ async function plotOf(span: string, logs: Partial<Record<Resolution, DayPoints>>
   return { ...plot, t: t.map((time) => new Date(time * 1_000).toISOString().slice(11, 16)) };
 }
 
-test("draws hours from the finest emitted history, with lowest and highest values", async () => {
+test("a plot of hours uses the finest emitted history, with lowest and highest values", async () => {
   const plot = await plotOf("7d", {
     "5m": { "06:00": 20, "06:05": 25, "06:10": 21, "07:00": null },
     "1h": { "06:00": 99, "07:00": 22 },
@@ -144,7 +144,7 @@ test("draws hours from the finest emitted history, with lowest and highest value
   });
 });
 
-test("fills gaps of a day with hourly history", async () => {
+test("a plot of a day fills gaps with hourly history", async () => {
   const plot = await plotOf("6h", {
     "5m": { "06:00": 20, "06:05": 25, "06:10": null },
     "1h": { "05:00": 18, "06:00": 99 },

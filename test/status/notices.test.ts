@@ -18,7 +18,7 @@ test.each([
   ["a tenth of a small disk", 1.5, 16, true],
   ["an eighth of a small disk", 2, 16, false],
   ["half of a card", 0.9, 2, true],
-])("%s is almost full: %s of %s GiB, %s", (_, free, size, expected) => {
+])("%s counts as almost full with %s of %s GiB free: %s", (_, free, size, expected) => {
   expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });
 
@@ -33,7 +33,7 @@ const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }
     nowMs,
   );
 
-test("warns about an almost full disk, and differently about a full one", () => {
+test("warns about an almost full disk, with another text for a full disk", () => {
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
   expect(shown({ free: null })).toEqual([]);
   expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
@@ -42,7 +42,7 @@ test("warns about an almost full disk, and differently about a full one", () => 
   expect(shown({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When it is full")]);
 });
 
-test("warns about a local copy while the original exists, and about a foreign one for a week", () => {
+test("warns about a copied state on this machine while the original exists, and from another machine for a week", () => {
   const copy = {
     identity: "0a1b2c3d",
     at: "2026-06-01T00:00:00.000Z",
@@ -59,7 +59,7 @@ test("warns about a local copy while the original exists, and about a foreign on
   expect(shown({ free, copy: elsewhere }, at + 8 * 86_400_000)).toEqual([]);
 });
 
-test("sets the gauges of the disk, and removes unknown ones", async () => {
+test("sets the gauges of the disk, and removes a gauge whose value is unknown", async () => {
   const { status } = await shownBuilding();
   const metrics = createMetrics();
   const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
@@ -71,7 +71,7 @@ test("sets the gauges of the disk, and removes unknown ones", async () => {
   expect(await scrape({ free: null, diskBytes: null })).toBeNull();
 });
 
-test("warns from 80 % of undelivered events on, once in the log, until the log has space", async () => {
+test("warns while undelivered events fill 80 % of the log limit, with one log line", async () => {
   const metrics = createMetrics();
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;

@@ -34,10 +34,10 @@ async function processorSeconds(page: Page): Promise<number> {
   return processInfo.filter(({ type }) => type === "renderer").reduce((sum, { cpuTime }) => sum + cpuTime, 0);
 }
 
-describe.skipIf(absent("chromium"))("the page costs", () => {
+describe.skipIf(absent("chromium"))("the status page", () => {
   const opened = madeUpPages();
 
-  test("at most 150 kB for the first view, and only 304 responses when it is opened again", async () => {
+  test("loads at most 150 kB for the first view, and gets only 304 responses when it is opened again", async () => {
     const { page, url } = await opened();
     const session = await page.context().newCDPSession(page);
     const first = await counted(session);
@@ -50,7 +50,7 @@ describe.skipIf(absent("chromium"))("the page costs", () => {
     expect(first.unchanged).toBeGreaterThan(15);
   });
 
-  test("at most 1 % of a core while it is open, and no requests while it is hidden", async () => {
+  test("uses at most 1 % of a core while it is open, and sends no requests while it is hidden", async () => {
     const { page, url, asked, clock } = await opened();
     await page.goto(url);
     await page.locator(".values tbody tr").nth(99).waitFor();

@@ -14,10 +14,10 @@ const tile = (page: Page, name: string) => page.locator(".tile", { has: page.get
 const plain = async (page: Page, selector: string) =>
   (await page.locator(selector).first().innerText()).replaceAll(/\s+/g, " ");
 
-describe.skipIf(absent("chromium"))("the page", () => {
+describe.skipIf(absent("chromium"))("the status page with incomplete data", () => {
   const opened = pagesInBrowser();
 
-  test("shows numbers of unread lists as unknown, not as 0", async () => {
+  test("shows counts of lists that were never read as unknown, not as 0", async () => {
     const { page, open, complaints } = await opened();
     await open();
     await expect.poll(() => tile(page, "Active alarms").locator(".figure").innerText()).toBe("unknown");
@@ -32,7 +32,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("shows numbers of unavailable lists as unknown, with the last known number", async () => {
+  test("shows counts of unavailable lists as unknown, with the last known count", async () => {
     const { store, page, open } = await opened();
     for (const name of ["north", "south"]) await fillSource(store, name, { tagNames: ["Supply"], alarms: [{}] });
     const away = { since: NOW, reason: "forbidden: 403." };
@@ -60,7 +60,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await page.locator(".jobs tbody tr").nth(1).innerText()).toBe("alarms: no answer.");
   });
 
-  test("marks the content as old when the worker accepts requests and never responds", async () => {
+  test("marks the content as old when the worker accepts requests but never responds", async () => {
     const { clock, page, open, store } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     await open();
@@ -82,7 +82,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     expect(await page.locator(".gone").count()).toBe(0);
   });
 
-  test("marks the content as old when the time in the responses stands still", async () => {
+  test("marks the content as old when the time in the responses does not advance", async () => {
     // The clock of the building is virtual and does not move: whoever answers here repeats an old answer.
     const { clock, page, open } = await opened();
     await open();
@@ -93,7 +93,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     await expect.poll(() => page.locator(".pulse").innerText(), { timeout: 10_000 }).toBe("Plenum works");
   });
 
-  test("names each token bucket when read, write and history have one each", async () => {
+  test("names the token buckets of read, write and history when each has its own", async () => {
     const [allowance] = LIVE_SOURCE.quota?.buckets ?? [];
     if (allowance === undefined) throw new Error("no allowance");
     const allowances = ["read", "write", "history"].map((name) => ({ ...allowance, name }));
@@ -111,7 +111,7 @@ describe.skipIf(absent("chromium"))("the page", () => {
     }
   });
 
-  test("shows values older than their target although the plan fits", async () => {
+  test("shows values older than their target interval although the plan fits the quota", async () => {
     const [comfort, meters] = PLAN_FACTS.classes;
     if (comfort === undefined || meters === undefined) throw new Error("no classes");
     const facts = { ...PLAN_FACTS, classes: [{ ...comfort, measuredMs: 78_000 }, meters] };

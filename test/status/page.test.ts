@@ -42,7 +42,7 @@ const COMING: Silence = {
   isTold: false,
 };
 
-describe.skipIf(absent("chromium"))("the page in a real browser", () => {
+describe.skipIf(absent("chromium"))("the status page in a real browser", () => {
   const opened = pagesInBrowser();
 
   const rows = (page: Page, panel: string) => page.locator(`.${panel} tbody tr`);
@@ -116,7 +116,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("narrows the list by search and site, and separates sites of two sources with the same id", async () => {
+  test("filters the list by search and site, and separates sites of two sources with the same id", async () => {
     const { store, page, open } = await opened();
     await fillSource(store, "north", { tagNames: ["Supply", "Outdoor"], alarms: [{}] });
     await fillSource(store, "south", { tagNames: ["Supply"] });
@@ -139,7 +139,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.locator(".values").innerText()).toContain("Nothing fits.");
   });
 
-  test("opens the alarm of a link in a message", async () => {
+  test("opens the alarm that a link in a message names", async () => {
     const { server, store, page } = await opened();
     await fillSource(store, "north", {
       tagNames: ["Supply"],
@@ -209,7 +209,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     await expect.poll(() => page.title()).toBe("✕ no response – Plenum");
   });
 
-  test("shows hostile names as text only", async () => {
+  test("shows names with HTML and scripts as text only", async () => {
     const { store, page, open, complaints, elsewhere } = await opened();
     const alarms = HOSTILE.map((text) => ({
       description: text,
@@ -246,7 +246,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
-  test("begins a silence in the row of an alarm and ends it in the panel", async () => {
+  test("starts a silence in the row of an alarm and ends the silence in the panel", async () => {
     const { store, page, open, complaints, elsewhere } = await opened(1280, LIVE, PASSWORD);
     const { trigger } = ALARM;
     await fillSource(store, "north", {
@@ -282,7 +282,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect([complaints, elsewhere]).toEqual([[], []]);
   });
 
-  test("begins a silence in the view of a site, and shows a rejection there", async () => {
+  test("starts a silence in the view of a site, and shows why a silence was rejected there", async () => {
     const { store, page, open } = await opened(1280, LIVE, PASSWORD);
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     await open();
@@ -354,7 +354,7 @@ describe.skipIf(absent("chromium"))("the page in a real browser", () => {
     expect(await silencesIn(store)).toEqual([]);
   });
 
-  test.each([1280, 768, 390, 320])("fits a width of %i", async (width) => {
+  test.each([1280, 768, 390, 320])("fits a window width of %i", async (width) => {
     const { store, page, open } = await opened(width, LIVE, PASSWORD);
     const long = "563.001-RT601_Temperature_Corridor_West_Wing_".repeat(4);
     await fillSource(store, "north", { siteName: long, tagNames: [long, long], alarms: [{ description: long }] });

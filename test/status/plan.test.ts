@@ -10,7 +10,7 @@ async function report({ worker }: VirtualWorker): Promise<StatusReport> {
   return (await (await fetch(`${worker.statusUrl()}/api/status`)).json()) as StatusReport;
 }
 
-test("updates the plan and its metric after a change of the inventory", async () => {
+test("the plan and its metric are updated after a change of the inventory", async () => {
   const virtual = await startVirtualWorker({
     simulator: { sites: [1, 6], alarms: { recorded: false } },
     source: {

@@ -52,7 +52,7 @@ describe("the report", () => {
     ]);
   });
 
-  test("warns first about an unavailable service and unavailable features", async () => {
+  test("lists warnings about an unavailable service and unavailable features first", async () => {
     const { store, status } = await shownBuilding();
     const poll: StoredPoll = { lastSuccess: null, lastAttempt: NOW, problem: "alarms: no answer." };
     await store.commit({
@@ -90,7 +90,7 @@ describe("the report", () => {
     ["2026-11-28T11:00:00Z", "The token of north expires at 2026-11-28T11:00:00Z, in 7 days."],
     ["2026-11-21T12:00:00Z", "The token of north expires at 2026-11-21T12:00:00Z, in less than a day."],
     ["2026-11-20T12:00:00Z", "The token of north expired at 2026-11-20T12:00:00Z; put a new one in its place."],
-  ])("warns about a token that expires at %s", async (expiresAt, notice) => {
+  ])("with a token that expires at %s, warns from seven days before the expiry", async (expiresAt, notice) => {
     const { store, status } = await shownBuilding();
     const info = {
       user: { id: 1, name: "u", email: "u@example.com" },
@@ -106,7 +106,7 @@ describe("the report", () => {
     expect(sources[0]?.token).toEqual({ name: "Plenum", expiresAt, checkedAt: NOW });
   });
 
-  test("summarizes the history", async () => {
+  test("contains a summary of the history", async () => {
     const { store, status } = await shownBuilding();
     const series = (
       state: StoredHistory["state"],
@@ -155,7 +155,7 @@ describe("the report", () => {
     ]);
   });
 
-  test("reports the lag of sinks, without removed sinks", async () => {
+  test("contains the lag of sinks, but not of removed sinks", async () => {
     const { store, clock } = await shownBuilding();
     await store.outbox.register("lake", "now");
     await store.outbox.register("old", "now");
@@ -181,7 +181,7 @@ describe("the report", () => {
   });
 });
 
-describe("a warning", () => {
+describe("the warnings of a source", () => {
   /** The notices of a worker that follows north and knows this of it. */
   async function noticesWith(known: Partial<LiveSource>): Promise<readonly string[]> {
     const { store, clock } = await shownBuilding();
@@ -189,7 +189,7 @@ describe("a warning", () => {
     return (await statusOver(store, clock, live).report()).notices;
   }
 
-  test("about another program on the same quota", async () => {
+  test("report another program that uses the same quota", async () => {
     const foreign = { evidence: "remaining", perWindow: 6, sinceMs: Date.parse(NOW) } as const;
     const quota = LIVE_SOURCE.quota ?? { buckets: [], heldUntilMs: null };
     const allowances = quota.buckets.map((allowance) => ({ ...allowance, foreign }));
@@ -208,11 +208,11 @@ describe("a warning", () => {
       -3_600_000,
       "The clock of this machine is 3600 s behind the clock of north. Times are in doubt, and commands are refused, until it is set right.",
     ],
-  ])("about a clock difference of %i ms", async (clockSkewMs, notice) => {
+  ])("report a clock difference of %i ms if it exceeds 30 s", async (clockSkewMs, notice) => {
     expect(await noticesWith({ clockSkewMs })).toEqual(notice === null ? [] : [notice]);
   });
 
-  test("about an overloaded plan, once for all classes", async () => {
+  test("report an overloaded plan once for all classes", async () => {
     const classes = PLAN_FACTS.classes.map((each) => ({ ...each, tags: 900, allTags: 900 }));
     const plan = async () => planReport({ ...PLAN_FACTS, classes });
     expect(await noticesWith({ plan })).toEqual([
@@ -222,13 +222,13 @@ describe("a warning", () => {
     ]);
   });
 
-  test("about due history without requests", async () => {
+  test("report due history that gets no requests", async () => {
     expect(await noticesWith({ historyStarvesSince: () => NOW })).toEqual([
       `History of north has been due since ${NOW} and got no request: live reads and writes take the quota. \`plenum plan\` names the cheapest change.`,
     ]);
   });
 
-  test("about tags without a value in the replies", async () => {
+  test("report tags without a value in the responses", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     const reason = "Its value is a text, and no number, boolean or null.";
@@ -239,7 +239,7 @@ describe("a warning", () => {
     expect(sources[0]?.leftOut).toEqual([{ id: "10001", since: NOW, reason }]);
   });
 
-  test("about series with unreadable history", async () => {
+  test("report series with unreadable history", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply"] });
     const rules = {
@@ -264,7 +264,7 @@ describe("a warning", () => {
     expect(sources[0]?.history).toMatchObject({ series: 2, unreadableCount: 1 });
   });
 
-  test("about unreadable and missing values separately, also in the metrics", async () => {
+  test("report unreadable and missing values separately, also in the metrics", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "Return"] });
     const put: (readonly [string, StoredLeftOut])[] = [
@@ -283,7 +283,7 @@ describe("a warning", () => {
     expect(text).toContain('plenum_tags_left_out{source="north",kind="unanswered"} 1');
   });
 
-  test("about booleans with a unit of numbers", async () => {
+  test("report boolean values of tags with a numeric unit", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b"] });
     const held: StoredValue = { value: true, quality: "uncertain", time: NOW, typeDoubt: "unit", told: "this" };
@@ -295,7 +295,7 @@ describe("a warning", () => {
     ]);
   });
 
-  test("about many values that changed at once", async () => {
+  test("report many values that changed at once", async () => {
     const suddenChanges = () => [
       { what: "nulls", siteIds: [3], since: NOW, tags: 18 } as const,
       { what: "types", siteIds: [3, 4], since: NOW, tags: 1 } as const,
@@ -306,7 +306,7 @@ describe("a warning", () => {
     ]);
   });
 
-  test("about quarantined tags, naming the first five", async () => {
+  test("report quarantined tags and name the first five", async () => {
     const { store, status } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["Supply", "b", "c", "d", "e", "f", "g"] });
     const quarantine: StoredQuarantine = { until: NOW, reason: "main answered 422." };
@@ -350,8 +350,8 @@ describe("the plan", () => {
   });
 });
 
-describe("rows", () => {
-  test("sorts alarms by priority, then from new to old, across time offsets", async () => {
+describe("the list of alarms", () => {
+  test("is sorted by priority, then from new to old, across time offsets", async () => {
     const { store, status } = await shownBuilding();
     const trigger = (priority: string) => ({ id: 1, displayName: "t", description: null, priority, enabled: true });
     await fillSource(store, "north", {
@@ -367,7 +367,7 @@ describe("rows", () => {
 });
 
 describe("the cost of reports", () => {
-  test("ten pages over 4,000 tags share one read, and see a change within 4 s", async () => {
+  test("is one read of the state for ten status requests over 4,000 tags, with changes visible within 4 s", async () => {
     const clock = createVirtualClock(Date.parse(NOW));
     const store = await emptyStore(clock);
     await fillSource(store, "north", { tagNames: Array.from({ length: 4_000 }, (_, n) => `tag ${n}`) });

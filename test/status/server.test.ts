@@ -49,7 +49,7 @@ async function routes(more: Parameters<typeof serverOptions>[1] = {}) {
 }
 
 describe("the emergency stop", () => {
-  test("stops writing, and has no way to resume it", async () => {
+  test("stops all writes and cannot be released from the page", async () => {
     const stopWrites = vi.fn();
     const { app } = await routes({ stopWrites });
     const answer = await app.request("/api/writes/stop", { method: "POST", headers: OWN });
@@ -75,7 +75,7 @@ describe("the emergency stop", () => {
   });
 });
 
-describe("silences", () => {
+describe("the silences of the status page", () => {
   const JSON_TYPE = { "content-type": "application/json" };
   const ASKED = { source: "north", site: 1, minutes: 240, reason: "The boiler is exchanged" };
 
@@ -96,7 +96,7 @@ describe("silences", () => {
     return { app, begin, end, get: look, rows, alarms, store, clock };
   }
 
-  test("silence the alarms of a site until they are ended", async () => {
+  test("cover the alarms of a site until they are ended", async () => {
     const { begin, end, rows, alarms, store } = await silencing();
     const { id = "", status } = await begin(ASKED);
     expect(status).toBe(201);
@@ -124,14 +124,14 @@ describe("silences", () => {
     expect((await alarms()).map((row) => row.silenced)).toEqual([null, null]);
   });
 
-  test.each([60, 240, 1_440])("last %i minutes", async (minutes) => {
+  test.each([60, 240, 1_440])("can last %i minutes", async (minutes) => {
     const { begin, store } = await silencing();
     expect(await begin({ ...ASKED, minutes, reason: "x" })).toMatchObject({ status: 201 });
     const [{ from = "", to = "" } = {}] = await silencesIn(store);
     expect(Date.parse(to) - Date.parse(from)).toBe(minutes * 60_000);
   });
 
-  test("silence a single alarm until they expire", async () => {
+  test("cover a single alarm until they expire", async () => {
     const { begin, rows, alarms, clock } = await silencing();
     const { site: _, ...asked } = ASKED;
     expect((await begin({ ...asked, alarm: "500002", minutes: 60, reason: "  Known  " })).status).toBe(201);
@@ -144,7 +144,7 @@ describe("silences", () => {
     expect([await rows(), await silenced()]).toEqual([[], []]);
   });
 
-  test("list future silences, and show the longest active one in the row of an alarm", async () => {
+  test("are listed before they start, and an alarm shows its longest active silence", async () => {
     const { rows, alarms, store } = await silencing();
     const more = (id: string, from: string, to: string) =>
       addSilence(store, { ...SILENCE, id, from: `2026-11-21T${from}:00.000Z`, to: `2026-11-21T${to}:00.000Z` });
@@ -160,7 +160,7 @@ describe("silences", () => {
     expect((await alarms())[0]?.silenced?.to).toBe("2026-11-21T12:00:00.000Z");
   });
 
-  test("list those that may cover an alarm of the site", async () => {
+  test("are listed for a site if they may cover one of its alarms", async () => {
     const { get, store } = await silencing();
     const of = (id: string, parts: Partial<Silence>) => addSilence(store, { ...SILENCE, id, ...parts });
     await of("everywhere", {});
@@ -180,29 +180,34 @@ describe("silences", () => {
   });
 
   test.each<[string, number, unknown, string]>([
-    ["what is no JSON", 400, "{", "Send one JSON object."],
+    ["invalid JSON", 400, "{", "Send one JSON object."],
     ["a list", 400, [], "Send one JSON object."],
     ["no source", 400, { ...ASKED, source: undefined }, "Say the source of the alarm or the site."],
     ["neither alarm nor site", 400, { ...ASKED, site: undefined }, "Say either an alarm or a site."],
-    ["both", 400, { ...ASKED, alarm: "500001" }, "Say either an alarm or a site."],
-    ["a site that is no number", 400, { ...ASKED, site: "1" }, "A site's id is a whole number."],
-    ["an alarm that is no text", 400, { ...ASKED, alarm: 7, site: undefined }, "An alarm's id is a text."],
-    ["another length", 400, { ...ASKED, minutes: 525_600 }, "Choose 60, 240 or 1440 minutes."],
+    ["both alarm and site", 400, { ...ASKED, alarm: "500001" }, "Say either an alarm or a site."],
+    ["a site id that is a text", 400, { ...ASKED, site: "1" }, "A site's id is a whole number."],
+    ["an alarm id that is a number", 400, { ...ASKED, alarm: 7, site: undefined }, "An alarm's id is a text."],
+    ["an unsupported duration", 400, { ...ASKED, minutes: 525_600 }, "Choose 60, 240 or 1440 minutes."],
     ["no reason", 400, { ...ASKED, reason: undefined }, "Say why."],
-    ["a source that is too long", 400, { ...ASKED, source: "n".repeat(201) }, "There is no such source."],
-    ["spaces for a reason", 400, { ...ASKED, reason: "  " }, "Say why."],
-    ["a long reason", 400, { ...ASKED, reason: "x".repeat(501) }, "Say why in 500 characters at most."],
-    ["a name for oneself", 400, { ...ASKED, by: "root" }, "That has a field that is not known here."],
-    ["a source that is none", 404, { ...ASKED, source: "west" }, "There is no such site."],
-    ["a site that is none", 404, { ...ASKED, site: 2 }, "There is no such site."],
     [
-      "an alarm that is none",
-      404,
-      { ...ASKED, site: undefined, alarm: "1" },
-      "There is no such active alarm (any more).",
+      "a source name that exceeds the length limit",
+      400,
+      { ...ASKED, source: "n".repeat(201) },
+      "There is no such source.",
     ],
-    ["a body that is too long", 413, { ...ASKED, more: "x".repeat(9_000) }, "That is too long for a silence."],
-  ])("reject %s with a message", async (_, status, body, message) => {
+    ["a blank reason", 400, { ...ASKED, reason: "  " }, "Say why."],
+    ["a long reason", 400, { ...ASKED, reason: "x".repeat(501) }, "Say why in 500 characters at most."],
+    ["an unknown field", 400, { ...ASKED, by: "root" }, "That has a field that is not known here."],
+    ["an unknown source", 404, { ...ASKED, source: "west" }, "There is no such site."],
+    ["an unknown site", 404, { ...ASKED, site: 2 }, "There is no such site."],
+    ["an unknown alarm", 404, { ...ASKED, site: undefined, alarm: "1" }, "There is no such active alarm (any more)."],
+    [
+      "a body that exceeds the size limit",
+      413,
+      { ...ASKED, more: "x".repeat(9_000) },
+      "That is too long for a silence.",
+    ],
+  ])("are rejected with a message for %s", async (_, status, body, message) => {
     const { begin, store } = await silencing();
     expect(await begin(body)).toEqual({ status, message });
     expect(await silencesIn(store)).toEqual([]);
@@ -212,7 +217,7 @@ describe("silences", () => {
     ["without the header of the page", { "x-plenum": "" }],
     ["from another site", { origin: "https://evil.example" }],
     ["with a cross-site header of the browser", { "sec-fetch-site": "cross-site" }],
-  ])("reject begin and end %s", async (_, headers) => {
+  ])("are neither started nor ended by requests %s", async (_, headers) => {
     const { app, end, store, rows } = await silencing();
     await addSilence(store, SILENCE);
     const request = { method: "POST", headers: { ...OWN, ...OPERATOR, ...JSON_TYPE, ...headers } };
@@ -221,7 +226,7 @@ describe("silences", () => {
     expect(await rows()).toHaveLength(1);
   });
 
-  test("reject the content types of HTML forms", async () => {
+  test("are not accepted with the content types of HTML forms", async () => {
     const { begin } = await silencing();
     for (const type of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
       expect((await begin(ASKED, { "content-type": type })).status, type).toBe(415);
@@ -240,13 +245,13 @@ describe("silences", () => {
   });
 });
 
-describe("without a password", () => {
+describe("a status page without a password", () => {
   test.each([
     [SILENCES, "plenum silence"],
     [`${SILENCES}/${SILENCE.id}/end`, "plenum silence"],
     ["/api/sink/retry", "plenum outbox resend"],
     ["/api/write", "plenum write"],
-  ])("rejects POST %s and names the command %s", async (path, command) => {
+  ])("rejects POST %s and names the command %s instead", async (path, command) => {
     const { app, store } = await routes();
     await addSilence(store, SILENCE);
     const body = JSON.stringify({ source: "north", site: 1, minutes: 60, reason: "Repair", name: "lake" });
@@ -268,7 +273,7 @@ describe("without a password", () => {
     expect((await app.request("/api/writes/stop", { method: "POST", headers: OWN })).status).toBe(200);
   });
 
-  test("tells the page that changes need a password", async () => {
+  test("reports to the browser that changes need a password", async () => {
     const needed = async (password?: Secret) => {
       const { get } = await routes(password === undefined ? {} : { password });
       const response = await get("/api/status", { ...LOCAL, ...OPERATOR });
@@ -278,7 +283,7 @@ describe("without a password", () => {
   });
 });
 
-describe("roles", () => {
+describe("the roles of visitors", () => {
   const OPERATOR = basic("plenum:correct horse");
   const VIEWER = basic("viewer:battery staple");
   const SCRAPER = "Bearer metrics-token-1";
@@ -301,7 +306,7 @@ describe("roles", () => {
     return { app, store, ask, stopped };
   }
 
-  test("open the routes of their role only", async () => {
+  test("open only the routes of their role", async () => {
     const { ask, stopped } = await visited();
     for (const path of READ) {
       const scraped = path === "/metrics" ? 200 : 403;
@@ -316,7 +321,7 @@ describe("roles", () => {
     expect(stopped).toEqual(["the status page"]);
   });
 
-  test("let only an operator begin and end silences, under the name that the proxy states", async () => {
+  test("let only an operator start and end silences, recorded with the user name from the proxy", async () => {
     const { app, store } = await visited();
     await fillSource(store, "north", { tagNames: [], alarms: [{}] });
     const ask = (authorization: string, path: string, more = {}) =>
@@ -349,18 +354,18 @@ describe("roles", () => {
     "Bearer correct horse",
     "Bearer battery staple",
     basic("plenum:metrics-token-1"),
-  ])("reject a secret of another role: %s", async (authorization) => {
+  ])("do not accept a secret of another role: %s", async (authorization) => {
     const { ask } = await visited();
     expect(await ask("GET", "/metrics", authorization)).toBe(401);
   });
 
-  test("reject every secret of a role that is not configured", async () => {
+  test("do not accept a secret of a role that is not configured", async () => {
     const { get } = await routes({ password: new Secret("correct horse") });
     for (const authorization of ["Bearer ", "Bearer null", "Bearer", basic("viewer:null"), ""])
       expect((await get("/metrics", { ...LOCAL, authorization })).status, authorization).toBe(401);
   });
 
-  test("take the name of a visitor only from the trusted proxy", async () => {
+  test("use the name of a visitor only from the trusted proxy", async () => {
     const { ask, stopped } = await visited();
     const stop = (name: string, from: string) =>
       ask("POST", "/api/writes/stop", OPERATOR, { "x-forwarded-user": name }, from);
@@ -371,13 +376,13 @@ describe("roles", () => {
     expect(stopped).toEqual(["ola via proxy", "the status page", "the status page"]);
   });
 
-  test("require an operator's password for a viewer and a scraper", () => {
+  test("require an operator's password if a viewer or a scraper is configured", () => {
     for (const option of ["viewer_password", "metrics_token"])
       expect(StatusConfig.safeParse({ [option]: { env: "P" } }).error?.issues[0]?.path).toEqual([option]);
   });
 });
 
-describe("the routes", () => {
+describe("the routes of the status server", () => {
   test("serve health and readiness", async () => {
     const reasons = [{ reason: "disk-full", subject: "state", message: "Free some space." }] as const;
     let readiness: Readiness = { ready: false, reasons };
@@ -401,7 +406,7 @@ describe("the routes", () => {
     }
   });
 
-  test("serve files in an accepted encoding, and 304 when they are unchanged", async () => {
+  test("serve files in an accepted encoding, and respond 304 for unchanged files", async () => {
     const { get } = await routes();
     const whole = await (await get("/uplot.mjs")).text();
     for (const [accepted, encoding] of [
@@ -437,7 +442,7 @@ describe("the routes", () => {
     expect(await (await get("/api/events")).json()).toEqual([]);
   });
 
-  test("serve the first hundred of 5,000 alarms with counts by priority", async () => {
+  test("serve 100 of 5,000 alarms with counts by priority", async () => {
     const { get, store } = await routes();
     const trigger = (priority: string) => ({ ...ALARM.trigger, priority });
     await fillSource(store, "north", {
@@ -513,7 +518,7 @@ describe("the routes", () => {
     }
   });
 
-  test("hide the text of an internal error", async () => {
+  test("omit the text of an internal error", async () => {
     const building = await shownBuilding();
     const options = serverOptions(building);
     const app = statusRoutes({
@@ -528,8 +533,8 @@ describe("the routes", () => {
   });
 });
 
-describe("access", () => {
-  test("rejects foreign host names (DNS rebinding)", async () => {
+describe("access to the status server", () => {
+  test("is denied for other host names (DNS rebinding)", async () => {
     const { get } = await routes();
     for (const host of ["localhost", "LOCALHOST:9850", "127.0.0.1", "[::1]:9850"]) {
       expect((await get("/api/status", { host })).status, host).toBe(200);
@@ -539,7 +544,7 @@ describe("access", () => {
     }
   });
 
-  test("requires a password and TLS for an address beyond loopback", () => {
+  test("beyond loopback requires a password and TLS", () => {
     const password = { env: "STATUS_PASSWORD" };
     for (const host of ["0.0.0.0", "::", "192.0.2.1", "plenum.example", "127.0.0.1.example"]) {
       for (const less of [{}, { password }, { behind_tls_proxy: true }]) {
@@ -567,7 +572,7 @@ describe("access", () => {
     expect((await get("/api/status", { authorization: basic("plenum:correct horse") })).status).toBe(200);
   });
 
-  describe("guessing", () => {
+  describe("guessing of passwords", () => {
     const RIGHT = basic("plenum:correct horse");
     const WRONG = "Basic d3Jvbmc=";
 
@@ -612,7 +617,7 @@ describe("access", () => {
     /** Five wrong passwords at once, and the delays of the next ones. */
     const FREE = Array<readonly number[]>(5).fill([401, 0]);
 
-    test("delays the sixth wrong password of an address, and accepts a right one after the delay", async () => {
+    test("is delayed from the sixth wrong password of an address on; the right password is accepted after the delay", async () => {
       const { from, times, clock } = await guesser();
       const wrong = () => from("192.0.2.1", WRONG);
       expect(await times(10, wrong)).toEqual([...FREE, [401, 1], [401, 2], [401, 3], [401, 4], [401, 4]]);
@@ -624,13 +629,13 @@ describe("access", () => {
       expect(await times(6, wrong), "an attack of minutes is forgotten").toEqual([...FREE, [401, 1]]);
     });
 
-    test("counts the addresses of an IPv6 network together", async () => {
+    test("is counted once for all addresses of an IPv6 network", async () => {
       const { from } = await guesser();
       for (let n = 1; n <= 5; n += 1) await from(`2001:db8::${n}`, WRONG);
       expect(await from("2001:db8::99", WRONG)).toEqual([401, 1]);
     });
 
-    test("counts for the last forwarded address of the trusted proxy, and ignores the header of others", async () => {
+    test("is counted by the last forwarded address of the trusted proxy only", async () => {
       const { from, times } = await guesser({ trusted_proxy: { address: "192.0.2.9" } });
       let n = 0;
       const lying = () => from("::ffff:192.0.2.9", WRONG, { "x-forwarded-for": `10.0.0.${n++}, 198.51.100.1` });
@@ -640,7 +645,7 @@ describe("access", () => {
       expect(await times(6, direct)).toEqual([...FREE, [401, 1]]);
     });
 
-    test("counts wrong passwords for the emergency stop separately", async () => {
+    test("is counted separately for the emergency stop", async () => {
       const { from, times } = await guesser();
       const stop = (authorization: string) => from("192.0.2.1", authorization, {}, "/api/writes/stop");
       await times(10, () => from("192.0.2.1", WRONG));
@@ -664,7 +669,7 @@ describe("access", () => {
       expect(await from("192.0.2.4", "", known)).toEqual([401, 0]);
     });
 
-    test("checks one delayed password per connection, and none after a disconnect", async () => {
+    test("is limited to one delayed password per connection, which is not checked after a disconnect", async () => {
       const { app, clock, from, times } = await guesser();
       await times(5, () => from("192.0.2.1", WRONG));
       const socket = { remoteAddress: "192.0.2.1" };
@@ -683,7 +688,7 @@ describe("access", () => {
       expect(clock.sleepers()).toBe(0);
     });
 
-    test("is counted for a thousand addresses at most", () => {
+    test("is counted for at most 1,000 addresses", () => {
       const clock = createVirtualClock(0);
       const guesses = createGuesses(clock);
       for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
@@ -694,7 +699,7 @@ describe("access", () => {
     });
   });
 
-  test("rejects a password of less than 12 characters at the start", () => {
+  test("requires a password of at least 12 characters at the start", () => {
     const config = StatusConfig.parse({ password: { env: "P" } });
     expect(() => readCredentials(config, { P: "eleven char" })).toThrow(
       expect.objectContaining({
@@ -707,7 +712,7 @@ describe("access", () => {
     expect(readCredentials(StatusConfig.parse({}))).toBeNull();
   });
 
-  test("serves pages and data with GET only", async () => {
+  test("is limited to GET for pages and data", async () => {
     const { app } = await routes({ password: PASSWORD });
     for (const method of ["POST", "PUT", "DELETE", "PATCH"]) {
       for (const path of [...PAGE, ...DATA]) {
@@ -719,7 +724,7 @@ describe("access", () => {
     }
   });
 
-  test("sends security headers with every response", async () => {
+  test("gets security headers with every response", async () => {
     const { get } = await routes();
     for (const path of [...READ, ...OPEN, "/nothing"]) {
       const { headers } = await get(path);
@@ -741,8 +746,8 @@ describe("access", () => {
   });
 });
 
-describe("the server", () => {
-  test("listens on a free port, and stops at once with an open connection", async () => {
+describe("the status server", () => {
+  test("listens on a free port, and stops at once even with an open connection", async () => {
     const building = await shownBuilding();
     const server = createStatusServer(serverOptions(building));
     await server.start(new AbortController().signal);

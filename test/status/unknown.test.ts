@@ -55,8 +55,8 @@ async function scraped(status: Status): Promise<string> {
   return (await metrics.registry.metrics()).replaceAll(/^#.*\n/gm, "");
 }
 
-describe("a worker that has only just started", () => {
-  test("reports unknown numbers and all jobs, and sets no gauge", async () => {
+describe("a worker that has just started", () => {
+  test("reports unknown counts and all jobs, and sets no gauge", async () => {
     const { store, clock } = await shownBuilding();
     const status = statusOf(store, clock);
     const { counts, jobs, readings } = await only(status);
@@ -75,7 +75,7 @@ describe("a worker that has only just started", () => {
     }
   });
 
-  test("reports a job as late that never succeeds", async () => {
+  test("reports a job that never succeeds as late", async () => {
     const { store, clock } = await shownBuilding();
     const status = statusOf(store, clock);
     await clock.advance(10 * MINUTE);
@@ -94,7 +94,7 @@ describe("a worker that has only just started", () => {
     );
   });
 
-  test("reports an unknown lag of a sink that was never started", async () => {
+  test("reports the lag of a sink that was never started as unknown", async () => {
     const { store, clock } = await shownBuilding();
     const { sinks } = await statusOf(store, clock).report();
     expect(sinks).toMatchObject([
@@ -103,8 +103,8 @@ describe("a worker that has only just started", () => {
   });
 });
 
-describe("a list that was read", () => {
-  test("gives a known 0 when it is empty, also in the metrics", async () => {
+describe("the count of a list", () => {
+  test("is 0 when the list is empty, also in the metrics", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
@@ -119,7 +119,7 @@ describe("a list that was read", () => {
     expect(text).not.toMatch(/poll_last_success.*job="token"/);
   });
 
-  test("gives an unknown number and the last known one when the next poll is late", async () => {
+  test("becomes unknown with the last known count when the next poll is late", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     const status = statusOf(store, clock);
@@ -134,7 +134,7 @@ describe("a list that was read", () => {
     expect(await scraped(status)).not.toContain("plenum_alarms_active");
   });
 
-  test("gives an unknown number as soon as the service rejects it", async () => {
+  test("becomes unknown as soon as the service rejects the list", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
     const status = statusOf(store, clock);
@@ -149,7 +149,7 @@ describe("a list that was read", () => {
     expect(sites[0]?.gateways).toEqual({ online: null, all: 1, unclear: 0 });
   });
 
-  test("gives a lower bound when it was incomplete", async () => {
+  test("becomes unknown with a lower bound when the list was incomplete", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"], alarms: [{}] });
     await polled(store, { alarms: poll(NOW, { problem: "Left out: site 2." }) });
@@ -161,7 +161,7 @@ describe("a list that was read", () => {
     ]);
   });
 
-  test("counts as unread when an incomplete reading had no result", async () => {
+  test("is unknown as never read when an incomplete poll had no result", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, {
       tags: poll(NOW, { problem: "No site is known yet." }),
@@ -178,7 +178,7 @@ describe("a list that was read", () => {
     expect(await scraped(statusOf(store, clock))).not.toMatch(/poll_last_success.*job="live"/);
   });
 
-  test("counts a gateway without a state as neither online nor offline", async () => {
+  test("of gateways includes a gateway without a state neither as online nor as offline", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: [] });
     const held = { value: { id: "8", online: null }, siteId: 1, since: NOW, missingSince: null };
@@ -188,7 +188,7 @@ describe("a list that was read", () => {
   });
 });
 
-describe("the last good poll", () => {
+describe("the last successful poll", () => {
   test("is the latest of the stored poll, the worker's poll and the newest value", async () => {
     const { store, clock } = await shownBuilding();
     await fillSource(store, "north", { tagNames: ["a"] });
@@ -199,7 +199,7 @@ describe("the last good poll", () => {
     expect(last("live"), "the time of the newest value").toBe(NOW);
   });
 
-  test("of a job that is switched off is neither reported nor a warning", async () => {
+  test("of a disabled job is not reported and causes no warning", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, { hosts: poll(null, { problem: "forbidden" }) });
     const { notices, sources } = await statusOf(store, clock).report();
@@ -207,7 +207,7 @@ describe("the last good poll", () => {
     expect(notices).toEqual([]);
   });
 
-  test("of an unknown job is reported", async () => {
+  test("is reported for a job that this version does not know", async () => {
     const { store, clock } = await shownBuilding();
     await polled(store, { novelty: poll(NOW) });
     expect((await only(statusOf(store, clock))).jobs).toContainEqual({
@@ -222,7 +222,7 @@ describe("the last good poll", () => {
   });
 });
 
-test("reports the service's health check, also in the warning about an unavailable service", async () => {
+test("the report contains the service's health check, also in the warning about an unavailable service", async () => {
   const { store, clock } = await shownBuilding();
   const status = statusOf(store, clock);
   expect((await only(status)).health).toBeNull();
@@ -242,7 +242,7 @@ test("reports the service's health check, also in the warning about an unavailab
   expect(notices[0]).toContain(`Its own health check says: unhealthy (asked at ${NOW}).`);
 });
 
-test("counts only events that pass the filter as a sink's lag", async () => {
+test("the lag of a sink counts only events that pass its filter", async () => {
   const { store, clock } = await shownBuilding();
   await store.outbox.register("lake", "now");
   const values = Array.from({ length: 40 }, (_, n) => valueEvent(n));
@@ -254,7 +254,7 @@ test("counts only events that pass the filter as a sink's lag", async () => {
   expect(text).toContain('plenum_outbox_depth_exact{sink="lake"} 1\n');
 });
 
-test("clears the gauges when the state cannot be read", async () => {
+test("the gauges are cleared when the state cannot be read", async () => {
   const metrics = createMetrics();
   metrics.outboxDepth.set({ sink: "lake" }, 3);
   metrics.alarmsActive.set({ source: "north", site: "1", priority: "A" }, 2);

@@ -32,7 +32,7 @@ async function settled(page: Page, view: string): Promise<void> {
   else if (view !== "commands" && view !== "fleet") await names(page).nth(20).waitFor();
 }
 
-describe.skipIf(absent("chromium"))("each view", () => {
+describe.skipIf(absent("chromium"))("each view of the status page", () => {
   const opened = madeUpPages();
 
   test.each(["light", "dark"] as const)(
@@ -69,7 +69,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     }
   });
 
-  test("shows hostile names as text and nothing else", async () => {
+  test("shows names with HTML and scripts as text only", async () => {
     const evil = "<img src=x onerror='window.broken = 1'><script>window.broken = 1</script>${window.broken = 1}";
     const brief = { ...madeUp.alarmBrief(0), name: evil, site: evil, priority: evil, state: evil };
     const { page, url, complaints } = await opened(1280, {
@@ -125,7 +125,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     expect(complaints).toEqual([]);
   });
 
-  test("turns grey when the worker is away, shows the time, and stays readable", async () => {
+  test("turns grey and shows the time while the worker does not respond, and remains readable", async () => {
     const { page, url } = await opened();
     await page.goto(`${url}#/tag/north/10001`);
     await page.locator(".uplot canvas").waitFor();
@@ -139,7 +139,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
     await expect.poll(() => page.locator("main.old").count()).toBe(0);
   });
 
-  test("shows that an object does not exist", async () => {
+  test("reports that the requested tag or alarm does not exist", async () => {
     const { page, url } = await opened(1280, { "/api/tag": () => null, "/api/alarm": () => null });
     for (const what of ["tag", "alarm"]) {
       await page.goto(`${url}#/${what}/north/9`);
@@ -151,7 +151,7 @@ describe.skipIf(absent("chromium"))("each view", () => {
 describe.skipIf(absent("chromium"))("the list of all tags", () => {
   const opened = madeUpPages();
 
-  test("searches 30,000 tags with one request per word, and shows a hundred at a time", async () => {
+  test("searches 30,000 tags with one request per word, and shows 100 tags at a time", async () => {
     const { page, url, asked } = await opened(1280, { "/api/tags": (query) => madeUp.tagList(query, 30_000) });
     await page.goto(`${url}#/tags`);
     await expect.poll(() => names(page).count()).toBe(100);
@@ -176,7 +176,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     );
   });
 
-  test("sorts by its columns, and keeps search and order after a return from another view", async () => {
+  test("can be sorted by its columns, and has the same search and order after a return from another view", async () => {
     const { page, url } = await opened();
     await page.goto(`${url}#/tags`);
     await page.getByRole("button", { name: "value" }).click();
@@ -192,7 +192,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
     expect(await page.getByLabel("search tags").inputValue()).toBe("pressure");
   });
 
-  test("keeps the order of rows under the pointer and offers the new order", async () => {
+  test("does not reorder rows under the pointer, and offers the new order as a button", async () => {
     let isTurned = false;
     const { page, url } = await opened(1280, {
       "/api/tags": (query) => {
@@ -222,7 +222,7 @@ describe.skipIf(absent("chromium"))("the list of all tags", () => {
 describe.skipIf(absent("chromium"))("a plot", () => {
   const opened = madeUpPages();
 
-  test("loads its library with the first view that needs it, from this host only", async () => {
+  test("loads its library with the first view that needs a plot, from this host only", async () => {
     const { page, url, elsewhere } = await opened();
     const loaded: string[] = [];
     page.on("request", (request) => loaded.push(new URL(request.url()).pathname));
@@ -235,7 +235,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     expect(elsewhere).toEqual([]);
   });
 
-  test("keeps its span in the address, and reads its points by keyboard", async () => {
+  test("stores its time range in the address, and shows its points by keyboard", async () => {
     const { page, url, asked } = await opened();
     await page.goto(`${url}#/tag/north/10001`);
     await page.getByRole("button", { name: "7 days" }).click();
@@ -251,7 +251,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     await expect.poll(() => page.locator(".readout").innerText()).not.toBe(first);
   });
 
-  test("shows the usual distance of irregular values, also on a phone", async () => {
+  test("shows the usual interval between irregular values, also on a phone", async () => {
     const { page, url } = await opened(320);
     await page.goto(`${url}#/tag/north/10001?span=24h`);
     const readout = page.locator(".readout");
@@ -285,7 +285,7 @@ describe.skipIf(absent("chromium"))("a plot", () => {
     expect(await drawn(0.46, 0.51)).toBe(0);
   });
 
-  test("requests the log on demand, and polls until it has arrived", async () => {
+  test("requests history on demand, and polls until the history has arrived", async () => {
     let isAnswered = false;
     const { page, url } = await opened(1280, {
       "/api/plot": (query) => {
@@ -305,10 +305,10 @@ describe.skipIf(absent("chromium"))("a plot", () => {
   });
 });
 
-describe.skipIf(absent("chromium"))("changes from the page", () => {
+describe.skipIf(absent("chromium"))("a change from the status page", () => {
   const opened = madeUpPages();
 
-  test("asks for confirmation of a write and sends it with the displayed value", async () => {
+  test("asks for confirmation of a write, and sends the write with the displayed value", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({ id: "cmd-77" }));
     await page.goto(`${url}#/tag/north/10001`);
     const form = page.locator(".write");
@@ -332,7 +332,7 @@ describe.skipIf(absent("chromium"))("changes from the page", () => {
     await expect.poll(() => page.locator(".write").innerText()).toContain("The value changed meanwhile.");
   });
 
-  test("shows the reason instead of the form when writes are closed, and nothing for a tag outside the allow-list", async () => {
+  test("shows why writes are closed instead of the form, and no form for a tag outside the allow-list", async () => {
     const limits = {
       type: "number",
       min: 16,
@@ -364,7 +364,7 @@ describe.skipIf(absent("chromium"))("changes from the page", () => {
     await expect.poll(() => page.locator(".dead").innerText()).toContain("5 events sent again.");
   });
 
-  test("shows the command for dead letters without a password", async () => {
+  test("shows the command that sends dead letters again when there is no password", async () => {
     const { page, url, ordered } = await opened(1280, {}, () => ({}), false);
     await page.goto(`${url}#/sink/lake`);
     await page.getByRole("button", { name: "send again" }).first().click();
@@ -375,7 +375,7 @@ describe.skipIf(absent("chromium"))("changes from the page", () => {
   });
 });
 
-describe("Norwegian", () => {
+describe("the Norwegian translation", () => {
   const folder = join(import.meta.dirname, "../../src/ui/status/page");
   const sources = readdirSync(folder)
     .filter((name) => name.endsWith(".mjs") && name !== "norwegian.mjs")
@@ -385,7 +385,7 @@ describe("Norwegian", () => {
     readonly NORWEGIAN: Readonly<Record<string, string>>;
   }>;
 
-  test("has every text of the page, with the same placeholders", async () => {
+  test("contains every text of the page, with the same placeholders", async () => {
     const { NORWEGIAN } = await table;
     const said = [...sources.matchAll(/\bt\(\s*"((?:[^"\\]|\\.)*)"/g)].map(([, text = ""]) => text);
     expect(said.length).toBeGreaterThan(200);
@@ -398,7 +398,7 @@ describe("Norwegian", () => {
   describe.skipIf(absent("chromium"))("in a browser", () => {
     const opened = madeUpPages();
 
-    test("is chosen by a button, stored, and keeps the view", async () => {
+    test("is selected by a button, stored, and does not leave the current view", async () => {
       const { page, url, complaints } = await opened();
       await page.goto(`${url}#/tag/north/10001`);
       await page.getByRole("button", { name: "Norsk" }).click();

@@ -43,7 +43,7 @@ function watchStatements(): unknown[] {
   return bound;
 }
 
-test("reads no tag, value, alarm or ledger of history for /readyz and /metrics", async () => {
+test("/readyz and /metrics read no tags, values, alarms or history from the state", async () => {
   virtual = await startVirtualWorker({
     simulator: { sites: [3], alarms: { recorded: true } },
     source: { read: [{ name: "all", every: "5m" }], history: [{ name: "all", resolution: "5m", every: "1h" }] },
@@ -59,7 +59,7 @@ test("reads no tag, value, alarm or ledger of history for /readyz and /metrics",
   expect(text).toMatch(/^plenum_alarms_active\{source="main",site="3",priority="A"\} \d+$/m);
 });
 
-test("counts active alarms like the report, also after they end and after a restart", async () => {
+test("the metric of active alarms equals the report, also after alarms end and after a restart", async () => {
   virtual = await startVirtualWorker({
     simulator: { sites: [3], alarms: { recorded: true } },
     source: { read: [], schedules: { alarms: "* * * * *", resolved_sweep: "* * * * *" } },
@@ -126,7 +126,7 @@ describe("the age of a poll", () => {
     return job?.late;
   };
 
-  test("starts with the stored age after a restart", () => {
+  test("continues from the stored time of the last poll after a restart", () => {
     const stored = "2026-06-01T11:54:00.000Z";
     expect(isLate(stored, later(4 * MINUTE))).toBe(false);
     expect(isLate(stored, later(4 * MINUTE + 1))).toBe(true);
@@ -134,19 +134,19 @@ describe("the age of a poll", () => {
   });
 
   test.each(["2016-01-01T00:00:00.000Z", "2026-06-01T11:50:00.000Z"])(
-    "allows three minutes for the first poll after a restart when the stored one is from %s",
+    "may reach three minutes after a restart when the stored poll is from %s",
     (stored) => {
       expect(isLate(stored, later(3 * MINUTE))).toBe(false);
       expect(isLate(stored, later(3 * MINUTE + 1))).toBe(true);
     },
   );
 
-  test("counts a stored time in the future as the start of the worker", () => {
+  test("is counted from the start of the worker when the stored time is in the future", () => {
     expect(isLate("2036-01-01T00:00:00.000Z", later(10 * MINUTE))).toBe(false);
     expect(isLate("2036-01-01T00:00:00.000Z", later(10 * MINUTE + 1))).toBe(true);
   });
 
-  test("begins with the last page of the first inventory when no poll succeeded", () => {
+  test("is counted from the last page of the first inventory when no poll has succeeded", () => {
     expect(isLate(null, later(10 * MINUTE + 1))).toBe(true);
     const pageMs = start.monotonicMs + 15 * MINUTE;
     expect(isLate(null, later(20 * MINUTE), pageMs)).toBe(false);
@@ -179,7 +179,7 @@ describe("the first inventory", () => {
     expect(during.notes?.[0]).toMatch(/^main: Reading the building: \d+ of \d+ pages of tags, /);
   });
 
-  test("no longer keeps the worker ready when its pages stop arriving", async () => {
+  test("does not keep the worker ready after its pages stop arriving", async () => {
     let isBroken = false;
     virtual = await long(() => isBroken);
     await virtual.clock.advance(MINUTE);
