@@ -25,7 +25,7 @@ const withAlarms = (alarms: SimulatorOptionsInput["alarms"]) => simulatedService
 const fast = (alarms: SimulatorOptionsInput["alarms"] = {}) =>
   simulatedService({ speed: 360, anchor: "next-alarm", alarms });
 
-describe("recorded alarms", () => {
+describe("recorded alarms of the simulator", () => {
   test("are raised and resolved at their recorded times", () => {
     const service = withAlarms({ resolved_retention_h: 100_000 });
     const file = new URL("../../src/simulator/data/alarm_events.csv", import.meta.url);
@@ -51,7 +51,7 @@ describe("recorded alarms", () => {
     }
   });
 
-  test("carry the offset of their site, and never a time in the future", () => {
+  test("have the UTC offset of their site, and never a time in the future", () => {
     const service = fast();
     for (let step = 0; step < 60; step += 1) {
       service.advance(7);
@@ -66,18 +66,21 @@ describe("recorded alarms", () => {
     expect(finnish?.attributes.triggered_at).toMatch(/\+02:00$/);
   });
 
-  test.each([120, 240, 360])("with next-alarm and speed %i one is raised and resolved within a minute", (speed) => {
-    const { simulator, nowMs } = simulatedService({ speed, anchor: "next-alarm" });
-    const transitions = simulator.truth.alarms.transitions(nowMs(), nowMs() + 300_000);
-    const seconds = (atMs: number) => (atMs - nowMs()) / 1000;
-    const early = transitions.filter(({ kind, atMs, triggeredAtMs }) => {
-      const [raisedS, resolvedS] = [seconds(triggeredAtMs), seconds(atMs)];
-      return kind === "resolved" && raisedS >= 10 && raisedS <= 20 && resolvedS >= 35 && resolvedS <= 60;
-    });
-    expect(early).not.toEqual([]);
-    const later = transitions.filter(({ kind, atMs }) => kind === "raised" && seconds(atMs) > 60);
-    expect(later.length).toBeGreaterThan(3);
-  });
+  test.each([120, 240, 360])(
+    "with `next-alarm` and speed %i: the first alarm is raised and resolved within a minute",
+    (speed) => {
+      const { simulator, nowMs } = simulatedService({ speed, anchor: "next-alarm" });
+      const transitions = simulator.truth.alarms.transitions(nowMs(), nowMs() + 300_000);
+      const seconds = (atMs: number) => (atMs - nowMs()) / 1000;
+      const early = transitions.filter(({ kind, atMs, triggeredAtMs }) => {
+        const [raisedS, resolvedS] = [seconds(triggeredAtMs), seconds(atMs)];
+        return kind === "resolved" && raisedS >= 10 && raisedS <= 20 && resolvedS >= 35 && resolvedS <= 60;
+      });
+      expect(early).not.toEqual([]);
+      const later = transitions.filter(({ kind, atMs }) => kind === "raised" && seconds(atMs) > 60);
+      expect(later.length).toBeGreaterThan(3);
+    },
+  );
 
   test("get new ids with each pass of the recording", () => {
     const service = simulatedService({ anchor: "start", alarms: { resolved_retention_h: 24 * 365 } });
@@ -89,7 +92,7 @@ describe("recorded alarms", () => {
     expect(ids).toEqual(expect.arrayContaining(again));
   });
 
-  test("are deleted after the retention, or absent", () => {
+  test("are deleted after the retention, and absent with `recorded: false`", () => {
     const resolved = list(withAlarms({ resolved_retention_h: 24 }), { status: "resolved" });
     expect(resolved.length).toBeGreaterThan(0);
     for (const { attributes } of resolved)
@@ -110,10 +113,10 @@ describe("recorded alarms", () => {
   });
 });
 
-describe("filters", () => {
+describe("filters of the alarm list", () => {
   const service = simulatedService();
 
-  test("status: active by default, resolved, all", () => {
+  test("selects by status: active by default, resolved, or all", () => {
     const count = (query: object) => list(service, query).length;
     expect(count({})).toBeGreaterThan(0);
     expect(list(service).every((row) => row.attributes.status === "active")).toBe(true);
@@ -121,14 +124,14 @@ describe("filters", () => {
     expect(count({ status: "all" })).toBe(count({}) + count({ status: "resolved" }));
   });
 
-  test("priority in either case", () => {
+  test("selects by priority in upper or lower case", () => {
     const lower = list(service, { status: "all", priority: "c" });
     expect(lower.length).toBeGreaterThan(0);
     expect(lower).toEqual(list(service, { status: "all", priority: "C" }));
     expect(lower.every((row) => row.attributes.trigger.priority === "C")).toBe(true);
   });
 
-  test("acknowledged in four spellings", () => {
+  test("accepts 1, true, 0 and false for acknowledged", () => {
     const own = withAlarms({ recorded: false });
     const { control } = own.simulator;
     const acknowledged = control.raiseAlarm({ siteId: 6 });
@@ -138,7 +141,7 @@ describe("filters", () => {
     for (const no of ["0", "false"]) expect(idsOf(list(own, { acknowledged: no }))).toEqual([open]);
   });
 
-  test("search in alarm, trigger and site names, at most 255 characters", () => {
+  test("searches in alarm, trigger and site names for at most 255 characters", () => {
     const sites = list(service, { status: "all", search: "tampere" }).map((row) => row.attributes.site.id);
     expect(sites.every((id) => [9, 12, 13].includes(id))).toBe(true);
     expect(list(service, { status: "all", search: "leverer IKKE" }).length).toBeGreaterThan(0);
@@ -156,7 +159,7 @@ describe("filters", () => {
     expect(errors).toMatchObject([{ status: 422, source }]);
   });
 
-  test("a site outside the scope has an empty list, or 403", () => {
+  test("returns an empty list or 403 for a site outside the scope, as configured", () => {
     const tokens = [{ token: "simulator-token", sites: [1] }];
     const request = (out_of_scope_site: "empty" | "403") =>
       simulatedService({ tokens, alarms: { out_of_scope_site } }).get("alarms", { site_id: 6 });
@@ -164,7 +167,7 @@ describe("filters", () => {
     expect(errorsOf(request("403"))).toEqual([403]);
   });
 
-  test("the order is by id, newest first, or different at each request", () => {
+  test("sorts by id or newest first, or differently at each request, as configured", () => {
     const ids = (order: "id" | "triggered_desc" | "shuffled") => {
       const own = withAlarms({ order });
       return [idsOf(list(own, { status: "all" })), idsOf(list(own, { status: "all" }))];
@@ -178,8 +181,8 @@ describe("filters", () => {
   });
 });
 
-describe("the control interface", () => {
-  test("raises, acknowledges, resolves, retriggers and deletes an alarm, and truth lists the transitions", () => {
+describe("the control interface for alarms", () => {
+  test("raises, acknowledges, resolves, retriggers and deletes an alarm, and `truth` lists the transitions", () => {
     const service = withAlarms({ recorded: false });
     const { control, truth } = service.simulator;
     const id = control.raiseAlarm({ tagId: "10168", value: 91.5 });

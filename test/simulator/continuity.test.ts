@@ -9,7 +9,7 @@ import { START_MS, simulatedService } from "./simulated-service.ts";
 const DEMO: SimulatorOptionsInput = { epoch: START_MS, speed: 360, anchor: "next-alarm" };
 const PACKAGE = fileURLToPath(new URL("../../src/simulator", import.meta.url));
 
-describe("a restart with the same epoch", () => {
+describe("a restart of the simulator with the same epoch", () => {
   const view = (service: ReturnType<typeof simulatedService>) => [
     service.get("alarms", { status: "all", per_page: 500 }).body,
     service.get("tags/read", { tags: "10001,10168,10192,10310" }).body,
@@ -24,13 +24,13 @@ describe("a restart with the same epoch", () => {
     service.get("me").body,
   ];
 
-  test("continues the same world", () => {
+  test("returns the same data as before the restart", () => {
     const before = simulatedService(DEMO);
     before.advance(1000);
     expect(view(simulatedService(DEMO, START_MS + 1_000_000))).toEqual(view(before));
   });
 
-  test("continues all changes with the exported state", () => {
+  test("keeps all changes with the exported state", () => {
     const before = simulatedService(DEMO);
     const { control } = before.simulator;
     before.advance(30);
@@ -50,7 +50,7 @@ describe("a restart with the same epoch", () => {
     expect(after.simulator.control.raiseAlarm({ siteId: 6 })).not.toBe(id);
   });
 
-  test("rejects the state of another world", () => {
+  test("rejects the exported state of another epoch", () => {
     const state = simulatedService(DEMO).simulator.exportState();
     expect(() => simulatedService({ ...DEMO, epoch: START_MS + 1000 }).simulator.importState(state)).toThrow(
       /another epoch/,
@@ -58,8 +58,8 @@ describe("a restart with the same epoch", () => {
   });
 });
 
-describe("time", () => {
-  test("reads and history return each recorded sample at its time divided by the speed", () => {
+describe("simulated time", () => {
+  test("maps each recorded sample to its time divided by the speed, in reads and history", () => {
     const service = simulatedService(DEMO);
     const { truth, world } = service.simulator;
     const site = world.sites.get(9);
@@ -88,7 +88,7 @@ describe("time", () => {
     expect(ahead.at(-1)?.startMs).toBeLessThanOrEqual(service.nowMs());
   });
 
-  test("at speed 1 there are weeks of history and alarms in the next week", () => {
+  test("at speed 1 has weeks of history and alarms in the next week", () => {
     const { truth } = simulatedService().simulator;
     const week = 7 * 86_400_000;
     const weeks = { fromMs: START_MS - 4 * week, toMs: START_MS, resolution: "1d", tz: "UTC" } as const;
@@ -97,15 +97,15 @@ describe("time", () => {
     expect(truth.alarms.transitions(START_MS, START_MS + week).length).toBeGreaterThan(10);
   });
 
-  test("nothing exists before the recording begins", () => {
+  test("has no values and history before the recording begins", () => {
     const { truth } = simulatedService({ anchor: "start" }).simulator;
     expect(truth.history({ tagId: "10001", fromMs: 0, toMs: START_MS, resolution: "1mo", tz: "UTC" })).toEqual([]);
     expect(truth.value("10001", START_MS - 1000)).toBeNull();
   });
 });
 
-describe("the package", () => {
-  test("imports nothing of the other packages", () => {
+describe("the simulator package", () => {
+  test("imports no other package of Plenum", () => {
     const files = readdirSync(PACKAGE, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
     expect(files.length).toBeGreaterThan(10);
     for (const file of files) {
@@ -125,7 +125,7 @@ describe("the package", () => {
     expect(bytes).toBeLessThan(8_000_000);
   });
 
-  test("every option has a description and a default, and an unknown one is refused", () => {
+  test("has a description and a default for every option, and rejects an unknown option", () => {
     expect(undescribed(z.toJSONSchema(SimulatorOptions, { io: "input" }), "options")).toEqual([]);
     expect(SimulatorOptions.parse({}).tokens[0]?.token).toBe("simulator-token");
     expect(SimulatorOptions.safeParse({ spede: 2 }).success).toBe(false);

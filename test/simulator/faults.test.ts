@@ -12,14 +12,14 @@ function faulty(...faults: readonly Rule[]) {
 
 const READ = { tags: "10001,10168" };
 
-describe("effects of a fault", () => {
-  test("429, with the form of the limit options", () => {
+describe("injected faults", () => {
+  test("respond with 429 in the form of the limit options", () => {
     const answer = faulty({ fault: { kind: "throttled", retry_after_s: 17 } }).get("alarms");
     expect(answer.status).toBe(429);
     expect(answer.body.errors[0].meta.retry_after).toBe(17);
   });
 
-  test("503 as JSON, as HTML, empty, and as a page inside 200; Retry-After in any form", () => {
+  test("respond with 503 as JSON, HTML, empty, or a page inside 200, and any form of Retry-After", () => {
     const maintenance = (fault: object) => faulty({ fault: { kind: "maintenance", ...fault } }).get("alarms");
     expect(maintenance({ retry_after: 120 })).toMatchObject({
       status: 503,
@@ -32,7 +32,7 @@ describe("effects of a fault", () => {
     expect(maintenance({ body: "empty" }).text).toBe("");
   });
 
-  test("errors inside 200 or with the real status", () => {
+  test("respond with an error inside 200 or with the real status", () => {
     expect(faulty({ fault: { kind: "error", status: 504 } }).get("tags/read", READ)).toMatchObject({
       status: 200,
     });
@@ -40,7 +40,7 @@ describe("effects of a fault", () => {
     expect([real.status, errorsOf(real)]).toEqual([500, [500]]);
   });
 
-  test("an endpoint that no longer exists, even without a token", () => {
+  test("remove an endpoint, which then returns 404 even without a token", () => {
     const missing = (body: string) =>
       faulty({ match: { endpoints: ["history"] }, fault: { kind: "missing_route", body } });
     const asked = { tags: "10168", from: "2026-11-20T00:00:00Z", to: "2026-11-21T00:00:00Z" };
@@ -51,7 +51,7 @@ describe("effects of a fault", () => {
     expect(errorsOf(missing("json").get("tags/read", READ))).toEqual([]);
   });
 
-  test("a shrunken list is complete and plausible and has no next page", () => {
+  test("shorten a list to a consistent list with fewer records and pages", () => {
     const service = faulty({ match: { endpoints: ["tags"] }, fault: { kind: "shrunken_list", keep: 0.3 } });
     const page = (number: number) =>
       service.get("tags", { site_id: 1, per_page: 25, page: number }).body as {
@@ -66,13 +66,13 @@ describe("effects of a fault", () => {
     expect(page(3)).toMatchObject({ data: [], meta: { from: null, to: null } });
   });
 
-  test.each([301, 302, 303, 307, 308])("a redirect with %d", (status) => {
+  test.each([301, 302, 303, 307, 308])("redirect with status %d", (status) => {
     const location = "http://elsewhere.test/";
     const answer = faulty({ fault: { kind: "redirect", status, location } }).get("me");
     expect(answer).toMatchObject({ status, headers: { location } });
   });
 
-  test("null values of all tags, of some, or behind a gateway", () => {
+  test("return null values for all tags, for some tags, or behind a gateway", () => {
     const values = (fault: object) =>
       faulty({ fault })
         .get("tags/read", READ)
@@ -85,7 +85,7 @@ describe("effects of a fault", () => {
     expect(gateways.body.data[0].attributes.online).toBe(false);
   });
 
-  test("errors in addition to data, a malformed body, a hostile link, a raw response", () => {
+  test("return errors in addition to data, a malformed body, a hostile link, or a raw response", () => {
     const both = faulty({ fault: { kind: "errors_and_data" } }).get("tags/read", READ).body;
     expect([both.data.length, both.errors.length]).toEqual([2, 1]);
     const service = faulty({
@@ -100,7 +100,7 @@ describe("effects of a fault", () => {
     expect(() => faulty({ fault: { kind: "malformed" } }).get("me")).toThrow(/JSON/);
   });
 
-  test("slow, drip, cut and reset are in transport; the body is complete", () => {
+  test("delay, drip, cut or reset the transport of a complete body", () => {
     const service = faulty(
       { fault: { kind: "slow", delay_ms: 3000 } },
       { fault: { kind: "drip", bytes: 5, every_ms: 100 } },
@@ -118,7 +118,7 @@ describe("effects of a fault", () => {
     ["error", "applied", true],
     ["reset", "none", false],
     ["reset", "applied", true],
-  ])("a write that ends in %s with effect %s", (kind, effect, isApplied) => {
+  ])("end a write in %s with effect %s", (kind, effect, isApplied) => {
     const service = faulty({ match: { method: "POST" }, fault: { kind, effect } });
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 61.5 }] });
     expect(service.simulator.truth.value("10169", service.nowMs()) === 61.5).toBe(isApplied);
@@ -126,12 +126,12 @@ describe("effects of a fault", () => {
   });
 });
 
-test("answers carry the date of the world, which may be wrong", () => {
+test("responses have the simulated time as Date header, also with a configured clock skew", () => {
   expect(simulatedService().get("me").headers.date).toBe("Sat, 21 Nov 2026 10:00:00 GMT");
   expect(simulatedService({ clock_skew_s: 90 }).get("me").headers.date).toBe("Sat, 21 Nov 2026 10:01:30 GMT");
 });
 
-describe("match and when", () => {
+describe("the conditions of a fault", () => {
   const fault = { kind: "error", status: 500 };
   const hits = (rule: Rule, count: number, stepS = 1) => {
     const service = faulty(rule);
@@ -142,7 +142,7 @@ describe("match and when", () => {
     }).join("");
   };
 
-  test("endpoint, method, site, tag and page", () => {
+  test("match by endpoint, method, site, tag and page", () => {
     const matched = (match: object) => {
       const service = faulty({ match, fault });
       return [
@@ -162,13 +162,13 @@ describe("match and when", () => {
     expect(matched({ page: 2 })).toBe(".x...");
   });
 
-  test("start, duration, count, every n-th", () => {
+  test("limit a fault by start, duration, count and every n-th request", () => {
     expect(hits({ when: { after_s: 3, for_s: 2 }, fault }, 8)).toBe("...xx...");
     expect(hits({ when: { skip: 2, count: 3 }, fault }, 8)).toBe("..xxx...");
     expect(hits({ when: { every: 3 }, fault }, 8)).toBe("..x..x..");
   });
 
-  test("probability, the same for the same seed", () => {
+  test("apply a probability with the same result for the same seed", () => {
     const first = hits({ when: { probability: 0.3 }, fault }, 200);
     expect(first).toBe(hits({ when: { probability: 0.3 }, fault }, 200));
     const share = first.replaceAll(".", "").length / 200;
@@ -176,7 +176,7 @@ describe("match and when", () => {
     expect(share).toBeLessThan(0.4);
   });
 
-  test("the plan is validated and can be ended", () => {
+  test("are validated, and can be removed while the simulator runs", () => {
     const service = faulty({ fault });
     expect(errorsOf(service.get("alarms"))).toEqual([500]);
     service.simulator.control.setFaults([]);
@@ -184,14 +184,14 @@ describe("match and when", () => {
     expect(() => service.simulator.control.setFaults([{ fault: { kind: "flood" } }])).toThrow();
   });
 
-  test("maintenance comes before token and rate limit", () => {
+  test("a maintenance fault precedes the checks of token and rate limit", () => {
     const service = faulty({ when: { count: 30 }, fault: { kind: "maintenance" } });
     for (let turn = 0; turn < 30; turn += 1)
       expect(service.get("tags/read", READ, { authorization: "" }).status).toBe(503);
     expect(service.get("tags/read", READ).headers["x-ratelimit-remaining"]).toBe("19");
   });
 
-  test("the request log names endpoint, outcome and faults", () => {
+  test("the request log has endpoint, outcome and faults of each request", () => {
     const service = faulty({ when: { count: 1 }, fault });
     service.get("tags/read", READ);
     service.advance(1);

@@ -18,7 +18,7 @@ function points(service: SimulatedService, query: Parameters): Point[] {
 const withHistory = (history: History) => simulatedService({ history });
 const range = (from: string, to: string) => ({ from: `2026-${from}:00Z`, to: `2026-${to}:00Z` });
 
-describe("validation", () => {
+describe("validation of history requests", () => {
   const service = simulatedService();
 
   test("reports missing fields in the order of the specification", () => {
@@ -42,7 +42,7 @@ describe("validation", () => {
   });
 });
 
-describe("buckets", () => {
+describe("history buckets", () => {
   const stamps = (now: string, from: string, to: string, tz: string, resolution: string) => {
     const service = simulatedService({ loops_before: 3, sites: [9] }, Date.parse(now));
     return points(service, { tags: "10192", from, to, tz, resolution }).map(({ timestamp }) => timestamp);
@@ -57,7 +57,7 @@ describe("buckets", () => {
     expect(found).toEqual(expected);
   });
 
-  test("returns 25 hours when the clocks go back, and half-hour offsets", () => {
+  test("returns 25 hours when the clocks go back, and supports half-hour offsets", () => {
     const long = range("10-24T22:00", "10-25T23:00");
     const hours = stamps("2026-11-02", long.from, long.to, "Europe/Stockholm", "1h");
     expect([hours.length, new Set(hours).size]).toEqual([25, 25]);
@@ -109,7 +109,7 @@ describe("buckets", () => {
     expect(later[0]?.value).not.toBe(early[0]?.value);
   });
 
-  test("computes a cut bucket from the samples inside the range, or from all", () => {
+  test("computes an incomplete bucket from the samples inside the range, or from all samples, as configured", () => {
     const cut = { tags: "10192", ...range("11-20T00:30", "11-20T01:00") };
     const complete = points(simulatedService(), { ...cut, from: DAY.from });
     const [partial] = points(simulatedService(), cut);
@@ -143,8 +143,8 @@ describe("buckets", () => {
   });
 });
 
-describe("scalars", () => {
-  test("returns last minus first of a meter in every form", () => {
+describe("history totals", () => {
+  test("returns the last value minus the first of a meter in every response form", () => {
     const series = points(simulatedService(), { tags: "10002" });
     const difference = Number(series.at(-1)?.value) - Number(series[0]?.value);
     const total = expect.closeTo(difference, 3);
@@ -161,7 +161,7 @@ describe("scalars", () => {
     expect(scalar({ scalar_form: "point" }).measurements[0].value).toEqual(total);
   });
 
-  test("continues or restarts a meter with a new pass of the recording", () => {
+  test("continues or restarts a meter when the recording repeats, as configured", () => {
     const query = { tags: "10002", tz: "UTC", resolution: "1d", scalar: "1" };
     const times = { from: "2026-10-01T00:00:00Z", to: "2026-11-21T10:00:01Z" };
     const difference = (meters_on_loop: "continue" | "restart") =>
@@ -175,7 +175,7 @@ describe("scalars", () => {
 });
 
 describe("tags without a log", () => {
-  test("fail the complete request with 404", () => {
+  test("cause a 404 for the complete request", () => {
     const service = withHistory({ no_log: { tags: ["10169"] } });
     const { errors } = service.get("tags/history", { tags: "10168,10169", ...DAY }).body;
     expect(errors).toMatchObject([{ status: 404, message: expect.stringContaining("all tags have logs") }]);
@@ -200,13 +200,13 @@ describe("tags without a log", () => {
   });
 });
 
-test("fails a response with more than max_values values", () => {
+test("a history request for more than max_values values fails with 504", () => {
   const service = withHistory({ max_values: 100 });
   expect(errorsOf(service.get("tags/history", { tags: "10192", ...DAY }))).toEqual([]);
   expect(errorsOf(service.get("tags/history", { tags: "10192", ...DAY, resolution: "5m" }))).toEqual([504]);
 });
 
-test("truth.history returns the points of the response", () => {
+test("truth.history returns the same points as the response", () => {
   const service = simulatedService();
   const { from, to } = DAY;
   const times = { fromMs: Date.parse(from), toMs: Date.parse(to) };

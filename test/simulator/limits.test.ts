@@ -18,8 +18,8 @@ function allowedOf(hit: (atMs: number) => { readonly allowed: boolean }, times: 
 
 const burst = (count: number, atMs = 0) => Array.from({ length: count }, () => atMs);
 
-describe("models", () => {
-  test("first hit: the window opens at the first request and lasts 60 s; the stated wait is up to 1 s short", () => {
+describe("rate limit models", () => {
+  test("first hit: opens a window of 60 s at the first request, and states a wait that is up to 1 s short", () => {
     const hit = limiter("first_hit_window");
     expect(allowedOf(hit, burst(25))).toBe(20);
     expect(hit(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
@@ -29,7 +29,7 @@ describe("models", () => {
     expect(allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)])).toBe(40);
   });
 
-  test("calendar minute: opens on the minute", () => {
+  test("calendar minute: opens a window at each full minute", () => {
     const hit = limiter("calendar_window");
     expect(allowedOf(hit, burst(21))).toBe(20);
     expect(hit(0).retryAfterS).toBe(40);
@@ -37,7 +37,7 @@ describe("models", () => {
     expect(hit(39_750).allowed).toBe(true);
   });
 
-  test("sliding log: never more than 20 in any 60 s", () => {
+  test("sliding log: never allows more than 20 requests in any 60 s", () => {
     const hit = limiter("sliding_log");
     const times = Array.from({ length: 2000 }, (_, index) => index * 700);
     const taken = times.filter((atMs) => hit(atMs).allowed);
@@ -55,7 +55,7 @@ describe("models", () => {
     expect(allowedOf(limiter("sliding_log"), withoutPause)).toBeGreaterThan(300);
   });
 
-  test("token bucket: 20 at once, then one each 3 s", () => {
+  test("token bucket: allows 20 requests at once, then one every 3 s", () => {
     const hit = limiter("token_bucket");
     expect(allowedOf(hit, burst(30))).toBe(20);
     expect(hit(2999)).toMatchObject({ allowed: false, retryAfterS: 1 });
@@ -63,14 +63,14 @@ describe("models", () => {
     expect(hit(3000).allowed).toBe(false);
   });
 
-  test("leaky bucket: two at once, then one each 3 s", () => {
+  test("leaky bucket: allows two requests at once, then one every 3 s", () => {
     const hit = limiter("leaky_bucket");
     expect(allowedOf(hit, burst(5))).toBe(2);
     expect(hit(2999).allowed).toBe(false);
     expect(hit(3000).allowed).toBe(true);
   });
 
-  test("weighted counter: the previous minute still counts", () => {
+  test("weighted counter: counts a share of the previous minute", () => {
     const hit = limiter("weighted_counter");
     expect(allowedOf(hit, burst(25, 30_000))).toBe(20);
     const justAfter = 39_750;
@@ -93,7 +93,7 @@ describe("models", () => {
   });
 });
 
-describe("counting", () => {
+describe("request counters", () => {
   const read = (service: ReturnType<typeof simulatedService>, headers = {}) =>
     service.get("tags/read", { tags: "10001" }, headers);
   const history = (service: ReturnType<typeof simulatedService>) =>
@@ -108,7 +108,7 @@ describe("counting", () => {
     service.post("tags/write", { tags: [{ tag_id: "10169", value: 1 }] });
   const isRefused = (answer: Answer) => answer.status === 429;
 
-  test("read, write and history share one counter, or have one each", () => {
+  test("read, write and history share one counter, or have one each, as configured", () => {
     const shared = simulatedService();
     for (let turn = 0; turn < 10; turn += 1) expect([read(shared), history(shared)].some(isRefused)).toBe(false);
     expect([read(shared), history(shared), write(shared)].map(isRefused)).toEqual([true, true, true]);
@@ -129,7 +129,7 @@ describe("counting", () => {
     expect(refusals("token")).toEqual([true, false, false]);
   });
 
-  test("requests that fail are counted; those without a valid token and lists are not", () => {
+  test("failed requests are counted; requests without a valid token and list requests are not", () => {
     const service = simulatedService();
     for (let turn = 0; turn < 30; turn += 1) {
       read(service, { authorization: "Bearer wrong" });
@@ -147,7 +147,7 @@ describe("counting", () => {
     expect(isRefused(read(service))).toBe(false);
   });
 
-  test("the headers state the remaining requests", () => {
+  test("the response headers state the remaining requests", () => {
     const service = simulatedService();
     expect(read(service).headers).toMatchObject({ "x-ratelimit-limit": "20", "x-ratelimit-remaining": "19" });
     expect(history(service).headers["x-ratelimit-remaining"]).toBe("18");
@@ -167,7 +167,7 @@ describe("counting", () => {
     };
   };
 
-  test("a 429 states the waiting time in each format", () => {
+  test("a 429 states the wait in each configured format", () => {
     expect(refusal({})).toEqual({ header: undefined, top: undefined, error: 60 });
     expect(refusal({ places: ["top_meta"] })).toEqual({ header: undefined, top: 60, error: undefined });
     expect(refusal({ places: ["header"] })).toEqual({ header: "60", top: undefined, error: undefined });

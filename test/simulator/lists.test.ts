@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
 import { errorsOf, START_MS, simulatedService } from "./simulated-service.ts";
 
-describe("pages", () => {
-  test("all pages together contain every record once, and the links lead to the next page", () => {
+describe("pages of a list", () => {
+  test("contain every record once, and link to the next page", () => {
     const service = simulatedService({ lists: { links: "keep" } });
     const ids: string[] = [];
     let query: Record<string, string> = { site_id: "1", per_page: "50" };
@@ -18,7 +18,7 @@ describe("pages", () => {
     expect(new Set(ids).size).toBe(133);
   });
 
-  test("by default the links drop the filters, as the framework does", () => {
+  test("omit the filters in their links by default", () => {
     const { body } = simulatedService().get("tags", { site_id: 1, per_page: 50, page: 2 });
     expect(body.links).toEqual({
       first: "http://service.test/api/v1/tags?page=1",
@@ -28,13 +28,13 @@ describe("pages", () => {
     });
   });
 
-  test("a page beyond the last is empty, not an error", () => {
+  test("are empty, without an error, beyond the last page", () => {
     const { body } = simulatedService().get("tags", { site_id: 1, page: 99 });
     expect(body.data).toEqual([]);
     expect(body.meta).toMatchObject({ current_page: 99, from: null, to: null, total: 133 });
   });
 
-  test("per_page: 100 by default; alarms refuse more than 500; other lists clamp or refuse as set", () => {
+  test("have 100 records by default; a larger per_page than the maximum is clamped or rejected", () => {
     const service = simulatedService({ lists: { max_per_page: 120 } });
     expect(service.get("tags", { site_id: 1 }).body.data).toHaveLength(100);
     expect(service.get("tags", { site_id: 1, per_page: 500 }).body.meta.per_page).toBe(120);
@@ -50,12 +50,12 @@ describe("pages", () => {
   });
 });
 
-describe("filters", () => {
+describe("filters of the lists", () => {
   const service = simulatedService();
   const ids = (path: string, query: Record<string, string | number>) =>
     service.get(path, query).body.data.map((row: { id: string | number }) => String(row.id));
 
-  test("tags by system, and by name, description, host and unit", () => {
+  test("selects tags by system, and by name, description, host and unit", () => {
     expect(ids("tags", { site_id: 1, system_id: 501 })).toEqual(["10001", "10002"]);
     expect(ids("tags", { site_id: 6, search: "rt401_sp" })).toEqual(["10169"]);
     expect(ids("tags", { site_id: 6, search: "l/s" })).toEqual(["10171"]);
@@ -64,7 +64,7 @@ describe("filters", () => {
     expect(ids("tags", { site_id: 6, search: "no such thing" })).toEqual([]);
   });
 
-  test("hosts by gateway, systems by code, sites and gateways by name", () => {
+  test("selects hosts by gateway, systems by code, and sites and gateways by name", () => {
     const behind = ids("hosts", { site_id: 1, gateway_id: 102, per_page: 500 });
     const all = ids("hosts", { site_id: 1, per_page: 500 });
     expect(behind.length).toBeGreaterThan(0);
@@ -74,14 +74,14 @@ describe("filters", () => {
     expect(ids("gateways", { site_id: 1, search: "OU002" })).toEqual(["102"]);
   });
 
-  test("site_id: required, an integer, and existing", () => {
+  test("requires site_id to be an existing site", () => {
     for (const path of ["tags", "gateways", "hosts", "systems"]) {
       for (const query of [{}, { site_id: "six" }, { site_id: 4711 }])
         expect(service.get(path, query).body.errors).toMatchObject([{ status: 422, source: "site_id" }]);
     }
   });
 
-  test("a record that the control interface removed or renamed", () => {
+  test("applies removals and new names by the control interface", () => {
     const own = simulatedService();
     own.simulator.control.changeInventory("tags", "10169", { removed: true });
     own.simulator.control.changeInventory("sites", 6, { attributes: { display_name: "Renamed" } });
@@ -94,7 +94,7 @@ describe("filters", () => {
   });
 });
 
-test("replicate adds copies of the sites with new ids", () => {
+test("the option `replicate` adds copies of the sites with new ids", () => {
   const service = simulatedService({ replicate: 10, max_tags: 3000 });
   expect(service.simulator.world.tags.size).toBe(3000);
   expect(service.get("sites", { per_page: 500 }).body.meta.total).toBe(160);
@@ -110,7 +110,7 @@ test("replicate adds copies of the sites with new ids", () => {
   expect(service.get("hosts", { site_id: 3_000_006 }).body.data[0].attributes.gateway.id).toBeGreaterThan(3_000_000);
 });
 
-test("the option sites limits the sites", () => {
+test("the option `sites` limits the sites and rejects an unknown site", () => {
   const service = simulatedService({ sites: [6, "nab-office"] });
   expect(service.get("sites").body.data.map((site: { id: number }) => site.id)).toEqual([6, 16]);
   expect(() => simulatedService({ sites: ["elsewhere"] })).toThrow(/names no site/);

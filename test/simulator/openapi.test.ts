@@ -46,24 +46,24 @@ const SUCCESSES: readonly [string, Record<string, string | number>][] = [
   ["systems", SITES],
 ];
 
-describe("every response matches the OpenAPI document", () => {
-  test("the document names the eleven endpoints", () => {
+describe("the OpenAPI document of the simulator", () => {
+  test("has the eleven endpoints", () => {
     expect(Object.keys(document.paths)).toHaveLength(11);
   });
 
-  test.each(SUCCESSES)("GET %s %j", (path, query) => {
+  test.each(SUCCESSES)("matches the response to GET %s %j", (path, query) => {
     const answer = simulatedService().get(path, query);
     expect(violations("GET", path, answer)).toEqual([]);
     expect(errorsOf(answer)).toEqual([]);
   });
 
-  test("a wrong response does not match", () => {
+  test("does not match a wrong response", () => {
     const answer = simulatedService().get("tags/read", { tags: "10001" });
     const wrong = { ...answer, body: { data: [{ ...answer.body.data[0], value: "21.5" }] } };
     expect(violations("GET", "tags/read", wrong)).not.toEqual([]);
   });
 
-  test("write", () => {
+  test("matches the responses to a write", () => {
     const service = simulatedService();
     const good = service.post("tags/write", {
       tags: [
@@ -77,7 +77,7 @@ describe("every response matches the OpenAPI document", () => {
     expect(errorsOf(bad)).toEqual([422, 422]);
   });
 
-  test.each(["value", "both", "measurements"] as const)("history as scalar in the form %s", (scalar_form) => {
+  test.each(["value", "both", "measurements"] as const)("matches totals of history in the form %s", (scalar_form) => {
     const answer = simulatedService({ history: { scalar_form } }).get("tags/history", {
       tags: "10002,10192",
       resolution: "1d",
@@ -87,11 +87,14 @@ describe("every response matches the OpenAPI document", () => {
     expect(violations("GET", "tags/history", answer)).toEqual([]);
   });
 
-  test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)("health check: %s", (health) => {
-    expect(violations("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
-  });
+  test.each(["healthy", "failing_500", "failing_503", "unhealthy_200"] as const)(
+    "matches the health check: %s",
+    (health) => {
+      expect(violations("GET", "healthcheck", simulatedService({ health }).get("healthcheck"))).toEqual([]);
+    },
+  );
 
-  test("alarms that the control interface changed", () => {
+  test("matches alarms that the control interface changed", () => {
     const service = simulatedService();
     const { control } = service.simulator;
     const id = control.raiseAlarm({ siteId: 6 });
@@ -121,7 +124,7 @@ describe("every response matches the OpenAPI document", () => {
     ["in maintenance", withFault({ kind: "maintenance", retry_after: 30 })],
   ];
   test.each(failures.flatMap(([name, request]) => PATHS.map((path) => [name, path, request] as const)))(
-    "%s: %s",
+    "matches the response to a request %s: %s",
     (_, path, request) => {
       expect(violations("GET", path, request(simulatedService(), path))).toEqual([]);
     },

@@ -12,8 +12,8 @@ const QUERY = {
   tz: "UTC",
 };
 
-describe("tokens", () => {
-  test("a missing, wrong or expired token is Unauthenticated inside HTTP 200, everywhere but on the health check", () => {
+describe("tokens of the simulator", () => {
+  test("cause Unauthenticated inside HTTP 200 at every endpoint but the health check if missing, wrong or expired", () => {
     const service = simulatedService({ tokens: [{ token: "short", expires_at: "2026-11-21T10:01:00Z" }] });
     const short = { authorization: "Bearer short" };
     for (const path of ALL) {
@@ -31,7 +31,7 @@ describe("tokens", () => {
     expect(service.get("healthcheck", {}, { authorization: "" }).body.status).toBe("healthy");
   });
 
-  test("a token can be revoked and accepted again with the same text", () => {
+  test("can be revoked and accepted again with the same text", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { revoked: true });
     expect(ALL.map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual(ALL.map(() => 401));
@@ -39,7 +39,7 @@ describe("tokens", () => {
     expect(ALL.flatMap((path) => errorsOf(service.get(path, QUERY)))).toEqual([]);
   });
 
-  test("me returns the abilities and sites of the token", () => {
+  test("have their abilities and sites in the response of `me`", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["read:alarms"], sites: [6] });
     const { token } = service.get("me").body.data;
@@ -49,7 +49,7 @@ describe("tokens", () => {
     });
   });
 
-  test("the ability * grants all abilities", () => {
+  test("have all abilities with the ability *", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: ["*"] });
     expect(service.get("me").body.data.token.abilities).toEqual(["*"]);
@@ -64,7 +64,7 @@ describe("tokens", () => {
     ["gateways", "read:gateways"],
     ["hosts", "read:hosts"],
     ["systems", "read:systems"],
-  ])("%s needs %s", (path, ability) => {
+  ])("the endpoint %s requires the ability %s", (path, ability) => {
     const service = simulatedService();
     const { abilities } = service.simulator.options.tokens[0] ?? { abilities: [] };
     service.simulator.control.changeToken(DEFAULT_TOKEN, {
@@ -75,7 +75,7 @@ describe("tokens", () => {
     expect(errorsOf(service.get(path, QUERY))).toEqual([]);
   });
 
-  test("gateways, hosts and systems also need the user's own permission", () => {
+  test("the endpoints gateways, hosts and systems also require the user's permission", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { permissions: [] });
     expect(["gateways", "hosts", "systems"].map((path) => errorsOf(service.get(path, QUERY))[0])).toEqual([
@@ -83,21 +83,21 @@ describe("tokens", () => {
     ]);
   });
 
-  test("a 403 can carry the real status", () => {
+  test("a 403 has the real HTTP status with `forbidden: real`", () => {
     const service = simulatedService({ forbidden: "real" });
     service.simulator.control.changeToken(DEFAULT_TOKEN, { abilities: [] });
     expect(service.get("alarms").status).toBe(403);
   });
 });
 
-describe("scope", () => {
-  test("a token without sites may only inspect itself", () => {
+describe("the scope of a token", () => {
+  test("without sites allows only the endpoint `me`", () => {
     const service = simulatedService();
     service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [] });
     expect(ALL.filter((path) => errorsOf(service.get(path, QUERY)).length === 0)).toEqual(["me"]);
   });
 
-  test("sites outside the scope are not listed, their tags not read, their alarms not seen", () => {
+  test("excludes other sites, their tags and their alarms", () => {
     const service = simulatedService();
     service.simulator.control.raiseAlarm({ siteId: 6 });
     service.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [1] });
@@ -111,7 +111,7 @@ describe("scope", () => {
     );
   });
 
-  test("component permissions: only the tags of the views", () => {
+  test("with visible_tags allows only these tags", () => {
     const service = simulatedService({ tokens: [{ token: DEFAULT_TOKEN, visible_tags: ["10168"] }] });
     expect(service.get("tags", { site_id: 6 }).body.meta.total).toBe(1);
     expect(errorsOf(service.get("tags/read", { tags: "10168" }))).toEqual([]);
@@ -121,14 +121,14 @@ describe("scope", () => {
   });
 });
 
-test("unknown paths and methods are errors inside HTTP 200", () => {
+test("unknown paths and methods give errors inside HTTP 200", () => {
   const service = simulatedService();
   expect(service.get("nothing").status).toBe(200);
   expect(errorsOf(service.get("nothing"))).toEqual([404]);
   expect(errorsOf(service.post("sites", {}))).toEqual([405]);
 });
 
-test("without Accept the service may redirect to its log-in page", () => {
+test("a request without the JSON Accept header redirects to the log-in page if configured", () => {
   const service = simulatedService({ without_accept: "redirect" });
   expect(service.get("me", {}, { accept: "text/html" })).toMatchObject({
     status: 302,

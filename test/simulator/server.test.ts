@@ -35,8 +35,8 @@ afterEach(async () => {
   await Promise.all(running.splice(0).map((server) => server.close()));
 });
 
-describe("over a socket", () => {
-  test("responds as handle does, with links to the requested host", async () => {
+describe("the simulator over a socket", () => {
+  test("has links to the requested host in its responses", async () => {
     const { get, server } = await serve();
     const response = await get("sites?per_page=3");
     expect(response.headers.get("content-type")).toBe("application/json");
@@ -80,7 +80,7 @@ describe("over a socket", () => {
     expect(performance.now() - started).toBeGreaterThan(170);
   });
 
-  test("close breaks open connections and can be called twice", async () => {
+  test("close ends open connections and can be called twice", async () => {
     const { get, server } = await serve({ faults: [{ fault: { kind: "slow", delay_ms: 60_000 } }] });
     const waiting = get("me").then(
       () => "answered",
@@ -115,8 +115,8 @@ describe("over a socket", () => {
   });
 });
 
-describe("the control interface", () => {
-  test("changes alarms, gateways, tags, tokens, faults, health and inventory, and returns the facts", async () => {
+describe("the control interface over HTTP", () => {
+  test("changes alarms, gateways, tags, tokens, faults, health and inventory, and returns the true state", async () => {
     const { control, get, simulator } = await serve({ alarms: { recorded: false } });
     const { id } = (await control("alarms/raise", { site_id: 6 })).body.data;
     await control("alarms/acknowledge", { id, by: "Kari" });

@@ -5,7 +5,7 @@ import { type Answer, errorsOf, START_MS, simulatedService } from "./simulated-s
 const valuesOf = (answer: Answer) =>
   Object.fromEntries(answer.body.data.map((tag: { id: string; value: unknown }) => [tag.id, tag.value]));
 
-describe("reading", () => {
+describe("reading values", () => {
   test("returns the recorded sample at or before the present, shifted by whole weeks", () => {
     const service = simulatedService();
     const site = service.simulator.world.sites.get(6);
@@ -50,13 +50,13 @@ describe("reading", () => {
     ["422", [422]],
     ["403", [403]],
     ["omit", []],
-  ] as const)("an unknown tag: %s", (unknown_tag, statuses) => {
+  ] as const)("responds to an unknown tag as configured: %s", (unknown_tag, statuses) => {
     const answer = simulatedService({ reads: { unknown_tag } }).get("tags/read", { tags: "10001,99" });
     expect(errorsOf(answer)).toEqual(statuses);
     if (unknown_tag === "omit") expect(answer.body.data).toHaveLength(1);
   });
 
-  test("a tag behind an offline gateway is null and delays the response", () => {
+  test("returns null for a tag behind an offline gateway and delays the response", () => {
     const service = simulatedService({ reads: { offline_delay_ms: 9000, latency_ms: 50 } });
     const before = valuesOf(service.get("tags/read", { tags: "10001,10310" }));
     service.simulator.control.setGateway(109, false);
@@ -75,10 +75,10 @@ describe("reading", () => {
   });
 });
 
-describe("writing", () => {
+describe("writing values", () => {
   const write = (tag_id: string, value: unknown) => ({ tags: [{ tag_id, value }] });
 
-  test("reads and later history return the written value", () => {
+  test("makes reads and later history return the written value", () => {
     const service = simulatedService();
     const written = service.post("tags/write", write("10169", 61.25));
     expect(written.body.data).toMatchObject([{ type: "tags", id: "10169", value: 61.25 }]);
@@ -98,7 +98,7 @@ describe("writing", () => {
     expect(valuesOf(service.get("tags/read", { tags: "10169" }))[10169]).not.toBe(61.25);
   });
 
-  test("a boolean tag stays boolean", () => {
+  test("keeps a boolean tag boolean", () => {
     const service = simulatedService();
     service.post("tags/write", write("10150", false));
     expect(valuesOf(service.get("tags/read", { tags: "10150" }))).toEqual({ 10150: false });
@@ -127,7 +127,7 @@ describe("writing", () => {
     ],
   };
 
-  test("a device that rejects its tag fails the request; the option decides about the other tag", () => {
+  test("fails the request if a device rejects its tag; an option decides about the other tag", () => {
     const valueAfter = (partial: "none" | "apply_good") => {
       const service = simulatedService({ writes: { rejected_tags: ["10168"], partial } });
       expect(errorsOf(service.post("tags/write", TWO))).toEqual([500]);
@@ -137,7 +137,7 @@ describe("writing", () => {
     expect(valueAfter("none")).not.toBe(61);
   });
 
-  test("a device may ignore, clamp or delay a value although the response confirms it", () => {
+  test("can ignore, clamp or delay a value although the response confirms it", () => {
     const service = simulatedService({
       writes: { ignored_tags: ["10168"], clamp: { "10169": [10, 40] }, settle_ms: 5000 },
     });
@@ -152,14 +152,17 @@ describe("writing", () => {
     ]);
   });
 
-  test.each(["refuse", "drop", "apply_later"] as const)("behind an offline gateway: %s", (when_offline) => {
-    const service = simulatedService({ writes: { when_offline }, offline_gateways: ["109"] });
-    const answer = service.post("tags/write", write("10169", 61));
-    expect(errorsOf(answer)).toEqual(when_offline === "refuse" ? [500] : []);
-    service.advance(60);
-    service.simulator.control.setGateway(109, true);
-    const value = valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
-    if (when_offline === "apply_later") expect(value).toBe(61);
-    else expect(value).not.toBe(61);
-  });
+  test.each(["refuse", "drop", "apply_later"] as const)(
+    "behind an offline gateway follows the option when_offline: %s",
+    (when_offline) => {
+      const service = simulatedService({ writes: { when_offline }, offline_gateways: ["109"] });
+      const answer = service.post("tags/write", write("10169", 61));
+      expect(errorsOf(answer)).toEqual(when_offline === "refuse" ? [500] : []);
+      service.advance(60);
+      service.simulator.control.setGateway(109, true);
+      const value = valuesOf(service.get("tags/read", { tags: "10169" }))[10169];
+      if (when_offline === "apply_later") expect(value).toBe(61);
+      else expect(value).not.toBe(61);
+    },
+  );
 });
