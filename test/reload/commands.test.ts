@@ -73,7 +73,7 @@ async function begin(commands: object = {}) {
   return { tags, allowed, send, results, posts, busiest };
 }
 
-describe("the list of what may be written", () => {
+describe("a changed allow-list", () => {
   test("applies new, narrower and removed entries to new and waiting commands", async () => {
     const { tags, allowed, send, results, posts } = await begin({ group_window: "20s" });
     const [a = "", b = "", c = ""] = tags;
@@ -96,7 +96,7 @@ describe("the list of what may be written", () => {
     expect(last.get(lawful)?.outcome).toBe("confirmed");
   });
 
-  test("verifies a sent write although its tag was removed from the list", async () => {
+  test("does not prevent the read-back of a write that was already sent", async () => {
     const { tags, send, results, posts } = await begin({ read_back_after: "10s" });
     const id = await send(tags[0] ?? "", 22);
     await virtual.clock.advance(5 * SECOND);
@@ -108,7 +108,7 @@ describe("the list of what may be written", () => {
     expect((await results()).get(late)?.reason).toBe("disabled");
   });
 
-  test("rejects waiting commands when writing is disabled, and restores a timed value once it is enabled", async () => {
+  test("rejects waiting commands when writing is disabled, and restores a timed value when writing is enabled again", async () => {
     const { tags, allowed, send, results, posts } = await begin();
     const [tag = ""] = tags;
     await virtual.reload(
@@ -132,7 +132,7 @@ describe("the list of what may be written", () => {
     expect((await results()).get(`${id}/restore`)?.outcome).toBe("confirmed");
   });
 
-  test("closes writing after a change under the two-person rule", async () => {
+  test("closes writing under the two-person rule until the change is approved", async () => {
     const { tags, allowed, send, results, posts } = await begin();
     const approver = publicKeyText(generateKeyPairSync("ed25519").privateKey);
     const [a = "", b = ""] = tags;
@@ -150,8 +150,8 @@ describe("the list of what may be written", () => {
   });
 });
 
-describe("commands under way, changes and kills in between", () => {
-  test("ends each command once, writes only what was allowed, within 20 requests a minute", async () => {
+describe("random commands, configuration changes and kills of the worker", () => {
+  test("give each command one result, cause only allowed writes, and stay within 20 requests a minute", async () => {
     const { tags, allowed, send, results, posts, busiest } = await begin();
     const random = seededRandom(20_261_123);
     const sent = new Set<string>();

@@ -41,7 +41,7 @@ async function begin(file = at("plenum.yaml")): Promise<void> {
   expect(calls).toBe(1);
 }
 
-test("reads an unchanged file once, and again after a change", async () => {
+test("the file watch reads an unchanged file once, and again after a change", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   await clock.advance(600_000);
@@ -51,7 +51,7 @@ test("reads an unchanged file once, and again after a change", async () => {
   expect(calls).toBe(2);
 });
 
-test("reads a file two seconds after its change was noticed", async () => {
+test("the file watch reads a file 2 s after a change was noticed", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   await clock.advance(500);
@@ -62,7 +62,7 @@ test("reads a file two seconds after its change was noticed", async () => {
   expect(calls).toBe(2);
 });
 
-test("waits at a stop for the current reading", async () => {
+test("the stop of the file watch waits for the current reading", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   const slow = Promise.withResolvers<boolean>();
   const log = pino({ level: "silent" });
@@ -80,17 +80,20 @@ test("waits at a stop for the current reading", async () => {
 });
 
 test.each<[string, () => void]>([
-  ["other text of the same length", () => writeFileSync(at("plenum.yaml"), "b")],
+  ["a change to other text of the same length", () => writeFileSync(at("plenum.yaml"), "b")],
   [
-    "other text of the same length and with the same time",
+    "a change to other text of the same length with the same modification time",
     () => {
       writeFileSync(at("plenum.yaml"), "b");
       utimesSync(at("plenum.yaml"), OLD, OLD);
     },
   ],
-  ["a later time only", () => utimesSync(at("plenum.yaml"), new Date(), new Date("2027-01-01T00:00:00Z"))],
-  ["an older file, with its times, in its place", () => renameSync(at("older"), at("plenum.yaml"))],
-])("a file is read again after %s", async (_, change) => {
+  [
+    "a change of the modification time only",
+    () => utimesSync(at("plenum.yaml"), new Date(), new Date("2027-01-01T00:00:00Z")),
+  ],
+  ["a replacement by an older file with its old times", () => renameSync(at("older"), at("plenum.yaml"))],
+])("the file watch reads the file again after %s", async (_, change) => {
   writeFileSync(at("older"), "c");
   utimesSync(at("older"), OLD, OLD);
   writeFileSync(at("plenum.yaml"), "a");
@@ -101,16 +104,19 @@ test.each<[string, () => void]>([
   expect(calls).toBe(2);
 });
 
-test.skipIf(process.platform === "win32")("does not read a pipe again, nor a file that became one", async () => {
-  writeFileSync(at("plenum.yaml"), "a");
-  await begin();
-  rmSync(at("plenum.yaml"));
-  spawnSync("mkfifo", [at("plenum.yaml")]);
-  await clock.advance(60_000);
-  expect(calls).toBe(1);
-});
+test.skipIf(process.platform === "win32")(
+  "the file watch does not read a file again that was replaced by a named pipe",
+  async () => {
+    writeFileSync(at("plenum.yaml"), "a");
+    await begin();
+    rmSync(at("plenum.yaml"));
+    spawnSync("mkfifo", [at("plenum.yaml")]);
+    await clock.advance(60_000);
+    expect(calls).toBe(1);
+  },
+);
 
-test("waits until a file is no longer being written", async () => {
+test("the file watch reads a file only when the file is no longer being written", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   for (let piece = 0; piece < 20; piece += 1) {
@@ -122,7 +128,7 @@ test("waits until a file is no longer being written", async () => {
   expect(calls).toBe(2);
 });
 
-test("notices a replaced file and a changed link above it", async () => {
+test("the file watch reads a replaced file, and a file below a changed link", async () => {
   for (const version of ["..one", "..two"]) {
     mkdirSync(at(version));
     writeFileSync(at(`${version}/plenum.yaml`), "same");
@@ -140,7 +146,7 @@ test("notices a replaced file and a changed link above it", async () => {
   expect(calls).toBe(3);
 });
 
-test("ignores a missing file, and the same file when it is back", async () => {
+test("the file watch ignores a missing file, and reads the file when it exists again with other text", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   await begin();
   renameSync(at("plenum.yaml"), at("away"));
@@ -151,7 +157,7 @@ test("ignores a missing file, and the same file when it is back", async () => {
   expect(calls).toBe(2);
 });
 
-test("retries an invalid file, because the cause may be another file", async () => {
+test("the file watch retries an invalid file, because the cause may be another file", async () => {
   writeFileSync(at("plenum.yaml"), "a");
   isRight = false;
   await begin();

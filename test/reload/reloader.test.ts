@@ -9,8 +9,8 @@ import { createMemoryStore } from "../sync/memory-store.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 import { configured, NOW, part, reloading } from "./reloader-rig.ts";
 
-describe("a reload", () => {
-  test("prepares every part before the first takes over, and emits the changes with those that wait", async () => {
+describe("a reload of the configuration", () => {
+  test("prepares every part before the first part takes over, and emits the changes and those that wait for a restart", async () => {
     const { reloader, world, notes, told, counts } = await reloading();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", false);
@@ -30,7 +30,7 @@ describe("a reload", () => {
     expect(await counts()).toMatchObject({ pending: 1, isRefused: 0, changed: 1 });
   });
 
-  test("emits nothing without changes, but a requested reload is the last one", async () => {
+  test("emits no event without changes, and is recorded as the last reload only on request", async () => {
     const { reloader, world, told, counts, lines } = await reloading();
     await reloader.reload("file", false);
     expect([told(), reloader.state().last]).toEqual([[], null]);
@@ -56,7 +56,7 @@ describe("a reload", () => {
     ]);
   });
 
-  test("compares with the configuration in force, also after the second change", async () => {
+  test("compares with the configuration in force, also after a second change", async () => {
     const { reloader, world, told } = await reloading();
     for (const every of ["5m", "2m"]) {
       world.written = { every };
@@ -73,7 +73,7 @@ describe("a reload", () => {
     ]);
   });
 
-  test("reports the changes of a dry run and discards the prepared parts", async () => {
+  test("reports the changes in a dry run and discards the prepared parts", async () => {
     const { reloader, world, notes, told, counts } = await reloading();
     world.written = { every: "5m", port: 9851 };
     const report = await reloader.reload("command", true);
@@ -91,8 +91,8 @@ describe("a reload", () => {
   });
 });
 
-describe("an invalid file", () => {
-  test("changes nothing and is logged once, until the file is valid again", async () => {
+describe("an invalid configuration file", () => {
+  test("changes no option, and is logged once until the file is valid again", async () => {
     const { reloader, world, notes, told, counts, lines, file } = await reloading();
     world.written = { port: 9851 };
     await reloader.reload("file", false);
@@ -125,7 +125,7 @@ describe("an invalid file", () => {
     expect([notes.filter((note) => note.includes("takes")).length, told().length]).toEqual([6, 1]);
   });
 
-  test("is rejected when a part cannot prepare, and the other parts are discarded", async () => {
+  test("is rejected when one part cannot prepare, and the prepared parts are discarded", async () => {
     const { reloader, world, notes, second } = await reloading();
     world.written = { every: "5m" };
     second.prepare = () => Promise.reject(new ConfigError("The secret cannot be opened."));
@@ -137,8 +137,8 @@ describe("an invalid file", () => {
   });
 });
 
-describe("a part that cannot take over", () => {
-  test("is reported until every part has taken a change over", async () => {
+describe("a part that fails to take over a change", () => {
+  test("is reported until every part has taken over a later change", async () => {
     const { reloader, world, notes, first } = await reloading();
     world.written = { every: "5m" };
     first.takeOver = () => Promise.reject(new Error("no room"));
@@ -157,7 +157,7 @@ describe("a part that cannot take over", () => {
   });
 });
 
-test("reports a failed part also when all changes wait for a restart", async () => {
+test("a failed part is also reported when all changes wait for a restart", async () => {
   const { reloader, world, first } = await reloading();
   world.written = { port: 9851 };
   first.takeOver = () => Promise.reject(new Error("no room"));
@@ -166,8 +166,8 @@ test("reports a failed part also when all changes wait for a restart", async () 
   expect(reloader.notices()[0]).toMatch(/a restart puts it there\. first: no room$/);
 });
 
-describe("recording a change", () => {
-  test("delays the reload by five seconds at most, and is retried until it succeeds", async () => {
+describe("recording a configuration change in the store", () => {
+  test("delays the reload by at most 5 s, and is retried until the record is stored", async () => {
     const { reloader, world, clock, store, told } = await reloading();
     world.commit = () => Promise.reject(new Retryable("away"));
     world.written = { every: "5m" };
@@ -204,8 +204,8 @@ describe("recording a change", () => {
   });
 });
 
-describe("start and stop", () => {
-  test("runs one reload at a time; a stop completes the current one and rejects the others", async () => {
+describe("start and stop of the reloader", () => {
+  test("a stop completes the current reload and rejects the waiting ones", async () => {
     const { reloader, world, notes, clock, first } = await reloading();
     const slow = Promise.withResolvers<void>();
     first.takeOver = () => slow.promise;
@@ -227,7 +227,7 @@ describe("start and stop", () => {
     expect(notes).toHaveLength(4);
   });
 
-  test("applies nothing before the start", async () => {
+  test("a reload that is requested before the start waits for the start", async () => {
     const notes: string[] = [];
     const clock = createVirtualClock(NOW);
     const reloader = createReloader({
@@ -242,7 +242,7 @@ describe("start and stop", () => {
     expect((await reload).changes).toHaveLength(1);
   });
 
-  test("rejects a reload that was requested before an aborted start", async () => {
+  test("a reload that is requested before an aborted start is rejected", async () => {
     const clock = createVirtualClock(NOW);
     const reloader = createReloader({
       ...{ file: "plenum.yaml", load: () => configured({ every: "5m" }), config: configured() },
@@ -255,7 +255,7 @@ describe("start and stop", () => {
     expect((await reload).refused).toEqual(["The worker is stopping."]);
   });
 
-  test.each([true, false])("watches the file if configured (%s)", async (isWatched) => {
+  test.each([true, false])("the reloader watches the file only if configured (%s)", async (isWatched) => {
     const { reloader, world, clock, file, told } = await reloading(isWatched);
     await clock.advance(5_000);
     world.written = { every: "5m" };

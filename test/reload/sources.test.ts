@@ -48,7 +48,7 @@ function valuesOf(events: readonly AnyEvent[]): readonly Event<"tag-value">[] {
   return events.filter((event): event is Event<"tag-value"> & AnyEvent => event.type === "tag-value");
 }
 
-describe("classes of live reads", () => {
+describe("read classes at a reload", () => {
   test("change with the next request, without repeated lists or values", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "5m" }] });
     await virtual.clock.advance(12 * MINUTE);
@@ -79,7 +79,7 @@ describe("classes of live reads", () => {
     expect(busiest()).toBeLessThanOrEqual(20);
   });
 
-  test("can be removed and added again, without requests in between", async () => {
+  test("can be removed and added again, and no request is sent in between", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "1m" }] });
     await virtual.clock.advance(5 * MINUTE);
     await virtual.reload((file) => (file.sources.main.read = []));
@@ -94,8 +94,8 @@ describe("classes of live reads", () => {
   });
 });
 
-describe("classes of history", () => {
-  test("can be added while the worker runs; each bucket is emitted once, also after a rename", async () => {
+describe("history classes at a reload", () => {
+  test("can be added and renamed while the worker runs, and each interval is emitted once", async () => {
     await begin({ schedules: QUIET });
     await virtual.clock.advance(5 * MINUTE);
     await virtual.reload((file) => {
@@ -130,8 +130,8 @@ describe("classes of history", () => {
   });
 });
 
-describe("schedules and lists", () => {
-  test("run at once when enabled, wait for a changed time, and stop when disabled", async () => {
+describe("the settings of a source at a reload", () => {
+  test("schedules: a list is requested soon after it is enabled, at a changed time, and not after it is disabled", async () => {
     await begin({ schedules: { ...QUIET, hosts: false, systems: "0 * * * * *" } });
     await virtual.clock.advance(5 * MINUTE);
     expect(since(0, "hosts")).toEqual([]);
@@ -151,7 +151,7 @@ describe("schedules and lists", () => {
     expect(since(from, "gateways").length).toBeGreaterThan(0);
   });
 
-  test("list the sites of a changed inventory at once", async () => {
+  test("inventory: the worker lists the sites of a changed selection at once", async () => {
     await begin({ schedules: QUIET, inventory: { sites: [3] }, read: [{ name: "all", every: "1m" }] });
     await virtual.clock.advance(5 * MINUTE);
     const sites = async () => new Set(valuesOf(await virtual.events()).map(({ siteid }) => siteid));
@@ -161,7 +161,7 @@ describe("schedules and lists", () => {
     expect(await sites()).toEqual(new Set(["3", "4"]));
   });
 
-  test("apply changed settings of alarms at the next poll, without repeated events", async () => {
+  test("alarms: changed settings apply at the next poll, without repeated events", async () => {
     virtual = await startVirtualWorker({
       simulator: { sites: [3, 4] },
       source: { alarms: { startup: "announce" } },
@@ -187,8 +187,8 @@ describe("schedules and lists", () => {
   });
 });
 
-describe("the quota", () => {
-  test("shrinks at once, and grows as far as the current minute allows", async () => {
+describe("the request quota at a reload", () => {
+  test("shrinks at once, and grows only as far as the current minute allows", async () => {
     await begin({ schedules: QUIET, read: [{ name: "all", every: "10s" }] });
     await virtual.clock.advance(10 * MINUTE);
     const within = (fromMs: number) => since(fromMs).filter(isTagRequest).length;

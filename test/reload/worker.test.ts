@@ -56,8 +56,8 @@ function ids(events: readonly AnyEvent[]): readonly string[] {
   return events.map(({ id }) => id);
 }
 
-describe("a change while the worker runs", () => {
-  test("rejects a sink with the token of a source, also when the file gives that source another one", async () => {
+describe("a change of the configuration file while the worker runs", () => {
+  test("is rejected when a sink uses the token of a source, even if the file gives that source another token", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     const headers = { authorization: { env: "TOKEN" } };
     const hook = { webhook: { url: "https://hooks.example.com/a", unsigned: true, headers } };
@@ -94,7 +94,7 @@ describe("a change while the worker runs", () => {
     expect(one.got.filter(({ type }) => type === "configuration-changed")).toHaveLength(1);
   });
 
-  test("changes nothing if the file is invalid", async () => {
+  test("is not applied if the file is invalid", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     await virtual.clock.advance(2 * MINUTE);
     const report = await virtual.reload((file) => (file.sources.main.read[0].every = "1s"));
@@ -107,8 +107,8 @@ describe("a change while the worker runs", () => {
   });
 });
 
-describe("sinks", () => {
-  test("can be added, changed, paused and removed under load; each sink receives its events once", async () => {
+describe("sinks at a reload", () => {
+  test("can be added, changed, paused and removed under load, and each sink receives its events once", async () => {
     const [stays, changes, comes] = [farEnd(), farEnd(700), farEnd()];
     const ends = { stays, changes, comes };
     virtual = await startVirtualWorker({
@@ -152,8 +152,8 @@ describe("sinks", () => {
   });
 });
 
-describe("a new sink that fails", () => {
-  test("does not affect other changes, and receives all events once it works", async () => {
+describe("a failing sink at a reload", () => {
+  test("does not affect other changes when it cannot open, and receives all events when it works", async () => {
     const [stays, late] = [farEnd(), farEnd()];
     let isAway = true;
     const away = (): Sink => {
@@ -192,7 +192,7 @@ describe("a new sink that fails", () => {
     expect(late.got.length).toBeGreaterThan(held);
   });
 
-  test("rejects the complete file when it cannot be built", async () => {
+  test("causes the rejection of the complete file when it cannot be created", async () => {
     const stays = farEnd();
     virtual = await startVirtualWorker({
       simulator: SIMULATOR,
@@ -221,7 +221,7 @@ describe("a new sink that fails", () => {
     ]);
   });
 
-  test("waits for a hanging predecessor, without delaying other sinks", async () => {
+  test("is replaced only after its hanging request has ended, without delaying other sinks", async () => {
     const [stays, hangs] = [farEnd(), farEnd()];
     let isHanging = true;
     const sink = (): Sink => {
@@ -259,9 +259,9 @@ describe("a new sink that fails", () => {
   });
 });
 
-describe("changes and kills in between", () => {
+describe("random configuration changes and kills of the worker", () => {
   test.each([1, 2])(
-    "no sink misses an event that it is to have (%i)",
+    "cause no sink to miss an event that the sink selects (seed %i)",
     async (seed) => {
       const random = seededRandom(seed);
       const [whole, filtered, resting] = [farEnd(40), farEnd(300), farEnd()];
@@ -319,7 +319,7 @@ describe("changes and kills in between", () => {
   );
 });
 
-describe("the page", () => {
+describe("the status page at a reload", () => {
   test("requires a new password at once, and shows options that wait for a restart", async () => {
     virtual = await startVirtualWorker({ simulator: SIMULATOR, source: SOURCE, eventsFolder: null });
     await virtual.clock.advance(MINUTE);
