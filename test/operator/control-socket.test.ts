@@ -57,7 +57,7 @@ async function listenSilently(stateFolder: string): Promise<Server> {
 }
 
 describe("createControlSocket", () => {
-  test("creates a socket for the owner only, and removes it when the worker stops", async () => {
+  test("creates a socket for the owner only, and removes the socket when the worker stops", async () => {
     const state = folder();
     const door = await open(state);
     const stats = statSync(join(state, SOCKET));
@@ -68,7 +68,7 @@ describe("createControlSocket", () => {
     expect(await findWorker(state, signal)).toEqual({ kind: "none" });
   });
 
-  test.each([90, 100, 101, 110, 250])("works in a folder with a path of %i letters", async (length) => {
+  test.each([90, 100, 101, 110, 250])("works in a folder whose path has %i letters", async (length) => {
     const base = folder();
     const state = join(base, "n".repeat(length - base.length - 1));
     mkdirSync(state, { mode: 0o700 });
@@ -83,7 +83,7 @@ describe("createControlSocket", () => {
     expect([readdirSync(state), readdirSync(temporary)]).toEqual([[], []]);
   });
 
-  test("replaces the socket of a killed worker, which findWorker ignores", async () => {
+  test("replaces the socket of a killed worker, and findWorker ignores that socket", async () => {
     const state = folder();
     leaveSocket(state);
     expect(lstatSync(join(state, SOCKET)).isSocket()).toBe(true);
@@ -92,7 +92,7 @@ describe("createControlSocket", () => {
     expect((await findWorker(state, signal)).kind).toBe("open");
   });
 
-  test("does not remove a socket on which a program listens", async () => {
+  test("does not remove a socket on which another program listens", async () => {
     const state = folder();
     await listenSilently(state);
     const door = createControlSocket({ stateFolder: state, routes: pingRoutes() });
@@ -102,7 +102,7 @@ describe("createControlSocket", () => {
   });
 
   test.each(["a file", "a link to a file", "a link to a socket", "a link to nothing", "a folder"])(
-    "neither follows nor changes %s at the path of the socket",
+    "rejects %s at the path of the socket without following or changing it",
     async (kind) => {
       const state = folder();
       const elsewhere = folder();
@@ -134,13 +134,13 @@ function leaveSocket(state: string): void {
 }
 
 describe("findWorker and call", () => {
-  test("find a silent worker", async () => {
+  test("report a worker that accepts connections without a response as silent", async () => {
     const state = folder();
     await listenSilently(state);
     expect(await findWorker(state, signal)).toEqual({ kind: "silent", trouble: expect.any(Silent) });
   });
 
-  test("wait for a long response while the worker responds to pings, and reject when it stops responding", async () => {
+  test("wait for a long response while the worker responds to pings, and fail when the pings fail too", async () => {
     const state = folder();
     let isStuck = false;
     const routes = new Hono()
@@ -162,7 +162,7 @@ describe("findWorker and call", () => {
     );
   });
 
-  test("reject with NobodyThere without a worker", async () => {
+  test("fail with NobodyThere when no worker listens", async () => {
     const state = folder();
     await expect(call({ stateFolder: state }, "/ping", { signal })).rejects.toThrow(NobodyThere);
     const server = createServer((socket) => socket.destroy());
@@ -174,24 +174,30 @@ describe("findWorker and call", () => {
   });
 });
 
-describe("state folder", () => {
-  test.each([0o770, 0o777, 0o702, 0o1777])("is rejected when other users can write to it (mode %o)", async (mode) => {
-    const state = folder();
-    chmodSync(state, mode);
-    onTestFinished(() => chmodSync(state, 0o700));
-    const refusal = /^Others than its owner can write to the state folder .* \(mode [0-7]+\)\.$/;
-    await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(refusal);
-    await expect(findWorker(state, signal)).rejects.toThrow(refusal);
-    expect(readdirSync(state)).toEqual([]);
-  });
+describe("the state folder", () => {
+  test.each([0o770, 0o777, 0o702, 0o1777])(
+    "is rejected when other users can write to the folder (mode %o)",
+    async (mode) => {
+      const state = folder();
+      chmodSync(state, mode);
+      onTestFinished(() => chmodSync(state, 0o700));
+      const refusal = /^Others than its owner can write to the state folder .* \(mode [0-7]+\)\.$/;
+      await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(refusal);
+      await expect(findWorker(state, signal)).rejects.toThrow(refusal);
+      expect(readdirSync(state)).toEqual([]);
+    },
+  );
 
-  test.each([0o700, 0o750, 0o755])("is accepted when other users can at most read it (mode %o)", async (mode) => {
-    const state = folder();
-    chmodSync(state, mode);
-    await (await openStore({ folder: state, clock: systemClock })).close();
-  });
+  test.each([0o700, 0o750, 0o755])(
+    "is accepted when other users can at most read the folder (mode %o)",
+    async (mode) => {
+      const state = folder();
+      chmodSync(state, mode);
+      await (await openStore({ folder: state, clock: systemClock })).close();
+    },
+  );
 
-  test.runIf(process.geteuid?.() === 0)("is rejected when it belongs to another user", async () => {
+  test.runIf(process.geteuid?.() === 0)("is rejected when the folder belongs to another user", async () => {
     const state = folder();
     chownSync(state, 12_345, 12_345);
     await expect(openStore({ folder: state, clock: systemClock })).rejects.toThrow(
@@ -222,21 +228,24 @@ describe("state folder", () => {
 });
 
 describe("createKillSwitch", () => {
-  test.each(["to nothing", "to a file"])("stops writing for a link %s, without changing the target", (to) => {
-    const state = folder();
-    const victim = join(folder(), "victim");
-    if (to === "to a file") writeFileSync(victim, "untouched");
-    symlinkSync(victim, join(state, KILL_FILE));
-    const killSwitch = createKillSwitch(state);
-    expect(killSwitch.thrown()).toBe(true);
-    killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
-    expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(to === "to a file" ? "untouched" : "");
-    expect(existsSync(victim)).toBe(to === "to a file");
-    killSwitch.release();
-    expect(killSwitch.thrown()).toBe(false);
-  });
+  test.each(["to nothing", "to a file"])(
+    "stops writing when the switch file is a link %s, and does not change the target",
+    (to) => {
+      const state = folder();
+      const victim = join(folder(), "victim");
+      if (to === "to a file") writeFileSync(victim, "untouched");
+      symlinkSync(victim, join(state, KILL_FILE));
+      const killSwitch = createKillSwitch(state);
+      expect(killSwitch.thrown()).toBe(true);
+      killSwitch.throwIt("a test", "2026-11-22T10:00:00Z");
+      expect(existsSync(victim) ? readFileSync(victim, "utf8") : "").toBe(to === "to a file" ? "untouched" : "");
+      expect(existsSync(victim)).toBe(to === "to a file");
+      killSwitch.release();
+      expect(killSwitch.thrown()).toBe(false);
+    },
+  );
 
-  test("stores the first user when it is thrown twice", () => {
+  test("keeps the name of the first user when the switch is thrown twice", () => {
     const killSwitch = createKillSwitch(folder());
     killSwitch.throwIt("Anna", "2026-11-22T10:00:00Z");
     killSwitch.throwIt("Boris", "2026-11-22T10:01:00Z");

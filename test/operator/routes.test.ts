@@ -42,7 +42,7 @@ function routes({ read = unexpected, notReady = null, works = new Map() }: Parts
   };
 }
 
-describe("operatorRoutes", () => {
+describe("operatorRoutes (the control socket's requests)", () => {
   test("reject malformed requests and commands", async () => {
     const { post, accepted } = routes();
     for (const body of ["", "{", "null", "[]", '{"method":"close"}', '{"method":"read","tagIds":[]}']) {
@@ -63,14 +63,14 @@ describe("operatorRoutes", () => {
     expect(accepted).toEqual([]);
   });
 
-  test("reject a request above 64 KiB", async () => {
+  test("reject a request larger than 64 KiB", async () => {
     const { app, accepted } = routes();
     const body = JSON.stringify({ id: "a", source: null, tagId: "1", value: 1, user: "x".repeat(70_000) });
     expect((await app.request("/commands", { method: "POST", body })).status).toBe(413);
     expect(accepted).toEqual([]);
   });
 
-  test("respond only to ping and ready while the worker starts or stops", async () => {
+  test("respond only to /ping and /ready while the worker starts or stops", async () => {
     const { get, post, accepted } = routes({ notReady: "The worker is starting or stopping." });
     expect(await get("/ping")).toEqual({ status: 200, result: "here" });
     expect(await get("/ready")).toEqual({ status: 200, result: "The worker is starting or stopping." });
@@ -85,7 +85,7 @@ describe("operatorRoutes", () => {
   });
 });
 
-describe("workRoutes", () => {
+describe("workRoutes (plan and requests of a source)", () => {
   const request = (number: number, tagIds: readonly string[]): TracedRequest => ({
     number,
     at: `2026-11-21T10:00:0${number}.000Z`,
@@ -121,7 +121,7 @@ describe("workRoutes", () => {
     });
   const planned = async () => planReport(PLAN_FACTS);
 
-  test("return the plan, the polls and the requests of a tag", async () => {
+  test("return the plan, the last polls and the requests of a tag", async () => {
     const { get } = work(planned);
     expect(await get("/work/main/plan")).toMatchObject({
       status: 200,
@@ -163,7 +163,7 @@ describe("encodeFailure and decodeFailure", () => {
     new Rejected("a"),
     new NoLog("a"),
     new Malformed("a", "<html>"),
-  ])("keep the kind $kind and the message", (failure) => {
+  ])("keep the kind $kind and the message of a failure", (failure) => {
     const decoded = decodeFailure(JSON.parse(JSON.stringify(encodeFailure(failure))));
     expect(decoded.kind).toBe(failure.kind);
     expect(decoded.message).toBe(failure.hint === undefined ? "a" : "a b");
@@ -176,7 +176,7 @@ describe("encodeFailure and decodeFailure", () => {
     expect(decodeFailure({ failure: "config", message: "a" })).toMatchObject({ reason: "settings" });
   });
 
-  test("remove credentials", async () => {
+  test("remove credentials from the message", async () => {
     const { post } = routes({
       read: () => Promise.reject(new Retryable("https://user:pw@host did not answer")),
     });

@@ -16,8 +16,8 @@ const samples: fc.Arbitrary<Samples> = fc
   .array(fc.tuple(fc.integer({ min: 0, max: 21_600 }), fc.option(fc.integer())), { maxLength: 4_000 })
   .map((readings) => ({ times: readings.map(([t]) => t), values: readings.map(([, value]) => value) }));
 
-describe("lineOf", () => {
-  test("returns ascending times, equal columns, only known values and at most 3,002 points", () => {
+describe("lineOf (the plotted line of a tag)", () => {
+  test("returns ascending times, columns of equal length, only values of the input, and at most 3,002 points", () => {
     fc.assert(
       fc.property(samples, samples, (read, logged) => {
         const { high, low, t, value } = lineOf({
@@ -45,13 +45,13 @@ describe("lineOf", () => {
     expect(line.value[10]).toBeNull();
   });
 
-  test("has no gap when readings are within the interval of the class", () => {
+  test("has no gap when readings are within the interval of the read class", () => {
     const read = { times: [0, 3, 6, 9, 120, 123], values: [1, 1, 1, 1, 1, 1] };
     expect(nulls(lineOf({ ...PARTS, read }))).toBe(0);
     expect(nulls(lineOf({ ...PARTS, read, everyS: 30 }))).toBe(1);
   });
 
-  test("fills times without readings with logged values", () => {
+  test("fills times without readings with logged history values", () => {
     const logged = every(300, 0, 20);
     const read = every(10, 3_000, 100);
     const filling = loggedInGaps(read, logged, 300);
@@ -65,14 +65,14 @@ describe("lineOf", () => {
     expect([line.t.length, line.stepS]).toEqual([23, 300]);
   });
 
-  test("has the lowest and highest value of each step when there are too many points", () => {
+  test("has the lowest and highest value of each step when there are more points than the limit", () => {
     const read = every(3, 0, 7_200);
     const line = lineOf({ ...PARTS, read });
     expect(line.stepS).toBe(15);
     expect([line.low?.[1], line.value[1], line.high?.[1]]).toEqual([5, 9, 9]);
   });
 
-  test("has a gap for a missing hour", () => {
+  test("has a gap for a missing hour (lineOfHours)", () => {
     const hour = { low: 1, high: 3, last: 2 };
     const line = lineOfHours([
       [0, hour],

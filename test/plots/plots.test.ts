@@ -32,7 +32,7 @@ const samples: fc.Arbitrary<Samples> = fc
   }));
 
 describe("ByteWriter and ByteReader", () => {
-  test("return the written numbers", () => {
+  test("return every written number unchanged", () => {
     const whole = fc.integer({ min: -LARGEST, max: LARGEST });
     fc.assert(
       fc.property(fc.array(fc.tuple(whole, fc.double())), (all) => {
@@ -51,10 +51,10 @@ describe("ByteWriter and ByteReader", () => {
   });
 });
 
-describe("a chunk", () => {
+describe("a stored chunk of plot samples", () => {
   const chunk = fc.dictionary(fc.integer({ min: 0, max: 49 }).map(String), samples);
 
-  test("returns the samples of all tags or of one", () => {
+  test("returns the samples of all tags or of one tag", () => {
     fc.assert(
       fc.property(chunk, (byIndex) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
@@ -67,7 +67,7 @@ describe("a chunk", () => {
     );
   });
 
-  test("returns hours with eight digits", () => {
+  test("returns hourly values rounded to eight digits", () => {
     fc.assert(
       fc.property(number, number, number, (low, high, last) => {
         const found = readChunk(HOUR, BEGIN, writeChunk(HOUR, BEGIN, new Map([[7, { low, high, last }]]))).get(7);
@@ -78,7 +78,7 @@ describe("a chunk", () => {
     );
   });
 
-  test("returns less data when it is damaged, without an error", () => {
+  test("returns fewer samples without an error when the chunk is damaged", () => {
     fc.assert(
       fc.property(chunk, fc.nat(), fc.nat(255), (byIndex, at, byte) => {
         const parts = new Map(Object.entries(byIndex).map(([index, value]) => [Number(index), value]));
@@ -92,8 +92,8 @@ describe("a chunk", () => {
   });
 });
 
-describe("createTagIndexes", () => {
-  test("keeps indexes over a restart and reuses them after 33 days without a reading", () => {
+describe("createTagIndexes (the index of each tag in the chunks)", () => {
+  test("keeps indexes over a restart and reuses an index after 33 days without a reading", () => {
     const indexes = createTagIndexes();
     for (let n = 0; n < 150; n++) expect(indexes.use(`t${n}`, n < 10 ? 100 : 120)).toBe(n);
     const again = createTagIndexes();
@@ -105,15 +105,15 @@ describe("createTagIndexes", () => {
     expect(again.takeChanged()).toEqual([0]);
   });
 
-  test("does not use the indexes of a missing group", () => {
+  test("does not reuse the indexes of a group that cannot be loaded", () => {
     const indexes = createTagIndexes();
     indexes.load(0, undefined, 100);
     expect(indexes.use("t", 100)).toBe(50);
   });
 });
 
-describe("createMinutes", () => {
-  test("packs the values of a day and drops older ones", () => {
+describe("createMinutes (series with one value a minute)", () => {
+  test("stores the values of a day and drops older values", () => {
     const column = fc.array(fc.option(number), { minLength: 1, maxLength: 50 });
     fc.assert(
       fc.property(column, (values) => {
@@ -148,7 +148,7 @@ describe("createTagPlots", () => {
   };
   const span = (fromMs: number, toMs: number) => [fromMs, toMs] as const;
 
-  test("reads the same values from memory, from the store, and from both after a restart", async () => {
+  test("returns the same values from memory, from the store, and from both after a restart", async () => {
     const store = await opened();
     const first = await plotsOver(store);
     for (let n = 0; n < 40; n++) first.add("t", n === 7 ? null : n, NOW_MS + n * 60_000);
@@ -169,7 +169,7 @@ describe("createTagPlots", () => {
     expect(await second.samples("other", ...half)).toEqual({ times: [], values: [] });
   });
 
-  test("writes only finished chunks between restarts", async () => {
+  test("stores only finished chunks between restarts", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("t", 1, NOW_MS);
@@ -180,7 +180,7 @@ describe("createTagPlots", () => {
     expect(restarted.writtenMs()).toBe(NOW_MS + 600_000);
   });
 
-  test("retains a day of readings and a month of hours, and at most one document per chunk of the rings", async () => {
+  test("retains readings for a day and hourly values for a month, and overwrites old chunks", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     for (let hour = 0; hour < 34 * 24; hour++) {
@@ -196,7 +196,7 @@ describe("createTagPlots", () => {
     expect(await plots.hours("t", NOW_MS, NOW_MS + 86_400_000)).toEqual([]);
   });
 
-  test("ignores chunks without the number of groups, and damaged chunks", async () => {
+  test("ignores damaged chunks, and chunks when the document with the number of groups is missing", async () => {
     const store = await opened();
     const plots = await plotsOver(store);
     plots.add("a", 1, NOW_MS);
@@ -217,7 +217,7 @@ describe("createTagPlots", () => {
     expect((await damaged.samples("b", NOW_MS, NOW_MS + 2_000)).values).toEqual([3]);
   });
 
-  test("repeats a failed write", async () => {
+  test("retries a failed write", async () => {
     const store = await opened();
     let fails = 0;
     const failing: Store = {
@@ -251,8 +251,8 @@ describeService("plots", async () => {
   return { service, quiet: () => expect(clock.sleepers()).toBe(0) };
 });
 
-describe("series about the worker", () => {
-  test("stores levels and the increase of counts per minute", async () => {
+describe("the plotted series about the worker", () => {
+  test("store levels and the increase of counters for each minute", async () => {
     const clock = createVirtualClock(NOW_MS + 10_000);
     const store = createMemoryStore();
     let accepted = 5;
@@ -284,7 +284,7 @@ describe("series about the worker", () => {
     await again.stop(1_000);
   });
 
-  test("counts each raised alarm once", async () => {
+  test("count each raised alarm once, also over restarts", async () => {
     const store = createMemoryStore();
     const raise = (n: number) => store.commit({ events: [sampleEvent("alarm-raised", {}, n)] });
     const counted = async () => {
@@ -301,7 +301,7 @@ describe("series about the worker", () => {
     expect(await counted()).toEqual([["2026-11-02", "A", 61]]);
   });
 
-  test("stores the last 50 refusals, and equal ones once an hour", async () => {
+  test("store the last 50 rejected requests, and equal ones once an hour", async () => {
     const store = createMemoryStore();
     const refused = createRefusals("own", store);
     const at = (n: number) => new Date(NOW_MS + n * 60_000).toISOString();

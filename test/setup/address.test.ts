@@ -16,7 +16,7 @@ test.each<[string, string, RegExp | null]>([
   ["http://127.0.0.1:8080", "http://127.0.0.1:8080", null],
   ["http://[::1]:8080", "http://[::1]:8080", null],
   ["https://example.com/?site=1", "https://example.com", /left out/],
-])("reads %j as %j", (written, baseUrl, note) => {
+])("readAddress reads %j as %j", (written, baseUrl, note) => {
   const read = readAddress(written, false);
   expect(read.baseUrl).toBe(baseUrl);
   if (note === null) expect(read.notes).toEqual([]);
@@ -29,12 +29,12 @@ test.each([
   ["the service", /^This is not the address/],
   ["https://kari:secret@example.com", /^The address has a user name or a password in it\. Remove it/],
   ["http://monitoring.example.com", /^With http:\/\/ everybody on the way to monitoring\.example\.com could/],
-])("rejects %j with an explanation", (written, words) => {
+])("readAddress rejects %j with an explanation", (written, words) => {
   const text = thrownText(() => readAddress(written, false));
   expect(text).toMatch(words);
   expect(text).not.toContain("secret");
 });
 
-test("accepts http:// to another machine when the user allows it", () => {
+test("readAddress accepts http:// to another machine when the user allows plain HTTP", () => {
   expect(readAddress("http://monitoring.example.com", true).baseUrl).toBe("http://monitoring.example.com");
 });

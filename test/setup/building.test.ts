@@ -45,7 +45,7 @@ function serviceWith(
   return { source, requests };
 }
 
-test("requests at most 20 lists of 100 sites and extrapolates the other sites", async () => {
+test("inspectBuilding requests at most 20 lists for 100 sites and extrapolates the other sites", async () => {
   const { source, requests } = serviceWith(100, () => tagsOf({ "°C": 300, kWh: 400 }));
   const building = await inspectBuilding(source, never());
   expect(requests.length).toBeLessThanOrEqual(20);
@@ -56,14 +56,14 @@ test("requests at most 20 lists of 100 sites and extrapolates the other sites", 
   ]);
 });
 
-test("reads every page of two sites and continues without permission for systems", async () => {
+test("inspectBuilding reads every page of two sites, and continues without permission for systems", async () => {
   const { source, requests } = serviceWith(2, () => tagsOf({ "°C": 600 }));
   const building = await inspectBuilding(source, never());
   expect([building.tags, building.listed, building.isEstimate, building.systems]).toEqual([1_200, 1_200, false, []]);
   expect(requests.filter((list) => list === "tags")).toHaveLength(4);
 });
 
-test("counts a forbidden site as empty, unless it is the only site", async () => {
+test("inspectBuilding counts a forbidden site as empty, unless the building has only that site", async () => {
   const refused = new ConfigError("tags: 403, Forbidden.", { reason: "forbidden" });
   const { source } = serviceWith(3, (site) => (site === 2 ? refused : tagsOf({ "°C": 10 })));
   const building = await inspectBuilding(source, never());
@@ -72,13 +72,13 @@ test("counts a forbidden site as empty, unless it is the only site", async () =>
   await expect(inspectBuilding(alone.source, never())).rejects.toThrow("403");
 });
 
-test("requests no tags when the token may not read tags", async () => {
+test("inspectBuilding requests no tags when the token may not read tags", async () => {
   const { source, requests } = serviceWith(3, () => [], { abilities: ["read:alarms"] });
   expect((await inspectBuilding(source, never())).tags).toBe(0);
   expect(requests).toEqual(["alarms"]);
 });
 
-test("rejects a token without a site, or without permission for both alarms and tags", async () => {
+test("inspectBuilding rejects a token without a site, or without permission for both alarms and tags", async () => {
   const refusal = async (sites: number, abilities: readonly string[]) =>
     sentence(
       await inspectBuilding(serviceWith(sites, () => [], { abilities }).source, never()).catch((error) => error),
@@ -101,12 +101,12 @@ test.each([
   new ConfigError("tags: 401, Unauthenticated.", { reason: "unauthenticated" }),
   new ConfigError("tags: 422, no such thing."),
   new Retryable("tags: 500."),
-])("throws any error other than a missing permission: %s", async (fault) => {
+])("inspectBuilding throws any error other than a missing permission: %s", async (fault) => {
   const { source } = serviceWith(3, (site) => (site === 2 ? fault : tagsOf({ "°C": 10 })));
   await expect(inspectBuilding(source, never())).rejects.toBe(fault);
 });
 
-test("lists systems of three sites within the 18 lists, and reports progress", async () => {
+test("inspectBuilding lists the systems of at most three sites within a limit of 18 lists, and reports progress", async () => {
   const systemsOf = (id: number): System =>
     ({ id: String(id), code: `S${id}`, displayName: "Air", datapointsCount: id }) as System;
   const listed: number[] = [];
@@ -146,11 +146,11 @@ test.each([
     new ConfigError("It does not speak TLS.", { hint: "Check `base_url`." }),
     /^It does not speak TLS\. Check the address\.$/,
   ],
-])("explains %s without naming configuration options", (error, words) => {
+])("explainInspectionError explains %s without naming configuration options", (error, words) => {
   expect(sentence(explainInspectionError(error, "https://bms.example.com"))).toMatch(words);
 });
 
-test("extrapolates the units of unlisted tags and of uninspected sites", () => {
+test("summarizeBuilding extrapolates the units of unlisted tags and of uninspected sites", () => {
   const building = summarizeBuilding({
     token: { ...TOKEN, sites: sitesNamed("A", "B", "C") },
     tagsBySite: new Map([
@@ -173,7 +173,7 @@ test("extrapolates the units of unlisted tags and of uninspected sites", () => {
   expect(tagsForPlan(building)[0]).toMatchObject({ siteId: 1, tag: { unit: "°C" } });
 });
 
-test("counts at least one tag for a rare unit", () => {
+test("summarizeBuilding counts at least one tag for a rare unit", () => {
   const { units } = summarizeBuilding({
     ...{ token: TOKEN, systems: [], alarms: null },
     tagsBySite: new Map([[1, { total: 2, listed: tagsOf({ "°C": 9, kWh: 1 }) }]]),
@@ -190,6 +190,6 @@ test.each([
   [["Přístav/2"], "pristav_2"],
   [["東京"], "building"],
   [["A", "B"], "buildings"],
-])("names the source of the sites %j %s", (names, name) => {
+])("sourceName for the sites %j is %s", (names, name) => {
   expect(sourceName(buildingWith({}, { sites: sitesNamed(...names) }))).toBe(name);
 });

@@ -16,7 +16,7 @@ import { buildingWith, FRAME, HISTORY } from "./buildings.ts";
 
 const HOUR_MS = 3_600_000;
 
-describe("groupsOf", () => {
+describe("groupsOf (the tags of a building by unit)", () => {
   const groups = (units: Readonly<Record<string, number>>) =>
     groupsOf(buildingWith(units)).map(({ group, tags, units: of }: UnitGroup) => [
       ...[group, tags],
@@ -40,7 +40,7 @@ describe("groupsOf", () => {
     for (const unit of units.split(" ")) expect(groups({ [unit]: 1 })).toEqual([[group, 1, unit]]);
   });
 
-  test("moves units beyond the 24 most frequent ones to the rest", () => {
+  test('moves units beyond the 24 most frequent ones to the group "rest"', () => {
     const units = Object.fromEntries(Array.from({ length: 26 }, (_, n) => [`u${n}`, 100 - n]));
     const [readings, rest] = groupsOf(buildingWith(units));
     expect(readings?.units.map(({ unit }) => unit)).toEqual(Array.from({ length: 24 }, (_, n) => `u${n}`));
@@ -54,7 +54,7 @@ describe("groupsOf", () => {
   });
 });
 
-describe("proposedChoices", () => {
+describe("proposedChoices (read intervals and history for a building)", () => {
   /** A plan with load 1 when the shortest interval is `fitsMs`; a longer interval has a lower load. */
   const costing = (fitsMs: number) => {
     const tried: number[] = [];
@@ -97,13 +97,13 @@ describe("proposedChoices", () => {
     ]);
   });
 
-  test("gives tags without a unit the shortest interval only when there are no other tags", () => {
+  test("gives tags without a unit the shortest interval only when the building has no other tags", () => {
     expect(proposed(0, { "": 5 }).every).toEqual({ readings: null, meters: null, rest: 30_000 });
     expect(proposed(0, { "": 5, kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: 120_000 });
     expect(proposed(0, { kWh: 1 }).every).toEqual({ readings: null, meters: 900_000, rest: null });
   });
 
-  test("fetches history when there are tags, and allows the complete quota", () => {
+  test("fetches history when the building has tags, and allows the complete quota", () => {
     expect(proposed(0)).toMatchObject({ history: HISTORY, polite: 1 });
     expect(proposed(0, {})).toEqual({
       ...{ every: { readings: null, meters: null, rest: null }, history: null, polite: 1 },
@@ -117,7 +117,7 @@ describe("proposedChoices", () => {
   });
 });
 
-describe("texts of a plan", () => {
+describe("the texts of a plan", () => {
   const planned = (choices: Partial<Choices>, tags = 200) => {
     const building = buildingWith({ "°C": tags });
     const every = { readings: 60_000, meters: null, rest: null };

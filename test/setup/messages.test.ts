@@ -10,12 +10,12 @@ test.each([
   ["2026-12-02T12:00:00Z", "valid until 2026-12-02"],
   ["2026-12-02T11:59:59Z", "which expires in 29 days (2026-12-02)"],
   ["2026-11-04T11:00:00Z", "which expires in 1 day (2026-11-04)"],
-])("describes a token that expires at %s: %s", (expiresAt, words) => {
+])("tokenMessage describes a token that expires at %s: %s", (expiresAt, words) => {
   const building = buildingWith({ "°C": 3 }, { expiresAt });
   expect(english(tokenMessage(building, NOW))).toBe(`Token "Plenum" of Kari Nordmann, ${words}`);
 });
 
-test("describes a building by 8 of 10 sites and its systems with tags, without lines for unread lists", () => {
+test("buildingLines lists 8 of 10 sites and the systems with tags, and prints no lines for unread lists", () => {
   const sites = sitesNamed(...Array.from({ length: 10 }, (_, n) => `Site ${n + 1}`));
   const building = {
     ...buildingWith({ "°C": 3 }, { sites }),
@@ -66,7 +66,7 @@ test.each<[string, BuildingSummary, readonly unknown[]]>([
       "The token may write tags. Writing stays off; a token without write:tags is safer.",
     ],
   ],
-])("warns %s", (_, building, warnings) => {
+])("buildingWarnings warns %s", (_, building, warnings) => {
   expect(buildingWarnings(building).map(english)).toEqual(warnings);
 });
 
@@ -83,7 +83,10 @@ test.each([
     ...([[winter], "Europe/Helsinki", null] as const),
     "An alarm of 2026-11-02 has a time at +01:00, which Europe/Helsinki, this machine's zone, does not have then.",
   ],
-])("alarms %# on a machine in %s propose the zone %s", (alarms, machineZone, proposed, note) => {
-  const guess = guessZone(buildingWith({}, {}, alarms), machineZone);
-  expect({ ...guess, note: guess.note && english(guess.note) }).toEqual({ proposed, note });
-});
+])(
+  "guessZone for the alarms of case %# on a machine in %s proposes the zone %s",
+  (alarms, machineZone, proposed, note) => {
+    const guess = guessZone(buildingWith({}, {}, alarms), machineZone);
+    expect({ ...guess, note: guess.note && english(guess.note) }).toEqual({ proposed, note });
+  },
+);

@@ -19,7 +19,7 @@ const config = (name = "plenum.yaml", option: string | null = "--config") => ({
 const token = { file: "", text: "secret\n", option: "--token-file" };
 
 describe.skipIf(process.platform === "win32")("writeSetup", () => {
-  test("writes the configuration readable by all and the token by its owner, and creates private folders", () => {
+  test("writes the configuration readable by all users and the token readable by its owner, and creates private folders", () => {
     writeSetup(config("conf/plenum.yaml"), { ...token, file: at("secrets/deep/token") });
     expect([readFileSync(at("conf/plenum.yaml"), "utf8"), modeOf("conf/plenum.yaml") & 0o044]).toEqual([
       "sources:\n",
@@ -43,7 +43,7 @@ describe.skipIf(process.platform === "win32")("writeSetup", () => {
     expect(thrownText(without)).toMatch(/\(EEXIST\)\. Start Plenum where it may write\.$/);
   });
 
-  test("rejects an existing file or broken link at either path", () => {
+  test("rejects an existing file or a broken link at the path of the configuration or of the token", () => {
     writeFileSync(at("plenum.yaml"), "mine");
     const exists = `${at("plenum.yaml")} exists already, and nothing is overwritten.`;
     expect(thrownText(() => writeSetup(config(), { ...token, file: at("token") }))).toBe(
@@ -69,7 +69,7 @@ test.each<[string, string, string]>([
   ["conf/plenum.yaml", "token", "/base/token"],
   ["/base/plenum.yaml", "token", "token"],
   ["conf/plenum.yaml", "/run/token", "/run/token"],
-])("pathFor: the configuration %s writes the path %s as %s", (file, path, written) => {
+])("pathFor: the configuration %s contains the path %s as %s", (file, path, written) => {
   expect(pathFor(file, path, "/base")).toBe(written);
 });
 
@@ -77,6 +77,6 @@ test.each<[string, string]>([
   ["plenum.yaml", "state"],
   ["conf/plenum.yaml", "/base/conf/state"],
   ["/etc/plenum/plenum.yaml", "/etc/plenum/state"],
-])("besideConfig: the state folder of %s is %s", (file, made) => {
+])("besideConfig: the state folder for the configuration %s is %s", (file, made) => {
   expect(besideConfig(file, "state", "/base")).toBe(made);
 });

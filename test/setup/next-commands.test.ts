@@ -7,7 +7,7 @@ test.each([
   ["plenum.yaml", "./plenum", "./plenum check"],
   ["/etc/plenum/plenum.yaml", "plenum", "plenum check --config /etc/plenum/plenum.yaml"],
   ["my building's.yaml", "/opt/my tools/plenum", "'/opt/my tools/plenum' check --config 'my building'\\''s.yaml'"],
-])("quotes the next command of %s started as %s for the shell", (file, by, command) => {
+])("nextCommands quotes the command for the configuration %s and the program %s for the shell", (file, by, command) => {
   expect(nextCommands(file, programName({ PLENUM_CALLED: by }))[0]?.[0]).toBe(command);
 });
 

@@ -18,7 +18,7 @@ function made(building: BuildingSummary, change: (choices: Choices) => Choices =
 
 const USUAL = { "°C": 80, "%": 50, kWh: 40, "": 30 };
 
-describe("plenumYaml", () => {
+describe("plenumYaml (the configuration that the setup writes)", () => {
   test("returns a valid configuration of 21 to 33 lines that states its share of the quota", () => {
     const { lines, source, plan, text } = made(buildingWith(USUAL));
     expect(lines.length).toBeGreaterThan(20);
@@ -40,7 +40,7 @@ describe("plenumYaml", () => {
     expect(text).not.toContain("schedules");
   });
 
-  test("states the token, its expiry and up to three sites", () => {
+  test("contains the token file, the token's expiry and up to three sites", () => {
     const headOf = (expiresAt: string | null, names: readonly string[]) => {
       return made(buildingWith(USUAL, { expiresAt, sites: sitesNamed(...names) })).lines.slice(1, 3);
     };
@@ -65,7 +65,7 @@ describe("plenumYaml", () => {
     expect(made(buildingWith(USUAL)).text).not.toContain("polite");
   });
 
-  test.each([10, 300, 3_000, 30_000])("leaves a fifth of the quota with %i tags", (tags) => {
+  test.each([10, 300, 3_000, 30_000])("leaves a fifth of the quota unused with %i tags", (tags) => {
     const { plan, choices } = made(buildingWith({ "°C": tags * 0.6, kWh: tags * 0.2, "": tags * 0.2 }));
     expect(plan.load).toBeLessThanOrEqual(0.8);
     expect(plan.fits).toBe(true);
@@ -79,7 +79,7 @@ describe("plenumYaml", () => {
     expect(text).toContain("0 tags");
   });
 
-  test("has one class that selects everything when all tags are of one group", () => {
+  test("has one read class that selects everything when all tags are in one group", () => {
     expect(made(buildingWith({ "": 5 })).source.read).toMatchObject([
       { name: "everything", select: {}, every: 30_000 },
     ]);
@@ -95,7 +95,7 @@ describe("plenumYaml", () => {
     expect(valuesOnly.text).toContain("# The token may write tags.");
   });
 
-  test("excludes the units of an unread group from the last class", () => {
+  test("excludes the units of a group that is not read from the last read class", () => {
     const every = { readings: 60_000, meters: null, rest: 300_000 };
     const { source, plan } = made(buildingWith(USUAL), (choices) => ({ ...choices, every, history: null }));
     expect(source.read).toMatchObject([
@@ -130,7 +130,7 @@ describe("plenumYaml", () => {
     expect(text).toContain("files: { file: { folder: /etc/plenum/events } }\n");
   });
 
-  test("states when the choices exceed the quota", () => {
+  test("states in a comment when the choices exceed the quota", () => {
     const every = { readings: 10_000, meters: 10_000, rest: 10_000 };
     const { plan } = made(buildingWith({ "°C": 3_000 }), (choices) => ({ ...choices, every }));
     expect(quotaText(plan)).toMatch(/^These wishes need \d+ % of the quota .*older than wished\.$/);

@@ -73,7 +73,7 @@ describe("the server of the setup page", () => {
     return { cookie: cookie.split(";")[0] ?? "" };
   }
 
-  test("serves the page and its files without the key, and no other file", async () => {
+  test("serves the page and its files without the session key, and no other file", async () => {
     expect(server.url).toMatch(/^http:\/\/127\.0\.0\.1:\d+$/);
     for (const [path, type] of [
       ["/", "text/html"],
@@ -92,7 +92,7 @@ describe("the server of the setup page", () => {
     expect((await request("/plenum.yaml")).status).toBe(404);
   });
 
-  test("accepts the code once, in any spelling, and limits wrong codes to 5, then 2 a minute", async () => {
+  test("accepts the code once, in any spelling, and limits wrong codes to 5, then to 2 a minute", async () => {
     expect(server.code).toMatch(/^[A-HJ-NP-Z2-9]{4}-[A-HJ-NP-Z2-9]{4}$/);
     const wrong = await request("/api/code", { code: "" });
     expect([wrong.status, wrong.headers.get("set-cookie"), wrong.body.message]).toEqual([
@@ -120,7 +120,7 @@ describe("the server of the setup page", () => {
     await enter();
   });
 
-  test("rejects requests without the key, and requests of another page", async () => {
+  test("rejects requests without the session key, and requests from another page", async () => {
     const key = await enter();
     for (const path of ["/api/look", "/api/plan", "/api/write", "/api/start"]) {
       const without = await request(path, ADDRESS);
@@ -134,7 +134,7 @@ describe("the server of the setup page", () => {
     expect([calls, starts]).toEqual([[], 0]);
   });
 
-  test("leads from the address to the start of the worker, and writes once", async () => {
+  test("leads from the address to the start of the worker, and writes the files once", async () => {
     const key = await enter();
     expect((await request("/api/setup", undefined, key)).body).toEqual({ looked: null, written: null });
     const early = await request("/api/start", {}, key);
@@ -152,7 +152,7 @@ describe("the server of the setup page", () => {
     expect([(await request("/api/start", {}, key)).status, starts]).toEqual([202, 1]);
   });
 
-  test("rejects a plan and a configuration before it knows the building, and an empty token", async () => {
+  test("rejects a plan and a configuration before the building is inspected, and rejects an empty token", async () => {
     const key = await enter();
     for (const [path, body] of Object.entries({ "/api/plan": WISHES, "/api/write": WRITE }))
       expect((await request(path, body, key)).body.message).toBe("Nothing was looked at yet; begin with the address.");
@@ -226,7 +226,7 @@ describe("the server of the setup page", () => {
     ["a token of 10,001 characters", { ...ADDRESS, token: "x".repeat(10_001) }, 400, UNKNOWN],
     ["an address of 2,001 characters", { ...ADDRESS, address: "x".repeat(2_001) }, 400, UNKNOWN],
     ["a body of 33 KiB", { ...ADDRESS, token: "x".repeat(33 * 1024) }, 413, "The request is too long."],
-  ])("rejects %s", async (_, body, status, message) => {
+  ])("rejects a request with %s", async (_, body, status, message) => {
     const response = await request("/api/look", body, await enter());
     expect([response.status, response.body.message]).toEqual([status, message]);
     expect(calls).toEqual([]);
@@ -243,18 +243,18 @@ describe("the server of the setup page", () => {
     ["5 % of the quota", { polite: 0.05 }, 200],
     ["4 % of the quota", { polite: 0.04 }, 400],
     ["110 % of the quota", { polite: 1.1 }, 400],
-  ])("checks the bounds of choices: %s", async (_, choices, status) => {
+  ])("checks the bounds of a choice: %s", async (_, choices, status) => {
     const key = await enter();
     await request("/api/look", ADDRESS, key);
     expect((await request("/api/plan", { ...WISHES, ...choices }, key)).status).toBe(status);
   });
 
-  test("rejects with the port when the port is taken", async () => {
+  test("fails to start with a message that names the port when the port is in use", async () => {
     const { port } = new URL(server.url);
     await expect(start(Number(port))).rejects.toThrow(`The port ${port} of 127.0.0.1 cannot be used (EADDRINUSE).`);
   });
 
-  test("finishes a running request when it closes, and accepts no new one", async () => {
+  test("finishes a running request when the server closes, and accepts no new request", async () => {
     const key = await enter();
     const slow = Promise.withResolvers<BuildingSummary>();
     const result = await building;
