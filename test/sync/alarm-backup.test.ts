@@ -34,27 +34,30 @@ async function ended(alarms: number): Promise<{ ids: readonly string[]; backup: 
   return { ids, backup };
 }
 
-describe("after the service restored a backup", () => {
-  test.each([2, 12])("the first poll reopens %i alarms whose end the service no longer lists", async (n) => {
-    const { ids, backup } = await ended(n);
-    const before = ids.map((id) => emitted(id).length);
-    trial.rewriteLists((_list, path, query) => {
-      if (isAlarmList(path)) return listOf(query.get("status") === "resolved" ? [] : structuredClone(backup));
-    });
-    await trial.clock.advance(30_000);
-    for (const [index, id] of ids.entries()) {
-      expect(emitted(id).slice(before[index])[0]).toBe("retriggered");
-      expect((await storedAlarm(id))?.state).toBe("active");
-    }
-    expect(await problem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
-    expect(warned("does not know their end")).toBe(1);
-    const after = trial.store.events.length;
-    await trial.clock.advance(20 * MINUTE);
-    expect(trial.store.events.length).toBe(after);
-    expect(await problem()).toBeNull();
-  });
+describe("alarms of a restored backup", () => {
+  test.each([2, 12])(
+    "the first poll reopens %i ended alarms when the resolved list no longer contains them",
+    async (n) => {
+      const { ids, backup } = await ended(n);
+      const before = ids.map((id) => emitted(id).length);
+      trial.rewriteLists((_list, path, query) => {
+        if (isAlarmList(path)) return listOf(query.get("status") === "resolved" ? [] : structuredClone(backup));
+      });
+      await trial.clock.advance(30_000);
+      for (const [index, id] of ids.entries()) {
+        expect(emitted(id).slice(before[index])[0]).toBe("retriggered");
+        expect((await storedAlarm(id))?.state).toBe("active");
+      }
+      expect(await problem()).toMatch(/^Alarms that are active again, because the service does not know their end/);
+      expect(warned("does not know their end")).toBe(1);
+      const after = trial.store.events.length;
+      await trial.clock.advance(20 * MINUTE);
+      expect(trial.store.events.length).toBe(after);
+      expect(await problem()).toBeNull();
+    },
+  );
 
-  test("emits an end that the restored service states later", async () => {
+  test("emits the end of a reopened alarm when the restored service states its end", async () => {
     const { ids, backup } = await ended(2);
     let over = false;
     const end = () => {
@@ -80,7 +83,7 @@ describe("after the service restored a backup", () => {
 });
 
 describe("an outdated list of active alarms", () => {
-  test("reopens no alarm while the resolved list shows the end, with few requests", async () => {
+  test("an outdated active list reopens no alarm while the resolved list states the end, and reads that list 7 times an hour", async () => {
     const { ids, backup } = await ended(12);
     const events = trial.store.events.length;
     const from = trial.requests.length;
@@ -100,7 +103,7 @@ describe("an outdated list of active alarms", () => {
     expect(reads.filter(({ query }) => !query.has("search"))).toHaveLength(7);
   });
 
-  test("reopens its alarms after ten polls when the resolved list is incomplete", async () => {
+  test("an outdated active list reopens its alarms after ten polls when the resolved list is incomplete", async () => {
     const { ids, backup } = await ended(2);
     const [id = ""] = ids;
     const before = emitted(id).length;

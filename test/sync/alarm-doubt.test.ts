@@ -30,7 +30,7 @@ const changeRecord = (id: string, attributes: object): ListChange => {
   };
 };
 
-test("emits an alarm of a site outside the token's scope without a request per list", async () => {
+test("emits an alarm of a site outside the token's scope without requesting the scope at each poll", async () => {
   await startWithAlarms(2);
   const elsewhere = (list: WireList) => {
     const record = structuredClone({ ...list.data[0], id: "elsewhere" });
@@ -51,8 +51,8 @@ test("emits an alarm of a site outside the token's scope without a request per l
   expect(emitted("elsewhere")).toEqual(["raised", "out-of-scope"]);
 });
 
-describe("a list that drops at once", () => {
-  test("is read again and reported; when it is complete again, no event was emitted", async () => {
+describe("a sudden drop of the list of active alarms", () => {
+  test("a list that suddenly lost its alarms is read again and reported, and causes no event when its alarms return", async () => {
     await startWithAlarms(12);
     const requests = trial.requests.length;
     trial.rewriteLists(emptyLists);
@@ -67,7 +67,7 @@ describe("a list that drops at once", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("still waits after a restart", async () => {
+  test("after a restart, a list that suddenly lost its alarms still causes no event", async () => {
     await startWithAlarms(12);
     trial.rewriteLists(emptyLists);
     await trial.clock.advance(2 * MINUTE);
@@ -80,7 +80,7 @@ describe("a list that drops at once", () => {
     expect(emitted()).toEqual(Array(12).fill("raised"));
   });
 
-  test("emits alarm-vanished for each alarm after ten polls", async () => {
+  test("emits alarm-vanished after ten polls for 12 alarms that left the list at once", async () => {
     const ids = await startWithAlarms(12);
     for (const id of ids) trial.control.deleteAlarm(id);
     await trial.clock.advance(4 * MINUTE);
@@ -91,7 +91,7 @@ describe("a list that drops at once", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("delays neither stated ends nor new alarms", async () => {
+  test("a drop of 12 alarms delays neither ends that the service states nor new alarms", async () => {
     const ids = await startWithAlarms(12);
     for (const id of ids) trial.control.resolveAlarm(id);
     const fresh = trial.control.raiseAlarm({ siteId: 4 });
@@ -101,7 +101,7 @@ describe("a list that drops at once", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("at one of many sites waits for that site only", async () => {
+  test("a drop at one of several sites delays alarm-vanished, and the status names that site", async () => {
     await startWithAlarms(6);
     for (let i = 0; i < 20; i += 1) trial.control.raiseAlarm({ siteId: 2 });
     await trial.clock.advance(MINUTE);
@@ -115,7 +115,7 @@ describe("a list that drops at once", () => {
     expect(await problem()).toMatch(/^6 of 6 .*\(site 3\)/);
   });
 
-  test("of more than a third of the active alarms waits; a smaller drop does not", async () => {
+  test("a drop of more than a third of the active alarms delays alarm-vanished; a smaller drop does not", async () => {
     const ids = await startWithAlarms(20);
     for (const id of ids.slice(0, 6)) trial.control.deleteAlarm(id);
     await trial.clock.advance(3 * MINUTE);
@@ -128,7 +128,7 @@ describe("a list that drops at once", () => {
     expect(countOf("vanished")).toBe(11);
   });
 
-  test("of fewer than five alarms does not wait", async () => {
+  test("a drop of fewer than five alarms does not delay alarm-vanished", async () => {
     const ids = await startWithAlarms(4);
     for (const id of ids) trial.control.deleteAlarm(id);
     await trial.clock.advance(3 * MINUTE);
@@ -136,7 +136,7 @@ describe("a list that drops at once", () => {
   });
 });
 
-describe("many ends that the service states at once", () => {
+describe("many ends stated at once", () => {
   /** The list of resolved alarms shows every alarm that was active at the start, with an end. */
   const everythingOver = (isShown: () => boolean, records: WireList["data"]): ListChange => {
     return (_list, path, query) => {
@@ -148,7 +148,7 @@ describe("many ends that the service states at once", () => {
     };
   };
 
-  test("count in the first poll when a second reading states them again", async () => {
+  test("emits many ends in the first poll when a second reading of the resolved list states them again", async () => {
     const ids = await startWithAlarms(12);
     for (const id of ids) trial.control.resolveAlarm(id);
     await trial.clock.advance(40_000);
@@ -156,7 +156,7 @@ describe("many ends that the service states at once", () => {
     expect(warned("a second reading states the same")).toBe(1);
   });
 
-  test("wait for the next poll when a second reading does not state them, and delay no new alarm", async () => {
+  test("emits none of 12 ends that a second reading does not confirm, and still emits a new alarm", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     let readings = 0;
@@ -182,7 +182,7 @@ describe("many ends that the service states at once", () => {
     expect(await problem()).toBeNull();
   });
 
-  test("wait for the next sweep when only the sweep shows them", async () => {
+  test("emits many ends that only the resolved sweep states when the next sweep states them again", async () => {
     await startWithAlarms(12);
     const records = await activeRecords();
     trial.rewriteLists(everythingOver(() => true, records));
@@ -200,7 +200,7 @@ describe("many ends that the service states at once", () => {
 });
 
 describe("a record that contradicts itself", () => {
-  test("resolved without a time in the list of active alarms: ends nothing, and the status quotes it", async () => {
+  test("an alarm in the active list with the status resolved and no end time stays active, and the status quotes its record", async () => {
     const ids = await startWithAlarms(8);
     trial.rewriteLists((list, path, query) => {
       if (!isActiveList(path, query)) return;
@@ -219,7 +219,7 @@ describe("a record that contradicts itself", () => {
     expect([await problem(), await doubtful("contradictory")]).toEqual([null, 0]);
   });
 
-  test("ends the alarm at once when the list of resolved alarms confirms it", async () => {
+  test("ends an alarm with the status resolved in the active list at once when the resolved list contains it", async () => {
     const [id = ""] = await startWithAlarms(1);
     const stale = (await activeRecords())[0];
     trial.control.resolveAlarm(id);
@@ -231,7 +231,7 @@ describe("a record that contradicts itself", () => {
     expect(emitted(id)).toEqual(["raised", "resolved"]);
   });
 
-  test("active with an end: raises a new alarm after the second reading, and keeps a stored one", async () => {
+  test("raises a new active alarm with an end time at the second reading, and keeps a stored alarm with an end time active", async () => {
     const [id = ""] = await startWithAlarms(1);
     const end = new Date(trial.clock.now() + 1_000).toISOString();
     const fresh = trial.control.raiseAlarm({ siteId: 3 });
@@ -246,8 +246,8 @@ describe("a record that contradicts itself", () => {
   });
 });
 
-describe("empty objects, as PHP sends them", () => {
-  test.each(["site", "trigger", "last_active_event"])("%s: an empty object changes nothing", async (name) => {
+describe("empty objects in alarm records, as PHP sends them", () => {
+  test.each(["site", "trigger", "last_active_event"])("an empty %s in an alarm record emits no event", async (name) => {
     const [id = ""] = await startWithAlarms(1);
     trial.control.acknowledgeAlarm(id, "Kari");
     await trial.clock.advance(MINUTE);
@@ -260,7 +260,7 @@ describe("empty objects, as PHP sends them", () => {
     expect(emitted()).toEqual(["raised", "acknowledged"]);
   });
 
-  test("attributes: keeps a stored alarm, and raises a new one when its attributes arrive", async () => {
+  test("empty attributes keep a stored alarm, and delay a new alarm until its attributes arrive", async () => {
     const [id = ""] = await startWithAlarms(1);
     trial.control.acknowledgeAlarm(id, "Kari");
     await trial.clock.advance(MINUTE);
@@ -276,8 +276,8 @@ describe("empty objects, as PHP sends them", () => {
   });
 });
 
-describe("acknowledgements and ends", () => {
-  test("emits an acknowledgement after the end once, also the next morning", async () => {
+describe("acknowledgements of ended alarms", () => {
+  test("emits the acknowledgement of an ended alarm once, also 12 hours after its end", async () => {
     const [id = "", other = ""] = await startWithAlarms(2);
     trial.control.resolveAlarm(id);
     trial.control.resolveAlarm(other);

@@ -36,7 +36,7 @@ async function startedWithPages() {
 const emittedSince = (before: number) => trial.store.events.slice(before).map(({ type }) => type);
 
 describe("the events of an alarm", () => {
-  test("emits one event per change, from raise to end", async () => {
+  test("emits one event per change of an alarm, from its raise to its end", async () => {
     const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -64,7 +64,7 @@ describe("the events of an alarm", () => {
     expect(requests.slice(before).filter(({ path }) => path.endsWith("/me"))).toHaveLength(0);
   });
 
-  test("trap 34: every request for alarms states a status", async () => {
+  test("trap 34: every request for alarms has a status filter", async () => {
     const { control, clock, requests } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -75,7 +75,7 @@ describe("the events of an alarm", () => {
     expect(asked.filter(({ query }) => query.get("status") === null)).toEqual([]);
   });
 
-  test("trap 36: emits alarm-vanished once for a deleted alarm, and no end", async () => {
+  test("trap 36: emits one alarm-vanished and no end for a deleted alarm", async () => {
     const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -84,7 +84,7 @@ describe("the events of an alarm", () => {
     expect(emitted(id)).toEqual(["raised", "vanished"]);
   });
 
-  test("trap 37: emits raise and end, marked late, of an alarm between two polls", async () => {
+  test("trap 37: emits raise and end, marked late, for an alarm that begins and ends between two polls", async () => {
     const { control, clock } = await started();
     await clock.advance(60_000 - (clock.now() % 30_000) + 5_000);
     const ids: string[] = [];
@@ -100,7 +100,7 @@ describe("the events of an alarm", () => {
     expect(alarmEvents().every((event) => factOf(event)?.late)).toBe(true);
   });
 
-  test("trap 38: begins a new episode when an id is used again", async () => {
+  test("trap 38: begins a new episode each time the service reuses an alarm id", async () => {
     const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     await clock.advance(MINUTE);
@@ -118,7 +118,7 @@ describe("the events of an alarm", () => {
     expect(alarmEvents()).toHaveLength(41);
   });
 
-  test("trap 39: emits changes, and no second raise, for fields that change often", async () => {
+  test("trap 39: emits one event for each change of a frequently changing field, and no second raise", async () => {
     const { control, clock } = await started();
     const id = control.raiseAlarm({ siteId: 3 });
     for (let i = 0; i < 30; i += 1) {
@@ -133,8 +133,8 @@ describe("the events of an alarm", () => {
   });
 });
 
-describe("starting", () => {
-  test("trap 40: marks active alarms as initial at a first start, with the same ids after a lost state", async () => {
+describe("the first poll after a start", () => {
+  test("trap 40: a first start marks active alarms as initial, and emits the same event ids after the state was lost", async () => {
     createAlarmTrial();
     const ids = [2, 3, 3, 4].map((siteId) => trial.control.raiseAlarm({ siteId }));
     await trial.start();
@@ -151,7 +151,7 @@ describe("starting", () => {
     expect(idsOf(trial.events("alarm-raised"))).toEqual(idsOf(first));
   });
 
-  test("reconcile: emits only the changes since the stop", async () => {
+  test("with startup reconcile, a start emits only the changes since the last stop", async () => {
     const { control, clock } = await started();
     const stays = control.raiseAlarm({ siteId: 3 });
     const ends = control.raiseAlarm({ siteId: 3 });
@@ -179,7 +179,7 @@ describe("starting", () => {
     expect(since.filter((event) => event.type === "alarm-raised" && factOf(event)?.initial)).toEqual([]);
   });
 
-  test("announce: emits every active alarm once per start, marked initial", async () => {
+  test("with startup announce, each restart emits every active alarm once, marked initial", async () => {
     const sync = { ...ALARMS_ONLY, alarms: { startup: "announce" as const } };
     const { control, clock } = await started({ sync });
     const id = control.raiseAlarm({ siteId: 3 });
@@ -196,7 +196,7 @@ describe("starting", () => {
 
 describe("trap 23: the token loses a site", () => {
   test.each(["empty", "403"] as const)(
-    "emits its alarms as out of scope, and nothing when they return (%s)",
+    "emits alarm-out-of-scope for the alarms of the lost site, and nothing when the site returns (%s)",
     async (answer) => {
       const { control, clock } = await started({
         simulator: { alarms: { recorded: false, out_of_scope_site: answer } },
@@ -218,15 +218,15 @@ describe("trap 23: the token loses a site", () => {
   );
 });
 
-describe("lists that cannot be trusted", () => {
-  test("trap 35: emits every alarm within two polls while 2,000 change 200 times a minute", async () => {
+describe("unreliable lists of alarms", () => {
+  test("trap 35: emits every alarm within two polls while 2,000 active alarms change 200 times a minute", async () => {
     const figures = await runAlarmStorm();
     expect(figures).toMatchObject({ withoutEvent: 0, laterThanTwoPolls: 0 });
     expect(figures.changes).toBeGreaterThan(700);
     expect(figures.longestBriefMs).toBeLessThan(3 * MINUTE);
   });
 
-  test("trap 35: misses and ends no alarm when pages shift while they are read", async () => {
+  test("trap 35: misses no alarm and emits no false end when pages shift during reading", async () => {
     const ids = await startedWithPages();
     const { control, clock } = trial;
     let moves = 0;
@@ -246,21 +246,24 @@ describe("lists that cannot be trusted", () => {
     for (const id of ids) expect(emitted(id)).toEqual(["raised"]);
   });
 
-  test.each([1, 2, 3, 4, 5])("trap 42: an error on page %i of 5 changes nothing", async (page) => {
-    const ids = await startedWithPages();
-    const { control, clock } = trial;
-    const before = alarmEvents().length;
-    control.setFaults([{ match: { endpoints: ["alarms"], page }, fault: { kind: "error", status: 500 } }]);
-    control.resolveAlarm(ids[0] ?? "");
-    control.raiseAlarm({ siteId: 3 });
-    await clock.advance(50_000);
-    expect(alarmEvents()).toHaveLength(before);
-    control.setFaults([]);
-    await clock.advance(3 * MINUTE);
-    expect(alarmEvents()).toHaveLength(before + 2);
-  });
+  test.each([1, 2, 3, 4, 5])(
+    "trap 42: an error on page %i of 5 delays all alarm events until every page is readable",
+    async (page) => {
+      const ids = await startedWithPages();
+      const { control, clock } = trial;
+      const before = alarmEvents().length;
+      control.setFaults([{ match: { endpoints: ["alarms"], page }, fault: { kind: "error", status: 500 } }]);
+      control.resolveAlarm(ids[0] ?? "");
+      control.raiseAlarm({ siteId: 3 });
+      await clock.advance(50_000);
+      expect(alarmEvents()).toHaveLength(before);
+      control.setFaults([]);
+      await clock.advance(3 * MINUTE);
+      expect(alarmEvents()).toHaveLength(before + 2);
+    },
+  );
 
-  test("trap 42: a failing site does not delay the others when sites are listed singly", async () => {
+  test("trap 42: a failing site does not delay the events of other sites when sites are listed singly", async () => {
     const { control, clock } = await started({
       pageSize: 5,
       // Pages of a list that has another order each time are not trusted.
@@ -280,7 +283,7 @@ describe("lists that cannot be trusted", () => {
     expect(emitted(mute)).toEqual(["raised", "vanished"]);
   });
 
-  test("searches the end of an alarm with every poll until it is committed", async () => {
+  test("searches for the end of an alarm at every poll until the end is committed", async () => {
     const { control, clock, store } = await started({
       sync: { ...ALARMS_ONLY, schedules: { ...ALARMS_ONLY.schedules, resolved_sweep: false } },
     });
@@ -297,7 +300,7 @@ describe("lists that cannot be trusted", () => {
   });
 });
 
-describe("outages", () => {
+describe("outages of the service", () => {
   const faults = {
     "503": { kind: "maintenance", retry_after: 120 },
     "503 in HTML": { kind: "maintenance", body: "html" },
@@ -305,28 +308,31 @@ describe("outages", () => {
     "error 500": { kind: "error", status: 500 },
   } as const;
 
-  test.each(Object.entries(faults))("%s: emits the outage, then its end and the changes", async (_name, fault) => {
-    const { control, clock } = await started();
-    const ends = control.raiseAlarm({ siteId: 3 });
-    const stays = control.raiseAlarm({ siteId: 3 });
-    await clock.advance(2 * MINUTE);
-    const before = trial.store.events.length;
-    control.setFaults([{ fault }]);
-    await clock.advance(10 * MINUTE);
-    control.resolveAlarm(ends);
-    await clock.advance(50 * MINUTE);
-    expect(emittedSince(before)).toEqual(["source-unavailable"]);
-    const requests = trial.requests.length;
-    control.setFaults([]);
-    await clock.advance(20 * MINUTE);
-    expect(emittedSince(before)).toEqual(["source-unavailable", "source-available", "alarm-resolved"]);
-    const [first] = trial.requests.slice(requests);
-    const firstMinute = trial.requests.slice(requests).filter(({ atMs }) => atMs < (first?.atMs ?? 0) + MINUTE);
-    expect(firstMinute.length).toBeLessThanOrEqual(20);
-    expect(emitted(stays)).toEqual(["raised"]);
-  });
+  test.each(Object.entries(faults))(
+    "%s from every endpoint: emits source-unavailable, then source-available and the missed changes",
+    async (_name, fault) => {
+      const { control, clock } = await started();
+      const ends = control.raiseAlarm({ siteId: 3 });
+      const stays = control.raiseAlarm({ siteId: 3 });
+      await clock.advance(2 * MINUTE);
+      const before = trial.store.events.length;
+      control.setFaults([{ fault }]);
+      await clock.advance(10 * MINUTE);
+      control.resolveAlarm(ends);
+      await clock.advance(50 * MINUTE);
+      expect(emittedSince(before)).toEqual(["source-unavailable"]);
+      const requests = trial.requests.length;
+      control.setFaults([]);
+      await clock.advance(20 * MINUTE);
+      expect(emittedSince(before)).toEqual(["source-unavailable", "source-available", "alarm-resolved"]);
+      const [first] = trial.requests.slice(requests);
+      const firstMinute = trial.requests.slice(requests).filter(({ atMs }) => atMs < (first?.atMs ?? 0) + MINUTE);
+      expect(firstMinute.length).toBeLessThanOrEqual(20);
+      expect(emitted(stays)).toEqual(["raised"]);
+    },
+  );
 
-  test("emits beginning and end of an outage once despite a restart", async () => {
+  test("emits begin and end of an outage once when the worker restarts during the outage", async () => {
     const { control, clock } = await started();
     control.setFaults([{ fault: { kind: "maintenance" } }]);
     await clock.advance(5 * MINUTE);
@@ -352,7 +358,7 @@ describe("outages", () => {
   }
   const news = () => trial.events("source-unavailable", "source-available", "alarm-raised").map(({ type }) => type);
 
-  test("many pages: after an outage, emits a new alarm with its page, before the pages are read twice", async () => {
+  test("after an outage, emits a new alarm after one reading of 20 pages", async () => {
     const id = await awayWithManyPages();
     const before = news().length;
     trial.control.setFaults([]);
@@ -367,7 +373,7 @@ describe("outages", () => {
   test.each([
     ["maintenance", ["source-available", "alarm-raised", "source-unavailable", "source-available"]],
     ["reset", ["source-available", "alarm-raised"]],
-  ])("many pages, and a later one fails by %s: emits each return once", async (kind, events) => {
+  ])("emits each outage and return once when a request right after an outage fails by %s", async (kind, events) => {
     const id = await awayWithManyPages();
     const before = news().length;
     let isMet = false;
@@ -383,7 +389,7 @@ describe("outages", () => {
     expect(news().slice(before)).toEqual(events);
   });
 
-  test("trap 21: a refused token costs at most 13 requests an hour and no alarm event; a new token is used within 10 s", async () => {
+  test("trap 21: a rejected token causes at most 13 requests an hour and no alarm event; a new token is used within 10 s", async () => {
     let stamp = "old";
     const { control, clock, requests } = await started({ tokenStamp: async () => stamp });
     const id = control.raiseAlarm({ siteId: 3 });

@@ -28,7 +28,7 @@ async function shortAlarm(siteId = 3): Promise<string> {
   return id;
 }
 
-test("an end in the future hides no short alarm from the sweep", async () => {
+test("the resolved sweep finds a short alarm although another alarm has an end in the future", async () => {
   createAlarmTrial();
   const odd = trial.control.raiseAlarm({ siteId: 3 });
   trial.rewriteLists(
@@ -48,7 +48,7 @@ test("an end in the future hides no short alarm from the sweep", async () => {
   expect(emitted(short)).toEqual(["raised", "resolved"]);
 });
 
-test("emits a short alarm once when its stated end is hours before its beginning", async () => {
+test("emits a short alarm once although its stated end is three hours before its start", async () => {
   createAlarmTrial();
   await trial.start();
   await trial.clock.advance(5 * MINUTE + 3_000);
@@ -65,7 +65,7 @@ test("emits a short alarm once when its stated end is hours before its beginning
   expect(emitted(short)).toEqual(["raised", "resolved"]);
 });
 
-test("an alarm with an unknown status stays open, and is searched ever more rarely", async () => {
+test("an alarm with an unknown status stays open and causes at most 14 scope requests an hour", async () => {
   const [id = ""] = await startWithAlarms(1);
   trial.rewriteLists(
     changeRecords((attributes, status) => {
@@ -85,7 +85,7 @@ test("an alarm with an unknown status stays open, and is searched ever more rare
 test.each([
   ["no time", () => null],
   ["a time without an offset", (time: string) => shiftTime(time, 0).slice(0, 19)],
-])("emits an end with %s once, however long no other alarm ends", async (_what, stated) => {
+])("emits a short alarm whose end has %s once, even when no other alarm ends for ten days", async (_what, stated) => {
   createAlarmTrial({ sync: HOURLY });
   await trial.start();
   await trial.clock.advance(90 * MINUTE);
@@ -103,7 +103,7 @@ test.each([
   expect(await storedAlarm(short)).toEqual(ended);
 });
 
-test("reads the missed alarms of a site that is visible again, and emits none twice", async () => {
+test("emits the missed alarms of a site that returns to the scope, and emits no alarm twice", async () => {
   const DAY = 24 * 60 * MINUTE;
   createAlarmTrial({ sync: HOURLY });
   const { control } = trial.simulator;

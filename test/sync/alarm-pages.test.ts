@@ -45,7 +45,7 @@ async function expectEndAndVanish(service: AlarmService, afterMs: number) {
 }
 
 describe("700 active alarms of 300 sites", () => {
-  test("are emitted within one poll interval, and polled with two requests after that", async () => {
+  test("emits 700 alarms within one poll interval, then sends two requests per poll", async () => {
     const service = await started(300, 700);
     await trial.clock.advance(30_000);
     expect(new Set(raised()).size).toBe(700);
@@ -58,18 +58,18 @@ describe("700 active alarms of 300 sites", () => {
     expect(raised()).toHaveLength(701);
   });
 
-  test("an end is emitted when the service states it, and a deleted alarm vanishes after two polls", async () => {
+  test("with 700 alarms, emits an end that the service states, and alarm-vanished for a deleted alarm", async () => {
     const service = await started(300, 700);
     await trial.clock.advance(2 * MINUTE);
     await expectEndAndVanish(service, 3 * MINUTE);
   });
 });
 
-describe("pages that fail", () => {
+describe("a list of active alarms with a failing page", () => {
   test.each([
     ["from the start", 0],
     ["after ten good polls", 5 * MINUTE],
-  ])("an alarm on page 2 is emitted although page 3 fails (%s)", async (_when, afterMs) => {
+  ])("emits a new alarm on page 2 although page 3 fails (%s)", async (_when, afterMs) => {
     const service = await started(1, 1_400);
     service.alter = (_list, number) =>
       number === 3 && trial.clock.now() >= START_MS + afterMs
@@ -89,7 +89,7 @@ describe("pages that fail", () => {
   });
 });
 
-describe("a list whose pages do not fit together", () => {
+describe("a list of active alarms with inconsistent pages", () => {
   /** Mixes the alarms differently for each page. */
   function shuffled(seed: number) {
     let state = seed;
@@ -104,7 +104,7 @@ describe("a list whose pages do not fit together", () => {
     };
   }
 
-  test("causes no false end when its order changes; sites are listed singly, and the status says why", async () => {
+  test("a list in another order on each page causes no false end; sites are listed singly, and the status states why", async () => {
     const service = await started(30, 700, (each) => {
       each.arrange = shuffled(7);
     });
@@ -117,7 +117,7 @@ describe("a list whose pages do not fit together", () => {
     await expectEndAndVanish(service, 10 * MINUTE);
   });
 
-  test("stays trusted when its pages arrive more than 10 s apart", async () => {
+  test("a list in another order on each page is not reported when its pages arrive more than 10 s apart", async () => {
     const prepare = (service: AlarmService) => {
       service.arrange = shuffled(7);
     };
@@ -127,7 +127,7 @@ describe("a list whose pages do not fit together", () => {
     expect(await problem()).not.toContain("cannot be trusted");
   });
 
-  test("is trusted again when its pages are steady", async () => {
+  test("stops listing sites singly when the pages of the list are consistent again", async () => {
     const service = await started(30, 700, (each) => {
       each.arrange = shuffled(11);
     });
@@ -171,7 +171,7 @@ describe("a list whose pages do not fit together", () => {
   });
 });
 
-test("10,000 alarms of one site: the first page is emitted on arrival, all with one reading of 20 pages", async () => {
+test("with 10,000 alarms of one site, emits the first page on arrival and all alarms after one reading of 20 pages", async () => {
   await started(1, 10_000);
   await trial.clock.advance(1_000);
   expect(raised().length).toBeGreaterThanOrEqual(500);
@@ -183,7 +183,7 @@ test("10,000 alarms of one site: the first page is emitted on arrival, all with 
   );
 });
 
-test("emits an alarm that begins after the first request and ends before the first commit", async () => {
+test("emits an alarm that begins after the first request of a poll and ends before the commit of the poll", async () => {
   const service = await started(1, 3_000);
   // Page 1 is read, and the complete list is not committed yet.
   await trial.clock.advance(200);
@@ -215,7 +215,7 @@ test("rejections with `Retry-After: 0` do not delay polls", async () => {
   expect(await problem()).toBeNull();
 });
 
-test("states in the status how often alarms are polled when the service lowered the rate", async () => {
+test("the status states the longer poll interval when the service lowered the list rate", async () => {
   await started(1, 5_000);
   await trial.clock.advance(MINUTE);
   refuseOnce(20);

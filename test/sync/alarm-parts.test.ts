@@ -51,21 +51,24 @@ async function started(priorities: Readonly<Record<string, number>>, alter: Alte
 /** 28 alarms; `!` marks acknowledged ones. */
 const MIXED = { A: 5, B: 7, C: 8, "C!": 8 };
 
-describe("a list of active alarms whose pages cannot be followed", () => {
-  test.each(Object.entries(FAULTS))("%s: is read by priority, then by acknowledgement", async (_name, alter) => {
-    const { service, raise, resolve } = await started(MIXED, alter);
-    expect(countOf("raised")).toBe(28);
-    expect(await problem()).toMatch(/site 3 cannot be walked: they are read by priority and acknowledgement/);
-    const last = service.alarms.at(-1)?.id;
-    resolve(last);
-    const [fresh] = raise("A");
-    await trial.clock.advance(2 * MINUTE);
-    expect(emitted(last)).toEqual(["raised", "resolved"]);
-    expect(emitted(fresh?.id)).toEqual(["raised"]);
-  });
+describe("a list of active alarms with broken pages", () => {
+  test.each(Object.entries(FAULTS))(
+    "%s: reads the alarms by priority, then by acknowledgement",
+    async (_name, alter) => {
+      const { service, raise, resolve } = await started(MIXED, alter);
+      expect(countOf("raised")).toBe(28);
+      expect(await problem()).toMatch(/site 3 cannot be walked: they are read by priority and acknowledgement/);
+      const last = service.alarms.at(-1)?.id;
+      resolve(last);
+      const [fresh] = raise("A");
+      await trial.clock.advance(2 * MINUTE);
+      expect(emitted(last)).toEqual(["raised", "resolved"]);
+      expect(emitted(fresh?.id)).toEqual(["raised"]);
+    },
+  );
 
   test.each(Object.entries(FAULTS).filter(([name]) => name.startsWith("a second page")))(
-    "%s in one poll only: uses nothing of that poll and does not split the list",
+    "%s in one poll only: discards that poll and does not split the list",
     async (_name, alter) => {
       let broken = false;
       const { raise } = await started({ B: 12 }, (list, page) => (broken ? alter(list, page) : undefined));
@@ -81,7 +84,7 @@ describe("a list of active alarms whose pages cannot be followed", () => {
     },
   );
 
-  test("keeps the working split: six requests a poll, none for a page that failed before", async () => {
+  test("sends six requests per poll after the list was split, and none for a page that failed before", async () => {
     await started(MIXED);
     const from = trial.requests.length;
     await trial.clock.advance(10 * MINUTE);
@@ -89,7 +92,7 @@ describe("a list of active alarms whose pages cannot be followed", () => {
     expect(activeQueries(from).filter((query) => query.has("page"))).toEqual([]);
   });
 
-  test("emits alarm-vanished for an alarm that no list shows", async () => {
+  test("emits alarm-vanished for an alarm that no list contains", async () => {
     const { service } = await started({ A: 5, B: 7 });
     const [gone] = service.alarms;
     service.remove(gone);
@@ -98,7 +101,7 @@ describe("a list of active alarms whose pages cannot be followed", () => {
     expect(emitted(gone?.id)).toEqual(["raised", "vanished"]);
   });
 
-  test("emits only the first pages, and no absence, if no part can be read", async () => {
+  test("emits the alarms of the first pages, and no alarm-vanished, when no part of a split list can be read completely", async () => {
     const { service, resolve } = await started({ A: 18 });
     expect(countOf("raised")).toBe(9);
     expect(await problem()).toMatch(/of site 3, A, not acknowledged cannot be read beyond their first page/);
@@ -111,7 +114,7 @@ describe("a list of active alarms whose pages cannot be followed", () => {
     expect(emitted(first?.id)).toEqual(["raised", "resolved"]);
   });
 
-  test("an alarm of an unknown priority keeps the parts incomplete", async () => {
+  test("an alarm of an unknown priority stays active although no part contains it, and the status states the difference", async () => {
     const { service } = await started({ A: 5, D: 1, B: 7 });
     const strange = service.alarms.find(({ priority }) => priority === "D");
     expect(emitted(strange?.id)).toEqual(["raised"]);
@@ -121,13 +124,13 @@ describe("a list of active alarms whose pages cannot be followed", () => {
     expect(emitted(strange?.id)).toEqual(["raised"]);
   });
 
-  test("emits the first twenty pages of a longer list", async () => {
+  test("emits the alarms of the first pages when the list claims 100,000 pages", async () => {
     await started({ B: 20 }, tooManyPages);
     expect(countOf("raised")).toBeGreaterThanOrEqual(9);
     expect(countOf("vanished")).toBe(0);
   });
 
-  test("is read unsplit again after an hour", async () => {
+  test("reads the list unsplit again after an hour", async () => {
     const { service } = await started({ A: 5, B: 7 });
     service.alter = () => undefined;
     await trial.clock.advance(61 * MINUTE);

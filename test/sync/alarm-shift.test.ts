@@ -42,8 +42,8 @@ describe.each([
   ["one hour early", -HOUR, true],
   ["five hours late, but for the times of the events", 5 * HOUR, false],
   ["five hours early, but for the times of the events", -5 * HOUR, false],
-])("times %s", (_what, byMs, everyTime) => {
-  test("12 active alarms keep their episodes, get the listed start, and get the old one back", async () => {
+])("alarm times %s", (_what, byMs, everyTime) => {
+  test("12 active alarms keep their episodes, take the shifted start, and take the original start when it returns", async () => {
     const ids = await started(12);
     const [first = ""] = ids;
     for (const id of ids.slice(0, 4)) trial.control.acknowledgeAlarm(id, "Kari");
@@ -64,7 +64,7 @@ describe.each([
     expect(await problem()).toBeNull();
   });
 
-  test("an alarm ends once, and the resolved list adds no episode", async () => {
+  test("an alarm with shifted times ends once, and the resolved list adds no episode", async () => {
     const [id = "", other = "", early = ""] = await started(8);
     trial.control.acknowledgeAlarm(early, "Kari");
     await trial.clock.advance(MINUTE);
@@ -84,7 +84,7 @@ describe.each([
     expect([countOf("vanished"), countOf("resolved")]).toEqual([0, 3]);
   });
 
-  test("an alarm that is triggered again begins another episode", async () => {
+  test("begins a new episode when an ended alarm is triggered again", async () => {
     const [id = ""] = await started(2);
     trial.control.resolveAlarm(id);
     await trial.clock.advance(5 * MINUTE);
@@ -102,7 +102,7 @@ describe.each([
   });
 });
 
-test("emits nothing when two replicas state alternating starts", async () => {
+test("emits nothing when two replicas of the service state different starts in turn", async () => {
   const [id = ""] = await started(1);
   let turn = 0;
   trial.rewriteLists((list, path, query) => {
@@ -114,7 +114,7 @@ test("emits nothing when two replicas state alternating starts", async () => {
   expect(emitted(id)).toEqual(["raised"]);
 });
 
-test("without event numbers a later start begins another episode, for many alarms at the next poll", async () => {
+test("without event numbers, a later start begins a new episode, for many alarms at once only at the next poll", async () => {
   createAlarmTrial();
   const change = (byMs: number) =>
     changeRecords((attributes) => {

@@ -22,20 +22,20 @@ async function expectNoProblem(seed: number): Promise<void> {
   expect(problems, `Replay with PLENUM_SEED=${seed} npx vitest run test/sync/alarm-simulation.test.ts`).toEqual([]);
 }
 
-describe("random schedules (trap 23, trap 35)", () => {
+describe("random schedules of alarm polls (trap 23, trap 35)", () => {
   if (only !== undefined) {
-    test(`seed ${only}`, () => expectNoProblem(Number(only)));
+    test(`the events of seed ${only} break no rule`, () => expectNoProblem(Number(only)));
     return;
   }
   for (let first = 1; first <= schedules; first += LOT) {
     const last = Math.min(schedules, first + LOT - 1);
-    test(`seeds ${first} to ${last}`, async () => {
+    test(`the events of seeds ${first} to ${last} break no rule`, async () => {
       for (let seed = first; seed <= last; seed += 1) await expectNoProblem(seed);
     });
   }
-  test.each(kept.filter((seed) => seed > schedules))("kept seed %i", expectNoProblem);
+  test.each(kept.filter((seed) => seed > schedules))("the events of the kept seed %i break no rule", expectNoProblem);
 
-  test("a seed gives the same events twice", async () => {
+  test("two runs of the same seed give the same events", async () => {
     const [once, again] = [await simulate(4_711), await simulate(4_711)];
     expect(again.digest).toBe(once.digest);
     expect(once.events).toBeGreaterThan(50);

@@ -16,8 +16,8 @@ describe.each<[string, unknown]>([
   ["no object", null],
   ["an object without an id", { type: "alarms", attributes: { status: "active" } }],
   ["an object with an id that is a number with decimals", { type: "alarms", id: 5.5, attributes: {} }],
-])("a record of the list of active alarms that is %s", (_what, record) => {
-  test("ends no alarm, is quoted in the status, and changes no other alarm", async () => {
+])("an unreadable record in the list of active alarms: %s", (_what, record) => {
+  test("an unreadable record ends no alarm, is quoted in the status, and changes no other alarm", async () => {
     const [id = "", other = "", gone = ""] = await startWithAlarms(3);
     trial.rewriteLists(replaced(id, record));
     const fresh = trial.simulator.control.raiseAlarm({ siteId: 4 });
@@ -40,7 +40,7 @@ describe.each<[string, unknown]>([
   });
 });
 
-test("a record with only a readable id proves that its alarm is listed", async () => {
+test("a record with only a readable id counts as a listing of its alarm", async () => {
   const [id = ""] = await startWithAlarms(2);
   trial.rewriteLists(replaced(id, { type: "alarms", id, attributes: "broken" }));
   await trial.clock.advance(10 * MINUTE);
@@ -49,7 +49,7 @@ test("a record with only a readable id proves that its alarm is listed", async (
   expect(await doubtful("unreadable")).toBe(1);
 });
 
-test("an outage ends despite an unreadable record, and new alarms are emitted", async () => {
+test("an outage ends and new alarms are emitted although one record is unreadable", async () => {
   const [id = ""] = await startWithAlarms(2);
   trial.simulator.control.setFaults([{ fault: { kind: "maintenance" } }]);
   await trial.clock.advance(10 * MINUTE);
@@ -60,7 +60,7 @@ test("an outage ends despite an unreadable record, and new alarms are emitted", 
   expect([emitted(id), emitted(fresh)]).toEqual([["raised"], ["raised"]]);
 });
 
-test("the sweep reports an unreadable record and applies the others", async () => {
+test("the resolved sweep reports an unreadable record and applies the other records", async () => {
   const [id = "", other = ""] = await startWithAlarms(2);
   trial.rewriteLists(replaced(id, null, false));
   trial.simulator.control.resolveAlarm(id);

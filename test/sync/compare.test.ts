@@ -17,10 +17,10 @@ const told = (select: Selection, building = BUILDING) =>
 
 describe("selectionMismatches", () => {
   test.each<[what: string, select: Selection]>([
-    ["none at all", {}],
-    ["each field has tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
-    ["an exclude that takes some", { units: ["°C"], exclude: { sites: [6] } }],
-  ])("finds no mismatch: %s", (_what, select) => {
+    ["no field", {}],
+    ["fields that all match tags", { sites: [1], units: ["°C", ""], name: "*RT*", ids: ["101"], systems: ["12"] }],
+    ["an exclude that removes some tags", { units: ["°C"], exclude: { sites: [6] } }],
+  ])("finds no mismatch in a selection with %s", (_what, select) => {
     expect(told(select)).toEqual([]);
   });
 
@@ -68,7 +68,7 @@ describe("selectionMismatches", () => {
       { exclude: { units: ["ppm"] } },
       'exclude.units.0: No tag has the unit "ppm"; there are °C 3, kWh 2, % 1, m³ 1, "" (none) 1.',
     ],
-  ])("%j", (select, said) => {
+  ])("explains the mismatch of the selection %j", (select, said) => {
     expect(told(select)).toEqual([said]);
   });
 
@@ -76,7 +76,7 @@ describe("selectionMismatches", () => {
     expect(told({ units: ["C"] }, { ...BUILDING, tags: [] })).toEqual([]);
   });
 
-  test("reports a site without tags, and a system without a list", () => {
+  test("reports a site without tags, and a system without tags when the list of systems is missing", () => {
     expect(told({ sites: [7] }, { ...BUILDING, followed: null })).toEqual([
       "sites.0: Site 7 has no tags that the token may see.",
     ]);
@@ -94,7 +94,7 @@ describe("compareClasses", () => {
       ...mismatches.map(({ message }) => message),
     ]);
 
-  test("counts the tags that no earlier class selects", () => {
+  test("counts for each class the tags that no earlier class selects", () => {
     expect(compared({ name: "warm", select: { units: ["°C"] } }, { name: "rest", select: {} })).toEqual([
       ["warm", 3],
       ["rest", 5],
@@ -119,7 +119,7 @@ describe("compareClasses", () => {
     ]);
   });
 
-  test("reports only that a class selects nothing", () => {
+  test("reports only the mismatch of the selection when a class selects no tag at all", () => {
     const found = compared({ name: "all", select: {} }, { name: "cold", select: { units: ["K"] } });
     expect(found[1]).toEqual(["cold", 0, expect.stringMatching(/^No tag has the unit "K";/)]);
   });
@@ -144,12 +144,12 @@ describe("writableMismatches", () => {
     [{ tag_id: "108", unit: undefined, type: "boolean" }, []],
     [{ tag_id: "108", type: "boolean" }, ['unit: Tag 108 has no unit, not "°C".']],
     [{ gateway_id: "9" }, ["gateway_id: Site 1 has no gateway 9; there are 3 (GW-1)."]],
-  ])("%j", (changed, expected) => {
+  ])("compares the writable tag %j with the building", (changed, expected) => {
     expect(said(changed)).toEqual(expected);
   });
 });
 
-test("describes a token without sites, and shortens long lists", () => {
+test("siteMismatches describes a token without sites, and `some` shortens a long list", () => {
   expect(siteMismatches([4], { sites: [], followed: null })).toEqual([
     { path: [0], message: "The token sees no site 4; it sees none." },
   ]);

@@ -132,8 +132,8 @@ function faultsOf(events: readonly AnyEvent[]): readonly string[] {
 const FIVE = { name: "five", resolution: "5m", every: "1h", look_back: "6h" };
 const START = Date.parse("2026-11-02T00:00:00Z");
 
-describe("a day of a site", () => {
-  test("is complete by series, then by site, and finalized after the look-back was read", async () => {
+describe("events about complete days of a site", () => {
+  test("emits history-complete for each series, then for the site, and day-sealed after the look-back was read", async () => {
     const here = stage(START + 6 * HOUR_MS, "UTC");
     await here.tags(["101", "102"]);
     here.service.withoutLog.add("102");
@@ -169,7 +169,7 @@ describe("a day of a site", () => {
     expect(at("day-sealed") >= "2026-11-04T06:00").toBe(true);
   });
 
-  test("is finalized also for a site without any log", async () => {
+  test("finalizes the days of a site without any log", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);
     here.service.withoutLog.add("101");
@@ -185,7 +185,7 @@ describe("a day of a site", () => {
     ["among which one has 25 hours", "2026-10-20T12:00:00Z"],
     ["among which one has 23 hours", "2027-03-23T12:00:00Z"],
   ])(
-    "is finalized with the same delay each day, for daily values %s that are fetched earlier each day",
+    "finalizes each day with the same delay, for daily values %s that are fetched earlier each day",
     async (_days, start) => {
       const zone = "Europe/Oslo";
       const here = stage(Date.parse(start), zone);
@@ -214,7 +214,7 @@ describe("a day of a site", () => {
     },
   );
 
-  test("gets one new revision an hour after a change", async () => {
+  test("emits one new revision of a finalized day an hour after its values changed", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101"]);
     here.log("101", "5m", START, START + 13 * DAY_MS, () => 1);
@@ -237,7 +237,7 @@ describe("a day of a site", () => {
     expect(Date.parse(at(2)) - here.store.toldAtMs(found?.id ?? "")).toBeGreaterThanOrEqual(HOUR_MS);
   });
 
-  test("gets a new revision for a series added later, and does not wait for a removed one", async () => {
+  test("emits a new revision of a day for a series added later, and does not wait for a removed series", async () => {
     const here = stage(START + 12 * HOUR_MS, "UTC");
     await here.tags(["101", "102"]);
     for (const id of ["101", "102"]) here.log(id, "1h", START, START + 9 * DAY_MS, () => 1);
@@ -268,7 +268,7 @@ describe("a day of a site", () => {
     expect(faultsOf(here.events())).toEqual([]);
   });
 
-  test("names the series that hold a site back, and counts three refusals as known", async () => {
+  test("names the series that delays its site, and finalizes a day after three refusals of a series", async () => {
     const here = stage(START, "UTC");
     await here.tags(["101", "102"]);
     for (const id of ["101", "102"]) here.log(id, "1h", START - DAY_MS, START + 9 * DAY_MS, () => 1);
@@ -294,7 +294,7 @@ describe("a day of a site", () => {
     });
   });
 
-  test("is emitted once under random fetches, gaps, refusals, outages and restarts", async () => {
+  test("emits each complete day once under random fetches, gaps, refusals, outages and restarts", async () => {
     const random = randomFrom(seed);
     const one = <T>(of: readonly T[]): T => of[Math.floor(random() * of.length)] as T;
     const zone = one(["Europe/Stockholm", "Australia/Lord_Howe", "Asia/Kathmandu", "UTC"]);

@@ -40,7 +40,7 @@ function account(
 }
 
 describe("the account of a series for a UTC day", () => {
-  test("counts values, nulls and absent buckets of an answered day", () => {
+  test("counts values, nulls and absent buckets of a fetched day", () => {
     expect(account(ledger(), 4, { had: 200, null: 8 })).toEqual({
       ...{
         expected: 288,
@@ -61,12 +61,12 @@ describe("the account of a series for a UTC day", () => {
     ["more values than buckets", { had: 300, null: 0 }, [288, 0, 0]],
     ["more nulls than buckets", { had: 0, null: 300 }, [0, 288, 0]],
     ["more of both together", { had: 200, null: 100 }, [200, 88, 0]],
-  ])("counts at most the answered buckets if there are %s", (_, count, expected) => {
+  ])("counts at most the fetched buckets when there are %s", (_, count, expected) => {
     const { had, null: nulls, absent } = account(ledger(), 4, count);
     expect([had, nulls, absent]).toEqual(expected);
   });
 
-  test("leaves out buckets before the first needed one, and days without a range", () => {
+  test("excludes buckets before the first required bucket, and days without a required range", () => {
     expect(account(ledger(), 3, { had: 216, null: 0 })).toMatchObject({ expected: 216, absent: 0, notWanted: 72 });
     expect(account(ledger(), 2)).toMatchObject({ expected: 0, notWanted: 288, why: null });
     const backfilled = ledger({ wished: "2026-11-02T18:00:00.000Z" });
@@ -74,7 +74,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account(backfilled, 2)).toMatchObject({ expected: 72, pending: 72, why: "backfill" });
   });
 
-  test("counts buckets without a log and refused ones with the last message", () => {
+  test("counts buckets without a log and refused buckets, each with the last message", () => {
     const older = { said: "older", at: "2026-11-04T01:00:00.000Z" };
     const held = ledger({
       spans: [
@@ -91,7 +91,7 @@ describe("the account of a series for a UTC day", () => {
     });
   });
 
-  test("counts pending buckets as without a log after the service says so", () => {
+  test("counts pending buckets as buckets without a log when the series has no log", () => {
     const held = ledger({ state: "no-log", spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 })).toMatchObject({
       ...{ expected: 288, had: 72, withoutLog: 216, pending: 0 },
@@ -100,7 +100,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account({ ...held, refusal: REFUSAL }, 4)).toMatchObject({ withoutLog: 216, noLog: SAID });
   });
 
-  test("counts buckets after the watermark of a refused series as refused, and earlier ones as pending", () => {
+  test("counts buckets after the watermark of a refused series as refused, and earlier buckets as pending", () => {
     const held = ledger({
       refusal: REFUSAL,
       watermark: "2026-11-04T12:00:00.000Z",
@@ -116,7 +116,7 @@ describe("the account of a series for a UTC day", () => {
     expect(account({ ...held, state: "unproven" }, 3)).toMatchObject({ refused: 216, pending: 0, refusal: SAID });
   });
 
-  test("needs no more buckets of a tag that left the lists", () => {
+  test("requires no further buckets of a tag that left the lists", () => {
     const held = ledger({ spans: [span("2026-11-04T00:00", "2026-11-04T06:00")] });
     expect(account(held, 4, { had: 72, null: 0 }, { outOfSight: "tag" })).toMatchObject({
       ...{ expected: 72, had: 72, pending: 0, notWanted: 216 },
@@ -127,7 +127,7 @@ describe("the account of a series for a UTC day", () => {
   });
 });
 
-describe("why buckets are pending", () => {
+describe("the reason for pending buckets", () => {
   const until = (watermark: string) => ledger({ watermark: `2026-11-0${watermark}:00.000Z`, spans: [] });
 
   test.each<[string, StoredHistory, number, string]>([
@@ -136,7 +136,7 @@ describe("why buckets are pending", () => {
     ["following has not reached the day", until("4T23:55"), 4, "behind"],
     ["the day is not over", until("5T12:00"), 5, "open"],
     ["the day has not begun for the series", until("5T12:00"), 6, "open"],
-  ])("%s", (_, held, date, why) => {
+  ])("states why buckets are pending when %s", (_, held, date, why) => {
     expect(account(held, date).why).toBe(why);
   });
 });

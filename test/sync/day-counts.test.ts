@@ -32,8 +32,8 @@ const RULES = {
   ...{ backfillMs: 400 * DAY_MS, graceMs: 120_000, lookBackMs: DAY_MS },
 };
 
-describe("counts by day", () => {
-  test("agree with a map, with one entry for equal days", () => {
+describe("packed counts of points by day", () => {
+  test("packed counts equal a plain map after random additions, and store equal consecutive days as one entry", () => {
     const random = randomFrom(seed);
     let text = "";
     const plain = new Map<number, { had: number; null: number }>();
@@ -88,7 +88,7 @@ describe("buckets of a UTC day", () => {
     "Africa/Cairo",
     "Pacific/Apia",
   ];
-  test.each(zones)("puts every bucket of a year in %s into exactly one day", (zone) => {
+  test.each(zones)("counts every bucket of a year in %s in exactly one UTC day", (zone) => {
     for (const resolution of ["5m", "1h", "1d", "1w", "1mo"] as const satisfies readonly Resolution[]) {
       const [from, until] =
         resolution === "5m"
@@ -108,7 +108,7 @@ describe("buckets of a UTC day", () => {
   });
 });
 
-test("finds the bucket of each time in any order of times", () => {
+test("bucketFinder finds the bucket of each time in any order of times", () => {
   const zone = "Europe/Stockholm";
   const noon = Date.parse("2026-11-02T12:00:00Z");
   for (const resolution of ["1h", "1d"] as const) {
@@ -129,8 +129,8 @@ const finalizedDays = (store: MemoryStore) =>
 const had = (from: string, to: string) =>
   storedRanges([{ fromMs: Date.parse(from), toMs: Date.parse(to), why: "points" }]);
 
-describe("a ledger", () => {
-  test("of an earlier version has no judged days before the first count", async () => {
+describe("day counts of a ledger", () => {
+  test("a ledger of an earlier version has no counted days before its first count", async () => {
     const { days: _, ...before } = {
       ...newLedger(RULES, NOW),
       state: "following" as const,
@@ -156,7 +156,7 @@ describe("a ledger", () => {
     expect(reachOf(seriesWith(held, RULES)).sealFrom).toBe(dayOfDate("2026-11-03"));
   });
 
-  test("marks finalized days with their changed points, and reuses a recent mark", async () => {
+  test("marks changed finalized days with the number of changed points, and keeps the time of a mark for five minutes", async () => {
     const ledger = { ...newLedger(RULES, NOW), state: "following" as const, watermark: "2026-11-02T05:55:00.000Z" };
     const before = { ...ledger, spans: had("2026-10-31T00:00Z", "2026-11-01T00:00Z") };
     const after = { ...ledger, spans: had("2026-10-30T12:00Z", "2026-11-01T12:00Z") };
@@ -194,7 +194,7 @@ describe("a ledger", () => {
     expect(await marked(300_000)).toEqual({ at: at(0), points: 5 });
   });
 
-  test("moves long counts out and still counts each day", async () => {
+  test("moves long counts out of the ledger and still returns the count of each day", async () => {
     const store = createMemoryStore();
     let held: StoredHistory = { ...newLedger(RULES, NOW), state: "following" };
     const from = NOW - 300 * DAY_MS;
@@ -216,7 +216,7 @@ describe("a ledger", () => {
       expect((await countFor(store, "trial", "101 5m", held, dayOf(from) + day))?.had).toBe(1 + (day % 7) * 3);
   });
 
-  test("that is filled backwards reports a day with its first bucket, and each day once", () => {
+  test("a ledger filled backwards reports a day when its first bucket arrives, and each day once", () => {
     const ledger = { ...newLedger(RULES, NOW), wished: "2026-10-01T00:00:00.000Z" };
     const of = (from: string, to: string): StoredHistory => ({ ...ledger, spans: had(from, to) });
     const before = of("2026-10-30T12:00Z", "2026-11-02T00:00Z");

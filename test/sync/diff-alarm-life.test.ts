@@ -32,7 +32,7 @@ function held(changes: Partial<StoredAlarm> = {}, alarm: Partial<Alarm> = {}): S
 const differenceOf = (event: Event | undefined) => (event?.data as { readonly before?: unknown } | undefined)?.before;
 
 describe("begin", () => {
-  test("stores the episode and emits one raise at its time", () => {
+  test("stores the episode and emits one raise with the trigger time", () => {
     const { stored: now, events } = begin(ALARM, false, CONTEXT);
     expect(now).toEqual({
       alarm: ALARM,
@@ -53,7 +53,7 @@ describe("begin", () => {
     ]);
   });
 
-  test("emits the acknowledgement, unless the raise is initial", () => {
+  test("emits the acknowledgement after the raise, unless the raise is initial", () => {
     const alarm = { ...ALARM, ...ACKNOWLEDGED };
     expect(kindsOf(begin(alarm, false, CONTEXT).events)).toEqual(["raised", "acknowledged"]);
     const met = begin(alarm, true, CONTEXT).events;
@@ -61,12 +61,12 @@ describe("begin", () => {
     expect(met[0]?.data).toMatchObject({ initial: true });
   });
 
-  test("uses the time of the poll when the offset is unknown", () => {
+  test("emits the raise with the time of the poll when the trigger time has no offset", () => {
     const [raise] = begin({ ...ALARM, triggeredAt: "2026-11-02T07:15:00" }, false, CONTEXT).events;
     expect(raise?.time).toBe(AT);
   });
 
-  test("announce: emits a raise with an id of the start", () => {
+  test("announce emits an initial raise with a different id for each start", () => {
     const ids = [EARLIER, AT].map((startedAt) => announce(held(), startedAt, CONTEXT).id);
     expect(new Set([...ids, begin(ALARM, true, CONTEXT).events[0]?.id]).size).toBe(3);
     expect(announce(held(), EARLIER, CONTEXT)).toMatchObject({
@@ -82,42 +82,45 @@ describe("goOn", () => {
     ["active", EARLIER, 0],
     ["missing", EARLIER, 0],
     ["out-of-scope", AT, 1],
-  ] as const)("emits nothing after state %s", (state, since, returns) => {
+  ] as const)("emits nothing for a listed alarm with the stored state %s", (state, since, returns) => {
     expect(goOn(held({ state, misses: 3 }), ALARM, CONTEXT)).toEqual({
       stored: held({ state: "active", misses: 0, since, returns }),
       events: [],
     });
   });
 
-  test.each(["resolved", "vanished"] as const)("emits alarm-retriggered after state %s", (state) => {
-    const over = held({ state, returns: 2 }, { status: "resolved" });
-    const step = goOn(over, ALARM, CONTEXT);
-    const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
-    const remembered = state === "resolved" ? { ended } : {};
-    expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
-    // That it is active again is what the return says; nothing else has changed.
-    expect(kindsOf(step.events)).toEqual(["retriggered"]);
-    expect(step.events[0]?.time).toBe(AT);
-    const other = goOn({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
-    expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
-  });
+  test.each(["resolved", "vanished"] as const)(
+    "emits alarm-retriggered for a listed alarm with the stored state %s",
+    (state) => {
+      const over = held({ state, returns: 2 }, { status: "resolved" });
+      const step = goOn(over, ALARM, CONTEXT);
+      const ended = { endMs: Date.parse(ALARM.triggeredAt), eventId: 9001 };
+      const remembered = state === "resolved" ? { ended } : {};
+      expect(step.stored).toEqual(held({ state: "active", since: AT, returns: 3, ...remembered }));
+      // That it is active again is what the return says; nothing else has changed.
+      expect(kindsOf(step.events)).toEqual(["retriggered"]);
+      expect(step.events[0]?.time).toBe(AT);
+      const other = goOn({ ...over, since: "2026-11-02T07:30:00.000Z" }, ALARM, CONTEXT);
+      expect(other.events[0]?.id).not.toBe(step.events[0]?.id);
+    },
+  );
 
-  test("emits one return and the other changes after its end with a new activity", () => {
+  test("emits one retrigger and the other changes when a resolved alarm has a new activity", () => {
     const now = { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt: EARLIER }), description: "new" };
     const { events } = goOn(held({ state: "resolved" }, { status: "resolved" }), now, CONTEXT);
     expect(kindsOf(events)).toEqual(["retriggered", "changed"]);
     expect(differenceOf(events[1])).toEqual({ description: ALARM.description });
   });
 
-  test("begins an episode that was never emitted", () => {
+  test("begins a new episode when the stored episode was never emitted", () => {
     const step = goOn(held({ state: "resolved", untold: true }), ALARM, CONTEXT);
     expect(step).toEqual(begin(ALARM, false, CONTEXT));
   });
 
   test.each([
-    ["its own time", EARLIER, EARLIER],
-    ["the time of the poll without an offset", "2026-11-02T07:00:00", AT],
-  ] as const)("emits a retrigger at %s", (_what, triggeredAt, time) => {
+    ["the time of the activity", EARLIER, EARLIER],
+    ["the time of the poll when the activity has no offset", "2026-11-02T07:00:00", AT],
+  ] as const)("emits a retrigger with %s", (_what, triggeredAt, time) => {
     const { events } = goOn(held(), { ...ALARM, lastActiveEvent: activity(9002, { triggeredAt }) }, CONTEXT);
     expect(events).toMatchObject([{ type: "alarm-retriggered", time }]);
   });
@@ -138,10 +141,16 @@ describe("goOn", () => {
       undefined,
     ],
     ["an acknowledgement that is taken back", ACKNOWLEDGED, { acknowledgedBy: "Kari" }, ["unacknowledged"], undefined],
-    ["nothing when only the name of the acknowledger goes", { acknowledgedBy: "Kari" }, {}, [], undefined],
-    ["an activity appears", { lastActiveEvent: null }, {}, ["changed"], { lastActiveEvent: null }],
-    ["an activity goes", {}, { lastActiveEvent: null }, ["changed"], { lastActiveEvent: ALARM.lastActiveEvent }],
-    ["another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
+    ["nothing when only the name of the acknowledger disappears", { acknowledgedBy: "Kari" }, {}, [], undefined],
+    ["a change when an activity appears", { lastActiveEvent: null }, {}, ["changed"], { lastActiveEvent: null }],
+    [
+      "a change when the activity disappears",
+      {},
+      { lastActiveEvent: null },
+      ["changed"],
+      { lastActiveEvent: ALARM.lastActiveEvent },
+    ],
+    ["a change for another source", {}, { source: "VS2" }, ["changed"], { source: ALARM.source }],
   ])("emits %s", (_what, was, now, expected, difference) => {
     const { events } = goOn(held({}, was), { ...ALARM, ...now }, CONTEXT);
     expect(kindsOf(events)).toEqual(expected);
@@ -153,7 +162,7 @@ describe("the end of an episode", () => {
   const resolvedAt = "2026-11-02T07:45:00.000Z";
   const over: Alarm = { ...ALARM, status: "resolved", resolvedAt };
 
-  test("resolve: emits the end at its time and clears the misses", () => {
+  test("resolve emits the end with its stated time and clears the misses", () => {
     const step = resolve(held({ state: "missing", misses: 2 }), over, CONTEXT);
     expect(step.stored).toEqual(held({ alarm: over, state: "resolved", since: AT, misses: 0 }));
     expect(step.events).toMatchObject([{ type: "alarm-resolved", time: resolvedAt }]);
@@ -162,13 +171,13 @@ describe("the end of an episode", () => {
     expect(secondEnd.events[0]?.id).not.toBe(step.events[0]?.id);
   });
 
-  test("resolve: emits an acknowledgement before the end", () => {
+  test("resolve emits an acknowledgement before the end", () => {
     const now = { ...over, ...ACKNOWLEDGED };
     expect(kindsOf(resolve(held(), now, CONTEXT).events)).toEqual(["acknowledged", "resolved"]);
     expect(kindsOf(resolve(held({}, ACKNOWLEDGED), now, CONTEXT).events)).toEqual(["resolved"]);
   });
 
-  test("acknowledgeEnded: emits an acknowledgement after the end once", () => {
+  test("acknowledgeEnded emits an acknowledgement after the end once", () => {
     const ended = held({ state: "resolved" }, over);
     const step = acknowledgeEnded(ended, { ...over, ...ACKNOWLEDGED, description: "new" }, CONTEXT);
     expect(step?.stored).toEqual({ ...ended, alarm: { ...over, ...ACKNOWLEDGED } });
@@ -179,12 +188,12 @@ describe("the end of an episode", () => {
     expect(acknowledgeEnded(held({}, ACKNOWLEDGED), over, CONTEXT)).toBeNull();
   });
 
-  test("uses the time of the poll for an acknowledgement without a time", () => {
+  test("goOn emits an acknowledgement without a time with the time of the poll", () => {
     const [event] = goOn(held(), { ...ALARM, acknowledged: true }, CONTEXT).events;
     expect(event).toMatchObject({ type: "alarm-acknowledged", time: AT });
   });
 
-  test("miss, vanish and leaveScope: keep the record and emit the end", () => {
+  test("miss counts without an event; vanish and leaveScope keep the record and emit an event", () => {
     const once = miss(held(), CONTEXT);
     expect(once).toEqual({ stored: held({ state: "missing", since: AT, misses: 1 }), events: [] });
     const later = { ...CONTEXT, at: "2026-11-02T08:01:00.000Z" };
@@ -198,7 +207,7 @@ describe("the end of an episode", () => {
     expect(kindsOf(away.events)).toEqual(["out-of-scope"]);
   });
 
-  test("isOpen: true until resolved or vanished", () => {
+  test("isOpen returns true until the alarm is resolved or vanished", () => {
     const open = (["active", "missing", "out-of-scope", "resolved", "vanished"] as const).map((state) =>
       isOpen(held({ state })),
     );
@@ -206,7 +215,7 @@ describe("the end of an episode", () => {
   });
 });
 
-test("events state `late` and the gateway that explains the alarm", () => {
+test("events contain `late` and the gateway that explains the alarm", () => {
   const { events } = begin(ALARM, false, { ...CONTEXT, late: true, behindGateway: ({ id }) => `of ${id}` });
   expect(events[0]?.data as AlarmFact).toMatchObject({ late: true, behindGateway: "of 500001" });
 });

@@ -40,12 +40,12 @@ describe("findAbsent", () => {
     ["missing", { state: "missing" }, none, "complete", false, true],
     ["listed", {}, [ALARM], "complete", true, false],
     ["listed with a later episode", {}, [NEXT], "complete", true, true],
-    ["listed with an older one", {}, [OLDER], "complete", true, false],
+    ["listed with an older episode", {}, [OLDER], "complete", true, false],
     ["resolved", { state: "resolved" }, none, "complete", true, false],
     ["vanished", { state: "vanished" }, none, "complete", true, false],
     ["out of the scope", { state: "out-of-scope" }, none, "complete", false, false],
     ["in the scope again", { state: "out-of-scope" }, none, "complete", true, true],
-  ])("%s", (_what, changes, listed, coverage, isVisible, expected) => {
+  ])("decides whether an alarm is absent: %s", (_what, changes, listed, coverage, isVisible, expected) => {
     const absent = findAbsent(
       held(changes),
       listed,
@@ -57,7 +57,7 @@ describe("findAbsent", () => {
 });
 
 describe("diffAlarms with a listed alarm", () => {
-  test("raises it, as initial if its site was not followed", () => {
+  test("raises a new listed alarm, marked initial if its site was not followed before", () => {
     const initial = (options: Partial<AlarmDiffOptions>) =>
       poll(new Map(), { listed: [ALARM] }, options).events.map(({ data }) => data);
     expect(initial({})).toMatchObject([{ initial: false }]);
@@ -68,7 +68,7 @@ describe("diffAlarms with a listed alarm", () => {
     expect(initial({ isTakenOver: () => false })).toMatchObject([{ initial: false }]);
   });
 
-  test("announces a stored alarm at a start with `announce`, before its changes", () => {
+  test("raises a stored alarm again at a start with `announce`, before its changes", () => {
     const options = { startup: "announce", isTakenOver: () => false } as const;
     const changed = { ...ALARM, source: "VS2" };
     expect(poll(held(), { listed: [changed] }, options).told).toEqual(["raised", "changed"]);
@@ -76,25 +76,25 @@ describe("diffAlarms with a listed alarm", () => {
     expect(poll(held(), { listed: [changed] }, { isTakenOver: () => false }).told).toEqual(["changed"]);
   });
 
-  test("stores it without an event at a silent start, until its site was listed", () => {
+  test("stores a listed alarm without an event at a silent start, until its site was listed once", () => {
     const silent = poll(new Map(), { listed: [ALARM] }, { startup: "silent", isTakenOver: () => false });
     expect([silent.told, silent.held?.state]).toEqual([[], "active"]);
     expect(poll(new Map(), { listed: [ALARM] }, { startup: "silent" }).told).toEqual(["raised"]);
   });
 
-  test("raises it once if it is listed twice, and writes nothing if it is unchanged", () => {
+  test("raises an alarm once when the list contains it twice, and writes nothing for an unchanged alarm", () => {
     expect(poll(new Map(), { listed: [ALARM, { ...ALARM, source: "VS2" }] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [ALARM] })).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("ends the previous episode when a later one is listed", () => {
+  test("ends the previous episode when the list contains a later episode", () => {
     expect(poll(held(), { listed: [NEXT] }).told).toEqual(["vanished", "raised"]);
     expect(poll(held(), { listed: [NEXT], found: [OVER] }).told).toEqual(["resolved", "raised"]);
     expect(poll(held({ state: "vanished" }), { listed: [NEXT] }).told).toEqual(["raised"]);
     expect(poll(held(), { listed: [OLDER] }).told).toEqual([]);
   });
 
-  test("retriggers a resolved alarm by a later event or ten polls, if the record states no end", () => {
+  test("retriggers a resolved alarm after a later event or ten polls, if the record states no end", () => {
     const resolved = held({ state: "resolved", alarm: OVER });
     const insisted = new Set([ALARM.id]);
     const again = { ...ALARM, lastActiveEvent: activity(9002) };
@@ -107,7 +107,7 @@ describe("diffAlarms with a listed alarm", () => {
 });
 
 describe("diffAlarms with an absent alarm", () => {
-  test("counts misses, and emits alarm-vanished after enough misses and a search", () => {
+  test("counts misses of an absent alarm, and emits alarm-vanished after enough misses and a search", () => {
     const once = poll(held(), {});
     expect([once.told, once.held?.misses]).toEqual([[], 1]);
     const missing = held({ state: "missing", misses: 1 });
@@ -117,16 +117,16 @@ describe("diffAlarms with an absent alarm", () => {
   });
 
   test.each<[string, Partial<AlarmObservation>]>([
-    ["it was doubted", { doubted: new Set([ALARM.id]) }],
-    ["the scope is not known", { scope: null }],
+    ["the absence is unverified", { doubted: new Set([ALARM.id]) }],
+    ["the scope is unknown", { scope: null }],
     ["its site was out of the scope before", { scope: { before: new Set(), after: SITE } }],
-    ["the list moved", { coverage: () => "moving" }],
+    ["the pages of the list shifted", { coverage: () => "moving" }],
     ["its site was not read", { coverage: () => "none" }],
-  ])("changes nothing when %s", (_why, seen) => {
+  ])("changes nothing for an absent alarm when %s", (_why, seen) => {
     expect(poll(held(), seen)).toEqual({ told: [], events: [], held: undefined });
   });
 
-  test("emits alarm-out-of-scope once when the site left the scope", () => {
+  test("emits alarm-out-of-scope once when the site of an absent alarm left the scope", () => {
     const scope = { before: SITE, after: new Set<number>() };
     expect(poll(held(), { scope }).told).toEqual(["out-of-scope"]);
     expect(poll(held({ state: "out-of-scope" }), { scope }).held).toBeUndefined();
@@ -138,14 +138,14 @@ describe("diffAlarms with an absent alarm", () => {
     expect(poll(held({ state: "resolved" }), { found: [OVER] }).told).toEqual([]);
   });
 
-  test("ignores an end before the known start while the alarm may still be listed", () => {
+  test("ignores a stated end before the stored start while the alarm may still be listed", () => {
     const times = { triggeredAt: "2026-11-02T04:15:00.000Z", resolvedAt: "2026-11-02T05:45:00.000Z" };
     const found = [{ ...OVER, ...times }];
     expect(poll(held(), { found, coverage: () => "moving" }).told).toEqual([]);
     expect(poll(held(), { found }).told).toEqual(["resolved"]);
   });
 
-  test("emits both episodes when a later one is over too, the later one marked late", () => {
+  test("emits both episodes when the resolved list contains a later one, and marks the later one late", () => {
     const { told: kinds, events } = poll(held(), { found: [NEXT_OVER] });
     expect(kinds).toEqual(["vanished", "raised", "resolved"]);
     expect(events.map(({ data }) => (data as { readonly late: boolean }).late)).toEqual([false, true, true]);
@@ -170,14 +170,14 @@ describe("diffResolved", () => {
     return { told: kindsOf(events), put, held: put.get(ALARM.id) };
   };
 
-  test("emits a complete unknown episode that ended in the relevant time", () => {
+  test("emits raise and end of an unknown episode that ended at `fromMs` or later", () => {
     expect(sweep(new Map(), [OVER]).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) }).told).toEqual(["raised", "resolved"]);
     expect(sweep(new Map(), [OVER], { fromMs: Date.parse(ENDED) + 1 }).put.size).toBe(0);
     expect(sweep(new Map(), [ALARM]).put.size).toBe(0);
   });
 
-  test("stores history without events", () => {
+  test("stores history, and episodes found at a silent start, without events", () => {
     const history = sweep(new Map(), [OVER], { isHistory: () => true });
     expect([history.told, history.held?.untold]).toEqual([[], true]);
     const silent = sweep(new Map(), [OVER], { silent: true });
@@ -185,13 +185,13 @@ describe("diffResolved", () => {
     expect(sweep(new Map(), [OVER]).held).not.toHaveProperty("untold");
   });
 
-  test("emits the end of an emitted alarm, but not at a silent start", () => {
+  test("emits the end of a stored alarm, but not at a silent start", () => {
     expect(sweep(held(), [OVER], { isHistory: () => true }).told).toEqual(["resolved"]);
     const silent = sweep(held(), [OVER], { silent: true });
     expect([silent.told, silent.held?.untold]).toEqual([[], true]);
   });
 
-  test("emits the end, a later episode and an earlier one of a stored alarm", () => {
+  test("emits the end of a stored alarm, a later episode, and an earlier episode", () => {
     expect(sweep(held(), [OVER]).told).toEqual(["resolved"]);
     expect(sweep(held(), [OVER], { fromMs: Date.parse(AT) }).told).toEqual(["resolved"]);
     expect(sweep(held(), [NEXT_OVER]).told).toEqual(["vanished", "raised", "resolved"]);
@@ -208,7 +208,7 @@ describe("diffResolved", () => {
     expect([...put.keys()]).toEqual(["2", ALARM.id]);
   });
 
-  test("emits an end with an unreadable time", () => {
+  test("emits raise and end of an episode whose end has an unreadable time", () => {
     const unread = { ...OVER, resolvedAt: "yesterday" };
     const { told: kinds, put } = sweep(new Map(), [OVER, unread, { ...unread, id: "2" }]);
     expect(kinds).toEqual(["raised", "resolved", "raised", "resolved"]);
@@ -216,7 +216,7 @@ describe("diffResolved", () => {
     expect(sweep(new Map(), [unread], { fromMs: 1 }).put.size).toBe(0);
   });
 
-  test("emits an acknowledgement after the end once, unless the alarm was not emitted", () => {
+  test("emits an acknowledgement after the end once, unless the alarm was never emitted", () => {
     const acknowledged = { ...OVER, acknowledged: true, acknowledgedAt: AT };
     const resolved = held({ state: "resolved", alarm: OVER });
     const late = sweep(resolved, [acknowledged]);
@@ -228,7 +228,7 @@ describe("diffResolved", () => {
     expect(sweep(untold, [acknowledged]).put.size).toBe(0);
   });
 
-  test("endOf uses the trigger without a stated end, and UTC without an offset", () => {
+  test("endOf returns the trigger time when no end is stated, and reads a time without an offset as UTC", () => {
     expect(endOf(OVER)).toBe(Date.parse(ENDED));
     expect(endOf({ ...OVER, resolvedAt: null })).toBe(Date.parse("2026-11-02T06:15:00Z"));
     expect(endOf({ ...OVER, resolvedAt: "2026-11-02T07:45:00" })).toBe(Date.parse(ENDED));

@@ -89,36 +89,36 @@ describe("relationOf", () => {
     ["a time without an offset, and a later event", "2026-11-02T07:15:00", 9002, "newer"],
     ["a time without an offset, and the event before", "2026-11-02T07:15:00", 9000, "past"],
     ["a time without an offset, and no event", "2026-11-02T07:15:00", null, "newer"],
-  ])("%s", (_what, triggeredAt, eventId, expected) => {
+  ])("relates a record to the stored episode: %s", (_what, triggeredAt, eventId, expected) => {
     expect(relationOf(storedOf(record(START, 9001)), record(triggeredAt, eventId))).toBe(expected);
   });
 
-  test("compares times exactly when both have milliseconds", () => {
+  test("compares times to the millisecond only when both have milliseconds", () => {
     const known = storedOf(record(at("06:15:00.123"), null));
     expect(relationOf(known, record(at("06:15:00.124"), null))).toBe("newer");
     expect(relationOf(known, record(at("06:15:00.000"), null))).toBe("same");
   });
 
-  test("uses the event number when the stored time cannot be compared", () => {
+  test("uses the event number when the stored time has no offset", () => {
     const known = storedOf(record("2026-11-02T07:15:00", 9001));
     expect(relationOf(known, record(START, 9001))).toBe("same");
     expect(relationOf(known, record(START, 9000))).toBe("past");
     expect(completed(known, record(START, 9001)).triggeredAt).toBe(START);
   });
 
-  test("assigns an end before the start to the episode only by the event number", () => {
+  test("assigns a record that ended before the stored start to the episode only by the event number", () => {
     const known = storedOf(record(START, 9001));
     const older = (id: number | null) => record(at("06:14:00.000"), id, over(at("06:14:59.000")));
     expect(relationOf(known, older(9001))).toBe("same");
     expect(relationOf(known, older(null))).toBe("past");
   });
 
-  test("treats the same event of another trigger as another episode", () => {
+  test("treats the same event number of another trigger as another episode", () => {
     const trigger = { ...ALARM.trigger, id: ALARM.trigger.id + 1 };
     expect(relationOf(storedOf(record(START, 9001)), record(at("07:15:00.000"), 9001, { trigger }))).toBe("newer");
   });
 
-  test("moves a start back at once, and forward only when it counts", () => {
+  test("completed takes an earlier start at once, and a later start only when the start is confirmed", () => {
     const known = storedOf(record(START, 9001));
     const corrected = record(at("06:14:57.000"), 9001);
     expect(completed(known, corrected)).toEqual(corrected);
@@ -137,11 +137,11 @@ describe("relationOf", () => {
   });
 });
 
-describe("a service clock that ran ahead and was corrected", () => {
+describe("a service clock that ran ahead and was set back", () => {
   const ahead = record(at("07:15:00.000"), 9001);
   const again = record(START, 9002);
 
-  test("does not suppress raise and end of the next episode", () => {
+  test("emits raise and end of the next episode although it starts before the previous one", () => {
     const one = follow();
     expect(one.poll([ahead])).toEqual(["raised"]);
     expect(one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }])).toEqual(["resolved"]);
@@ -151,7 +151,7 @@ describe("a service clock that ran ahead and was corrected", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("does not suppress an episode that only the sweep found", () => {
+  test("emits an episode found only by the resolved sweep although it starts before the previous one", () => {
     const one = follow([ahead]);
     one.poll([], [{ ...ahead, ...over(at("07:20:00.000")) }]);
     const ended = { ...again, ...over(at("06:16:00.000")) };
@@ -159,7 +159,7 @@ describe("a service clock that ran ahead and was corrected", () => {
     expect(one.sweep([ended])).toEqual([]);
   });
 
-  test("emits a change of an open alarm, and its end as the end of the episode", () => {
+  test("emits a change when the start of an open alarm is corrected, and later the end of the same episode", () => {
     const one = follow([record(START, 9001)]);
     const corrected = record(at("06:14:57.000"), 9001);
     expect(one.poll([corrected])).toEqual(["changed"]);
@@ -183,7 +183,7 @@ describe("an outdated record in the list of active alarms", () => {
   const older = record(at("05:15:00.000"), null);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act);
 
-  test("begins another episode at the tenth poll after the last one ended", () => {
+  test("an outdated record begins another episode at the tenth poll after the last episode ended", () => {
     const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     expect(times(9, () => one.poll([older])).flat()).toEqual([]);
@@ -191,7 +191,7 @@ describe("an outdated record in the list of active alarms", () => {
     expect(one.poll([older])).toEqual([]);
   });
 
-  test("is counted again from one after a poll without it", () => {
+  test("a poll without the outdated record restarts the count of ten polls", () => {
     const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     times(9, () => one.poll([older]));
@@ -200,7 +200,7 @@ describe("an outdated record in the list of active alarms", () => {
     expect(one.poll([older])).toEqual(["raised"]);
   });
 
-  test("corrects the start of an open alarm at the tenth poll", () => {
+  test("an outdated record corrects the start of an open alarm at the tenth poll", () => {
     const one = follow();
     const now = record(START, null);
     one.poll([now]);
@@ -210,14 +210,14 @@ describe("an outdated record in the list of active alarms", () => {
     expect(one.poll([], [{ ...older, ...over(at("06:20:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("changes nothing of an open alarm with a later event", () => {
+  test("an outdated record with an earlier event changes nothing of an open alarm", () => {
     const one = follow([record(START, 9001)]);
     expect(times(12, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
     expect(times(12, () => one.poll([record(at("05:15:00.000"), 9000)])).flat()).toEqual([]);
     expect(one.poll([record(START, 9002)])).toEqual(["retriggered"]);
   });
 
-  test("reopens an ended episode at the tenth poll", () => {
+  test("an outdated record reopens an ended episode at the tenth poll", () => {
     const one = follow([record(START, 9001)]);
     one.poll([], [record(START, 9001, over(at("06:20:00.000")))]);
     expect(times(9, () => one.poll([record(START, 9000)])).flat()).toEqual([]);
@@ -233,7 +233,7 @@ describe("two lists that disagree about an end", () => {
   const reopened = record(START, 9002);
   const times = (count: number, act: () => readonly string[]) => Array.from({ length: count }, act).flat();
 
-  test("emits the old end of an episode that a later event reopened only once", () => {
+  test("emits the old end of an episode only once although a later event reopened the episode", () => {
     const one = follow([open]);
     expect(one.poll([], [ended])).toEqual(["resolved"]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
@@ -244,20 +244,20 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([ended, again])).toEqual([]);
   });
 
-  test("does not emit the end before a retrigger when it is found afterwards", () => {
+  test("does not emit an end that precedes an already emitted retrigger", () => {
     const one = follow([open]);
     expect(one.poll([reopened])).toEqual(["retriggered"]);
     expect(one.sweep([ended])).toEqual([]);
   });
 
-  test("emits a second end in the same second when a later event lies between", () => {
+  test("emits a second end in the same second when a later event reopened the alarm in between", () => {
     const one = follow([open]);
     one.poll([], [ended]);
     one.poll([reopened]);
     expect(one.poll([], [{ ...ended, lastActiveEvent: activity(9002) }])).toEqual(["resolved"]);
   });
 
-  test("an outdated list of active alarms reopens nothing", () => {
+  test("an outdated active list reopens no alarm in nine polls while the resolved sweep states the end", () => {
     const one = follow([open]);
     expect(one.sweep([ended])).toEqual(["resolved"]);
     expect(times(9, () => [...one.poll([open]), ...one.sweep([ended])])).toEqual([]);
@@ -294,7 +294,7 @@ describe("two lists that disagree about an end", () => {
     expect(new Set(one.ids).size).toBe(one.ids.length);
   });
 
-  test("keeps the emitted end when its time cannot be compared", () => {
+  test("does not emit another end after an emitted end with an unreadable time", () => {
     const one = follow();
     const unread = { ...open, ...over("yesterday") };
     one.poll([open]);
@@ -304,7 +304,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep([unread, ended])).toEqual([]);
   });
 
-  test("ends a vanished alarm by the end of an earlier event, unless that was emitted", () => {
+  test("ends a vanished alarm with the end of an earlier event, unless that end was emitted before", () => {
     const vanished = () => {
       const one = follow([open]);
       return one;
@@ -326,7 +326,7 @@ describe("two lists that disagree about an end", () => {
     expect(other.sweep([{ ...reopened, ...over(at("06:30:00.000")) }])).toEqual(["resolved"]);
   });
 
-  test("emits the acknowledgement of the last of several ends once", () => {
+  test("emits only the acknowledgement of the last of several ends, once", () => {
     const acknowledged = (who: string): Partial<Alarm> => ({ acknowledged: true, acknowledgedBy: who });
     const rows = [
       { ...ended, ...acknowledged("Kari") },
@@ -339,7 +339,7 @@ describe("two lists that disagree about an end", () => {
     expect(one.sweep(rows)).toEqual([]);
   });
 
-  test("any repeated lists: emits no id twice, and nothing after forty repetitions", () => {
+  test("random lists repeated 60 times: emits no id twice, and only changes after forty repetitions", () => {
     const time = fc.constantFrom(
       START,
       at("06:15:00.123"),
@@ -376,11 +376,11 @@ describe("two lists that disagree about an end", () => {
   });
 });
 
-describe("an episode that is found after a later one of the same alarm", () => {
+describe("an episode found after a later episode of the same alarm", () => {
   const first = record(at("06:15:00.000"), 9001, over(at("06:16:00.000")));
   const second = record(at("06:17:00.000"), 9002);
 
-  test("is emitted once, late and superseded, and leaves the alarm active", () => {
+  test("emits the earlier episode once, marked late and superseded, and keeps the alarm active", () => {
     const one = follow();
     expect(one.poll([second])).toEqual(["raised"]);
     expect(one.sweep([first])).toEqual(["raised", "resolved"]);
@@ -397,13 +397,13 @@ describe("an episode that is found after a later one of the same alarm", () => {
     expect(new Set(one.ids).size).toBe(4);
   });
 
-  test("is stored without an event when it is history", () => {
+  test("stores an earlier history episode without an event", () => {
     const one = follow([second]);
     expect(one.sweep([first], { isHistory: () => true })).toEqual([]);
     expect(one.sweep([first])).toEqual([]);
   });
 
-  test("is not emitted when it was emitted before or is too old", () => {
+  test("does not emit an earlier episode that was emitted before or is too old", () => {
     const one = follow([record(first.triggeredAt, 9001)]);
     expect(one.poll([second])).toEqual(["vanished", "raised"]);
     expect(one.sweep([first])).toEqual([]);
@@ -412,7 +412,7 @@ describe("an episode that is found after a later one of the same alarm", () => {
     expect(other.held()).not.toHaveProperty("former");
   });
 
-  test("is the stored one when both have the same event number", () => {
+  test("treats an earlier start with the same event number as the stored episode", () => {
     const now = record(at("06:17:00.000"), 9001);
     const one = follow([now]);
     expect(one.sweep([first])).toEqual([]);
@@ -421,7 +421,7 @@ describe("an episode that is found after a later one of the same alarm", () => {
     expect(one.sweep([first, end])).toEqual([]);
   });
 
-  test("emits all of thirty, and remembers the latest twenty", () => {
+  test("emits thirty earlier episodes, and stores the latest twenty of them", () => {
     const start = (minute: number) => new Date(Date.parse(START) + minute * 60_000).toISOString();
     const rows = Array.from({ length: 30 }, (_, n) => record(start(n), 9000 + n, over(start(n + 0.5))));
     const one = follow([record(start(30), 9030)]);
@@ -433,7 +433,7 @@ describe("an episode that is found after a later one of the same alarm", () => {
     expect(one.sweep([unread])).toEqual([]);
   });
 
-  test("is not emitted again when a stored history alarm becomes active", () => {
+  test("does not emit an earlier history episode when the stored alarm becomes active", () => {
     const one = follow();
     one.sweep([first, { ...second, ...over(at("06:18:00.000")) }], { isHistory: () => true });
     expect(one.poll([second])).toEqual(["raised"]);

@@ -199,8 +199,8 @@ const complete: Step = { kind: "poll", coverage: ["complete", "complete"], seen:
 const factOf = (event: Event) => event.data as AlarmFact & { readonly initial?: boolean };
 const episodeOfEvent = (event: Event) => factOf(event).episode;
 
-describe("for any sequence of worlds and observations", () => {
-  test("resolves only what the service states as resolved, emits all within two complete polls, and repeats no id", () => {
+describe("diffAlarms for random worlds and observations", () => {
+  test("ends only alarms that the service states as resolved, emits all alarms within two complete polls, and repeats no id", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
         const world = createWorld();
@@ -247,7 +247,7 @@ describe("for any sequence of worlds and observations", () => {
     );
   });
 
-  test("emits the same ids for the same facts after the state was lost", () => {
+  test("emits the same event ids for the same changes after the state was lost", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 40 }), fc.nat(40), (steps, lossAt) => {
         const kept = createWorld();
@@ -301,7 +301,7 @@ describe("the events of one alarm from one poll", () => {
   const told = (alarm: Partial<Alarm>, before: Partial<Alarm> = {}) =>
     follow({ listed: [{ ...ACTIVE, ...before }] }, { listed: [{ ...ACTIVE, ...before, ...alarm }] })[1];
 
-  test("are ordered by time, and by kind when the times are equal", () => {
+  test("orders the events of a poll by time, and by kind when the times are equal", () => {
     const acknowledgement = { acknowledged: true, acknowledgedBy: "Kari", acknowledgedAt: at("30:00") };
     const both = { ...acknowledgement, lastActiveEvent: activity(9002, { triggeredAt: at("20:00") }) };
     expect(kindsOf(told(both))).toEqual(["retriggered", "acknowledged"]);
@@ -309,7 +309,7 @@ describe("the events of one alarm from one poll", () => {
     expect(kindsOf(told(equal))).toEqual(["acknowledged", "retriggered"]);
   });
 
-  test("begin with the raise, even if the service states no time", () => {
+  test("emits the raise first even when the trigger time has no offset", () => {
     const unsaid = { ...ACTIVE, triggeredAt: "2026-11-02T07:15:00", acknowledged: true };
     const [first] = follow({ listed: [{ ...unsaid, acknowledgedAt: at("00:00") }] });
     expect(kindsOf(first)).toEqual(["raised", "acknowledged"]);
@@ -317,7 +317,7 @@ describe("the events of one alarm from one poll", () => {
 });
 
 describe("an absent alarm", () => {
-  test("emits two alarm-out-of-scope with different ids when its site leaves the scope twice", () => {
+  test("emits alarm-out-of-scope twice with different ids when the site leaves the scope twice", () => {
     for (const between of [{ listed: [ACTIVE] }, {}]) {
       const steps = follow({ listed: [ACTIVE] }, { scope: HIDDEN }, between, { scope: HIDDEN });
       const out = steps.flat().filter((event) => event.type === "alarm-out-of-scope");
@@ -330,32 +330,32 @@ describe("trap 18: unknown status texts", () => {
   const observe = (alarm: Partial<Alarm>) =>
     kindsOf(follow({ listed: [ACTIVE] }, { listed: [{ ...ACTIVE, ...alarm }], scope: null })[1]);
 
-  test.each(["paused", "", "RESOLVED?", "closed"])("the status %j alone is not resolved", (status) => {
+  test.each(["paused", "", "RESOLVED?", "closed"])("does not resolve an alarm with the status %j", (status) => {
     expect(observe({ status })).not.toContain("resolved");
   });
 
-  test("an active alarm with a time of resolution changes nothing", () => {
+  test("emits nothing for an active alarm with an end time", () => {
     expect(observe({ resolvedAt: ALARM.triggeredAt })).toEqual([]);
   });
 
-  test("the status resolved ends the alarm without a time", () => {
+  test("resolves an alarm with the status resolved and no end time", () => {
     expect(observe({ status: "resolved" })).toContain("resolved");
   });
 });
 
-describe("trap 41: times", () => {
+describe("trap 41: alarm times", () => {
   test.each([
     ["2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00Z", true],
     ["2026-03-01T10:00:00Z", "2026-03-01T10:00:01Z", false],
     ["2026-03-01T10:00:00", "2026-03-01T10:00:00Z", false],
     ["2026-12-31T23:59:60Z", "2026-12-31T23:59:60Z", true],
-  ])("%s and %s are the same episode: %s", (a, b, same) => {
+  ])("%s and %s belong to the same episode: %s", (a, b, same) => {
     const first = episodeOf({ ...ALARM, triggeredAt: a });
     expect(first === episodeOf({ ...ALARM, triggeredAt: b })).toBe(same);
   });
 });
 
-test("diffAlarms yields after each possibly changed alarm, and after no unchanged one", () => {
+test("diffAlarms yields after each alarm that may have changed, and not after an unchanged alarm", () => {
   const alarms = Array.from({ length: 300 }, (_, n): Alarm => ({ ...ALARM, id: String(n), status: "active" }));
   const stops = (held: ReadonlyMap<string, StoredAlarm>, listed: readonly Alarm[]) =>
     [...diffAlarms(held, observation({ listed, scope: null }), OPTIONS)].length;
@@ -370,7 +370,7 @@ describe("cutDiff", () => {
   const held = (id: string) => ({ alarm: { id } }) as StoredAlarm;
   const event = (id: string, n: number) => ({ id: `${id}.${n}`, data: { alarm: { id } } }) as unknown as Event;
 
-  test("keeps document and events of an alarm together and marks the last part", () => {
+  test("keeps the document and the events of an alarm in one part, and marks the last part", () => {
     const events = [event("1", 1), event("2", 1), event("1", 2), event("4", 1)];
     const put = new Map(["1", "2", "3"].map((id) => [id, held(id)]));
     expect([...cutDiff({ put, events }, 2)]).toEqual([

@@ -72,7 +72,7 @@ const whole = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: 
 const partly = <T>(siteId: number, ...items: T[]) => ({ siteId, items, complete: false });
 
 describe("inventorySteps over several lists", () => {
-  test("emits a new tag once, and a rename with the previous name", () => {
+  test("emits each new tag once, and a renamed tag with the previous name", () => {
     const tags = inventory("tag");
     expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual(["tag-added site/1/tag/1", "tag-added site/1/tag/2"]);
     expect(tags.see([whole(1, tag("1"), tag("2"))])).toEqual([]);
@@ -99,7 +99,7 @@ describe("inventorySteps over several lists", () => {
     }
   });
 
-  test("an incomplete list, or one of a site out of scope, removes nothing", () => {
+  test("removes nothing when a list is incomplete or misses a site", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1"), tag("2")), whole(2, tag("3"))]);
     for (let day = 0; day < 30; day += 1) expect(tags.see([partly<Tag>(1)], 1)).toEqual([]);
@@ -107,7 +107,7 @@ describe("inventorySteps over several lists", () => {
     for (let day = 0; day < 30; day += 1) expect(tags.see([whole(1, tag("1"), tag("2"), tag("4"))], 1)).toEqual([]);
   });
 
-  test("emits a change for a move to another site; an object in two lists stays", () => {
+  test("emits a change for an object that moved to another site, and nothing for an object in the lists of both sites", () => {
     const tags = inventory("tag");
     tags.see([whole(1, tag("1")), whole(2)]);
     expect(tags.see([whole(1, tag("1")), whole(2, tag("1"))])).toEqual([]);
@@ -126,7 +126,7 @@ describe("inventorySteps over several lists", () => {
     expect(emitted).toEqual(expected.map((kind) => `gateway-${kind} site/1/gateway/7`));
   });
 
-  test("emits another version of a gateway before its new state", () => {
+  test("emits a changed version of a gateway before its new state", () => {
     const gateways = inventory("gateway");
     gateways.see([whole(1, gateway(false))]);
     const kinds = ["changed", "online"].map((kind) => `gateway-${kind} site/1/gateway/7`);
@@ -134,7 +134,7 @@ describe("inventorySteps over several lists", () => {
   });
 });
 
-describe("inventorySteps with one list", () => {
+describe("diffInventory with one list", () => {
   type Known = Listed<Tag | Gateway>;
   const at = (day: number) => new Date(START + day * DAY).toISOString();
   const known = (value: Tag | Gateway, siteId = 1, missingSince: string | null = null): [string, Known] => [
@@ -154,14 +154,14 @@ describe("inventorySteps with one list", () => {
       hostsBehind: (id) => [{ id: `host of ${id}`, displayName: "" }] as never,
     });
 
-  test("writes no unchanged object, and keeps `since` of a returned one", () => {
+  test("writes no unchanged object, and keeps `since` of an object listed again", () => {
     expect(diff("tag", [known(tag("1"))], [whole(1, tag("1"))])).toEqual({ put: new Map(), remove: [], events: [] });
     const returned = diff("tag", [known(tag("1"), 1, at(3))], [partly(1, tag("1"))]);
     expect(returned.put).toEqual(new Map([known(tag("1"))]));
     expect(returned.events).toEqual([]);
   });
 
-  test("trap 25: stores since when an object is missing, and removes it on the seventh day", () => {
+  test("trap 25: stores the time since when an object is missing, and removes the object on the seventh day", () => {
     const first = diff("tag", [known(tag("1"))], [whole(1)], 1);
     expect(first).toMatchObject({ put: new Map([known(tag("1"), 1, at(1))]), remove: [] });
     expect(diff("tag", [...first.put] as never, [whole(1)], 7.9)).toEqual({ put: new Map(), remove: [], events: [] });
@@ -171,7 +171,7 @@ describe("inventorySteps with one list", () => {
     expect(diff("tag", [...first.put] as never, [partly(1), whole(2)], 30).remove).toEqual([]);
   });
 
-  test("emits the hosts behind an offline gateway, and whether the site has another gateway", () => {
+  test("emits the hosts behind an offline gateway, and whether the gateway is the only one of its site", () => {
     const down = (others: readonly [string, Known][], ...lists: InventoryObservation<Tag | Gateway>[]) =>
       diff("gateway", [known(gateway(true)), ...others], lists).events.map(({ data }) => data);
     const other = { ...gateway(true), id: "8" };
@@ -187,7 +187,7 @@ describe("inventorySteps with one list", () => {
     expect(added).toContainEqual(expect.objectContaining({ gateway: off, wholeSite: false }));
   });
 
-  test("events of a site state its id, other events that of their site", () => {
+  test("an event about a site contains the site's own id; other events contain the id of their site", () => {
     const site = { id: 3, displayName: "S" } as never;
     const added = diffInventory("site", new Map(), [{ siteId: null, items: [site], complete: true }], {
       source: "/sources/main",
@@ -214,7 +214,7 @@ describe("a list that contains the stored objects themselves", () => {
     fc.record({ id: Id, name: Name, siteId: fc.constantFrom(1, 2, 3), missingDays: fc.constantFrom(null, 1, 8) }),
   );
 
-  test("gives the same difference as one with equal copies", () => {
+  test("a list that contains the stored objects gives the same difference as a list with equal copies", () => {
     fc.assert(
       fc.property(Lists, Known, (lists, known) => {
         const at = new Date(START).toISOString();
@@ -243,7 +243,7 @@ describe("a list that contains the stored objects themselves", () => {
   });
 });
 
-test("yields null now and then in a long unchanged list, so that the caller can yield to the event loop", () => {
+test("yields null twice for 12,000 unchanged objects, so that the caller can yield to the event loop", () => {
   const known = { siteId: 1, since: new Date(START).toISOString(), missingSince: null };
   const items = Array.from({ length: 12_000 }, (_, n) => tag(String(n)));
   const held = new Map(items.map((value) => [value.id, { ...known, value }]));

@@ -61,7 +61,7 @@ describe("a first start", () => {
     }
   });
 
-  test("reads tags of later pages while the list is still read, each tag once before any tag twice", async () => {
+  test("reads tags of later pages while the list is still loading, and no tag twice before each was read once", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 50_000 });
     await virtual.clock.advance(10 * MINUTE);
     const ids = requestsOf(building, "tags/read").flatMap(({ query }) => (query.get("tags") ?? "").split(","));
@@ -86,7 +86,7 @@ describe("a first start", () => {
     expect((await sourceOf(virtual)).historyStarvesSince).toBeNull();
   });
 
-  test("with 300 sites, lists the gateways within 19 minutes and a page of tags after every two of them", async () => {
+  test("with 300 sites, lists all gateways within 19 minutes, and one page of tags after every two lists of gateways", async () => {
     const { building, virtual } = await started({ sites: 300, tags: 20 });
     await virtual.clock.advance(MINUTE);
     // The token, three pages of sites and the alarms took the rest of the 27.
@@ -100,8 +100,8 @@ describe("a first start", () => {
   });
 });
 
-describe("while the first list is read", () => {
-  test("removes no tag, warns about no class, and states no number of tags", async () => {
+describe("the first list of tags while it is loading", () => {
+  test("until the first list is complete, removes no tag, warns about no class and states no number of tags", async () => {
     const { virtual, warnings } = await started(
       { sites: 2, tags: 3_000 },
       {
@@ -128,28 +128,31 @@ describe("while the first list is read", () => {
     expect(warnings.filter((line) => line.includes("the live reads ask for more"))).toHaveLength(1);
   });
 
-  test.each(["stop", "crash"] as const)("continues with the stored tags after a %s", async (how) => {
-    const { building, virtual, warnings } = await started({ sites: 1, tags: 6_000 });
-    await virtual.clock.advance(90 * SECOND);
-    const before = await virtual.events();
-    expect(countOf(before, "tag-added")).toBeGreaterThan(1_000);
-    expect(countOf(before, "tag-added")).toBeLessThan(6_000);
-    const asked = building.requests.length;
-    await virtual.restart(how);
-    await virtual.clock.advance(70 * SECOND);
-    // The stored tags are read as soon as the quota allows it.
-    const after = building.requests.slice(asked);
-    expect(after.some(({ endpoint }) => endpoint === "tags/read")).toBe(true);
-    await virtual.clock.advance(5 * MINUTE);
-    const events = await virtual.events();
-    const added = events.filter(({ type }) => type === "tag-added").map(({ subject }) => subject);
-    expect(added).toHaveLength(6_000);
-    expect(new Set(added).size).toBe(6_000);
-    expect(countOf(events, "tag-removed") + countOf(events, "tag-changed")).toBe(0);
-    expect(warnings.filter((line) => line.includes("gone at once"))).toEqual([]);
-  });
+  test.each(["stop", "crash"] as const)(
+    "continues with the stored tags after a %s during the first list",
+    async (how) => {
+      const { building, virtual, warnings } = await started({ sites: 1, tags: 6_000 });
+      await virtual.clock.advance(90 * SECOND);
+      const before = await virtual.events();
+      expect(countOf(before, "tag-added")).toBeGreaterThan(1_000);
+      expect(countOf(before, "tag-added")).toBeLessThan(6_000);
+      const asked = building.requests.length;
+      await virtual.restart(how);
+      await virtual.clock.advance(70 * SECOND);
+      // The stored tags are read as soon as the quota allows it.
+      const after = building.requests.slice(asked);
+      expect(after.some(({ endpoint }) => endpoint === "tags/read")).toBe(true);
+      await virtual.clock.advance(5 * MINUTE);
+      const events = await virtual.events();
+      const added = events.filter(({ type }) => type === "tag-added").map(({ subject }) => subject);
+      expect(added).toHaveLength(6_000);
+      expect(new Set(added).size).toBe(6_000);
+      expect(countOf(events, "tag-removed") + countOf(events, "tag-changed")).toBe(0);
+      expect(warnings.filter((line) => line.includes("gone at once"))).toEqual([]);
+    },
+  );
 
-  test("keeps the pages before a failed one, and the next attempt emits the rest once", async () => {
+  test("keeps the pages before a failed page, and emits the other tags once at the next attempt", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 1_000 });
     let failures = 0;
     building.fail = ({ endpoint, query }) => {
@@ -164,7 +167,7 @@ describe("while the first list is read", () => {
     expect(countOf(events, "tag-removed")).toBe(0);
   });
 
-  test("finalizes no day and completes no history before the last tag of the site is listed", async () => {
+  test("finalizes no day and completes no history of a site before the last tag of the site is listed", async () => {
     const ids = [...Array.from({ length: 20 }, (_, n) => String(1_000_000 + n)), "1004999"];
     const past = { name: "past", resolution: "1d", every: "1h", backfill: "10d", look_back: "1h" };
     const { building, virtual } = await started(
@@ -189,7 +192,7 @@ describe("while the first list is read", () => {
 });
 
 describe("the progress of the first inventory", () => {
-  test("states the number of read pages and the remaining time, then nothing", async () => {
+  test("states the number of read pages and the remaining time, and no message once the inventory is read", async () => {
     const { virtual } = await started({ sites: 1, tags: 6_000 });
     await virtual.clock.advance(65 * SECOND);
     const { firstInventory, notices } = await sourceOf(virtual);
@@ -208,14 +211,14 @@ describe("the progress of the first inventory", () => {
     });
   });
 
-  test("is done from the start when an earlier start has read the building", async () => {
+  test("the progress is done immediately after a restart when an earlier start has read the building", async () => {
     const { virtual } = await started({ sites: 1, tags: 200 });
     await virtual.clock.advance(MINUTE);
     await virtual.restart("stop");
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });
 
-  test("is done although one list is refused and another one is switched off", async () => {
+  test("the progress is done although one list is rejected and another list is switched off", async () => {
     const { building, virtual } = await started({ sites: 1, tags: 200 }, { schedules: { systems: false } });
     building.fail = ({ endpoint }) =>
       endpoint === "hosts" ? { status: 200, body: { errors: [{ status: 403, message: "Forbidden." }] } } : undefined;
@@ -223,7 +226,7 @@ describe("the progress of the first inventory", () => {
     expect((await sourceOf(virtual)).firstInventory?.done).toBe(true);
   });
 
-  test("names the short lists once all pages of tags were read", async () => {
+  test("the progress names the lists of gateways, hosts and systems once all pages of tags are read", async () => {
     const { virtual } = await started({ sites: 60, tags: 1 });
     await virtual.clock.advance(8 * MINUTE);
     expect((await sourceOf(virtual)).firstInventory?.message).toMatch(

@@ -37,28 +37,31 @@ async function started(
 
 const offline = (events: readonly AnyEvent[]) => events.filter(({ type }) => type === "gateway-offline");
 
-describe("the recheck when values of a site turn null at once", () => {
-  test.each([12, 1])("reads the list of gateways within 30 s: site %i", async (siteId) => {
-    const { clock, simulator, gateways, since } = await started([siteId, 3]);
-    const gateway = gateways.find((each) => each.site_id === siteId);
-    const fromMs = clock.now();
-    simulator.control.setGateway(gateway?.id ?? 0, false);
-    await clock.advance(30 * SECOND);
-    const [event] = offline(await virtual.events());
-    expect(event?.subject).toBe(`site/${siteId}/gateway/${gateway?.id}`);
-    expect(since(fromMs)).toEqual([siteId]);
-    // No list is due before the next full five minutes.
-    await clock.advance(2 * MINUTE + 30 * SECOND);
-    expect(since(fromMs)).toEqual([siteId]);
-    const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
-    expect(((await answer.json()) as StatusReport).notices).toContainEqual(
-      expect.stringMatching(
-        new RegExp(`^main, site ${siteId}: \\d+ values turned null at once at .*Z and are published as bad`),
-      ),
-    );
-  });
+describe("the recheck of gateways when values of a site turn null at once", () => {
+  test.each([12, 1])(
+    "reads the list of gateways of site %i within 30 s and emits the offline gateway",
+    async (siteId) => {
+      const { clock, simulator, gateways, since } = await started([siteId, 3]);
+      const gateway = gateways.find((each) => each.site_id === siteId);
+      const fromMs = clock.now();
+      simulator.control.setGateway(gateway?.id ?? 0, false);
+      await clock.advance(30 * SECOND);
+      const [event] = offline(await virtual.events());
+      expect(event?.subject).toBe(`site/${siteId}/gateway/${gateway?.id}`);
+      expect(since(fromMs)).toEqual([siteId]);
+      // No list is due before the next full five minutes.
+      await clock.advance(2 * MINUTE + 30 * SECOND);
+      expect(since(fromMs)).toEqual([siteId]);
+      const answer = await fetch(new URL("/api/status", virtual.worker.statusUrl()));
+      expect(((await answer.json()) as StatusReport).notices).toContainEqual(
+        expect.stringMatching(
+          new RegExp(`^main, site ${siteId}: \\d+ values turned null at once at .*Z and are published as bad`),
+        ),
+      );
+    },
+  );
 
-  test("reads no further list while the gateway is offline", async () => {
+  test("reads no further list of gateways while the gateway is offline", async () => {
     const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
     simulator.control.setGateway(gateways[0]?.id ?? 0, false);
     const fromMs = clock.now();
@@ -67,7 +70,7 @@ describe("the recheck when values of a site turn null at once", () => {
     expect(offline(await virtual.events())).toHaveLength(1);
   });
 
-  test("reads one list in five minutes when values turn null again and again", async () => {
+  test("reads one list of gateways in five minutes when values turn null again and again", async () => {
     const { clock, simulator, since } = await started([12], { schedules: { gateways: "0 0 1 1 *" } });
     const fromMs = clock.now();
     const tags = [...simulator.world.tags.keys()];
@@ -79,7 +82,7 @@ describe("the recheck when values of a site turn null at once", () => {
     expect(offline(await virtual.events())).toEqual([]);
   });
 
-  test("is not reverted by the older list of a running poll", async () => {
+  test("a running poll with an older list of gateways does not revert the result of the recheck", async () => {
     let slow = "";
     const { clock, simulator, gateways, since } = await started([9, 12, 13], {}, (site) =>
       site === slow ? 20 * SECOND : 0,
@@ -96,7 +99,7 @@ describe("the recheck when values of a site turn null at once", () => {
     expect(events.filter(({ type }) => type === "gateway-online")).toEqual([]);
   });
 
-  test("reads no list when gateways are not polled", async () => {
+  test("reads no list of gateways when gateways are not polled", async () => {
     const { clock, simulator, gateways, since } = await started([12], { schedules: { gateways: false } });
     simulator.control.setGateway(gateways[0]?.id ?? 0, false);
     await clock.advance(2 * MINUTE);
@@ -104,7 +107,7 @@ describe("the recheck when values of a site turn null at once", () => {
   });
 });
 
-test("after an outage, attributes a new alarm to the gateway that went offline", async () => {
+test("after an outage, a new alarm names the gateway that went offline during the outage", async () => {
   const { clock, simulator, gateways } = await started([12], {
     read: [{ name: "all", every: "15m" }],
     schedules: { gateways: "0 0 1 1 *" },

@@ -48,8 +48,8 @@ async function committed(): Promise<void> {
 const sourcesOf = ({ change }: { readonly change: Change }) =>
   (change.documents ?? []).map(({ set }) => set.slice("value/".length));
 
-describe("replies of several sources", () => {
-  test("share a transaction after a quarter of a second, and the next after a second", async () => {
+describe("the group commit of replies", () => {
+  test("commits replies of several sources together after 250 ms, and later replies a second after that", async () => {
     const first = commit("a", 1);
     await clock.advance(100);
     const soon = commit("b", 1);
@@ -64,7 +64,7 @@ describe("replies of several sources", () => {
     ]);
   });
 
-  test("of 50 sources take several transactions with event-loop turns in between", async () => {
+  test("commits replies of 50 sources in several transactions, with event-loop turns in between", async () => {
     await committed();
     let turns = 0;
     const seen: number[] = [];
@@ -93,7 +93,7 @@ describe("replies of several sources", () => {
     expect(new Set(seen).size).toBe(3);
   });
 
-  test("of a single source are committed at once", async () => {
+  test("commits the replies of a single source at once", async () => {
     const ended: Promise<string>[] = [];
     for (let n = 0; n < 3; n += 1) {
       ended.push(commit("a", n, never, alone));
@@ -102,7 +102,7 @@ describe("replies of several sources", () => {
     expect(await Promise.all(ended)).toEqual(["durable at 0", "durable at 3000", "durable at 6000"]);
   });
 
-  test("of one source are committed in order, one per transaction, without another wait", async () => {
+  test("commits several replies of one source in order, one per transaction, without another wait", async () => {
     await committed();
     const ended = [commit("a", 1), commit("b", 1), commit("a", 2), commit("a", 3)];
     await clock.advance(1_000);
@@ -110,7 +110,7 @@ describe("replies of several sources", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["a", "b"], ["a"], ["a"]]);
   });
 
-  test("call change just before their transaction, so that each builds on the one before", async () => {
+  test("calls the change function of a reply just before its transaction, after the previous commit", async () => {
     await committed();
     const seen: number[] = [];
     const making = (source: string) =>
@@ -128,7 +128,7 @@ describe("replies of several sources", () => {
     expect(seen).toEqual([1, 2]);
   });
 
-  test("contain the documents, events and records of each", async () => {
+  test("commits the documents, events and records of all replies of a group", async () => {
     await committed();
     const event = (source: string) =>
       makeEvent({
@@ -147,7 +147,7 @@ describe("replies of several sources", () => {
     expect(commits.at(-1)?.change).toEqual({ ...put("b", 1), events: [b, c], records });
   });
 
-  test("are committed at once when the worker stops", async () => {
+  test("commits waiting replies at once when the worker stops", async () => {
     await committed();
     const stop = new AbortController();
     const ended = commit("b", 1, stop.signal);
@@ -158,8 +158,8 @@ describe("replies of several sources", () => {
   });
 });
 
-describe("a failure", () => {
-  test("of change rejects only that reply", async () => {
+describe("failures of the group commit", () => {
+  test("a failed change function rejects only its own reply", async () => {
     await committed();
     const bad = outcome(together.commit("b", () => Promise.reject(new Error("two values for one tag")), never));
     const good = commit("c", 1);
@@ -168,7 +168,7 @@ describe("a failure", () => {
     expect(commits.map(sourcesOf)).toEqual([["a"], ["c"]]);
   });
 
-  test("of a transaction rejects all its replies, and no later one", async () => {
+  test("a failed transaction rejects all its replies, and no later reply", async () => {
     await committed();
     fault = new Error("the disk is full");
     const ended = [commit("b", 1), commit("c", 1)];

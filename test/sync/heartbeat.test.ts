@@ -72,13 +72,13 @@ function gaps(events: readonly Event[]): readonly number[] {
 }
 
 describe("the heartbeat", () => {
-  test("is off by default", async () => {
+  test("the heartbeat is off by default", async () => {
     const running = await begin({});
     await running.clock.advance(10 * MINUTE);
     expect(await heartbeats()).toEqual([]);
   });
 
-  test("is emitted at the start and at its interval, with the last good poll of the alarms", async () => {
+  test("the heartbeat is emitted at the start and at its interval, with the time of the last successful alarm poll", async () => {
     const watchdog = server();
     const running = await begin({ heartbeat: "1m" }, { watchdog: { delivery: ALIVE, sink: watchdog.sink } });
     await running.clock.advance(10 * MINUTE + 30 * SECOND);
@@ -91,7 +91,7 @@ describe("the heartbeat", () => {
     expect(polledMs).toBeLessThan(Date.parse(told[1]?.time ?? ""));
   });
 
-  test("continues after a restart and after a crash", async () => {
+  test("the heartbeat continues after a restart and after a crash without a longer gap or a repeated id", async () => {
     const running = await begin({ heartbeat: "1m" });
     await running.clock.advance(3 * MINUTE + SECOND);
     for (const how of ["stop", "crash"] as const) {
@@ -106,7 +106,7 @@ describe("the heartbeat", () => {
     }
   });
 
-  test("applies another interval while the worker runs", async () => {
+  test("a changed heartbeat interval is applied while the worker runs", async () => {
     const running = await begin({ heartbeat: "1h" });
     await running.clock.advance(10 * MINUTE);
     const count = async () => (await heartbeats()).length;
@@ -125,7 +125,7 @@ describe("the heartbeat", () => {
     expect(await count()).toBe(faster.length + 2);
   });
 
-  test("does not pile up for a sink that is unavailable for eight hours, and reaches the others meanwhile", async () => {
+  test("a sink that was unavailable for eight hours gets at most two heartbeats afterwards, and other sinks get all of them meanwhile", async () => {
     const [away, all, well] = [server(), server(), server()];
     const running = await begin(
       { heartbeat: "10m" },
@@ -159,7 +159,7 @@ describe("the heartbeat", () => {
     expect(depths).toEqual([0, 0, 0]);
   });
 
-  test("is delivered outdated to a sink with sequence numbers, so that no number gets another event", async () => {
+  test("a sink with sequence numbers also gets outdated heartbeats, so that each number keeps its event", async () => {
     const numbered = server();
     const running = await begin(
       { heartbeat: "1m" },
@@ -174,7 +174,7 @@ describe("the heartbeat", () => {
   });
 });
 
-test("an alarm receiver gets no heartbeat, and creates no incident for one", async () => {
+test("the filter of an alarm receiver excludes the heartbeat, and the receiver creates no incident for a heartbeat", async () => {
   const { sinks } = Config.parse({
     sources: { main: { base_url: "http://127.0.0.1", token: { env: "T" }, time_zone: "UTC" } },
     sinks: { chat: { slack: { channel: "C0123456789", token: { env: "S" } } } },

@@ -41,8 +41,8 @@ function changes(zone: string, fromYear: number, toYear: number): readonly numbe
   return found;
 }
 
-describe("calendar days", () => {
-  test.each(ZONES)("%s: agrees with luxon around every change of the clocks", (zone) => {
+describe("calendar days of a time zone", () => {
+  test.each(ZONES)("calendar days in %s agree with luxon around every clock change", (zone) => {
     for (const changeMs of changes(zone, 2024, 2028)) {
       for (let ms = changeMs - 72 * HOUR_MS; ms < changeMs + 72 * HOUR_MS; ms += 47 * 60_000) {
         const local = DateTime.fromMillis(ms, { zone });
@@ -54,12 +54,12 @@ describe("calendar days", () => {
     }
   });
 
-  test("returns an infinite time for an infinite length", () => {
+  test("timeBefore returns minus infinity for an infinite length", () => {
     expect(timeBefore(0, Number.POSITIVE_INFINITY, "UTC")).toBe(Number.NEGATIVE_INFINITY);
   });
 });
 
-describe("buckets by the rules of the zone", () => {
+describe("buckets in the time zone", () => {
   test.each<[string, Resolution, string, string, string, string]>([
     [
       "a day of 23 hours",
@@ -128,11 +128,11 @@ describe("buckets by the rules of the zone", () => {
       "2026-10-31T23:00:00Z",
       "2026-11-30T23:00:00Z",
     ],
-  ])("%s", (_what, resolution, zone, time, from, to) => {
+  ])("starts and ends the bucket correctly: %s", (_what, resolution, zone, time, from, to) => {
     expect([start(time, zone, resolution), end(from, zone, resolution)]).toEqual([from, to]);
   });
 
-  test("returns the same result after the cache has dropped it", () => {
+  test("bucketStart returns the same result after the cache has dropped an entry", () => {
     const zone = "America/Sao_Paulo";
     const hourOf = (ms: number) => bucketStart(ms, { resolution: "1h", timeZone: zone });
     const times = Array.from({ length: 500 }, (_, n) => at("2018-01-01T12:00:00Z") + n * 24 * HOUR_MS);
@@ -150,12 +150,12 @@ describe("buckets by the rules of the zone", () => {
     ["2026-10-25T00:00:00Z", "1d", "Europe/Stockholm", "2026-10-26T01:00:00Z"],
     ["2026-11-01T00:00:00Z", "1w", "Europe/Stockholm", "2026-11-08T00:00:00Z"],
     ["2026-11-01T00:00:00Z", "1mo", "Asia/Kathmandu", "2026-12-01T00:00:00Z"],
-  ] as const)("a bucket of the service that begins at %s, of %s in %s, ends at %s", (time, resolution, zone, to) => {
+  ] as const)("a bucket that the service begins at %s, of %s in %s, ends at %s", (time, resolution, zone, to) => {
     expect(end(time, zone, resolution)).toBe(to);
   });
 });
 
-describe.each(ZONES)("in %s, around every change of the clocks from 2000 to 2040", (zone) => {
+describe.each(ZONES)("buckets in %s around clock changes from 2000 to 2040", (zone) => {
   // Every fourth change keeps the test short; the kinds of changes repeat from year to year.
   const all = changes(zone, 2000, 2040).filter((_, i) => i % 4 === 0 || zone === "Pacific/Apia");
   const moments = all.length === 0 ? [at("2027-03-28T00:00:00Z")] : all;

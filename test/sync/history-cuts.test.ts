@@ -12,7 +12,7 @@ const NOW = Date.UTC(2026, 10, 2);
 const DAY_MS = 86_400_000;
 const AT = isoUtc(NOW);
 
-test("a round count is no limit after two complete responses, any other count after one", () => {
+test("withEnd accepts a round count as no limit after two complete responses, and any other count after one", () => {
   const once = withEnd(INITIAL_COUNTS, { series: 1_000, answer: 4_108 });
   expect(once.none).toEqual({ series: 99, answer: 4_108 });
   expect(withEnd(once, { series: 1_000, answer: 0 }).none).toEqual({ series: 1_000, answer: 4_108 });
@@ -20,7 +20,7 @@ test("a round count is no limit after two complete responses, any other count af
   expect(another.none.series).toBe(99);
 });
 
-test("the count that repeats is the limit; until then requests use the larger one", () => {
+test("provenLimit takes the count that repeats as the limit; until then requests use the larger count", () => {
   const first = provenLimit(null, { series: 250, answer: 5_000 }, AT);
   expect([20, 1].map((tags) => bucketsEach(first, tags, NOW))).toEqual([247, 4_997]);
   const ofEach = provenLimit(first, { series: 250, answer: 500 }, AT);
@@ -33,7 +33,7 @@ test("the count that repeats is the limit; until then requests use the larger on
   expect([20, 2].map((tags) => bucketsEach(both, tags, NOW))).toEqual([47, 247]);
 });
 
-test("a limit expires after a month, and one bucket is always allowed", () => {
+test("a response limit expires after 30 days, and one bucket per tag is always allowed", () => {
   const cut = provenLimit(null, { series: 100, answer: 0 }, AT);
   expect(valuesBelow(cut, NOW + 30 * DAY_MS)).toBe(20 * 97);
   expect(valuesBelow(cut, NOW + 30 * DAY_MS + 1)).toBe(Number.POSITIVE_INFINITY);

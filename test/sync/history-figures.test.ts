@@ -4,18 +4,21 @@ import { afterFailure, afterResponse, INITIAL_WINDOW, windowValues } from "#src/
 import { defects, halving, mean, ours, POISON_GOALS } from "../bench/history/poison.ts";
 import { LIMITS, learnedRequests, oracleRequests, WINDOW_GOAL } from "../bench/history/windows.ts";
 
-describe("group testing", () => {
+describe("group testing for tags without a log", () => {
   // Five of the forty seeds of the benchmark, so a little more than the goal is allowed.
-  test.each(POISON_GOALS)("$share without a log (clustered: $clustered) needs about $atMost requests", (goal) => {
-    const buildings = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
-    const outcomes = buildings.map(ours);
-    expect(outcomes.map(({ wrong }) => wrong)).toEqual([0, 0, 0, 0, 0]);
-    const requests = mean(outcomes.map((outcome) => outcome.requests));
-    expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
-    expect(requests).toBeLessThanOrEqual(mean(buildings.map((bad) => halving(bad).requests)));
-  });
+  test.each(POISON_GOALS)(
+    "finds $share of tags without a log (clustered: $clustered) with about $atMost requests",
+    (goal) => {
+      const buildings = [1, 2, 3, 4, 5].map((seed) => defects(goal.share, goal.clustered, seed));
+      const outcomes = buildings.map(ours);
+      expect(outcomes.map(({ wrong }) => wrong)).toEqual([0, 0, 0, 0, 0]);
+      const requests = mean(outcomes.map((outcome) => outcome.requests));
+      expect(requests).toBeLessThanOrEqual(goal.atMost * 1.08);
+      expect(requests).toBeLessThanOrEqual(mean(buildings.map((bad) => halving(bad).requests)));
+    },
+  );
 
-  test("repeats a group until it is settled, and accepts members in between", () => {
+  test("repeats a group until the group is settled, and accepts new members in between", () => {
     const testing = createGroupTesting<number>(20);
     testing.add([1, 2, 3]);
     expect(testing.next()).toEqual([1, 2, 3]);
@@ -29,12 +32,15 @@ describe("group testing", () => {
   });
 });
 
-describe("the size of a request", () => {
-  test.each(LIMITS)("with a limit of %i values costs at most 5 %% more requests than knowing it", (limit) => {
-    expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
-  });
+describe("the size of a history request", () => {
+  test.each(LIMITS)(
+    "with an unknown limit of %i values, needs at most 5 %% more requests than with a known limit",
+    (limit) => {
+      expect(learnedRequests(limit) / oracleRequests(limit)).toBeLessThanOrEqual(WINDOW_GOAL);
+    },
+  );
 
-  test("does not mistake an outage for a limit", () => {
+  test("returns to at least half its size after failures in an outage", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);
@@ -47,7 +53,7 @@ describe("the size of a request", () => {
     expect(windowValues(window, limits)).toBeGreaterThanOrEqual(before / 2);
   });
 
-  test("shrinks after repeated failures at a size that has worked, and grows back", () => {
+  test("shrinks after repeated failures at a size that worked before, and grows back later", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     let requests = 0;
@@ -69,7 +75,7 @@ describe("the size of a request", () => {
     expect(requests).toBeLessThanOrEqual(3_500);
   });
 
-  test("does not grow after a small response", () => {
+  test("does not grow after a response with few values", () => {
     const limits = { most: 1_000_000 };
     let window = INITIAL_WINDOW;
     for (let i = 0; i < 12; i++) window = afterResponse(window, windowValues(window, limits), limits);

@@ -69,7 +69,7 @@ function points({ fromMs, toMs }: Range, value: (atMs: number) => number | null 
 const at = (hours: number) => START + hours * HOUR_MS;
 const hours = (from: number, to: number): Range => ({ fromMs: at(from), toMs: at(to) });
 
-describe("random responses and refusals", () => {
+describe("a ledger after random responses and refusals", () => {
   type Step = {
     readonly kind: string;
     readonly size: number;
@@ -84,7 +84,7 @@ describe("random responses and refusals", () => {
     every: fc.constantFrom(0, 1, 1, 12, 40),
   });
 
-  test("fetched ranges had a response, gaps and fetched ranges cover the target, and no point is emitted twice", () => {
+  test("fetched ranges and gaps cover the target, every fetched range had a response, and no point is emitted twice", () => {
     fc.assert(
       fc.property(fc.array(step, { maxLength: 80 }), fc.boolean(), (steps: readonly Step[], followsFirst) => {
         let nowMs = START;
@@ -181,7 +181,7 @@ describe("random responses and refusals", () => {
   });
 });
 
-describe("complete buckets", () => {
+describe("requests of complete buckets", () => {
   /** Everything up to the watermark is emitted; stored points begin within a bucket. */
   const readAgain = (): StoredHistory => ({
     ...newLedger(RULES, at(48)),
@@ -192,7 +192,7 @@ describe("complete buckets", () => {
     dailyAt: isoUtc(at(24) + 1_000),
   });
 
-  test("are requested despite a size limit and stored points that begin within a bucket", () => {
+  test("a request consists of complete buckets despite a size limit and a stored time inside a bucket", () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 600 }), (values) => {
         const series = seriesWith(readAgain(), RULES);
@@ -203,7 +203,7 @@ describe("complete buckets", () => {
     );
   });
 
-  test("rereads from the bucket in which a requested range ends", () => {
+  test("rereads from the start of the bucket in which a requested range ends", () => {
     const ledger = readAgain();
     const range = { fromMs: at(25), toMs: at(26) + 1_000 };
     const before = points({ fromMs: at(24), toMs: at(48) }, () => 1);
@@ -216,7 +216,7 @@ describe("complete buckets", () => {
   });
 });
 
-test("counts a request of a clock eight days ahead only as far as buckets have closed", () => {
+test("a request made while the clock was eight days ahead moves the watermark only up to the closed buckets", () => {
   const ledger = newLedger(RULES, START);
   const range = { fromMs: parseTime(ledger.watermark), toMs: at(8 * 24) };
   const settled = settleFollowing(ledger, RULES, NOTHING, range, new Map(), at(1));
@@ -224,14 +224,14 @@ test("counts a request of a clock eight days ahead only as far as buckets have c
   expect(followingRange(settled.ledger, RULES, at(2))?.toMs).toBe(closedUntil(RULES, at(2)));
 });
 
-test("requests only closed buckets after a clock was ahead", () => {
+test("requests only closed buckets after the clock was ahead", () => {
   const series = seriesWith({ ...newLedger(RULES, at(4)), state: "following" }, RULES);
   const limit = { values: 100, singleFirst: false };
   expect(nextBackfill([series], START, limit)?.range.toMs).toBe(closedUntil(RULES, START));
   expect(nextBackfill([series], at(9), limit)?.range.toMs).toBe(parseTime(series.ledger.watermark));
 });
 
-test("restarts a series that a clock ahead of time created, unless points were fetched", () => {
+test("restarts a series created while the clock was ahead, unless its points were fetched", () => {
   const rules = { ...RULES, backfillMs: 0 };
   const early: StoredHistory = { ...newLedger(rules, at(4)), state: "following" };
   const found = ledgerFor(early, rules, false, START);
@@ -243,14 +243,14 @@ test("restarts a series that a clock ahead of time created, unless points were f
   expect(ledgerFor(had, rules, false, START)).toBe(had);
 });
 
-test("a refusal of another range does not affect a request", () => {
+test("a refusal of one range does not affect a request of another range", () => {
   const refused = { from: isoUtc(at(-6)), to: isoUtc(at(-5)), why: "refused" as const };
   const ledger: StoredHistory = { ...newLedger(RULES, START), spans: [refused] };
   const range = { fromMs: at(-24), toMs: at(-12) };
   expect(openParts(ledger, range, START)).toEqual([{ ...range, isSingle: false }]);
 });
 
-describe("reasons of ranges", () => {
+describe("retries by the reason of a range", () => {
   test("retries a refused range singly after 10 minutes, 1, 6 and 24 hours", () => {
     let ledger: StoredHistory = { ...newLedger(RULES, START), state: "following" };
     const waits: number[] = [];
@@ -266,7 +266,7 @@ describe("reasons of ranges", () => {
     expect(waits).toEqual([10, 60, 360, 1_440, 1_440]);
   });
 
-  test("an unreadable range counts as a response and is requested again", () => {
+  test("an unreadable range counts as a response, and is requested again singly", () => {
     const spans = storedRanges([
       { ...hours(-20, -3), why: "points" },
       { ...hours(-3, 0), why: "refused", reason: "unreadable", againAt: isoUtc(START) },
@@ -277,7 +277,7 @@ describe("reasons of ranges", () => {
     expect(answeredWithin(spans)).toBe(answeredWithin(spans));
   });
 
-  test("retries a tag that had a log soon, and one that never had a log after days", () => {
+  test("retries a tag that had a log after 10 minutes, and a tag that never had a log after 24 hours", () => {
     const waitsOf = (first: StoredHistory) => {
       let ledger = first;
       return Array.from({ length: 7 }, () => {
@@ -312,7 +312,7 @@ describe("the gaps of a series", () => {
     hours(-30, 0),
   ).ledger;
 
-  test("have a reason with the message of the service, and include silences on request", () => {
+  test("gapsIn returns each gap with its reason and the message of the service, and ranges of nulls on request", () => {
     const ledger = recordPastRefusal(silent, hours(-40, -30), "403, Forbidden.", START);
     const holes = [
       ["backfill", targetStart(ledger), null],
@@ -322,7 +322,7 @@ describe("the gaps of a series", () => {
     expect(named(ledger, { silences: true })).toEqual([...holes, ["null", isoUtc(at(-30)), null]]);
   });
 
-  test("include unseen sites, lost logs and unproven series", () => {
+  test("gapsIn returns gaps of sites out of scope, lost logs and unproven series", () => {
     expect(named(silent, { outOfSight: { outOfSight: "site" } })).toEqual([
       ["out-of-scope", targetStart(silent), null],
     ]);
@@ -356,7 +356,7 @@ describe("a ledger of the old format", () => {
       refusals: 0,
     }) as unknown as LegacyLedger;
 
-  test("keeps what was followed, and requests the past again", () => {
+  test("upgradeLedger keeps the followed range and requests the past again", () => {
     const ledger = upgradeLedger(writtenBefore("following"), false);
     expect(ledger).toMatchObject({ version: 2, state: "following", watermark: isoUtc(at(5)), refusal: null });
     expect(ledger.spans).toEqual([{ from: isoUtc(START), to: isoUtc(at(5)), why: "points" }]);
@@ -365,7 +365,7 @@ describe("a ledger of the old format", () => {
     expect(closedUntil(RULES, at(5))).toBeLessThan(at(5) + 1);
   });
 
-  test("keeps totals", () => {
+  test("upgradeLedger keeps the complete fetched range of a series of totals", () => {
     const ledger = upgradeLedger(writtenBefore("following"), true);
     expect(ledger.spans).toEqual([{ from: isoUtc(at(-48)), to: isoUtc(at(5)), why: "points" }]);
   });

@@ -129,8 +129,8 @@ function missing(id: string): readonly string[] {
 
 const concerns = (id: string) => (query: HistoryQuery) => query.tagIds.includes(id);
 
-describe("a 403", () => {
-  test("of some tags: requests them singly after a pause, and emits every point in the end", async () => {
+describe("a 403 for history", () => {
+  test("a 403 for two of 20 tags: requests those tags singly after a pause, and finally emits every point", async () => {
     const tags = logged(ids(20));
     const bad = ["103", "117"];
     const until = START + 40 * MINUTE_MS;
@@ -154,7 +154,7 @@ describe("a 403", () => {
     );
   });
 
-  test("during the backfill leaves a gap with the message of the service, which is filled later", async () => {
+  test("a 403 during the backfill leaves a gap with the message of the service, and the gap is filled later", async () => {
     const tags = logged(ids(20));
     const until = START + 5 * MINUTE_MS;
     service.trouble = (query) =>
@@ -170,7 +170,7 @@ describe("a 403", () => {
     expect(isComplete(await ledger("105"))).toBe(true);
   });
 
-  test("of a site out of scope: the other sites continue, and the site resumes when it is back", async () => {
+  test("a 403 of a site out of scope pauses that site only, and the site resumes when it is visible again", async () => {
     const [north, south] = [ids(10), ids(10, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -193,7 +193,7 @@ describe("a 403", () => {
   test.each([
     ["for a lost ability", "ability", ConfigError],
     ["without an explanation", "unknown", Retryable],
-  ] as const)("%s is thrown, not recorded, and retried", async (_what, explanation, kind) => {
+  ] as const)("a 403 %s is thrown, not recorded, and retried", async (_what, explanation, kind) => {
     const tags = logged(ids(5));
     scope.say([], explanation);
     service.trouble = forbidden;
@@ -205,7 +205,7 @@ describe("a 403", () => {
     expect(tags.flatMap(missing)).toEqual([]);
   });
 
-  test("is explained once for a group", async () => {
+  test("refusals of a group are divided with at most 22 requests when the scope may be requested once a minute", async () => {
     const tags = logged(ids(33));
     const bad = ["103", "104", "121"];
     // `GET me` may be requested once a minute.
@@ -227,7 +227,7 @@ describe("a 403", () => {
     expect(refused.length).toBeLessThanOrEqual(22);
   });
 
-  test("for every request ends the run after at most 14 requests", async () => {
+  test("a 403 for every request ends the run after at most 14 requests", async () => {
     const tags = logged(ids(60));
     service.trouble = forbidden;
     expect(await runOnce(await pull({ 1: tags }))).toBeInstanceOf(Retryable);
@@ -235,8 +235,8 @@ describe("a 403", () => {
   });
 });
 
-describe("a 422 is our mistake", () => {
-  test("of one range: logged once, never recorded, and following continues", async () => {
+describe("a 422, or a failure without relation to a log", () => {
+  test("a 422 for one range is logged once and not recorded, and following continues", async () => {
     const tags = logged(ids(20));
     const metrics = createMetrics();
     const until = START + 15 * MINUTE_MS;
@@ -253,8 +253,8 @@ describe("a 422 is our mistake", () => {
   test.each([
     ["a 404 that is not about a log", () => new Rejected("history: 404, Not found.")],
     ["a 422", wrong],
-    ["trouble of our own machine", () => new Error("EMFILE: too many open files")],
-  ])("%s for the complete past records no fetched range", async (_, trouble) => {
+    ["an error of the local machine", () => new Error("EMFILE: too many open files")],
+  ])("%s for the complete past records no range as fetched", async (_, trouble) => {
     const tags = logged(ids(3));
     service.trouble = ({ from, resolution }) =>
       resolution === "5m" && Date.parse(from) < START - HOUR_MS ? trouble() : null;
@@ -270,7 +270,7 @@ describe("a 422 is our mistake", () => {
 });
 
 describe("a 404 of a log", () => {
-  test("of a followed tag is retried singly after ten minutes, and following resumes", async () => {
+  test("a followed tag with a 404 is retried singly after ten minutes, and following resumes", async () => {
     const tags = logged(ids(20));
     const history = await pull({ 1: tags });
     await follow(history, 30 * MINUTE_MS);
@@ -284,7 +284,7 @@ describe("a 404 of a log", () => {
     expect(tags.flatMap(missing)).toEqual([]);
   });
 
-  test("of an unseen site is retracted", async () => {
+  test("discards a 404 when the site of the tag turns out to be out of scope", async () => {
     const [north, south] = [ids(5), ids(5, 201)];
     logged([...north, ...south]);
     const history = await pull({ 1: north, 2: south });
@@ -302,7 +302,7 @@ describe("a 404 of a log", () => {
     expect([...north, ...south].flatMap(missing)).toEqual([]);
   });
 
-  test("of a single tag is recorded with its message, and a backfill request counts it", async () => {
+  test("records a 404 for a single tag with its message, and counts the tag in the backfill request", async () => {
     const tags = logged(ids(4));
     const [fromMs, toMs] = [START - 2 * DAY_MS, START - 2 * DAY_MS + 2 * HOUR_MS];
     const held = backfillFrom(fromMs, toMs);
@@ -322,7 +322,7 @@ describe("a 404 of a log", () => {
     expect([...(told.values.get("101 5m")?.keys() ?? [])]).toContain(fromMs);
   });
 
-  test("keeps a backfill request open while a site is unseen or a range is refused", async () => {
+  test("keeps a backfill request open while a site is out of scope", async () => {
     const [north, south] = [ids(3), ids(3, 201)];
     logged([...north, ...south]);
     const order = backfillFrom(START - DAY_MS, START);
@@ -344,7 +344,7 @@ describe("a 404 of a log", () => {
   });
 });
 
-describe("the monthly overview", () => {
+describe("the monthly overview of a log", () => {
   const overview = (months: readonly (readonly [atMs: number, value: number | null])[]) => {
     for (const id of ids(3)) {
       const points = months.map(([atMs, value]) => ({ atMs, value, knownFromMs: 0 }));
@@ -369,7 +369,7 @@ describe("the monthly overview", () => {
   });
 });
 
-test("fetches the past of a state of the old format again, as backfill", async () => {
+test("after an upgrade from the old ledger format, fetches the past again, marked as backfill", async () => {
   logged(ids(2));
   const written = {
     resolution: "5m",
@@ -415,7 +415,7 @@ test("fetches the past of a state of the old format again, as backfill", async (
 });
 
 describe("log discovery", () => {
-  test("uses the slots that live reads leave, and starts following", async () => {
+  test("runs in the slots that live reads leave, and then starts following", async () => {
     const tags = logged(ids(60));
     service.withoutLog.add("130");
     const demand = createDemand();
@@ -444,7 +444,7 @@ describe("log discovery", () => {
     expect(told.values.size).toBe(59);
   });
 
-  test("reports since when it is due without a request", async () => {
+  test("the progress states since when log discovery is due without a request", async () => {
     const tags = logged(ids(20));
     const history = await pull({ 1: tags }, [FIVE]);
     const work = begin(history);
@@ -460,7 +460,7 @@ describe("log discovery", () => {
   });
 });
 
-test("divides a group until each member is served or refused singly", async () => {
+test("divide splits a group until each member is served or refused singly", async () => {
   const members = ids(20);
   for (const bad of [[], ["101"], ["120"], ["103", "104", "119"], members]) {
     const asked: (readonly string[])[] = [];

@@ -42,7 +42,7 @@ function askFor(series: readonly Series[]): HistoryRequest {
   return { kind: "backfill", series, range: RANGE, ranges, isSingle: false, values: 1 };
 }
 
-test("settles a long response in several transactions with the events and ledger of one", async () => {
+test("commits a long response in several transactions, with the same events and ledger as a single one", async () => {
   const store = createMemoryStore();
   const settle = settleTo(store);
   const series = ["101", "102"].map(seriesOf);

@@ -84,15 +84,15 @@ const byTime = (time: string, tag: number) => `${time} ${tag}`;
 
 describe("a service that cuts its responses without an error", () => {
   const cuts: readonly (readonly [string, Cut])[] = [
-    ["the first 1,000 of each series", each((all) => all.slice(0, 1_000))],
-    ["the last 1,000 of each series", each((all) => all.slice(-1_000))],
-    ["the first 100 of each series", each((all) => all.slice(0, 100))],
-    ["the first 1,000 of all", ofAll(1_000, false, byTag)],
-    ["the last 1,000 of all", ofAll(1_000, true, byTag)],
-    ["the earliest 5,000 of all", ofAll(5_000, false, byTime)],
-    ["the latest 5,000 of all", ofAll(5_000, true, byTime)],
+    ["the first 1,000 values of each series", each((all) => all.slice(0, 1_000))],
+    ["the last 1,000 values of each series", each((all) => all.slice(-1_000))],
+    ["the first 100 values of each series", each((all) => all.slice(0, 100))],
+    ["the first 1,000 values of all series", ofAll(1_000, false, byTag)],
+    ["the last 1,000 values of all series", ofAll(1_000, true, byTag)],
+    ["the earliest 5,000 values of all series", ofAll(5_000, false, byTime)],
+    ["the latest 5,000 values of all series", ofAll(5_000, true, byTime)],
   ];
-  test.each(cuts)("loses nothing: %s", async (_, shorten) => {
+  test.each(cuts)("loses no points of 20 tags when a response contains only %s", async (_, shorten) => {
     service.shorten = shorten;
     const tags = ids(20);
     for (const id of tags) logged(id, LONG_AGO);
@@ -104,39 +104,48 @@ describe("a service that cuts its responses without an error", () => {
     expect(history.progress().requestsLeft).toBe(0);
   });
 
-  test.each(cuts)("loses nothing of tags that log rarely, or of a single tag: %s", async (_, shorten) => {
-    service.shorten = shorten;
-    logged("101", LONG_AGO);
-    logged("102", LONG_AGO, () => false, HOUR_MS);
-    logged("103", START - 3 * DAY_MS);
-    const history = await pull(ids(3));
-    await runOnce(history);
-    await followFor(clock, history, 30 * 60_000);
-    expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
-  });
+  test.each(cuts)(
+    "loses no points of tags that log rarely, or of a single tag, when a response contains only %s",
+    async (_, shorten) => {
+      service.shorten = shorten;
+      logged("101", LONG_AGO);
+      logged("102", LONG_AGO, () => false, HOUR_MS);
+      logged("103", START - 3 * DAY_MS);
+      const history = await pull(ids(3));
+      await runOnce(history);
+      await followFor(clock, history, 30 * 60_000);
+      expect(missing(ids(3), BACKFILL_MS)).toEqual([]);
+    },
+  );
 
-  test.each(cuts)("loses nothing of buckets that closed while the worker was stopped: %s", async (_, shorten) => {
-    const tags = ids(20);
-    for (const id of tags) logged(id, START - DAY_MS);
-    await runOnce(await pull(tags, { backfill: "0s" }));
-    service.shorten = shorten;
-    await clock.advance(10 * DAY_MS);
-    const history = await pull(tags, { backfill: "0s" });
-    await runOnce(history);
-    await followFor(clock, history, 30 * 60_000);
-    expect(missing(tags, 0)).toEqual([]);
-  });
+  test.each(cuts)(
+    "loses no points of buckets that closed while the worker was stopped when a response contains only %s",
+    async (_, shorten) => {
+      const tags = ids(20);
+      for (const id of tags) logged(id, START - DAY_MS);
+      await runOnce(await pull(tags, { backfill: "0s" }));
+      service.shorten = shorten;
+      await clock.advance(10 * DAY_MS);
+      const history = await pull(tags, { backfill: "0s" });
+      await runOnce(history);
+      await followFor(clock, history, 30 * 60_000);
+      expect(missing(tags, 0)).toEqual([]);
+    },
+  );
 
-  test.each(cuts.slice(0, 5))("loses nothing when the worker is stopped again and again: %s", async (_, shorten) => {
-    service.shorten = shorten;
-    const tags = ids(5);
-    for (const id of tags) logged(id, LONG_AGO);
-    for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
-    await runOnce(await pull(tags));
-    expect(missing(tags, BACKFILL_MS)).toEqual([]);
-  });
+  test.each(cuts.slice(0, 5))(
+    "loses no points when the worker is stopped repeatedly and a response contains only %s",
+    async (_, shorten) => {
+      service.shorten = shorten;
+      const tags = ids(5);
+      for (const id of tags) logged(id, LONG_AGO);
+      for (let i = 0; i < 30; i++) await followFor(clock, await pull(tags), 5_000);
+      await runOnce(await pull(tags));
+      expect(missing(tags, BACKFILL_MS)).toEqual([]);
+    },
+  );
 
-  test("gets one request for the refused end of a log, which is then recorded as without a log", async () => {
+  test("requests the end of a log that answers 404 once, and records that range as without a log", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO, (at) => at > START - 9 * HOUR_MS);
     service.trouble = ({ resolution, from }) =>
       resolution === "5m" && Date.parse(from) >= START - 9 * HOUR_MS - FIVE_MS ? new NoLog("404, no log") : null;
@@ -148,7 +157,7 @@ describe("a service that cuts its responses without an error", () => {
     expect(history.progress().requestsLeft).toBe(0);
   });
 
-  test("gets smaller requests after the first short response, also after a restart", async () => {
+  test("sends smaller requests after the first short response, also after a restart", async () => {
     service.shorten = each((all) => all.slice(0, 1_000));
     const tags = ids(20);
     for (const id of tags) logged(id, START - 47 * DAY_MS);
@@ -162,7 +171,7 @@ describe("a service that cuts its responses without an error", () => {
   });
 });
 
-describe("a service that does not cut", () => {
+describe("a service that sends complete responses", () => {
   /** Ten tags each: one began recently, one was off for a time, two have a lost gateway, one logs hourly. */
   function building(count: number): readonly string[] {
     const tags = ids(count);
@@ -188,12 +197,12 @@ describe("a service that does not cut", () => {
     return bulk();
   }
 
-  test("gets few repeated requests", async () => {
+  test("sends at most 136 requests for 200 tags, of which 114 are necessary", async () => {
     // 114 without any doubt; the others are spent while the answers grow, and as many for 300 days.
     expect(await cost(200)).toBeLessThanOrEqual(136);
   });
 
-  test("records an end without points as empty", async () => {
+  test("records the empty end of a log as a range of nulls", async () => {
     building(20);
     await runOnce(await pull(ids(20)));
     const held = await store.document<StoredHistory>(documentSet("history", "trial"), "104 5m");
@@ -205,10 +214,10 @@ describe("a service that does not cut", () => {
   });
 });
 
-describe("a tag that a response leaves out", () => {
+describe("a tag missing in a response", () => {
   const order = backfillFrom(START - 5 * DAY_MS, START - DAY_MS);
 
-  test("once is requested again at once, and its backfill request is done within a minute", async () => {
+  test("requests a tag again at once when a single response leaves it out, and ends the backfill request within a minute", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     await store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [["a", order]] }] });
     let left = 1;
@@ -222,7 +231,7 @@ describe("a tag that a response leaves out", () => {
     expect(missing(["107"], 5 * DAY_MS).filter((text) => text < `107 ${order.to}`)).toEqual([]);
   });
 
-  test("repeatedly is requested again after five minutes each time", async () => {
+  test("requests a tag that every response leaves out at most three times in ten minutes", async () => {
     for (const id of ids(20)) logged(id, LONG_AGO);
     service.shorten = (logs) => logs.filter(({ id }) => id !== "107");
     const history = await pull(ids(20), { backfill: "1d" });

@@ -50,10 +50,10 @@ const summarize = (spans: ReturnType<typeof withRanges>) =>
 const learned = (before: readonly LedgerRange[], ...spans: readonly LedgerRange[]) =>
   withRanges(storedRanges(before), spans, "5m");
 
-describe("new statements about a known range", () => {
+describe("a new statement about a recorded range", () => {
   test.each<[string, LedgerRange["why"], Partial<LedgerRange>, LedgerRange["why"], Partial<LedgerRange>, boolean]>([
-    ["values replace a silence", "null", {}, "points", {}, true],
-    ["values stay after a silence", "points", {}, "null", {}, false],
+    ["values replace a range of nulls", "null", {}, "points", {}, true],
+    ["values stay when a range of nulls is stated later", "points", {}, "null", {}, false],
     [
       "a response without values replaces a statement about a range that was not requested",
       "null",
@@ -62,17 +62,24 @@ describe("new statements about a known range", () => {
       {},
       true,
     ],
-    ["a response without values stays after a statement", "null", {}, "no-log", { said: "none" }, false],
-    ["the first statement stays", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
+    [
+      "a response without values stays when a missing log is stated later",
+      "null",
+      {},
+      "no-log",
+      { said: "none" },
+      false,
+    ],
+    ["the first of two statements about a missing log stays", "no-log", { said: "a" }, "no-log", { said: "b" }, false],
     ["a response removes a refusal", "refused", { said: "a" }, "no-log", { said: "b" }, true],
-    ["a newer refusal replaces an older", "refused", { said: "a" }, "refused", { said: "b" }, true],
+    ["a newer refusal replaces an older refusal", "refused", { said: "a" }, "refused", { said: "b" }, true],
     ["a fetched range stays after a refusal", "no-log", { said: "a" }, "refused", { said: "b" }, false],
   ])("%s", (_what, why, more, newWhy, newMore, isReplaced) => {
     const [now] = learned([span(0, 3, why, more)], span(0, 3, newWhy, newMore));
     expect([now?.why, now?.said]).toEqual(isReplaced ? [newWhy, newMore.said] : [why, more.said]);
   });
 
-  test("change only the part they cover", () => {
+  test("changes only the part of a range that the new statement covers", () => {
     const spans = learned([span(0, 9, "null")], span(3, 6, "points"), span(5, 5, "points"));
     expect(summarize(spans)).toEqual([
       [0, 3, "null"],
@@ -99,7 +106,7 @@ describe("new statements about a known range", () => {
     ["2026-11-02", undefined, "2026-11-02"],
     [undefined, "2026-11-03", "2026-11-03"],
     [undefined, undefined, undefined],
-  ])("joins statements of %s and %s into one of %s", (first, second, expected) => {
+  ])("merges adjacent statements with the times %s and %s into one with the time %s", (first, second, expected) => {
     const statement = (from: number, when: string | undefined) =>
       span(from, from + 1, "no-log", { said: "a", ...(when === undefined ? {} : { at: when }) });
     expect(learned([statement(0, first)], statement(1, second))).toEqual([
@@ -113,7 +120,7 @@ describe("new statements about a known range", () => {
     ]);
   });
 
-  test("joins values across a short silence only if all three ranges touch", () => {
+  test("merges values across a range of nulls shorter than two hours, if all three ranges touch", () => {
     const short = learned([span(0, 1, "points"), span(1, 2.9, "null")], span(2.9, 4, "points"));
     expect(summarize(short)).toEqual([[0, 4, "points"]]);
     const long = learned([span(0, 1, "points"), span(1, 3, "null")], span(3, 4, "points"));
@@ -125,24 +132,27 @@ describe("new statements about a known range", () => {
   });
 });
 
-describe("a response", () => {
+describe("ranges of a response", () => {
   test.each([
     ["1h", 24],
     ["1d", 48],
     ["1w", 2 * 7 * 24],
-  ] as const)("of %s takes a silence under %d h for part of the values", (resolution, hours) => {
-    const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
-    const why = (silence: number) => {
-      const points = Points.of([point(0), point(bucket + silence)]);
-      const all = answeredRanges(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
-      return all.map((each) => each.why);
-    };
-    // Monday 2 November, so weeks begin there, too.
-    expect(why(hours)).toEqual(["points", "null", "points"]);
-    expect(why(hours - bucket)).toEqual(["points"]);
-  });
+  ] as const)(
+    "in a response of %s, a range without values counts as values if it is shorter than %d h",
+    (resolution, hours) => {
+      const bucket = { "1h": 1, "1d": 24, "1w": 7 * 24 }[resolution];
+      const why = (silence: number) => {
+        const points = Points.of([point(0), point(bucket + silence)]);
+        const all = answeredRanges(points, range(0, 2 * bucket + silence), { resolution, timeZone: "UTC" });
+        return all.map((each) => each.why);
+      };
+      // Monday 2 November, so weeks begin there, too.
+      expect(why(hours)).toEqual(["points", "null", "points"]);
+      expect(why(hours - bucket)).toEqual(["points"]);
+    },
+  );
 
-  test("states silences before, between and after its values, and ignores nulls and points outside", () => {
+  test("returns ranges of nulls before, between and after the values, and ignores nulls and points outside the request", () => {
     const points = Points.of([point(9), point(1), point(4, null), point(-1), point(12)]);
     const spans = answeredRanges(points, range(0, 12), RULES).map(({ fromMs, toMs, why }) => [
       (fromMs - START) / MINUTE_MS,
@@ -159,7 +169,7 @@ describe("a response", () => {
     expect(answeredRanges(new Points(), range(0, 1), RULES)).toEqual([span(0, 1, "null")]);
   });
 
-  test("ends with its range", () => {
+  test("the last range of a response ends where the request ends", () => {
     const late = Points.of([point(0), point(5.5 / 60)]);
     const spans = answeredRanges(late, { fromMs: START, toMs: at(5.5 / 60) }, RULES);
     expect(spans.map(({ toMs, why }) => [(toMs - START) / MINUTE_MS, why])).toEqual([
@@ -169,7 +179,7 @@ describe("a response", () => {
   });
 });
 
-describe("the limit of 48 ranges", () => {
+describe("the limit of 48 ranges per ledger", () => {
   /** So many stretches of an hour, with silences of 3 h, 4 h, … between them, the shortest in the middle. */
   function silences(count: number): LedgerRange[] {
     const spans: LedgerRange[] = [];
@@ -182,12 +192,12 @@ describe("the limit of 48 ranges", () => {
     return spans;
   }
 
-  test("allows 48 ranges", () => {
+  test("stores 48 ranges unchanged", () => {
     const spans = silences(RANGES_MAX);
     expect(withRanges([], spans, "5m")).toEqual(storedRanges(spans));
   });
 
-  test("joins the shortest silence with the values next to it", () => {
+  test("merges the shortest range of nulls with the values on both sides when there are 49 ranges", () => {
     const spans = silences(RANGES_MAX + 1);
     const kept = withRanges([], spans, "5m");
     expect(kept).toEqual(
@@ -203,14 +213,14 @@ describe("the limit of 48 ranges", () => {
   test.each([
     ["before", span(9_000, 9_001, "points"), span(9_001, 9_004, "null")],
     ["after", span(9_000, 9_003, "null"), span(9_003, 9_004, "points")],
-  ])("joins a silence %s a value, and none between gaps", (_, one, other) => {
+  ])("merges a range of nulls %s a value, and no range of nulls between gaps", (_, one, other) => {
     const apart = Array.from({ length: RANGES_MAX - 2 }, (_, n) => span(2 * n, 2 * n + 1, "points"));
     const shorter = span(8_000, 8_001, "null");
     const kept = withRanges([], [...apart, shorter, one, other], "5m");
     expect(kept).toEqual(storedRanges([...apart, shorter, { fromMs: one.fromMs, toMs: other.toMs, why: "points" }]));
   });
 
-  test("drops the shortest refusal if no silence touches a value", () => {
+  test("drops the shortest refusal when no range of nulls touches values", () => {
     const apart = Array.from({ length: RANGES_MAX }, (_, n) =>
       n % 2 === 0 ? span(100 * n, 100 * n + 1, "null") : span(100 * n, 100 * n + 2 + n, "refused", { said: `${n}` }),
     );
@@ -221,7 +231,7 @@ describe("the limit of 48 ranges", () => {
 
   const unreadable = (from: number, to: number) => span(from, to, "refused", { reason: "unreadable" });
 
-  test("joins the two nearest unreadable ranges", () => {
+  test("merges the two nearest unreadable ranges", () => {
     // Two hours of points between any two, but one hour between the 10th and the 11th.
     const spans = Array.from({ length: 25 }, (_, n) => [
       unreadable(n < 10 ? 3 * n : 3 * n - 1, n < 10 ? 3 * n + 1 : 3 * n),
@@ -240,17 +250,17 @@ describe("the limit of 48 ranges", () => {
   test.each([
     ["joins unreadable ranges", unreadable],
     ["drops isolated fetched ranges", (from: number, to: number) => span(from, to, "points")],
-  ])("never %s across gaps", (_what, rangeOf) => {
+  ])("never %s across gaps, even above the limit", (_what, rangeOf) => {
     const apart = Array.from({ length: RANGES_MAX + 3 }, (_, n) => rangeOf(2 * n, 2 * n + 1));
     expect(withRanges([], apart, "5m")).toHaveLength(RANGES_MAX + 3);
   });
 });
 
-describe("following", () => {
+describe("following of a series", () => {
   const nowMs = at(48);
   const ledger: StoredHistory = { ...newLedger(RULES, nowMs), state: "following" };
 
-  test("begins with the open bucket, and stores points as far back as it rereads", () => {
+  test("a new ledger begins with the open bucket and stores points as far back as the look-back", () => {
     expect(newLedger(RULES, at(48) + MINUTE_MS)).toEqual({
       version: 2,
       resolution: "5m",
@@ -269,7 +279,7 @@ describe("following", () => {
     });
   });
 
-  test("has the same target past at every look, also with monthly buckets", () => {
+  test("keeps the target start of the backfill when the ledger is adapted later, also with monthly buckets", () => {
     for (const resolution of ["1h", "1d", "1w", "1mo"] as const) {
       const rules = { ...RULES, resolution, backfillMs: 400 * 24 * 60 * MINUTE_MS };
       for (const [day, later] of [
@@ -282,7 +292,7 @@ describe("following", () => {
     }
   });
 
-  test("requests nothing before its interval, and never an empty range", () => {
+  test("requests nothing before its interval has passed, and never an empty range", () => {
     expect(closedUntil(RULES, at(1) + MINUTE_MS)).toBe(at(1) - 5 * MINUTE_MS);
     expect(closedUntil(RULES, at(1) + 2 * MINUTE_MS)).toBe(at(1));
     const watermark = Date.parse(ledger.watermark);
@@ -295,7 +305,7 @@ describe("following", () => {
     expect(followingRange(again, RULES, nowMs, watermark + 1)).toEqual({ fromMs: watermark, toMs: watermark + 1 });
   });
 
-  test("reaches back two buckets, a day once a day, and the whole look-back once a week", () => {
+  test("rereads two buckets at each request, the last day once a day, and the look-back once a week", () => {
     const all = storedRanges([span(-400, 48, "points")]);
     const before = { ...ledger, spans: all, watermark: isoUtc(at(47)), rememberedFrom: isoUtc(at(-400)) };
     const from = (changes: Partial<StoredHistory>) =>
@@ -313,14 +323,14 @@ describe("following", () => {
     expect(from({ ...week, spans: storedRanges([span(-50, 48, "points")]) })).toBe(-50);
   });
 
-  test("is fetched since the start of the range at the watermark", () => {
+  test("fetchedSince returns the start of the range that ends at the watermark", () => {
     expect(fetchedSince(ledger)).toBe(Date.parse(ledger.watermark));
     const spans = storedRanges([span(0, 1, "points"), span(40, 48, "points")]);
     expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48)) })).toBe(at(40));
     expect(fetchedSince({ ...ledger, spans, watermark: isoUtc(at(48) + 1) })).toBe(at(48) + 1);
   });
 
-  test("rereads the last day daily and the look-back weekly, and stores when", () => {
+  test("stores when the last day and the look-back were reread, unless the request did not cover them", () => {
     const old = { ...ledger, dailyAt: isoUtc(nowMs - DAY_MS), weeklyAt: isoUtc(nowMs - 7 * DAY_MS) };
     const settled = (before: StoredHistory) =>
       settleFollowing(before, RULES, new Points(), range(40, 47), new Map(), nowMs).ledger;
@@ -341,7 +351,7 @@ describe("following", () => {
     expect(settled({ ...old, watermark: isoUtc(at(47.5)) }).rereadFrom).toBe(isoUtc(at(47)));
   });
 
-  test("emits a value as new, as revised or not at all", () => {
+  test("emits a value as new or as revised, and omits an unchanged value", () => {
     const points = Points.of([...[point(46.5, 2), point(46, 1), point(45, 3), point(47.99, 9), point(39, 9)]]);
     const before = new Map<number, number | null>([
       [at(46), 1],
@@ -352,7 +362,7 @@ describe("following", () => {
     expect([...settled.revised]).toEqual([point(45, 3)]);
   });
 
-  test("continues with other rules, and restarts in another zone", () => {
+  test("adaptLedger keeps the ledger when the depth of the backfill changes, and restarts it in another time zone", () => {
     const deeper = { ...RULES, backfillMs: 30 * DAY_MS };
     expect(adaptLedger(ledger, RULES, nowMs)).toBe(ledger);
     expect(adaptLedger(ledger, { ...RULES, backfillMs: DAY_MS }, nowMs)).toBe(ledger);
@@ -371,10 +381,10 @@ describe("following", () => {
   });
 });
 
-describe("the past", () => {
+describe("responses for the past of a series", () => {
   const ledger: StoredHistory = { ...newLedger(RULES, at(48)), watermark: isoUtc(at(10)) };
 
-  test("emits points that were not fetched, each timestamp once", () => {
+  test("emits only points that were not fetched before, each timestamp once", () => {
     const known = { ...ledger, spans: storedRanges([span(2, 4, "points")]) };
     const points = Points.of([...[point(1), point(2), point(3.9), point(4), point(5, 1), point(5, 2), point(6)]]);
     const settled = settlePast(known, points, range(0, 6));
@@ -383,7 +393,7 @@ describe("the past", () => {
     expect(unfetched(settled.ledger, range(-1, 7))).toEqual([range(-1, 0), range(6, 7)]);
   });
 
-  test("moves the watermark with a total or an empty range that touches it", () => {
+  test("moves the watermark when a total or an empty range touches it", () => {
     expect(addRanges(ledger, [span(9, 12, "points")]).watermark).toBe(isoUtc(at(12)));
     expect(addRanges(ledger, [span(11, 12, "points")]).watermark).toBe(ledger.watermark);
     const statement = { said: "none", at: isoUtc(START) };

@@ -102,7 +102,7 @@ const at = (time: string) => Date.parse(`2026-${time}Z`);
 describe("an unreadable measurement", () => {
   const bad = [at("11-01T12:00"), at("11-02T06:10")];
 
-  test("is refused and requested again singly, and the rest of the reply is emitted", async () => {
+  test("an unreadable measurement is refused and requested again singly, and the rest of the reply is emitted", async () => {
     logged(["1", "2"]);
     unreadable("1", (atMs) => bad.includes(atMs));
     const { follow, refusals } = await pull(["1", "2"]);
@@ -119,7 +119,7 @@ describe("an unreadable measurement", () => {
     expect(single).toMatchObject([{ from: "2026-11-01T11:55:00Z", to: "2026-11-01T12:05:00Z" }]);
   });
 
-  test("that becomes readable is emitted once, without a repetition of other points", async () => {
+  test("an unreadable measurement is emitted once when it becomes readable, and no other point is repeated", async () => {
     logged(["1"]);
     const until = START + 2 * HOUR_MS;
     unreadable("1", (atMs) => clock.now() < until && bad.includes(atMs));
@@ -133,7 +133,7 @@ describe("an unreadable measurement", () => {
   });
 });
 
-test("a day with unreadable buckets is finalized after three refusals at the earliest, and names them", async () => {
+test("a day with unreadable buckets is finalized after three refusals and names the series of those buckets", async () => {
   const hours = { name: "h", resolution: "1h", every: "1h", backfill: "1d" };
   logged(["1", "2"], HOUR_MS);
   unreadable("1", (atMs) => atMs === at("11-02T12:00"));
@@ -148,7 +148,7 @@ test("a day with unreadable buckets is finalized after three refusals at the ear
   expect(last).toMatchObject({ had: 48, refused: 0, revised: 1, revision: 2 });
 });
 
-test("many unreadable buckets in a row are one refusal, requested a handful of times", async () => {
+test("many adjacent unreadable buckets are recorded as one refusal and requested fewer than eight times", async () => {
   logged(["1", "2"]);
   unreadable("1", (atMs) => atMs >= at("11-01T20:00"));
   const { follow } = await pull(["1", "2"]);
@@ -162,7 +162,7 @@ test("many unreadable buckets in a row are one refusal, requested a handful of t
   expect(told().faults).toEqual([]);
 });
 
-test("more unreadable ranges than a ledger holds are neither dropped nor requested endlessly", async () => {
+test("more unreadable ranges than a ledger can store are neither lost nor requested endlessly", async () => {
   logged(["1", "2"]);
   // Every third bucket of a day and a half.
   const isBad = (atMs: number) => (atMs / FIVE_MS) % 3 === 0;
@@ -197,7 +197,7 @@ test("a completely unreadable log does not affect the other tags of the reply", 
   expect(told().faults).toEqual([]);
 });
 
-test("an unreadable total is refused, and emitted when it is readable", async () => {
+test("an unreadable total is refused, and emitted when the total becomes readable", async () => {
   logged(["1", "2"]);
   const until = START + HOUR_MS;
   const { source } = service;

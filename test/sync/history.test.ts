@@ -91,12 +91,12 @@ function expectComplete(
   expect([wrong.length, ...wrong.slice(0, 5), ...wrong.slice(-3)]).toEqual([0]);
 }
 
-describe("live following", () => {
+describe("live following of history", () => {
   test.each([
     ["both ends included", { from: true, to: true }],
     ["no end included", { from: false, to: false }],
     ["only the start", { from: true, to: false }],
-  ])("emits every closed bucket once if a response has %s", async (_, ends) => {
+  ])("emits every closed bucket once when responses have %s", async (_, ends) => {
     service.ends = ends;
     const tags = logged(25, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
@@ -121,7 +121,7 @@ describe("live following", () => {
     for (const query of service.asked) expect(query.from + query.to).toMatch(/^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ){2}$/);
   });
 
-  test("continues after 12 days without the worker, in requests of at most 1,000 values", async () => {
+  test("continues after the worker was stopped for 12 days, in requests of at most 1,000 values", async () => {
     const tags = logged(3, START - DAY_MS, START + 20 * DAY_MS);
     await follow(await pull(tags, [FIVE]), HOUR_MS);
     await clock.advance(12 * DAY_MS);
@@ -131,7 +131,7 @@ describe("live following", () => {
     expect(told.facts.filter((fact) => fact.origin === "backfill").length).toBeGreaterThan(10);
   });
 
-  test("marks later changes as revised, and finds late data within the look-back", async () => {
+  test("marks later changes as revised, and finds late values within the look-back", async () => {
     const tags = logged(2, START - DAY_MS, START + 3 * DAY_MS);
     const bucket = START + 2 * HOUR_MS;
     const points = service.truth.get("101 5m") ?? [];
@@ -148,8 +148,8 @@ describe("live following", () => {
   });
 });
 
-describe("the backfill", () => {
-  test("goes back to its depth next to live following, marked as backfill, and then stops", async () => {
+describe("the backfill of history", () => {
+  test("fetches the past down to the configured depth while live following continues, marks it as backfill, and then stops", async () => {
     const tags = logged(30, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "10d" }]);
     await follow(history, 3 * HOUR_MS);
@@ -165,7 +165,7 @@ describe("the backfill", () => {
     });
   });
 
-  test("stops a month before the first month that is listed", async () => {
+  test("stops a month before the first month that the monthly overview contains", async () => {
     const tags = logged(5, START - 20 * DAY_MS, START + DAY_MS);
     await runOnce(await pull(tags, [{ ...FIVE, backfill: "365d" }]));
     const first = Math.min(
@@ -175,7 +175,7 @@ describe("the backfill", () => {
     expectComplete(toldPoints(await events()), tags, START - 20 * DAY_MS, START - 10 * MINUTE_MS);
   });
 
-  test("reports what is left, and does not delay live following", async () => {
+  test("reports the number of remaining requests, and does not delay live following", async () => {
     const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "90d" }], { valuesMax: 1_000 });
     await followFor(clock, history, 5 * MINUTE_MS);
@@ -189,8 +189,8 @@ describe("the backfill", () => {
   });
 });
 
-describe("failures", () => {
-  test("finds tags without a log, retries them after a day, and follows them once they log", async () => {
+describe("failures of history requests", () => {
+  test("finds tags without a log, retries those tags after a day, and follows them once they log", async () => {
     const tags = logged(60, START - DAY_MS, START + 5 * DAY_MS);
     for (const id of ["107", "131", "132", "133"]) service.withoutLog.add(id);
     const good = tags.filter((id) => !service.withoutLog.has(id));
@@ -210,7 +210,7 @@ describe("failures", () => {
     expect((await ledger("107 5m"))?.state).toBe("following");
   });
 
-  test("loses nothing in six hours of 504, with few requests", async () => {
+  test("loses no points in an outage of six hours with 504, and sends at most 2 requests at its start", async () => {
     const tags = logged(20, START - DAY_MS, START + 2 * DAY_MS);
     const history = await pull(tags, [FIVE]);
     await follow(history, HOUR_MS);
@@ -227,7 +227,7 @@ describe("failures", () => {
   });
 });
 
-describe("totals", () => {
+describe("totals of meters", () => {
   test("emits one total per closed period, and marks the period in which a meter was reset", async () => {
     const zone = "Europe/Stockholm";
     const tags = logged(3, START - 5 * DAY_MS, START + 3 * DAY_MS, {
@@ -252,7 +252,7 @@ describe("totals", () => {
   });
 });
 
-describe("random failures", () => {
+describe("history under random failures", () => {
   const seeds =
     process.env.PLENUM_SEED === undefined ? sized([1, 2, 3, 4, 7, 31], [31]) : [Number(process.env.PLENUM_SEED)];
 
@@ -320,7 +320,7 @@ describe("a request of `plenum backfill`", () => {
     store.commit({ documents: [{ set: syncSet("backfill", "trial"), put: [[id, backfillFrom(fromMs, toMs, more)]] }] });
   const order = (id: string) => store.document<StoredBackfill>(syncSet("backfill", "trial"), id);
 
-  test("is fetched, marked as backfill, emitted once, and marked as done", async () => {
+  test("a backfill request is fetched, marked as backfill, emitted once, and marked as done", async () => {
     const tags = logged(25, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "2d" }]);
     await wish("a", START - 30 * DAY_MS, START - 25 * DAY_MS);
@@ -342,7 +342,7 @@ describe("a request of `plenum backfill`", () => {
     expect(history.progress()).toMatchObject({ requestsLeft: 0, orders: [] });
   });
 
-  test("is noticed within five seconds if nothing is followed", async () => {
+  test("notices a backfill request within five seconds when no history is followed", async () => {
     const tags = logged(5, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, []);
     const { asked } = service;
@@ -362,7 +362,7 @@ describe("a request of `plenum backfill`", () => {
     await following;
   });
 
-  test("inside a configured backfill is fetched first, and not again", async () => {
+  test("a backfill request inside the configured backfill is fetched first, and not a second time", async () => {
     const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [{ ...FIVE, backfill: "30d" }]);
     await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
@@ -374,7 +374,7 @@ describe("a request of `plenum backfill`", () => {
     expect(Date.parse(held?.spans[0]?.from ?? "")).toBeLessThanOrEqual(START - 30 * DAY_MS);
   });
 
-  test("continues after a restart, and waits while it is paused", async () => {
+  test("a backfill request continues after a restart, and waits while backfills are paused", async () => {
     const tags = logged(20, START - 100 * DAY_MS, START + DAY_MS);
     const first = await pull(tags, [FIVE]);
     await wish("a", START - 80 * DAY_MS, START - 30 * DAY_MS);
@@ -396,7 +396,7 @@ describe("a request of `plenum backfill`", () => {
     expect((await order("a"))?.doneAt).not.toBeNull();
   }, 180_000);
 
-  test("stays deleted if it is deleted during the fetch", async () => {
+  test("a backfill request deleted during its fetch stays deleted", async () => {
     const tags = logged(20, START - 40 * DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     await wish("a", START - 20 * DAY_MS, START - 15 * DAY_MS);
@@ -409,7 +409,7 @@ describe("a request of `plenum backfill`", () => {
     expect(await order("a")).toBeUndefined();
   });
 
-  test("is removed 30 days after it was done, or after 20 others", async () => {
+  test("removes a backfill request 30 days after it was done, or when 20 later requests are done", async () => {
     const tags = logged(1, START - DAY_MS, START + DAY_MS);
     const history = await pull(tags, [FIVE]);
     const doneAgo = (ms: number) => ({ doneAt: iso(clock.now() - ms), withoutLog: { buckets: 0, tags: 0 } });

@@ -45,8 +45,8 @@ async function inSight(...from: Parameters<typeof expectedTags>) {
   return (await expectedTags(...from)).filter(({ outOfSight }) => outOfSight === undefined);
 }
 
-describe("inventories", () => {
-  test("emits every object once at the first start, and nothing more in a day without changes", async () => {
+describe("inventories of the building", () => {
+  test("emits every object once at the first start, and nothing more during a day without changes", async () => {
     const { simulator, clock, store } = await started();
     const { world } = simulator;
     const first = counts();
@@ -62,7 +62,7 @@ describe("inventories", () => {
     expect(await inSight(store, "main")).toHaveLength(world.tags.size);
   });
 
-  test("trap 23: removes nothing of a site outside the scope", async () => {
+  test("trap 23: removes no object of a site outside the scope", async () => {
     const { simulator, clock, store } = await started({
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
     });
@@ -78,7 +78,7 @@ describe("inventories", () => {
     expect(counts()["tag-added"]).toBe(simulator.world.tags.size);
   });
 
-  test("requests the scope for new absences only", async () => {
+  test("requests the scope when objects are newly missing, and not for objects that stay missing", async () => {
     const { simulator, clock } = await started({ sync: { spread: "0s", schedules: SELDOM } });
     const asked = () => simulator.truth.requests().filter(({ endpoint }) => endpoint === "me").length;
     const inADay = async () => {
@@ -93,7 +93,7 @@ describe("inventories", () => {
     expect(await inADay()).toBe(usual);
   });
 
-  test("removes nothing while the clock differs from the service's", async () => {
+  test("removes no object while the local clock differs from the clock of the service", async () => {
     const { simulator, clock } = await started({
       simulator: { clock_skew_s: -40 },
       sync: { spread: "0s", schedules: SELDOM, inventory: { remove_after: "1d" } },
@@ -104,7 +104,7 @@ describe("inventories", () => {
     expect(counts()).not.toHaveProperty("tag-removed");
   });
 
-  test("trap 26: a rejected site does not affect the others", async () => {
+  test("trap 26: a rejected site does not affect the other sites", async () => {
     const { simulator, clock } = await started();
     simulator.control.setFaults([{ match: { site_id: 3 }, fault: { kind: "error", status: 422 } }]);
     const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 4);
@@ -115,7 +115,7 @@ describe("inventories", () => {
     expect(trial.events("source-unavailable")).toEqual([]);
   });
 
-  test("emits the list of one site before the lists of the others arrive", async () => {
+  test("emits the changes of one site before the lists of the other sites arrive", async () => {
     const { simulator, clock } = await started();
     const [gateway] = [...simulator.world.gateways.values()].filter((one) => one.site_id === 2);
     if (gateway === undefined) throw new Error("site 2 has no gateway");
@@ -129,7 +129,7 @@ describe("inventories", () => {
     expect(trial.events("gateway-offline").map((event) => event.subject)).toEqual([`site/2/gateway/${gateway.id}`]);
   });
 
-  test("gateway events state the hosts behind the gateway, and whether that is the whole site", async () => {
+  test("gateway events contain the hosts behind the gateway, and whether the gateway serves the whole site", async () => {
     const { simulator, clock } = await started({ simulator: { sites: [1, 4] } });
     const gateways = [...simulator.world.gateways.values()];
     for (const { id } of gateways) simulator.control.setGateway(id, false);
@@ -150,7 +150,7 @@ describe("inventories", () => {
     }
   });
 
-  test("lists the tags of systems only when configured", async () => {
+  test("requests the tags of systems only when `tags_of_systems` is configured", async () => {
     const { store, requests } = await started({
       sync: { spread: "0s", inventory: { tags_of_systems: true, sites: [4] } },
     });
@@ -189,7 +189,7 @@ describe("offline gateways", () => {
   const held = (id: string, siteId: number, online: boolean | null, missingSince: string | null = null) =>
     [id, { value: { ...GATEWAY, id, online }, siteId, since: "", missingSince }] as const;
 
-  test("an offline gateway explains values only if it is the only one of its site", () => {
+  test("offlineGateways returns an offline gateway only if it is the only gateway of its site", () => {
     const gateways = new Map([
       held("1", 1, false),
       held("2", 2, false),
@@ -208,8 +208,8 @@ describe("offline gateways", () => {
   });
 });
 
-describe("the token", () => {
-  test("emits its expiry 30, 14, 7 and 1 days before, once each, despite restarts", async () => {
+describe("the expiry of the token", () => {
+  test("emits token-expiring once each at 30, 14, 7 and 1 days before the expiry, despite restarts", async () => {
     const expires = new Date(START_MS + 40 * 86_400_000).toISOString();
     const { clock } = await started({
       simulator: { tokens: [{ token: TOKEN, expires_at: expires }] },
@@ -224,7 +224,7 @@ describe("the token", () => {
     );
   });
 
-  test("warns once when first polled five days before the expiry", () => {
+  test("warns once when the first poll is five days before the expiry", () => {
     const now = Date.UTC(2026, 0, 1);
     expect(dueWarning("2026-01-06T00:00:00Z", now)).toEqual({ threshold: 7, daysLeft: 5 });
     expect(dueWarning("2026-03-06T00:00:00Z", now)).toBeNull();

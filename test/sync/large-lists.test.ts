@@ -50,7 +50,7 @@ async function started() {
 const told = (kind: "tag-added" | "tag-changed" | "tag-removed") => trial.events(kind).map(({ subject }) => subject);
 
 describe("a long list of tags", () => {
-  test("is committed in parts, each tag once with its document, in the order of the list", async () => {
+  test("commits a long list in parts, each tag once with its document, in the order of the list", async () => {
     await started();
     await trial.clock.advance(MINUTE);
     expect(told("tag-added")).toEqual(Array.from({ length: TAGS }, (_, n) => `site/2/tag/${10_000 + n}`));
@@ -71,7 +71,7 @@ describe("a long list of tags", () => {
     expect([told("tag-added").length, told("tag-changed").length]).toEqual([TAGS, TAGS / 2]);
   });
 
-  test("is completed by the next list after a failed commit, without duplicates", async () => {
+  test("after failed commits, the next list emits the missing tags without duplicates", async () => {
     await started();
     const { commit } = trial.store;
     let withTags = 0;
@@ -92,8 +92,8 @@ describe("a long list of tags", () => {
   });
 });
 
-describe("a storm of alarms", () => {
-  test("is committed in parts, each alarm once with its document, despite failed commits", async () => {
+describe("an alarm storm", () => {
+  test("commits many alarms in parts, each alarm once with its document, despite failed commits", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     await trial.start();
     await trial.clock.advance(MINUTE);
@@ -117,7 +117,7 @@ describe("a storm of alarms", () => {
     expect(trial.store.repeated).toEqual([]);
   });
 
-  test("marks the site as followed with the last part, so the rest of a broken poll is initial too", async () => {
+  test("when a first poll fails between two parts, marks the alarms of the later parts as initial too", async () => {
     trial = createTrial({ sync: ALARMS_ONLY });
     for (let n = 0; n < 600; n += 1) trial.simulator.control.raiseAlarm({ siteId: 2 });
     const { commit } = trial.store;
@@ -135,8 +135,8 @@ describe("a storm of alarms", () => {
   });
 });
 
-describe("stored documents, read through the store", () => {
-  test("are in memory once, with a new version after each change", async () => {
+describe("the in-memory copy of stored documents", () => {
+  test("shares one copy of a document set, and gives the set a new version after each change", async () => {
     await started();
     const store = createMemoryStore();
     const [tags, sites] = [documentSet("tag", "main"), documentSet("site", "main")];

@@ -6,7 +6,7 @@ import { tagNamed } from "./trial-building.ts";
 
 /** Progress messages while the tags of a large building are listed. */
 
-test("states the remaining time of 24 pages at once and 24 in each minute", () => {
+test("listingText states the remaining time for 24 pages at once and 24 pages in each following minute", () => {
   const at = (pages: number, pagesLeft: number) =>
     listingText({ tags: pages * 500, site: 1, sites: 1, pages, pagesLeft }, { list_requests_per_minute: 30 });
   expect(at(1, 59)).toBe("Listing tags: 500, site 1 of 1, about 2 min more at the pace of lists");
@@ -16,7 +16,7 @@ test("states the remaining time of 24 pages at once and 24 in each minute", () =
   expect(at(60, 0)).toBe("Listing tags: 30000, site 1 of 1");
 });
 
-test("assumes as many pages for sites that were not listed yet as for the others", async () => {
+test("tagsFromLists estimates the pages of a site not yet listed from the sites already listed", async () => {
   async function* pages({ siteId }: { readonly siteId?: number }): AsyncGenerator<Page<Tag>> {
     for (let number = 1; number <= 3; number += 1)
       yield { ...{ items: [tagNamed(`${siteId}${number}`)], number, lastPage: 3, total: 3, more: number < 3 } };

@@ -48,7 +48,7 @@ describe("collect", () => {
     expect(listing.complete ? [] : listing.shown?.map(idOf)).toEqual([...new Set(pages.flat())]);
   });
 
-  test("returns an incomplete list without records when it ends early or never", async () => {
+  test("returns an incomplete list without records when the list ends early or exceeds the page limit", async () => {
     const cut = async function* () {
       for await (const page of list([["1"], ["2"], ["3"]], [3])) {
         if (page.number === 3) return;
@@ -60,7 +60,7 @@ describe("collect", () => {
     expect(await collect(long, { idOf, maxPages: 2 })).toMatchObject({ complete: false, shown: null, count: 2 });
   });
 
-  test.each([1, 2, 3])("throws a failure on page %i", async (at) => {
+  test.each([1, 2, 3])("throws the error of a failing page %i", async (at) => {
     await expect(collect(broken([["1"], ["2"], ["3"]], at), { idOf })).rejects.toThrow("The connection broke.");
   });
 });
@@ -68,7 +68,7 @@ describe("collect", () => {
 describe("collectSteady", () => {
   const steady = { idOf, sameAs: idOf };
 
-  test("reads a single page once", async () => {
+  test("reads a list of a single page once", async () => {
     let readings = 0;
     const listing = await collectSteady(() => {
       readings += 1;
@@ -83,7 +83,7 @@ describe("collectSteady", () => {
     expect(listing.complete).toBe(true);
   });
 
-  test("finds in the second reading a record that moved between two pages", async () => {
+  test("finds in the second reading a record that moved between two pages during the first", async () => {
     // 1 is resolved and 4 raised while the first reading is between its pages: 3 slips to page 1 and is not seen.
     const readings = [list([["1", "2"], ["4"]], [3]), list([["2", "3"], ["4"]], [3])];
     const listing = await collectSteady(() => readings.shift() ?? list([], [0]), steady);

@@ -30,7 +30,7 @@ async function told(virtual: VirtualWorker): Promise<readonly string[]> {
     .map(({ type, subject, siteid }) => `${type} ${subject} ${siteid}`);
 }
 
-test("emits a lost site once within a minute, despite a restart, and its return", async () => {
+test("emits source-unavailable once within a minute for a site that the token lost, despite a restart, and its return", async () => {
   const virtual = await started();
   expect((await reportOf(virtual)).notices).toEqual([]);
   virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
@@ -53,7 +53,7 @@ test("emits a lost site once within a minute, despite a restart, and its return"
   expect((await reportOf(virtual)).notices).toEqual([]);
 });
 
-test("emits a site that was lost while the worker was stopped", async () => {
+test("emits source-unavailable for a site that the token lost while the worker was stopped", async () => {
   const virtual = await started();
   virtual.simulator.control.changeToken(DEFAULT_TOKEN, { sites: [6] });
   await virtual.restart("crash");
@@ -61,7 +61,7 @@ test("emits a site that was lost while the worker was stopped", async () => {
   expect(await told(virtual)).toEqual(["source-unavailable site/1 1"]);
 });
 
-test("ends the wait for a removed site without an event", async () => {
+test("stops waiting for a lost site without an event when neither the scope nor the inventory contains the site", async () => {
   const clock = createVirtualClock(0);
   const held = new Map([
     [1, "2026-06-01T00:00:00.000Z"],

@@ -30,7 +30,7 @@ async function* pages(fails = false): AsyncIterable<Page<Gateway>> {
   if (fails) throw new Error("403");
 }
 
-test("an offline gateway counts until two lists are overdue", async () => {
+test("an offline gateway explains values until two lists of gateways are overdue", async () => {
   const { clock, gateways, list } = stage();
   await clock.advance(2 * MINUTE);
   await list(pages());
@@ -43,7 +43,7 @@ test("an offline gateway counts until two lists are overdue", async () => {
   expect(gateways.of(SITE)).toBe("g1");
 });
 
-test("a broken list proves nothing; gateways stored at the start count as listed then", async () => {
+test("a failed list does not confirm an offline gateway, and gateways stored at the start count as listed at the start", async () => {
   const { clock, gateways, list } = stage();
   expect(gateways.of(SITE)).toBe("g1");
   await clock.advance(10 * MINUTE);
@@ -52,6 +52,6 @@ test("a broken list proves nothing; gateways stored at the start count as listed
   expect(gateways.of(SITE)).toBeNull();
 });
 
-test("returns null when gateways are not polled", () => {
+test("returns no offline gateway when gateways are not polled", () => {
   expect(stage(null).gateways.of(SITE)).toBeNull();
 });

@@ -14,12 +14,12 @@ describe("changesThatFit", () => {
   const often = demandOf("often", 400, 60);
   const rare = demandOf("rare", 200, 300, { importance: 2 });
 
-  test("returns nothing when the intervals fit", () => {
+  test("returns nothing when the intervals fit into the quota", () => {
     expect(changes([demandOf("often", 388, 60)])).toEqual([]);
     expect(changes([demandOf("often", 389, 60)])).toHaveLength(1);
   });
 
-  test("returns the new interval and cost of a single class, if that class alone can make the plan fit", () => {
+  test("returns the new interval and cost of a single class, if a change of that class alone makes the plan fit", () => {
     const single = changes([often, rare]).filter(({ text }) => text.startsWith("Let the values of class"));
     // Every 69 s would do, and nobody writes that.
     expect(single).toEqual([
@@ -33,7 +33,7 @@ describe("changesThatFit", () => {
     expect(important?.cost).toBeCloseTo(3 * 400 * (70 / 60 - 1), 9);
   });
 
-  test("returns all classes as they are stretched without a change", () => {
+  test("returns as last change the intervals to which every class is stretched without a change", () => {
     const overload = { demand: 1.1, factors: new Map([["often", 1.5]]) };
     expect(changes([often, rare], { overload }).at(-1)).toEqual({
       text: "Let every class become 1.50 times older, which is what happens without a change.",
@@ -49,7 +49,7 @@ describe("changesThatFit", () => {
     expect(changes([often])).toHaveLength(1);
   });
 
-  test("returns a change of the quota at cost 0 if it is enough", () => {
+  test("returns a change of the quota at cost 0 if that change makes the plan fit", () => {
     const quotaChanges = [21, 24].map((perMinute) => ({ perMinute, text: `${perMinute}`, yaml: "quota" }));
     expect(changes([often, rare], { quotaChanges })[0]).toEqual({ text: "24", yaml: "quota", cost: 0 });
     expect(changes([often, rare], { quotaChanges }).map(({ text }) => text)).not.toContain("21");
@@ -67,20 +67,20 @@ describe("changesThatFit", () => {
 });
 
 describe("the demand on the quota", () => {
-  test("of history is 0 until it is set", () => {
+  test("followingPerMinute is 0 until history sets its demand", () => {
     const demand = createDemand();
     expect(demand.followingPerMinute()).toBe(0);
     demand.setFollowing(4);
     expect(demand.followingPerMinute()).toBe(4);
   });
 
-  test("is counted in whole slots, less the time of a reply", () => {
+  test("slotsPerSlot counts whole slots, minus the time of a reply", () => {
     expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20)).toBe(1);
     expect(slotsPerSlot(demandOf("all", 400, 60), 1, 3_000, 20, 1)).toBe(400 / (19 * 20));
     expect(slotsPerSlot(demandOf("all", 400, 1), 1, 3_000, 20)).toBe(20);
   });
 
-  test("of firm classes stays unstretched up to four fifths", () => {
+  test("overloadFactor does not stretch firm classes that need up to four fifths of the quota", () => {
     const factor = (tags: number) =>
       overloadFactor([demandOf("firm", tags, 60, { firm: true }), demandOf("other", 200, 60)], 3_000, 20).factors.get(
         "firm",

@@ -39,17 +39,17 @@ const follow = (tags: number, everyMin: number) => ({
   withoutLog: 0,
 });
 
-describe("a plan that fits", () => {
+describe("the report of a plan that fits", () => {
   const plan = planReport(facts([readClass("all", 2_000, 600)], { history: [follow(3_000, 60)] }));
 
-  test("promises the target intervals, and states the time of a full sweep", () => {
+  test("promises the target intervals, and states the duration of a full sweep", () => {
     expect(plan.fits).toBe(true);
     expect(plan.changes).toEqual([]);
     expect(plan.classes[0]).toMatchObject({ wishedSeconds: 600, promisedSeconds: 600, stretch: 1 });
     expect(plan.fullSweepSeconds).toBe(300);
   });
 
-  test("divides the quota into lanes that add up to it", () => {
+  test("divides the quota into lanes whose shares add up to 1", () => {
     const share = (lane: string) => plan.lanes.find((each) => each.lane === lane)?.share ?? Number.NaN;
     // 3,000 tags at five minutes by hourly history: 13 % of the quota (limits study, 3.3).
     expect(share("history")).toBeCloseTo(0.125, 3);
@@ -58,13 +58,13 @@ describe("a plan that fits", () => {
     for (const each of plan.lanes) expect(each.share).toBe(Number(each.share.toFixed(4)));
   });
 
-  test("needs no request for a class without a tag, and 0.05 a minute for a single tag", () => {
+  test("plans no request for a class without a tag, and 0.05 a minute for a class with a single tag", () => {
     const { classes } = planReport(facts([readClass("none", 0, 60), readClass("one", 1, 60)]));
     // A place of twenty, once a minute.
     expect(classes.map(({ requestsPerMinute }) => requestsPerMinute)).toEqual([0, 0.05]);
   });
 
-  test("gives the backfill the spare requests, and states when it is done", () => {
+  test("gives the backfill the spare requests, and states when the backfill is done", () => {
     const past = planReport(
       facts([readClass("all", 2_000, 600)], { backfill: { requestsLeft: 1_000, requestsAtBest: 100, paused: false } }),
     ).backfill;
@@ -83,7 +83,7 @@ describe("the figures of a plan", () => {
   const lanes = (plan: ReturnType<typeof planReport>) =>
     Object.fromEntries(plan.lanes.map(({ lane, requestsPerMinute }) => [lane, requestsPerMinute]));
 
-  test("are those of whole slots: 100 tags every 60 s and replies of 0.2 s come round every 19 slots", () => {
+  test("counts whole slots: reads 100 tags with replies of 0.2 s and a target of 60 s once every 19 slots", () => {
     const classes = [readClass("minute", 100, 60, { measuredMs: 45_000 }), readClass("none", 0, 60)];
     const plan = planReport(facts([...classes, readClass("one", 1, 3_600)], { tags: 110 }));
     expect(lanes(plan)).toEqual({ write: 0, live: 5.26, history: 0, spare: 14.74 });
@@ -97,16 +97,16 @@ describe("the figures of a plan", () => {
     expect(plan.load).toBeCloseTo(0.263 / 0.97, 3);
   });
 
-  test("state no age below a slot, even with two tags", () => {
+  test("states no age below the length of a slot, even with two tags", () => {
     const plan = planReport(facts([readClass("one", 1, 10), readClass("two", 1, 3_600)]));
     expect(plan.classes.map(({ atBestSeconds }) => atBestSeconds)).toEqual([3, 60.15]);
   });
 
-  test("include a class with one tag", () => {
+  test("counts a class with one tag in the live lane", () => {
     expect(lanes(planReport(facts([readClass("one", 1, 6)]))).live).toBe(1);
   });
 
-  test("are 0 for the spare lane under full load, and the backfill gets its least share", () => {
+  test("under full load, the spare lane is 0 and the backfill gets its minimum share", () => {
     const backfill = { requestsLeft: 60, requestsAtBest: 6, paused: false };
     const plan = planReport(
       facts([readClass("all", 100_000, 60)], { history: [follow(3_000, 15)], backfill, toLearn: 5 }),
@@ -119,7 +119,7 @@ describe("the figures of a plan", () => {
     expect(more.backfill).toMatchObject({ requestsPerMinute: 0.6, doneAt: "2026-11-02T07:40:00.000Z" });
   });
 
-  test("of live reads do not change with history that has its own quota", () => {
+  test("history with its own quota does not change the figures of live reads", () => {
     const apart = { ...quota, shared: false };
     const plan = planReport(
       facts([readClass("all", 100, 60)], {
@@ -132,7 +132,7 @@ describe("the figures of a plan", () => {
     expect(plan.backfill?.requestsPerMinute).toBe(10);
   });
 
-  test("name an unused part of the quota if it is enough", () => {
+  test("suggests a change to an unused part of the quota if that part makes the plan fit", () => {
     const yaml = (changes: Partial<typeof quota>) =>
       planReport(facts([readClass("all", 1_500, 300)], { quota: { ...quota, ...changes } }))
         .changes.filter(({ cost }) => cost === 0)
@@ -155,7 +155,7 @@ describe("a plan that does not fit", () => {
     for (const each of others) expect(each).toBe(first);
   });
 
-  test("names the cheapest change first, and each change makes it fit", () => {
+  test("lists the cheapest change first, and each change makes the plan fit", () => {
     expect(plan.changes.length).toBeGreaterThan(1);
     expect(plan.changes.map(({ cost }) => cost)).toEqual(
       plan.changes.map(({ cost }) => cost).toSorted((a, b) => a - b),
@@ -171,14 +171,14 @@ describe("a plan that does not fit", () => {
     }
   });
 
-  test("names an unused quota before a change that makes values older", () => {
+  test("lists an unused part of the quota before a change that makes values older", () => {
     const quota = { perMinute: 20, reserve: 0, polite: 0.5, polls: 10, shared: true, size: 20 };
     const polite = planReport(facts([readClass("all", 1_500, 300)], { quota }));
     expect(polite.fits).toBe(false);
     expect(polite.changes[0]).toMatchObject({ cost: 0, yaml: "quota: {polite: 1}" });
   });
 
-  test("counts silent tags by their requests", () => {
+  test("counts tags that stay null with their lower number of requests", () => {
     const loud = readClass("all", 3_000, 300);
     expect(planReport(facts([loud])).fits).toBe(false);
     const plan = planReport(facts([{ ...loud, tags: 1_700 }]));
@@ -187,7 +187,7 @@ describe("a plan that does not fit", () => {
   });
 });
 
-describe("what was measured", () => {
+describe("measured ages of values in a plan", () => {
   test.each([
     [60, null, false],
     [60, 59.9, false],
@@ -198,24 +198,27 @@ describe("what was measured", () => {
     [900, 902, false],
     [900, 904, true],
     [86_400, 90_000, true],
-  ])("target %i s, measured age %s s: olderThanWished is %s, as the displayed figures are", (wished, age, older) => {
-    const measuredMs = age === null ? null : age * 1_000;
-    for (const tags of [10, 100_000]) {
-      const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
-      expect(plan.classes[0]?.olderThanWished).toBe(older);
-      const lines = planLines(plan).join("\n");
-      expect(lines.includes("values became older than wished: one ")).toBe(older);
-      expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
-      expect(lines.includes("It fits")).toBe(plan.fits);
-    }
-  });
+  ])(
+    "target %i s, measured age %s s: olderThanWished is %s, consistent with the rounded figures",
+    (wished, age, older) => {
+      const measuredMs = age === null ? null : age * 1_000;
+      for (const tags of [10, 100_000]) {
+        const plan = planReport(facts([readClass("one", tags, wished, { measuredMs })]));
+        expect(plan.classes[0]?.olderThanWished).toBe(older);
+        const lines = planLines(plan).join("\n");
+        expect(lines.includes("values became older than wished: one ")).toBe(older);
+        expect(lines.includes("No value that was measured was older")).toBe(age !== null && !older);
+        expect(lines.includes("It fits")).toBe(plan.fits);
+      }
+    },
+  );
 });
 
-describe("the poll of active alarms", () => {
+describe("the poll of active alarms in a plan", () => {
   const alarms = (pages: number, everyMs: number, listsPerMinute = 30) =>
     planReport(facts([], { alarms: { alarms: pages * 500, pages, everyMs, listsPerMinute } }));
 
-  test("has a message if the pages do not fit between two polls, and none if they do", () => {
+  test("has a message if the pages do not fit between two polls, and no message if the pages fit", () => {
     expect(alarms(15, 30_000).alarms).toBeUndefined();
     const plan = alarms(20, 30_000);
     expect(plan.alarms).toBe(

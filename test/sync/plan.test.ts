@@ -13,12 +13,12 @@ function tag(id: string, ageMs: number | null, intervalMs: number, label: string
 const crowd = (count: number, ageMs: number, intervalMs: number, prefix = "x") =>
   Array.from({ length: count }, (_, i) => tag(`${prefix}${String(i).padStart(3, "0")}`, ageMs, intervalMs));
 
-describe("the next group", () => {
-  test("is empty while no tag would be late", () => {
+describe("planGroup", () => {
+  test("returns an empty group while no tag would be late", () => {
     expect(planGroup(crowd(40, 10_000, 60_000), 0, RULES)).toEqual({ group: [] });
   });
 
-  test("contains a tag that would be late, and is filled with the largest relative ages", () => {
+  test("selects a tag that would be late, and fills the group with the tags of the largest relative ages", () => {
     const tags = [
       tag("urgent", 58_000, 60_000),
       ...crowd(30, 600_000, 3_600_000, "slow"),
@@ -30,12 +30,12 @@ describe("the next group", () => {
     expect(group.slice(1).every((id) => id.startsWith("x"))).toBe(true);
   });
 
-  test("is sent early when more tags will be due at once than fit", () => {
+  test("returns a group early when more tags than fit will be due at once", () => {
     expect(planGroup(crowd(60, 54_000, 60_000), 0, RULES).group).toHaveLength(20);
     expect(planGroup(crowd(30, 54_000, 60_000), 0, RULES).group).toHaveLength(0);
   });
 
-  test("counts each tag by its own interval, also next to a tag that is due in the same slot", () => {
+  test("counts each tag by its own interval, also next to a tag due in the same slot", () => {
     // Both have two slots left. If both came round every second slot, every slot would be full, and one had to go now.
     const one = { ...RULES, size: 1 };
     const [quick, slow] = [tag("quick", 0, 6_000), tag("slow", 54_000, 60_000)];
@@ -43,7 +43,7 @@ describe("the next group", () => {
     expect(planGroup([quick, tag("quicker", 0, 6_000)], 0, one).group).toHaveLength(1);
   });
 
-  test("counts a tag that is due in every slot in each, also if only the reply time makes it so", () => {
+  test("counts a tag due in every slot once per slot, also when only the reply time makes the tag due", () => {
     const one = { ...RULES, size: 1 };
     const slow = tag("slow", 51_000, 60_000);
     expect(planGroup([tag("each", 0, 3_000), tag("slow", 54_000, 60_000)], 0, one).group).toHaveLength(1);
@@ -52,13 +52,13 @@ describe("the next group", () => {
     expect(planGroup([second, slow], 0, { ...one, leadMs: 3_000 }).group).toHaveLength(1);
   });
 
-  test("prefers the shorter interval among late tags, although another is older", () => {
+  test("prefers the late tag with the shorter interval, even if another tag is older", () => {
     const tags = [tag("old", 125_000, 120_000), tag("short", 60_000, 60_000)];
     expect(planGroup(tags, 0, { ...RULES, size: 1 }).group).toEqual(["short"]);
     expect(planGroup(tags, 0, RULES).group).toEqual(["short", "old"]);
   });
 
-  test("is filled with the tags that lose least by an early reading, with eager by the oldest", () => {
+  test("fills the group with the tags that lose least by an early reading, and with the oldest tags if eager", () => {
     const urgent = tag("urgent", 58_000, 60_000);
     // Ten slots of 1,200 are left to the hourly one, 5 of 20 to the other: next to nothing is lost by the hourly one.
     const hourly = tag("hourly", 3_570_000, 3_600_000);
@@ -84,19 +84,19 @@ describe("the next group", () => {
     expect(planGroup([old, urgent, tag("new", null, 10_000)], 0, two).group).toEqual(["urgent", "new"]);
   });
 
-  test("splits the largest group of late tags when more are late than fit", () => {
+  test("when more tags are late than fit, omits tags of the largest set of late tags", () => {
     const tags = [...crowd(3, 9_000, 10_000, "a"), ...crowd(17, 12_000, 12_000, "b"), ...crowd(3, 15_000, 15_000, "c")];
     const { group } = planGroup(tags, 0, RULES);
     const taken = (prefix: string) => group.filter((id) => id.startsWith(prefix)).length;
     expect([taken("a"), taken("b"), taken("c")]).toEqual([3, 14, 3]);
   });
 
-  test("leaves a slot to history before a full request of short intervals", () => {
+  test("leaves a slot to history instead of reading 20 tags of short intervals early", () => {
     expect(planGroup(crowd(20, 6_000, 10_000), 0, RULES).group).toHaveLength(0);
     expect(planGroup(crowd(21, 6_000, 10_000), 0, RULES).group).toHaveLength(20);
   });
 
-  test("contains no tag under way, but counts its next reading", () => {
+  test("excludes a tag whose request is under way, but counts its next reading", () => {
     // 20 of 6 s come back in two slots, and the two slots after this one have 40 places.
     const underWay = crowd(20, 6_000, 6_000, "away").map((each) => ({ ...each, underWay: true }));
     expect(planGroup([...underWay, ...crowd(20, 54_000, 60_000)], 0, RULES).group).toEqual([]);
@@ -115,7 +115,7 @@ describe("the next group", () => {
     expect(planGroup([quick, ...others], 0, { ...RULES, size: 1 }).group).toEqual(["x000"]);
   });
 
-  test("alternates between searched sites, so that a refused site delays no other", () => {
+  test("alternates between sites in search, so that a refused site does not delay another site", () => {
     const searched = (id: string, ageMs: number, siteRequestedMs?: number): PlannedTag => ({
       ...tag(id, ageMs, 60_000, id),
       timing: "patient",
@@ -133,7 +133,7 @@ describe("the next group", () => {
     expect(planGroup([searched("nearly", 59_999)], 0, RULES).group).toEqual([]);
   });
 
-  test("ranks a group of several sites by the site that waits longest", () => {
+  test("ranks a search group of several sites by the site that waits longest", () => {
     const searched = (id: string, label: string, siteRequestedMs: number): PlannedTag => ({
       ...tag(id, 61_000, 60_000, label),
       timing: "patient",
@@ -145,32 +145,32 @@ describe("the next group", () => {
     expect(planGroup([other, ...two.slice(0, 1)], 0, RULES).group).toEqual(["other"]);
   });
 
-  test("contains an isolated tag in the last slot before it is late, if no other tag needs the slot", () => {
+  test("selects an isolated tag in the last slot before it is late, if no other tag needs the slot", () => {
     const slow = (ageMs: number) => tag("slow", ageMs, 60_000, "suspects 1");
     expect(planGroup([slow(56_000)], 0, RULES).group).toEqual([]);
     expect(planGroup([slow(58_000)], 0, RULES).group).toEqual(["slow"]);
     expect(planGroup([slow(58_000), tag("needs it", 59_000, 60_000)], 0, RULES).group).toEqual(["needs it"]);
   });
 
-  test("allows for the time of the reply", () => {
+  test("selects a tag earlier by the expected time of the reply", () => {
     const rules = { ...RULES, leadMs: 6_000 };
     expect(planGroup([tag("a", 51_500, 60_000)], 0, rules).group).toEqual(["a"]);
     expect(planGroup([tag("a", 51_500, 60_000)], 0, RULES).group).toEqual([]);
   });
 
-  test("contains unread tags first, short intervals before long ones, also without eager", () => {
+  test("selects unread tags first, short intervals before long intervals, also if not eager", () => {
     const tags = [...crowd(15, 0, 60_000, "done"), tag("hourly", null, 3_600_000), tag("minutely", null, 60_000)];
     expect(planGroup(tags, 0, RULES).group.slice(0, 2)).toEqual(["minutely", "hourly"]);
   });
 
-  test("contains isolated tags only when no ordinary tag needs the slot", () => {
+  test("selects isolated tags only when no ordinary tag needs the slot", () => {
     const slow = [tag("s1", 70_000, 60_000, "slow"), tag("s2", 10_000, 60_000, "slow")];
     const ordinary = crowd(5, 58_500, 60_000);
     expect(planGroup([...slow, ...ordinary], 0, RULES).group).toEqual(ordinary.map(({ id }) => id));
     expect(planGroup([...slow, ...crowd(5, 10_000, 60_000)], 0, RULES).group).toEqual(["s1", "s2"]);
   });
 
-  test("contains a punctual tag from half of its interval on, and before late tags when it is older", () => {
+  test("selects a punctual tag from half of its interval on, and before late tags if it is at least as old", () => {
     const punctual = (ageMs: number): PlannedTag => ({ ...tag("p", ageMs, 60_000, "doubt"), timing: "punctual" });
     expect(planGroup([punctual(30_000)], 0, RULES)).toEqual({ group: ["p"] });
     expect(planGroup([punctual(29_999)], 0, RULES).group).toEqual([]);
@@ -180,7 +180,7 @@ describe("the next group", () => {
     expect(planGroup([punctual(50_000), ...ordinary], 0, RULES).group).toHaveLength(5);
   });
 
-  test("gives isolated tags twice as old as their interval every other slot", () => {
+  test("gives isolated tags that are twice as old as their interval every other slot", () => {
     const starving = tag("s1", 120_000, 60_000, "slow");
     const inNeed = crowd(5, 58_500, 60_000);
     const nearly = tag("s1", 119_999, 60_000, "slow");
@@ -193,20 +193,20 @@ describe("the next group", () => {
   });
 });
 
-describe("simulated for hours", () => {
+describe("the planner, simulated for hours", () => {
   test("no value is late at 89 % demand, and the worst age is within 5 % of the load", () => {
     expect(simulate(FOUR_CLASSES, { eager: true, hours: 2, warmUpHours: 0 }).late).toBe(0);
     const { worst, load } = simulate(FOUR_CLASSES, { eager: true, hours: 1, warmUpHours: 5 });
     expect(Math.max(...worst)).toBeLessThanOrEqual(load * 1.05);
   });
 
-  test("no value is late at 89 % demand when history takes what is left", () => {
+  test("no value is late at 89 % demand when history uses the remaining slots", () => {
     const { late, fill } = simulate(FOUR_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
     expect(late).toBe(0);
     expect(fill).toBeGreaterThan(0.99);
   });
 
-  test("eleven odd classes at 76 % demand need at most 86 % of the slots", () => {
+  test("eleven classes of uneven intervals at 76 % demand need at most 86 % of the slots", () => {
     const { late, used, fill, load } = simulate(ELEVEN_CLASSES, { eager: false, hours: 3, warmUpHours: 0 });
     expect(load).toBeCloseTo(0.76, 2);
     expect(late).toBe(0);
@@ -224,7 +224,7 @@ describe("simulated for hours", () => {
       ],
     },
     {
-      mix: "9 and 12 s beside minutes",
+      mix: "9 and 12 s next to minutes",
       classes: [
         [141, 90],
         [121, 300],
@@ -232,13 +232,13 @@ describe("simulated for hours", () => {
         [25, 12],
       ],
     },
-  ])("groups of short intervals do not collide forever: $mix", ({ classes }) => {
+  ])("no value is late with groups of short intervals that could collide: $mix", ({ classes }) => {
     const { late, load } = simulate(classes, { eager: true, hours: 1, warmUpHours: 1 });
     expect(load).toBeLessThan(0.95);
     expect(late).toBe(0);
   });
 
-  test("at 135 % demand stretches every class by the same factor", () => {
+  test("at 135 % demand, ages of all classes grow by nearly the same factor", () => {
     const { worst, load } = simulate(OVERLOAD, { eager: true, hours: 2, warmUpHours: 1 });
     expect(load).toBeCloseTo(1.35, 2);
     expect(Math.max(...worst)).toBeLessThanOrEqual(1.5);
@@ -246,8 +246,8 @@ describe("simulated for hours", () => {
   });
 });
 
-describe("when the target intervals exceed the quota", () => {
-  test("reads an unread tag although the others need every slot", () => {
+describe("target intervals that exceed the quota", () => {
+  test("reads an unread tag although the other tags need every slot", () => {
     const lastMs = new Map<string, number>(Array.from({ length: 25 }, (_, n) => [`read ${n}`, n * 2_000]));
     const unread = Array.from({ length: 5 }, (_, n) => `unread ${n}`);
     const ids = [...lastMs.keys(), ...unread];
@@ -262,13 +262,13 @@ describe("when the target intervals exceed the quota", () => {
     expect(unread.filter((id) => !lastMs.has(id))).toEqual([]);
   });
 
-  test("stretches nothing while they fit", () => {
+  test("overloadFactor stretches no class while the classes fit", () => {
     const { factors, demand } = overloadFactor([demandOf("a", 100, 60)], 3_000, 20);
     expect(demand).toBeCloseTo(0.25);
     expect(factors.get("a")).toBe(1);
   });
 
-  test("stretches all classes by the same factor, important ones less, and firm ones not", () => {
+  test("overloadFactor stretches all classes by the same factor, important classes less, and firm classes not at all", () => {
     const alike = overloadFactor([demandOf("a", 400, 60), demandOf("b", 2_000, 300)], 3_000, 20);
     expect(alike.demand).toBeCloseTo(2);
     expect(alike.factors.get("a")).toBeCloseTo(alike.factors.get("b") ?? 0, 5);
@@ -287,7 +287,7 @@ describe("when the target intervals exceed the quota", () => {
     expect(((mixed.factors.get("low") ?? 0) - 1) / high).toBeCloseTo(4);
   });
 
-  test("requests a failing tag up to ten times less often", () => {
+  test("backedOff requests a tag that stays null or is suspected up to ten times less often", () => {
     expect([0, 2, 3, 4, 20].map((nulls) => backedOff(60_000, nulls, false) / 60_000)).toEqual([1, 1, 2, 4, 10]);
     expect(backedOff(60_000, 0, true)).toBe(600_000);
   });

@@ -77,7 +77,7 @@ const qualities = async (id: string) => (await events(id)).map(({ data }) => [da
 const leftOut = () => store.documents<StoredLeftOut>(syncSet("left-out", "trial"));
 
 describe("an unreadable value", () => {
-  test("is stored with its reason, and the last value stays", async () => {
+  test("stores the reason of an unreadable value, and keeps the last value", async () => {
     let isReadable = true;
     const { run, reads } = await rig(3, "°C", (id) => (id === "101" && !isReadable ? UNREADABLE : 20));
     await run(5_000);
@@ -97,7 +97,7 @@ describe("an unreadable value", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("is requested singly, and stays single for some time if it is readable then", async () => {
+  test("requests a tag with an unreadable value singly, and keeps it single for some time if its value is then readable", async () => {
     const { run, requests } = await rig(20, "°C", (id, group) => (id === "105" && group.length > 1 ? UNREADABLE : 20));
     await run(300_000);
     const own = requests.filter((group) => group.includes("105"));
@@ -112,7 +112,7 @@ describe("an unreadable value", () => {
     expect(inCompany).toHaveLength(2);
   });
 
-  test("that is unreadable singly too shares requests with others again, less and less often", async () => {
+  test("requests a tag together with other tags again, less and less often, when its value is also unreadable singly", async () => {
     const { run, requests, reads } = await rig(20, "°C", (id) => (id === "105" ? UNREADABLE : 20));
     await run(600_000);
     const own = requests.filter((group) => group.includes("105"));
@@ -122,14 +122,14 @@ describe("an unreadable value", () => {
     expect(reads.known("104")?.intervalMs).toBe(30_000);
   });
 
-  test("of most tags of a reply costs no single requests", async () => {
+  test("sends no single requests when most values of a reply are unreadable", async () => {
     const { run, requests } = await rig(20, "°C", (id) => (id < "115" ? UNREADABLE : 20));
     await run(120_000);
     expect(requests.filter((group) => group.length === 1)).toEqual([]);
     expect((await leftOut()).size).toBe(14);
   });
 
-  test("ends the quarantine of its tag, which is not requested in every free slot", async () => {
+  test("ends the quarantine of a tag with an unreadable value, and does not request the tag in every free slot", async () => {
     const { run, requests } = await rig(3, "°C", (id) => (id === "101" ? UNREADABLE : 20));
     const aside: StoredQuarantine = { until: "2026-11-02T06:00:10.000Z", reason: "403", at: "", times: 1 };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["101", aside]] }] });
@@ -157,7 +157,7 @@ async function alternating(isTrue: (id: string, reply: number) => boolean) {
 describe("types of more than a third of a reply that change at once", () => {
   const isChanged = (id: string) => id <= "107";
 
-  test("make the reply uncertain and are reported until a further reading confirms them", async () => {
+  test("marks all values of the reply as uncertain, and reports the change until a further reading confirms the types", async () => {
     const { run, reads, runToReply, warned } = await alternating((id, reply) => reply > 1 && isChanged(id));
     await run(1_000);
     expect(reads.suddenChanges()).toEqual([]);
@@ -182,14 +182,14 @@ describe("types of more than a third of a reply that change at once", () => {
     expect(warned(/more than a third/)).toBe(1);
   });
 
-  test("that change back with the next reply are believed at once", async () => {
+  test("accepts types that change back with the next reply at once", async () => {
     const { reads, ids, runToReply } = await alternating((id, reply) => reply === 2 && isChanged(id));
     await runToReply(3);
     for (const id of ids) expect((await qualities(id))[2]).toEqual([20, "good"]);
     expect(reads.suddenChanges()).toEqual([]);
   });
 
-  test("a third or less leaves the other values of the reply good", async () => {
+  test("keeps the other values of the reply good when a third or less of the types change", async () => {
     const { reads, runToReply } = await alternating((id, reply) => reply > 1 && id <= "106");
     await runToReply(2);
     expect((await qualities("101"))[1]).toEqual([true, "uncertain"]);
@@ -199,7 +199,7 @@ describe("types of more than a third of a reply that change at once", () => {
 });
 
 describe("values of a site that turn null at once", () => {
-  test("are published as bad, reported in the status, and cause a check of the gateways", async () => {
+  test("publishes the nulls as bad, reports them in the status, and rechecks the gateways", async () => {
     let isGone = false;
     const { run, reads, onSuddenNulls, warned } = await rig(20, "°C", (id) => (isGone && id <= "105" ? null : 20));
     await run(60_000);
@@ -224,7 +224,7 @@ describe("values of a site that turn null at once", () => {
     [3, 3, true],
     [3, 2, false],
     [1, 1, false],
-  ])("of a site with %i tags: %i nulls are noticed is %s", async (count, gone, isNoticed) => {
+  ])("at a site with %i tags, %i nulls at once cause a recheck of the gateways: %s", async (count, gone, isNoticed) => {
     let isGone = false;
     const { run, ids, onSuddenNulls } = await rig(count, "°C", (id) => (isGone && ids.indexOf(id) < gone ? null : 20));
     await run(60_000);

@@ -106,7 +106,7 @@ const isolated = (reads: ReturnType<typeof createLiveReads>) =>
 const heldValues = () => store.documents<StoredValue>(documentSet("value", "trial"));
 
 describe("a live value", () => {
-  test("becomes a document and an event, stamped with the receipt of the reply", async () => {
+  test("stores a document and emits an event, both with the time when the reply was received", async () => {
     const { source } = building(all(21.5));
     await runFor(await live(source, ids(3)), 4_000);
     const [event] = await told();
@@ -119,13 +119,13 @@ describe("a live value", () => {
     expect((await heldValues()).get("101")).toMatchObject({ value: 21.5, quality: "good", time: event?.time });
   });
 
-  test("of minus zero is emitted as zero", async () => {
+  test("emits the value minus zero as zero", async () => {
     const { source } = building(all(-0));
     await runFor(await live(source, ids(1)), 4_000);
     expect((await told())[0]?.data.value).toBe(0);
   });
 
-  test("that is missing in the reply is stored as left out, with its reason, until the tag has a value again", async () => {
+  test("stores a value missing in the reply as left out, with the reason, until the tag has a value again", async () => {
     let answers = false;
     const { source } = building((group) => {
       const { "101": first, ...rest } = all(20)(group);
@@ -144,7 +144,7 @@ describe("a live value", () => {
     expect((await leftOut()).size).toBe(0);
   });
 
-  test("of null has quality bad, is never 0, and keeps the last good value", async () => {
+  test("emits null with quality bad, never as 0, and keeps the last good value", async () => {
     let round = 0;
     const { source } = building((group) => all(round++ === 0 ? 20 : null)(group));
     await runFor(await live(source, ids(2)), 130_000);
@@ -158,13 +158,13 @@ describe("a live value", () => {
     expect((await heldValues()).get("101")).toMatchObject({ quality: "bad", nulls: 2, lastGood: { value: 20 } });
   });
 
-  test("is uncertain while our clock is more than five minutes off", async () => {
+  test("emits values as uncertain while the local clock is more than five minutes off", async () => {
     const { source } = building(all(5));
     await runFor(await live(source, ids(1), undefined, { clockSkewMs: () => -301_000 }), 4_000);
     expect((await told())[0]?.data.quality).toBe("uncertain");
   });
 
-  test("with on_change is emitted when it leaves the deadband, and at least once in max_silence", async () => {
+  test("with on_change, emits a value that leaves the deadband, and at least one value per max_silence", async () => {
     const values = [20, 20.1, 20.6, 20.6, 20.6, 20.6, 20.6, 20.6];
     let round = 0;
     const { source } = building((group) => all(values[round++] ?? 20.6)(group));
@@ -180,7 +180,7 @@ describe("a live value", () => {
 });
 
 describe("live reads", () => {
-  test("keep every interval with full requests while the intervals fit into the quota", async () => {
+  test("keeps every interval with full requests while the intervals fit into the quota", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(100)), 240_000);
     const bySubject = Map.groupBy(await told(), (event) => event.subject);
@@ -195,7 +195,7 @@ describe("live reads", () => {
     expect(asked.length).toBeLessThanOrEqual(28);
   });
 
-  test("read nothing again after a restart before it is due", async () => {
+  test("after a restart, reads no tag before it is due", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40), [{ name: "all", every: "10m" }]), 10_000);
     expect(asked).toHaveLength(2);
@@ -204,7 +204,7 @@ describe("live reads", () => {
   });
 
   test.each([20, 25])(
-    "keep the interval of %i of 25 stored tags after a restart with a clock set back by a day",
+    "keeps the interval of %i of 25 stored tags after a restart with a clock set back by a day",
     async (count) => {
       const { source, asked } = building(all(1));
       await runFor(await live(source, ids(count)), 60_000);
@@ -225,13 +225,13 @@ describe("live reads", () => {
     },
   );
 
-  test("use spare slots for fresher values", async () => {
+  test("uses spare slots for fresher values", async () => {
     const { source, asked } = building(all(1));
     await runFor(await live(source, ids(40)), 60_000, { history: false });
     expect(asked.length).toBeGreaterThanOrEqual(19);
   });
 
-  test("warn once that the intervals exceed the quota, and stretch them", async () => {
+  test("warns once that the intervals exceed the quota, and stretches the intervals", async () => {
     const { source } = building(all(1));
     const warnings: string[] = [];
     const recording = { info: () => {}, warn: (_: unknown, text: string) => void warnings.push(text) };
@@ -241,7 +241,7 @@ describe("live reads", () => {
     expect(reads.status().overload?.factors.get("all")).toBeGreaterThan(1.5);
   });
 
-  test("read tags that stay null less often", async () => {
+  test("reads tags that stay null less often", async () => {
     const { source, asked } = building((group) =>
       Object.fromEntries(group.map((id) => [id, Number(id) < 121 ? null : 1])),
     );
@@ -252,7 +252,7 @@ describe("live reads", () => {
     expect(readsOf("110")).toBeLessThan(16);
   });
 
-  test("end the run after a failure of this machine, without suspecting a tag", async () => {
+  test("ends the run after a failure of the local machine, without suspecting a tag", async () => {
     let isOurs = true;
     const { source, asked } = building((group) => (isOurs ? new LocalFailure("no descriptor is left") : all(1)(group)));
     const reads = await live(source, ids(20));
@@ -267,7 +267,7 @@ describe("live reads", () => {
     expect((await told()).length).toBeGreaterThanOrEqual(20);
   });
 
-  test("throw after three failures in a row, not after the first", async () => {
+  test("throws after three failures in a row, and not after the first", async () => {
     let failing = 1;
     const { source, asked } = building((group) => (failing-- > 0 ? new Retryable("reset") : all(1)(group)));
     expect(await runFor(await live(source, ids(60)), 60_000)).toBeNull();
@@ -282,7 +282,7 @@ describe("live reads", () => {
     ["a 429", () => new Throttled("429", 5_000)],
     ["maintenance", () => new Throttled("503", 5_000, { scope: "everything" })],
     ["a refused token", () => new ConfigError("401", { reason: "unauthenticated" })],
-  ])("suspect no tag after %s", async (_, failure) => {
+  ])("suspects no tag after %s", async (_, failure) => {
     let fails = true;
     const { source, asked } = building((group) => (fails ? failure() : all(1)(group)));
     const reads = await live(source, ids(60));
@@ -294,7 +294,7 @@ describe("live reads", () => {
     expect(asked.slice(before).flatMap((group) => (group.length > 1 ? [group.length] : []))).toEqual([20, 20, 20]);
   });
 
-  test("clear all suspicions when a control tag fails, too", async () => {
+  test("clears all suspicions when a control tag fails too", async () => {
     let failing = 0;
     const { source } = building((group) => (failing-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await live(source, ids(60));
@@ -307,7 +307,7 @@ describe("live reads", () => {
     expect(isolated(reads)).toBe(0);
   });
 
-  test("clear all suspicions after an outage", async () => {
+  test("clears all suspicions after an outage", async () => {
     let failing = 0;
     const { source } = building((group) => (failing-- > 0 ? new Retryable("500") : all(1)(group)));
     const reads = await live(source, ids(60));
@@ -330,7 +330,7 @@ describe("a tag that makes its group fail", () => {
     ["404", () => new Rejected("404")],
     ["403", () => new ConfigError("403", { reason: "forbidden" })],
     ["422", () => new ConfigError("422", { reason: "validation", field: "tags" })],
-  ])("is found after a %s with at most 9 extra requests, and the 19 others are delivered", async (_, error) => {
+  ])("finds a tag that causes a %s with at most 9 extra requests, and emits the 19 other values", async (_, error) => {
     const { source, asked } = refusing(new Set(["107"]), error);
     const reads = await live(source, ids(20), [{ name: "all", every: "1h" }]);
     expect(await runFor(reads, 120_000)).toBeNull();
@@ -339,7 +339,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.length).toBeLessThanOrEqual(10);
   });
 
-  test("costs one extra request when the service names it", async () => {
+  test("sends one extra request when the service names the failing tag", async () => {
     const { source, asked } = building((group) =>
       group.includes("107")
         ? new ConfigError("422", { reason: "validation", field: `tags.${group.indexOf("107")}` })
@@ -355,7 +355,7 @@ describe("a tag that makes its group fail", () => {
     expect(reads.status().quarantined).toEqual(["107"]);
   });
 
-  test.each([2, 5])("leaves all other values delivered when %i of 20 tags fail", async (count) => {
+  test.each([2, 5])("emits all other values when %i of 20 tags fail", async (count) => {
     const bad = new Set(
       ids(20)
         .filter((_, i) => i % Math.floor(20 / count) === 1)
@@ -366,7 +366,7 @@ describe("a tag that makes its group fail", () => {
     expect((await heldValues()).size).toBe(60 - count);
   });
 
-  test("is quarantined with 19 others of its group, and all other values are delivered", async () => {
+  test("quarantines 20 failing tags of one group, and emits all values of the other tags", async () => {
     const { source } = refusing(new Set(ids(20)), () => new Rejected("404"));
     const reads = await live(source, ids(60), [{ name: "all", every: "30s" }]);
     await runFor(reads, 600_000, { history: false });
@@ -379,7 +379,7 @@ describe("a tag that makes its group fail", () => {
     [20, 800, 60_000],
     [3, 100, 120_000],
   ])(
-    "at %i requests a minute and twice the load by %i other tags is searched every %i ms",
+    "at %i requests a minute and overloaded by %i other tags, searches for a failing tag every %i ms",
     async (perMinute, count, everyMs) => {
       const others = Array.from({ length: count }, (_, i) => tagNamed(String(1_001 + i)));
       await inventory(store, "trial", others, 2);
@@ -407,7 +407,7 @@ describe("a tag that makes its group fail", () => {
     },
   );
 
-  test("is not quarantined when every request is refused, at the cost of few requests", async () => {
+  test("quarantines no tag when every request is refused, and sends at most 24 requests", async () => {
     const refusal = new ConfigError("403", { reason: "forbidden" });
     const { source, asked } = refusing(new Set(ids(60)), () => refusal);
     const reads = await live(source, ids(60));
@@ -416,7 +416,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.length).toBeLessThanOrEqual(24);
   });
 
-  test("is probed after 10 minutes, 1, 6 and 24 hours, also after restarts, until it succeeds", async () => {
+  test("probes a quarantined tag after 10 minutes, 1, 6 and 24 hours, also after restarts, until the tag has a value", async () => {
     const bad = new Set(["107"]);
     const { source, asked } = refusing(bad, () => new Rejected("404"));
     const classes = [{ name: "all", every: "30d" }];
@@ -442,7 +442,7 @@ describe("a tag that makes its group fail", () => {
     expect((await heldValues()).has("107")).toBe(true);
   });
 
-  test("is quarantined for no longer after a restart with a clock set back by a day", async () => {
+  test("a restart with a clock set back by a day does not extend the quarantine of a tag", async () => {
     const bad = new Set(["107"]);
     const { source, asked } = refusing(bad, () => new Rejected("404"));
     const classes = [{ name: "all", every: "30d" }];
@@ -455,7 +455,7 @@ describe("a tag that makes its group fail", () => {
     expect(asked.slice(before)).toEqual([["107"]]);
   });
 
-  test("and was quarantined by an older version is requested at once", async () => {
+  test("requests a tag that an older version quarantined at once", async () => {
     const held = { until: new Date(START + 20 * 3_600_000).toISOString(), reason: "404" };
     await store.commit({ documents: [{ set: syncSet("quarantine", "trial"), put: [["107", held]] }] });
     const { source } = building(all(1));
@@ -464,7 +464,7 @@ describe("a tag that makes its group fail", () => {
   });
 });
 
-describe("a refusal that is not caused by a tag", () => {
+describe("a refusal not caused by a tag", () => {
   /** A token of which the test says what it may, and when it says so. */
   function token(state: { sees: boolean; said: "at once" | "never" }): LiveReadOptions["scope"] {
     let saidAtMs = Number.NEGATIVE_INFINITY;
@@ -479,7 +479,7 @@ describe("a refusal that is not caused by a tag", () => {
     };
   }
 
-  test("of an invisible site stops its requests, and its tags are due at once when it is visible again", async () => {
+  test("stops requests of an invisible site, and requests its tags at once when the site is visible again", async () => {
     let refused = false;
     const { source, asked } = building((group) =>
       refused ? new ConfigError("403", { reason: "forbidden" }) : all(1)(group),
@@ -515,7 +515,7 @@ describe("a refusal that is not caused by a tag", () => {
     expect(reads.status().quarantined).toEqual([]);
   });
 
-  test("for 50 s quarantines no tag, although the scope allows the requests", async () => {
+  test("quarantines no tag when requests within the scope are refused for 50 s", async () => {
     let refusedUntilMs = 0;
     const { source } = building((group) => (clock.monotonic() < refusedUntilMs ? new Rejected("404") : all(1)(group)));
     const reads = await live(source, ids(60), [{ name: "all", every: "20s" }]);
@@ -529,7 +529,7 @@ describe("a refusal that is not caused by a tag", () => {
     expect(reads.status().freshness[0]?.achievedMs).toBeLessThan(25_000);
   });
 
-  test("lets the freshness gauges grow while nothing is read", async () => {
+  test("the freshness gauges grow while no tag is read", async () => {
     const metrics = trialMetrics();
     const { source } = building(all(1));
     const reads = await live(source, ids(20), undefined, { metrics });
@@ -542,7 +542,7 @@ describe("a refusal that is not caused by a tag", () => {
 });
 
 describe("a slow device", () => {
-  test("does not delay the groups without it", async () => {
+  test("a slow device does not delay the groups without the device", async () => {
     const { source } = building(all(1), (group) => (group.includes("107") ? 10_000 : 100));
     const reads = await live(source, ids(60), [{ name: "all", every: "20s" }]);
     await runFor(reads, 299_000);
@@ -552,7 +552,7 @@ describe("a slow device", () => {
     expect(new Set(lateOnes.map((event) => event.subject))).toEqual(new Set(["site/1/tag/107"]));
   });
 
-  test("that was divided into many starving groups takes at most every other slot, and each group is read", async () => {
+  test("the groups of a divided slow group use at most every other slot, and each of these groups is read", async () => {
     const suspects = new Set(ids(20));
     // Slow until they are asked by twos and threes: then eight parts starve at the same time.
     const { source, asked } = building(

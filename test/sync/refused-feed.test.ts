@@ -71,7 +71,7 @@ const LISTS = ["sites", "alarms", "tags", "gateways", "hosts", "systems", "me"] 
 
 describe("trap 1 and trap 22: errors with HTTP 200", () => {
   test.each([401, 403, 404, 422, 429, 500, 503, 504])(
-    "%i from every endpoint: emits the outage only, and changes no stored alarm",
+    "%i from every endpoint: emits only the outage, and changes no stored alarm",
     async (status) => {
       await started();
       const before = trial.store.events.length;
@@ -86,7 +86,7 @@ describe("trap 1 and trap 22: errors with HTTP 200", () => {
   );
 
   test.each(LISTS.flatMap((endpoint) => [401, 404, 422, 500].map((status) => [status, endpoint] as const)))(
-    "%i from %s only: emits nothing about its objects",
+    "%i from %s only: emits no event about objects of that endpoint",
     async (status, endpoint) => {
       await started();
       const before = trial.store.events.length;
@@ -100,7 +100,7 @@ describe("trap 1 and trap 22: errors with HTTP 200", () => {
   );
 });
 
-test("retries a minute later when the token is refused right after maintenance", async () => {
+test("retries a minute later when the token is rejected right after maintenance", async () => {
   await started();
   const { control } = trial.simulator;
   control.setFaults([{ match: {}, fault: { kind: "maintenance", retry_after: 20 } }]);
@@ -119,7 +119,7 @@ const ROUTES = [
   ["the service", { kind: "error", status: 404 }],
 ] as const;
 
-test.each(ROUTES)("a missing GET me, as reported by %s, is no outage", async (_who, fault) => {
+test.each(ROUTES)("a missing endpoint `GET me`, as reported by %s, is no outage", async (_who, fault) => {
   await started();
   const before = trial.store.events.length;
   trial.simulator.control.setFaults([{ match: { endpoints: ["me"] }, fault }]);
@@ -150,7 +150,7 @@ test.each(ROUTES)(
   },
 );
 
-describe("trap 24: one thing is forbidden", () => {
+describe("trap 24: a single forbidden endpoint", () => {
   const message = "This action is unauthorized.";
   const json = { "content-type": "application/json" };
   const shape = (status: number, body: object) => ({ status, headers: json, body: JSON.stringify(body) });
@@ -175,30 +175,33 @@ describe("trap 24: one thing is forbidden", () => {
     Object.keys(SHAPES).map((shape) => [feature, shape] as const),
   );
 
-  test.each(cases)("%s %s: emits it once, retries ever more rarely, and runs the other jobs", async (name, form) => {
-    const jobs = FEATURES[name as keyof typeof FEATURES];
-    const isFollower = name === "read" || name === "history";
-    await started();
-    const before = trial.store.events.length;
-    const asked = trial.requests.length;
-    const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
-    trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
-    await trial.clock.advance(50 * MINUTE);
-    const features = jobs.map((job) => `source-unavailable feature/${job}`);
-    const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
-    expect(news().sort()).toEqual(features.sort());
-    const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
-    const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
-    // A job every 15 minutes, and a second look a minute after a refusal that the token's word does not explain yet.
-    // Live reads and history every minute five times, then every 15; reads ask up to six times whether it is a tag.
-    const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
-    expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
-    const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
-    expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
+  test.each(cases)(
+    "%s forbidden %s: emits one failure per job, retries with growing pauses, and runs the other jobs",
+    async (name, form) => {
+      const jobs = FEATURES[name as keyof typeof FEATURES];
+      const isFollower = name === "read" || name === "history";
+      await started();
+      const before = trial.store.events.length;
+      const asked = trial.requests.length;
+      const fault = { kind: "raw", ...SHAPES[form as keyof typeof SHAPES] };
+      trial.simulator.control.setFaults([{ match: { endpoints: [name] }, fault }]);
+      await trial.clock.advance(50 * MINUTE);
+      const features = jobs.map((job) => `source-unavailable feature/${job}`);
+      const news = () => trial.store.events.slice(before).map((event) => `${event.type} ${event.subject}`);
+      expect(news().sort()).toEqual(features.sort());
+      const path = new RegExp(isFollower ? `tags/${name}$` : `v1/${name}$`);
+      const requests = trial.requests.slice(asked).filter((request) => path.test(request.path));
+      // A job every 15 minutes, and a second look a minute after a refusal that the token's word does not explain yet.
+      // Live reads and history every minute five times, then every 15; reads ask up to six times whether it is a tag.
+      const limit = isFollower ? 5 + 4 : 4 * jobs.length + (jobs.length - 1);
+      expect(requests.length).toBeLessThanOrEqual(limit + (name === "read" ? 5 : 0));
+      const others = trial.polls.filter((poll) => poll.outcome === "ok" && !jobs.includes(poll.job));
+      expect(others.filter((poll) => poll.atMs > trial.clock.now() - 5 * MINUTE).length).toBeGreaterThan(15);
 
-    trial.simulator.control.setFaults([]);
-    await trial.clock.advance(16 * MINUTE);
-    const back = jobs.map((job) => `source-available feature/${job}`);
-    expect(news().slice(features.length).sort()).toEqual(back.sort());
-  });
+      trial.simulator.control.setFaults([]);
+      await trial.clock.advance(16 * MINUTE);
+      const back = jobs.map((job) => `source-available feature/${job}`);
+      expect(news().slice(features.length).sort()).toEqual(back.sort());
+    },
+  );
 });

@@ -28,7 +28,7 @@ describe("cron expressions", () => {
     ["1d", '"0 0 * * *"'],
     ["06:30", '"30 6 * * *"'],
     ["7m", /5 fields/],
-  ])("%s", (expression, complaint) => {
+  ])("accepts or explains the schedule %s", (expression, complaint) => {
     if (complaint === null) expect(scheduleComplaint(expression)).toBeNull();
     else if (typeof complaint === "string") expect(scheduleComplaint(expression)).toContain(complaint);
     else expect(scheduleComplaint(expression)).toMatch(complaint);
@@ -42,11 +42,11 @@ describe("cron expressions", () => {
     ["@monthly", "0 0 1 * *"],
     ["@yearly", "0 0 1 1 *"],
     ["@Annually ", "0 0 1 1 *"],
-  ])("%s stands for %s", (nickname, expression) => {
+  ])("the schedule %s means %s", (nickname, expression) => {
     expect(SyncConfig.parse({ schedules: { tags: nickname } }).schedules.tags).toBe(expression);
   });
 
-  test("an invalid expression is rejected by the configuration at its path", () => {
+  test("the configuration rejects an invalid expression at its path, and accepts false", () => {
     const result = SyncConfig.safeParse({ schedules: { alarms: "often" } });
     expect(result.error?.issues[0]?.path.slice(0, 2)).toEqual(["schedules", "alarms"]);
     expect(SyncConfig.parse({ schedules: { alarms: false } }).schedules.alarms).toBe(false);
@@ -79,7 +79,7 @@ describe("cron expressions", () => {
     expect(new Date(matcher("0 12 * * 1")(START)).toISOString()).toBe("2026-02-02T12:00:00.000Z");
   });
 
-  test("fires at each match, and not after the end", async () => {
+  test("fires at each match of the expression, and not after it was stopped", async () => {
     const clock = createVirtualClock(START);
     const times: number[] = [];
     const stop = clockTicker(clock, doubtOf(clock)).every("0 */6 * * *", () => times.push(clock.now()));
@@ -90,7 +90,7 @@ describe("cron expressions", () => {
     expect(clock.sleepers()).toBe(0);
   });
 
-  test("fires the earliest of several expressions, also after others have ended", async () => {
+  test("fires several expressions in order of time, also after other expressions were stopped", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const ticker = clockTicker(clock, doubtOf(clock));
     const heard: string[] = [];
@@ -120,7 +120,7 @@ describe("cron expressions", () => {
   });
 });
 
-describe("a wall clock that is set", () => {
+describe("a wall clock set forward or back", () => {
   const MINUTE_MS = 60_000;
   const DAY_MS = 86_400_000;
 
@@ -145,7 +145,7 @@ describe("a wall clock that is set", () => {
   }
 
   test.each([-10 * DAY_MS, -DAY_MS, -3_600_000, -61_000, -3_000, 3_000, 61_000, 3_600_000, DAY_MS, 10 * DAY_MS])(
-    "by %i ms leaves no interval without a tick, and repeats no missed tick",
+    "a wall clock set by %i ms leaves no interval without a tick, and repeats no missed tick",
     async (stepMs) => {
       const ticks = await ticksAround(stepMs, 60 * MINUTE_MS);
       let last = 0;
@@ -158,7 +158,7 @@ describe("a wall clock that is set", () => {
     },
   );
 
-  test("back again and again postpones nothing", async () => {
+  test("ticks keep their interval when the wall clock is set back repeatedly", async () => {
     const clock = createVirtualClock(Date.UTC(2026, 5, 1, 12, 0, 0));
     const doubt = doubtOf(clock);
     const ending = new AbortController();
@@ -175,7 +175,7 @@ describe("a wall clock that is set", () => {
     expect(ticks).toBeGreaterThanOrEqual(11);
   });
 
-  test("runs once after a standstill of ten days", async () => {
+  test("ticks once after the machine was suspended for ten days", async () => {
     const clock = createVirtualClock(START);
     let ticks = 0;
     const stop = clockTicker(clock, doubtOf(clock)).every("* * * * * *", () => ticks++);

@@ -83,8 +83,8 @@ const ended = (draining: AbortSignal) =>
 
 const seconds = (clock: { now(): number }) => (clock.now() - START) / 1_000;
 
-describe("jobs", () => {
-  test("first runs go one after the other, in order, also after a failure", async () => {
+describe("jobs of the scheduler", () => {
+  test("executes first runs one after the other, in order, also after a failure", async () => {
     const runs: string[] = [];
     const { clock } = await schedule((time) => {
       const slow = (name: string, fails = false) =>
@@ -103,7 +103,7 @@ describe("jobs", () => {
     expect(runs).toEqual(["token 0", "sites 3", "alarms 6"]);
   });
 
-  test("a long first run does not delay the others, and a run that is wanted meanwhile follows it", async () => {
+  test("a long first run does not delay other jobs, and a run requested meanwhile follows the long run", async () => {
     const runs: string[] = [];
     const { clock, scope } = await schedule((time) => {
       const timed = (name: string, ms: number, more: Partial<Job> = {}) =>
@@ -146,7 +146,7 @@ describe("jobs", () => {
     expect(await metrics.registry.getSingleMetricAsString("plenum_polls_total")).toMatch(/outcome="overlap"[^\n]* 4\d/);
   });
 
-  test("each job runs at a constant delay after its tick, below the spread", async () => {
+  test("runs each job with a constant delay after its tick, below the spread", async () => {
     const times = new Map<string, number[]>();
     const names = ["a", "b", "c", "d", "e"];
     const { clock } = await schedule(
@@ -166,7 +166,7 @@ describe("jobs", () => {
     expect(Math.max(...offsets.flatMap((own) => [...own]))).toBeLessThan(5);
   });
 
-  test("a temporary failure is retried soon and then more rarely, in addition to the ticks", async () => {
+  test("retries a temporary failure soon and then less often, in addition to the ticks", async () => {
     const runs: number[] = [];
     const run = (time: VirtualClock) => async () => (runs.push(seconds(time)) < 4 ? unreachable() : ok());
     const { clock, state } = await schedule((time) => [
@@ -184,7 +184,7 @@ describe("jobs", () => {
     [25_000, [10, 35, 40, 50, 60, 70]],
     // The source keeps the request back for the rest of the time.
     [200_000, [10, 70]],
-  ])("a job that has to wait %i ms runs after that time, and after a minute at the latest", async (waitMs, times) => {
+  ])("runs a job that has to wait %i ms after that time, and after a minute at the latest", async (waitMs, times) => {
     const runs: number[] = [];
     const { clock } = await schedule((time) => [
       job(
@@ -202,7 +202,7 @@ describe("jobs", () => {
     expect([...new Set(runs)]).toEqual(times);
   });
 
-  test("trap 24: pauses a refused job for 15 minutes, names the missing ability, and runs the others", async () => {
+  test("trap 24: pauses a refused job for 15 minutes, names the missing ability, and runs the other jobs", async () => {
     const runs: number[] = [];
     let others = 0;
     const { clock, store, state } = await schedule((time) => {
@@ -225,13 +225,13 @@ describe("jobs", () => {
     ]);
   });
 
-  test("one failing job is no outage while the service responds", async () => {
+  test("emits no outage when one job fails while the service responds", async () => {
     const { clock, store } = await schedule(() => [job("history", unreachable)]);
     await clock.advance(6 * 3_600_000);
     expect(store.events).toEqual([]);
   });
 
-  test("failing followers cause at most one token request a minute", async () => {
+  test("requests the token at most once a minute while followers fail", async () => {
     const follow = async () => {
       throw new Malformed("A page.", "<html>");
     };
@@ -311,7 +311,7 @@ describe("jobs", () => {
     expect(runs.length).toBeGreaterThanOrEqual(29);
   });
 
-  test("a stop cancels waiting jobs, lets a run finish, and aborts at the deadline", async () => {
+  test("a stop cancels waiting jobs, lets a run finish, and aborts a run at the deadline", async () => {
     let finished = 0;
     let aborted = 0;
     const { clock, scheduler } = await schedule((time) => [
@@ -345,7 +345,7 @@ describe("jobs", () => {
   });
 });
 
-describe("followers", () => {
+describe("followers of the scheduler", () => {
   test("emits at most two outages while token requests and reads fail but alarms succeed", async () => {
     const tries: number[] = [];
     const { clock, scheduler, service, store } = await schedule(
@@ -370,7 +370,7 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("learn of an outage at their next run only", async () => {
+  test("only the next run of a follower after an outage gets afterOutage", async () => {
     const stints: (boolean | undefined)[] = [];
     let fail: (error: Error) => void = () => undefined;
     const { clock, scheduler } = await schedule(() => [], 0, [
@@ -396,7 +396,7 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("that an outage drained learn of it, too", async () => {
+  test("a follower that an outage drained gets afterOutage in its next run", async () => {
     const stints: (boolean | undefined)[] = [];
     const { clock, scheduler } = await schedule(
       (time) => [
@@ -421,7 +421,7 @@ describe("followers", () => {
     await scheduler.stop(0);
   });
 
-  test("retry an endpoint within two minutes after an hour of failures", async () => {
+  test("a follower retries a failing endpoint within two minutes, also after an hour of failures", async () => {
     let isAway = true;
     const tries: number[] = [];
     const { clock, scheduler } = await schedule(() => [], 0, [

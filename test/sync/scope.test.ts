@@ -23,7 +23,7 @@ function service(sites: readonly number[]) {
   return { clock, seen, askedAt, scope, said };
 }
 
-test("a loss before a restart is checked after it every minute for an hour, then every five minutes", async () => {
+test("after a restart, checks a site lost before it every minute for an hour, and then every five minutes", async () => {
   const first = service([1, 2]);
   first.scope.learn(first.said([1, 2]));
   first.scope.learn(first.said([1]));
@@ -49,7 +49,7 @@ test("a loss before a restart is checked after it every minute for an hour, then
   await watching.catch(() => undefined);
 });
 
-test("a loss is final after a week, and a loss with a time in the future counts from now", async () => {
+test("forgets a lost site after a week, and counts a loss with a time in the future from now", async () => {
   const { scope, said } = service([1]);
   scope.learn(said([1]));
   scope.recall({ 2: "2026-11-15T11:59:00Z", 3: "2026-12-24T00:00:00Z", 4: "2026-11-22T11:00:00Z" });

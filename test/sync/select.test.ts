@@ -17,11 +17,11 @@ function tag(fields: Partial<SelectableTag["tag"]> & { siteId?: number; systemId
 const chosen = (selection: unknown, candidate: SelectableTag) => selects(Selection.parse(selection))(candidate);
 
 describe("a selection", () => {
-  test("without fields selects every tag", () => {
+  test("selects every tag when the selection has no fields", () => {
     expect(chosen({}, tag({}))).toBe(true);
   });
 
-  test("requires every field, and any entry of a field", () => {
+  test("requires a match of every field, and of any entry within a field", () => {
     expect(chosen({ sites: [1, 2], units: ["°C"] }, tag({ siteId: 2 }))).toBe(true);
     expect(chosen({ sites: [1, 2], units: ["kWh"] }, tag({ siteId: 2 }))).toBe(false);
     expect(chosen({ systems: ["5"] }, tag({ systemIds: ["4", "5"] }))).toBe(true);
@@ -29,14 +29,14 @@ describe("a selection", () => {
     expect(chosen({ units: [""] }, tag({ unit: null }))).toBe(true);
   });
 
-  test("matches names and descriptions regardless of case", () => {
+  test("matches names regardless of case", () => {
     expect(chosen({ name: "vs1-gt*" }, tag({}))).toBe(true);
     expect(chosen({ name: "*TEMPERATURE" }, tag({}))).toBe(true);
     expect(chosen({ name: ["x*", "vs?-gt11"] }, tag({}))).toBe(true);
     expect(chosen({ name: "gt11" }, tag({}))).toBe(false);
   });
 
-  test("removes tags of exclude, and rejects an empty exclude", () => {
+  test("excludes the tags of exclude, and rejects an empty exclude", () => {
     expect(chosen({ exclude: { units: ["°C"] } }, tag({}))).toBe(false);
     expect(chosen({ exclude: { units: ["kWh"] } }, tag({}))).toBe(true);
     expect(Selection.safeParse({ exclude: {} }).success).toBe(false);
@@ -50,14 +50,14 @@ describe("a selection", () => {
     expect(globMatches("Å*ö", "åäÖ")).toBe(true);
   });
 
-  test("stays fast with a hostile pattern and name", async () => {
+  test("matches a pattern with many asterisks against a long name in little time", async () => {
     const effort = await effortOf(() => expect(globMatches(`${"*a".repeat(50)}*b`, "a".repeat(5_000))).toBe(false));
     expect(effort).toBeLessThan(100);
   });
 });
 
-describe("classes", () => {
-  test("assign a tag to the first class that selects it", () => {
+describe("classes of tags", () => {
+  test("assigns a tag to the first class that selects the tag", () => {
     const classes = ReadConfig.parse([
       { name: "comfort", select: { units: ["°C"] }, every: "1m", firm: true },
       { name: "rest", every: "1h" },
@@ -67,7 +67,7 @@ describe("classes", () => {
     expect(classOf(tag({ unit: "kWh" }))).toMatchObject({ name: "rest", every: 3_600_000, on_change: false });
   });
 
-  test("reject invalid settings with a reason", () => {
+  test("rejects invalid settings of classes with a reason", () => {
     const problems = (schema: typeof ReadConfig | typeof HistoryConfig, value: unknown) =>
       schema.safeParse(value).error?.issues.map((issue) => issue.message) ?? [];
     expect(problems(ReadConfig, [{ name: "a", every: "1s" }])[0]).toContain("every 3 s");

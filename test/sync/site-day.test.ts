@@ -45,7 +45,7 @@ function span(from: string, to: string, more: Partial<StoredRange> = {}): Stored
 }
 
 describe("a day of a site", () => {
-  test("is the sum of its series, in all and by resolution, zone and kind", () => {
+  test("adds up the accounts of its series, in total and by resolution, zone and kind", () => {
     const siteDay = createSiteDay(day("04"));
     const full = { had: 288, null: 0 };
     expect(siteDay.add(series("1"), full, NOW)).toMatchObject({ expected: 288, had: 288 });
@@ -72,7 +72,7 @@ describe("a day of a site", () => {
     });
   });
 
-  test("names up to 200 series without a log and up to 200 refused ones", () => {
+  test("names up to 200 series without a log and up to 200 refused series", () => {
     const siteDay = createSiteDay(day("04"));
     const statement = { said: "no", at: at("05T00:00") };
     const part = (why: "no-log" | "refused") => ({
@@ -95,7 +95,7 @@ describe("the reach of a series", () => {
   const EVER = Number.POSITIVE_INFINITY;
   const reads = { dailyAt: at("05T12:00"), weeklyAt: at("05T12:00") };
 
-  test("goes from its first needed day to the last complete one, and is finalizable after the look-back", () => {
+  test("extends from the first required day to the last complete day, and days are finalizable after the look-back", () => {
     expect(reachOf(series("1", reads))).toEqual({
       ...{ begin: day("01"), from: NEVER, until: day("05"), sealFrom: NEVER, sealUntil: day("04") },
     });
@@ -111,7 +111,7 @@ describe("the reach of a series", () => {
     expect(reachOf(series("1", { ...reads, weeklyAt: at("01T00:00") }, { total: true })).sealUntil).toBe(day("05"));
   });
 
-  test("counts the look-back of daily values by the calendar, also over a day of 23 hours", () => {
+  test("counts the look-back of daily values in calendar days, also over a day of 23 hours", () => {
     const watermark = "2027-03-28T22:00:00.000Z";
     const spans: StoredRange[] = [{ from: "2027-03-20T23:00:00.000Z", to: watermark, why: "points" }];
     const daily = { resolution: "1d", timeZone: "Europe/Oslo", watermark, spans } as const;
@@ -122,7 +122,7 @@ describe("the reach of a series", () => {
     expect(readAt("2027-03-28T21:30:00.000Z")).toBe(dayOfDate("2027-03-26"));
   });
 
-  test("begins after the gap before it", () => {
+  test("the reach begins after the last gap in the fetched ranges", () => {
     const hole = { ...reads, spans: [span("01T00:00", "02T00:00"), span("02T12:00", "05T12:00")] };
     expect(reachOf(series("1", hole))).toMatchObject({ from: day("03"), until: day("05"), sealFrom: day("03") });
     const exact = { ...reads, spans: [span("02T00:00", "05T12:00")] };
@@ -132,7 +132,7 @@ describe("the reach of a series", () => {
     expect(reachOf(series("1", none))).toMatchObject({ from: day("05") + 1, until: day("05") });
   });
 
-  test("passes ranges refused three times, not twice", () => {
+  test("includes ranges refused three times, but not ranges refused twice", () => {
     const refused = (times: number) => ({
       ...reads,
       spans: [
@@ -145,7 +145,7 @@ describe("the reach of a series", () => {
     expect(reachOf(series("1", refused(3)))).toMatchObject({ from: day("03"), sealFrom: NEVER, sealUntil: day("04") });
   });
 
-  test("is unlimited after three refusals of following, except by the clock", () => {
+  test("the reach is unlimited after three refusals of following", () => {
     const refusal = { said: "no", at: at("05T00:00"), againAt: at("05T13:00") };
     const ledger = { ...reads, weeklyAt: at("01T00:00"), dailyAt: at("01T00:00") };
     const sealUntil = (times: number) => reachOf(series("1", { ...ledger, refusal: { ...refusal, times } })).sealUntil;
@@ -154,7 +154,7 @@ describe("the reach of a series", () => {
     expect(reachOf(series("1", unproven))).toMatchObject({ begin: day("01"), sealFrom: day("01"), sealUntil: EVER });
   });
 
-  test("is unlimited without a log, and without needed days", () => {
+  test("the reach is unlimited for a series without a log, and for a series without required days", () => {
     const everything = { from: NEVER, until: EVER, sealFrom: NEVER, sealUntil: EVER };
     expect(reachOf(series("1", { state: "no-log" }))).toEqual({ begin: day("01"), ...everything });
     const counted = { state: "no-log" as const, countedFrom: at("02T06:00") };
@@ -163,7 +163,7 @@ describe("the reach of a series", () => {
     expect(reachOf(ordered)).toEqual({ begin: EVER, ...everything });
   });
 
-  test("of several series is their common part", () => {
+  test("commonReach returns the common part of the reaches of two series", () => {
     const wide: Reach = { begin: 5, from: 1, until: 9, sealFrom: 2, sealUntil: 8 };
     for (const [name, value, wanted] of [
       ["begin", 4, 4],
@@ -184,7 +184,7 @@ describe("the reach of a series", () => {
   });
 });
 
-test("days count from the first completely counted day, for three years", () => {
+test("isCountedOn is true from the first completely counted day, for days of the last three years", () => {
   const { ledger } = series("1", { countedFrom: at("02T00:00") });
   const last = dayOfDate("2026-11-05");
   expect([day("01"), day("02"), last].map((each) => isCountedOn(ledger, each, NOW))).toEqual([false, true, true]);

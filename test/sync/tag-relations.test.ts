@@ -65,7 +65,7 @@ function without(list: Parameters<ListChange>[0], id: string): void {
 }
 
 describe("the systems of tags", () => {
-  test("are emitted and stored once, with names, and not again without a change", async () => {
+  test("emits and stores the systems of each tag once, with names, and nothing again without a change", async () => {
     await started();
     const first = told();
     expect(first.length).toBeGreaterThan(0);
@@ -86,7 +86,7 @@ describe("the systems of tags", () => {
     expect(told()).toEqual(first);
   });
 
-  test("of an older state without an event are emitted at the next list", async () => {
+  test("emits the systems stored by an older version without an event at the next list", async () => {
     await started();
     const first = told();
     const held = await places();
@@ -133,7 +133,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toHaveLength(1);
   });
 
-  test("a list that lost most tags of a system counts after ten minutes", async () => {
+  test("ignores a list that lost most tags of a system when the next list contains the tags again", async () => {
     await started();
     const systems = Map.groupBy(told(), (fact) => idsOf(fact)[0] ?? "");
     const [systemId] = [...systems].toSorted(([, a], [, b]) => b.length - a.length)[0] ?? [""];
@@ -151,7 +151,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("an invisible site and a missing tag keep their systems", async () => {
+  test("tags of an invisible site and missing tags keep their systems", async () => {
     const { id, systemId } = await startedWithTag();
     const count = told().length;
     trial.rewriteLists((list, path, query) => {
@@ -167,7 +167,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a removed tag loses its systems, emitted before its removal", async () => {
+  test("emits the loss of the systems of a removed tag before its removal", async () => {
     const { id, systemId } = await startedWithTag();
     trial.rewriteLists((list, path, query) => {
       if (isTagList(path, query) || isListOf(systemId, query)) without(list, id);
@@ -180,7 +180,7 @@ describe("the systems of tags", () => {
     expect(breaks()).toEqual([]);
   });
 
-  test("a removed system has no tags", async () => {
+  test("emits the loss of a removed system for each of its tags", async () => {
     const { systemId } = await startedWithTag();
     const members = told().filter((fact) => idsOf(fact).includes(systemId));
     const count = told().length;
@@ -195,14 +195,14 @@ describe("the systems of tags", () => {
   });
 });
 
-describe("a series break is emitted", () => {
+describe("series breaks", () => {
   /** Lets every list show a tag otherwise from now on. */
   const show = (id: string, attributes: object) =>
     trial.rewriteLists((list) => {
       for (const each of list.data) if (each.id === id) Object.assign(each.attributes, attributes);
     });
 
-  test("for another unit and name, in one event after tag-changed, but not for a first unit", async () => {
+  test("emits one series break for a changed unit and name after tag-changed, and none for a first unit", async () => {
     const { id } = await startedWithTag();
     let shown = {};
     const told = async (attributes: object) => {
@@ -229,7 +229,7 @@ describe("a series break is emitted", () => {
     expect(await told({ description: "Other words" })).toEqual([]);
   });
 
-  test("for a returning tag, since the last list that contained it", async () => {
+  test("emits a series break for a returning tag with the time of the last list that contained the tag", async () => {
     const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
     await trial.clock.advance(6 * HOUR);
@@ -243,7 +243,7 @@ describe("a series break is emitted", () => {
     expect(await trial.store.document<Listed<Tag>>("tag/main", id)).not.toHaveProperty("lastSeen");
   });
 
-  test("in the transaction of the tag; after a failed commit the next list emits it", async () => {
+  test("commits a series break with its tag, and emits the series break at the next list after a failed commit", async () => {
     const { id } = await startedWithTag();
     show(id, { unit: "Wh" });
     await trial.clock.advance(6 * HOUR);

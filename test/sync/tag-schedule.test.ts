@@ -77,7 +77,7 @@ function something(random: SeededRandom, nowMs: number, around: Around) {
   return random.pick(kinds.flatMap(([weight, make]) => Array.from({ length: weight }, () => make)))();
 }
 
-test(`columns updated per slot equal columns written from scratch (${replay})`, () => {
+test(`columns of the tag schedule updated per slot equal columns rebuilt from scratch (${replay})`, () => {
   let shown = 0;
   for (let round = 0; round < 40; round += 1) {
     const random = seededRandom(seed + round);

@@ -27,7 +27,7 @@ for (const file of files) {
   }
 }
 
-test.each(ROWS)("row %i is named by the title of a test", (row) => {
+test.each(ROWS)("the title of a test names trap %i", (row) => {
   expect(named.get(row) ?? []).not.toHaveLength(0);
 });
 
@@ -39,13 +39,13 @@ const listed = new Map(
   ]),
 );
 
-test("the table in README.md lists every row that a title names, and the files whose titles name it", () => {
+test("the table in README.md lists every trap that a title names, with the files whose titles name the trap", () => {
   const all = [...new Set([...ROWS, ...named.keys(), ...listed.keys()])].sort((a, b) => a - b);
   for (const row of all) expect([row, listed.get(row)]).toEqual([row, [...(named.get(row) ?? [])].sort()]);
 });
 
 /** A test.each of rows names the trap inside its table; such a number has to be listed as well. */
-test("the table lists every trap number that a test mentions", () => {
+test("the table in README.md lists every trap number that a test mentions", () => {
   for (const file of files) {
     const text = readFileSync(join(TESTS, file), "utf8");
     for (const [, first, second] of text.matchAll(/\btraps? (\d+)(?: and (\d+))?/g)) {

@@ -37,11 +37,11 @@ describe("the stored document of a reading", () => {
       { onChange },
     ).map(({ stored }) => stored);
 
-  test("repeats nothing", () => {
+  test("contains only the value, quality and time of a good emitted reading", () => {
     expect(storedAfter([21.5])).toEqual([{ value: 21.5, quality: "good", time: iso(0), told: "this" }]);
   });
 
-  test("contains the last good value while the readings are null, or null before the first good value", () => {
+  test("contains the last good value while the readings are null, and null before the first good value", () => {
     const stored = storedAfter([null, 20, null, null, 21]);
     expect(stored.map(lastGoodOf)).toEqual([
       null,
@@ -59,7 +59,7 @@ describe("the stored document of a reading", () => {
     ]);
   });
 
-  test("of an older version, with all fields, means the same", () => {
+  test("a document of an older version with all fields gives the same last good and last emitted reading", () => {
     const reading = { value: 20, time: iso(0) };
     const told = { ...reading, quality: "good" as const };
     const old: StoredValue = { ...told, lastGood: reading, nulls: 0, told };
@@ -67,7 +67,7 @@ describe("the stored document of a reading", () => {
   });
 });
 
-test("with on_change a null is emitted when a gateway begins or ceases to explain it", () => {
+test("with on_change, emits a null when an offline gateway begins or ceases to explain the null", () => {
   const readings = [null, null, "7", "7", null].map((behindGateway) => ({ value: null, behindGateway }));
   const emitted = outcomes(readings, { onChange: true }).map(({ event }) => event?.data.behindGateway);
   expect(emitted).toEqual([null, undefined, "7", undefined, null]);
@@ -81,7 +81,7 @@ describe("the type of a value", () => {
       { unit },
     ).map(({ event }) => [event?.data.value, event?.data.quality, event?.data.type?.now]);
 
-  test("with a unit of numbers every boolean is uncertain, also the first value, and a number is good at once", () => {
+  test("with a numeric unit, every boolean is uncertain, also the first value, and a number is good at once", () => {
     const booleans = Array.from({ length: 10 }, () => true);
     expect(published("°C", [20.5, ...booleans, null, false, 20.6, true])).toEqual([
       [20.5, "good", undefined],
@@ -94,7 +94,7 @@ describe("the type of a value", () => {
     expect(published("kWh", [true])).toEqual([[true, "uncertain", "boolean"]]);
   });
 
-  test("without a unit the first value of a new type is uncertain, and the second confirms it", () => {
+  test("without a unit, the first value of a new type is uncertain, and the second value of that type is good", () => {
     expect(published(null, [20, null, true, null, true, false, 3, 4])).toEqual([
       [20, "good", undefined],
       [null, "bad", undefined],
@@ -107,12 +107,12 @@ describe("the type of a value", () => {
     ]);
   });
 
-  test("without a unit a value of the former type ends the doubt", () => {
+  test("without a unit, a value of the former type is good again", () => {
     const qualities = published(null, [20, true, 21, true]).map(([, quality]) => quality);
     expect(qualities).toEqual(["good", "uncertain", "good", "uncertain"]);
   });
 
-  test("a boolean that a former unit ruled out is good once the unit is gone", () => {
+  test("a boolean stored as uncertain because of a numeric unit is good when the unit was removed", () => {
     const before: StoredValue = { value: true, quality: "uncertain", time: iso(0), typeDoubt: "unit", told: "this" };
     expect(judgeType(null, before, true)).toMatchObject({ doubt: null, fact: null });
     expect(lastGoodOf(before)?.value).toBe(true);
@@ -121,7 +121,7 @@ describe("the type of a value", () => {
   test.each([
     ...["°C", "%", "kWh", "Pa", "l/s", "W/m2", "oktas"].map((unit) => [unit, true] as const),
     ...[null, "", " ", "On / Off", "BOOL", "av/på", "no units"].map((unit) => [unit, false] as const),
-  ])("values with the unit %j are numbers: %s", (unit, isOfNumbers) => {
+  ])("decides whether the unit %j is numeric: %s", (unit, isOfNumbers) => {
     expect(isUnitOfNumbers(unit)).toBe(isOfNumbers);
   });
 });

@@ -30,7 +30,7 @@ async function shown(known: Partial<typeof KNOWN> | { readonly quarantinedUntilM
 const WISH = "Class rooms wants its values to be at most 1m old.";
 
 describe("liveTag", () => {
-  test("is null for a tag that is not read", async () => {
+  test("returns null for a tag outside the read classes", async () => {
     const { live, clock } = await shown();
     expect(liveTag(live as Parameters<typeof liveTag>[0], "1", clock)).toBeNull();
     expect(readingOf(live as Parameters<typeof readingOf>[0], "1")).toBeNull();
@@ -40,7 +40,7 @@ describe("liveTag", () => {
     });
   });
 
-  test("has the target interval and one reason", async () => {
+  test("returns the target interval and one reason for a tag read on time", async () => {
     expect((await shown()).tag).toEqual({
       className: "rooms",
       wishedSeconds: 60,
@@ -85,7 +85,7 @@ describe("liveTag", () => {
       ["The clock was set back since it was read, so nobody knows when that was; it counts from the start."],
     ],
     [{ underWay: true }, null, ["It is on its way now."]],
-  ])("%o: due at %s", async (known, dueAt, reasons) => {
+  ])("returns the next read and the reasons for the state %o: due at %s", async (known, dueAt, reasons) => {
     const { tag } = await shown(known as Partial<typeof KNOWN>);
     expect(tag?.dueAt).toBe(dueAt);
     expect(tag?.reasons).toEqual([WISH, ...reasons]);

@@ -49,7 +49,7 @@ function judge(table: Pick<SensorTable, "rows">, tags: Readonly<Record<string, W
 const findings = (tags: Readonly<Record<string, Watched>>) => judge({ rows: () => rowsOf(tags) }, tags);
 const found = (watched: Watched) => findings({ "10001": watched }).map(({ finding }) => finding);
 
-describe("sensors that never moved", () => {
+describe("the finding never-moved", () => {
   const steady = { unit: "°C", live: () => 21.3 };
 
   test("reports a number that stayed the same all week, with the number of readings", () => {
@@ -69,15 +69,15 @@ describe("sensors that never moved", () => {
   });
 });
 
-describe("findings about logs and live values", () => {
+describe("comparison of logs and live values", () => {
   const day = (hour: number) => 20 + 5 * Math.sin((hour / 24) * 2 * Math.PI);
 
   test.each<[string, Watched]>([
-    ["Wh where the live value is kWh", { live: (hour) => day(hour), logged: (hour) => day(hour) * 1_000 }],
-    ["two degrees beside it", { live: day, logged: (hour) => day(hour) + 2 }],
-    ["standing still while the live value moves", { live: day, logged: () => 20 }],
-    ["turned round", { live: (hour) => hour % 24 < 16, logged: (hour) => hour % 24 >= 16 }],
-  ])("differ: a log %s", (_, watched) => {
+    ["in Wh when the live value is in kWh", { live: (hour) => day(hour), logged: (hour) => day(hour) * 1_000 }],
+    ["two degrees above the live value", { live: day, logged: (hour) => day(hour) + 2 }],
+    ["that stands still while the live value moves", { live: day, logged: () => 20 }],
+    ["that is inverted", { live: (hour) => hour % 24 < 16, logged: (hour) => hour % 24 >= 16 }],
+  ])("reports log-differs for a log %s", (_, watched) => {
     expect(found(watched)).toEqual(["log-differs"]);
   });
 
@@ -100,11 +100,11 @@ describe("findings about logs and live values", () => {
     ["a log without values", { live: day, logged: () => null }],
     ["a log of weeks", { live: day, logged: (hour) => day(hour) * 1_000, resolution: "1w" }],
     ["too few pairs", { live: day, logged: (hour) => (hour < 6 ? 0 : undefined) }],
-  ])("agree: %s", (_, watched) => {
+  ])("reports no finding for %s", (_, watched) => {
     expect(found(watched), replay).toEqual([]);
   });
 
-  test("a log with a value an hour is compared in buckets of 5 minutes too, one with a value in three hours is not", () => {
+  test("compares a 5-minute log with one value per hour, but not a log with one value in three hours", () => {
     const pairsWith = (everyHours: number) => {
       const rows = rowsOf({
         "1": { live: () => 20, logged: (hour) => (hour % everyHours === 0 ? 20 : undefined), resolution: "5m" },
@@ -117,7 +117,7 @@ describe("findings about logs and live values", () => {
 });
 
 describe("findings about the clock of a log", () => {
-  test("ignores a log that was late only on some days", () => {
+  test("reports no finding for a log that was late only on some days", () => {
     const table = createSensorTable();
     for (let hour = 0; hour < WEEK_HOURS; hour++) {
       const nowMs = START + hour * HOUR;
@@ -131,8 +131,8 @@ describe("findings about the clock of a log", () => {
   });
 });
 
-describe("stored statistics", () => {
-  test("are the same after packing and loading hundreds of tags", () => {
+describe("stored statistics of sensors", () => {
+  test("statistics of hundreds of tags are the same after packing and loading", () => {
     const random = seededRandom(seed);
     const table = createSensorTable();
     for (let n = 0; n < 5_000; n++) {

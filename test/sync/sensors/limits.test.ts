@@ -41,12 +41,12 @@ describe("isJudged", () => {
     [6, 24, 24, true],
     [5, 24, 24, false],
     [12, 720, 744, true],
-  ])("read in %i hours over %i of %i hours: %s", (hours, spanHours, periodHours, expected) => {
+  ])("judges a tag read in %i hours over %i of %i hours: %s", (hours, spanHours, periodHours, expected) => {
     expect(isJudged({ ...ROW, hours, spanHours }, periodHours)).toBe(expected);
   });
 });
 
-describe("never-moved", () => {
+describe("the limits of never-moved", () => {
   test.each([
     [0, "°C", true],
     [0, "K", true],
@@ -57,11 +57,11 @@ describe("never-moved", () => {
     [100, "kW", true],
     [99, "%", true],
     [-5, null, true],
-  ])("%d %s is a finding: %s", (value, unit, expected) => {
+  ])("reports a constant value of %d %s: %s", (value, unit, expected) => {
     expect(found({ min: value, max: value }, unit)).toEqual(expected ? ["never-moved"] : []);
   });
 
-  test("is found with up to half of the readings null, unless the tag may rest", () => {
+  test("reports a tag with up to half of its readings null, unless the tag may rest", () => {
     const steady = { min: 5, max: 5 };
     expect(found({ ...steady, nulls: 50 })).toEqual(["never-moved"]);
     expect(found({ ...steady, nulls: 51 })).toEqual([]);
@@ -74,15 +74,15 @@ describe("never-moved", () => {
   });
 });
 
-test("always-null is found only without any value", () => {
+test("reports always-null only for a tag without any value", () => {
   const none = { nulls: 100, min: 0, max: 0, type: "none" } as const;
   expect(found(none)).toEqual(["always-null"]);
   expect(found({ ...none, nulls: 99 })).toEqual([]);
   expect(found({ ...none, spanHours: 100 })).toEqual([]);
 });
 
-describe("log-differs", () => {
-  test("is found with six pairs and a mean difference above 5 % of their size", () => {
+describe("the limits of log-differs", () => {
+  test("reports a log with six pairs and a mean difference above 5 % of their size", () => {
     expect(differs(logOf({ each: 5.1 }))).toBe(true);
     expect(differs(logOf({ each: -5.1 }))).toBe(true);
     expect(differs(logOf({ each: 5 }))).toBe(false);
@@ -90,17 +90,17 @@ describe("log-differs", () => {
     expect(differs(logOf({ each: 5.1, pairs: 5 }))).toBe(false);
   });
 
-  test("is not found up to 5 % of the range of the live values", () => {
+  test("reports no log whose difference is at most 5 % of the range of the live values", () => {
     expect(differs(logOf({ each: 10 }), { min: 0, max: 200 })).toBe(false);
     expect(differs(logOf({ each: 10.1 }), { min: 0, max: 200 })).toBe(true);
   });
 
-  test("is found when at least half of the pairs differ", () => {
+  test("reports a log when at least half of the pairs differ", () => {
     expect(differs(logOf({ each: 10, off: 10 }))).toBe(true);
     expect(differs(logOf({ each: 10, off: 9 }))).toBe(false);
   });
 
-  test("is not found when chance explains the mean: up to four standard errors", () => {
+  test("reports no log when the mean difference is at most four standard errors", () => {
     // Mean 10; the standard error is the spread divided by the root of 16 pairs.
     const spread = (deviation: number) =>
       logOf({ pairs: 16, each: 10, sumOffSquared: 16 * (100 + deviation * deviation) });
@@ -120,7 +120,7 @@ describe("log-differs", () => {
     });
   });
 
-  test("is found for a boolean when 75 % of the pairs and 20 % of the time differ", () => {
+  test("reports the log of a boolean when 75 % of the pairs and 20 % of the time differ", () => {
     const log = (off: number, on: number) => logOf({ off, sumLive: on, sumLogged: 5 });
     const row = { type: "boolean", min: 0, max: 1 } as const;
     expect(differs(log(15, 9.1), row)).toBe(true);
@@ -131,7 +131,7 @@ describe("log-differs", () => {
     expect(differs(log(15, 9.1))).toBe(false);
   });
 
-  test("is found for a constant log when the live value moves and 75 % of the pairs differ", () => {
+  test("reports a constant log when the live value moves and 75 % of the pairs differ", () => {
     const standing = (off: number) => logOf({ off, min: 7, max: 7 });
     expect(differs(standing(15))).toBe(true);
     expect(differs(standing(14))).toBe(false);
@@ -142,12 +142,12 @@ describe("log-differs", () => {
     );
   });
 
-  test("is found even with too few readings to judge the value", () => {
+  test("reports a log even with too few readings to judge the live value", () => {
     expect(found({ hours: 1, log: logOf({ each: 10 }) })).toEqual(["log-differs"]);
   });
 });
 
-describe("log-clock-off", () => {
+describe("the limits of log-clock-off", () => {
   const HOUR = 3_600_000;
   const lagging = (leastLagMs: number, more: Partial<LogOf> = {}, others = 5) =>
     judged(
@@ -161,19 +161,19 @@ describe("log-clock-off", () => {
     [1.5 * HOUR + 1, 1],
     [-1.5 * HOUR, 0],
     [-1.5 * HOUR - 1, 1],
-  ])("by %i ms in hours: %i findings", (lagMs, count) => {
+  ])("an hourly log with a lag of %i ms gives %i findings", (lagMs, count) => {
     expect(lagging(lagMs)).toHaveLength(count);
   });
 
   test.each([
     [30 * 60_000, 0],
     [30 * 60_000 + 1, 1],
-  ])("by %i ms in buckets of five minutes: %i findings", (lagMs, count) => {
+  ])("a 5-minute log with a lag of %i ms gives %i findings", (lagMs, count) => {
     const rows = [0, 0, 0, 0, 0, lagMs].map((leastLagMs) => ({ log: logOf({ resolution: "5m", leastLagMs }) }));
     expect(judged(rows)).toHaveLength(count);
   });
 
-  test("needs three replies, and five logs of the site with three replies", () => {
+  test("requires three replies for the log, and five logs of the site with three replies each", () => {
     expect(lagging(9 * HOUR, { replies: 3 })).toHaveLength(1);
     expect(lagging(9 * HOUR, { replies: 2 })).toEqual([]);
     expect(lagging(9 * HOUR, {}, 4)).toHaveLength(1);

@@ -34,7 +34,7 @@ function watched(resolution: Resolution = "1h") {
   };
 }
 
-describe("readings", () => {
+describe("readings in the sensor table", () => {
   test("counts readings with hours, range and type", () => {
     const one = watched();
     for (const [hour, value] of [
@@ -50,7 +50,7 @@ describe("readings", () => {
     expect(one.row()).toMatchObject({ type: "mixed", min: -3, max: 7, hours: 2 });
   });
 
-  test("counts the first hour; a tag without readings has no hours", () => {
+  test("counts the first hour, and no hours for a tag without readings", () => {
     const one = watched();
     one.log([0, 1]);
     expect(one.row()).toMatchObject({ readings: 0, hours: 0, spanHours: 0, type: "none" });
@@ -91,10 +91,10 @@ describe("pairs of live value and log", () => {
   });
 
   test.each([
-    ["at the very beginning of its bucket", 1, 1],
-    ["before its bucket", 0.99, 0],
-    ["at the end of its bucket, which is the beginning of the next", 2, 0],
-  ])("with a reading %s", (_, hour, pairs) => {
+    ["pairs a reading at the very beginning of its bucket", 1, 1],
+    ["does not pair a reading before its bucket", 0.99, 0],
+    ["does not pair a reading at the end of its bucket, where the next bucket begins", 2, 0],
+  ])("%s", (_, hour, pairs) => {
     const one = watched();
     one.log([1, 5]);
     one.read(hour, 5);
@@ -102,7 +102,7 @@ describe("pairs of live value and log", () => {
     expect(one.pairs()).toBe(pairs);
   });
 
-  test("accepts values within the range of the previous bucket, unless that is too old", () => {
+  test("accepts a live value within the range of the previous bucket, unless that bucket is too old", () => {
     for (const [before, off] of [
       [1, 0],
       [-1, 1],
@@ -122,7 +122,7 @@ describe("pairs of live value and log", () => {
     ["1h", 2.01, 0],
     ["1d", 36, 1],
     ["1d", 36.01, 0],
-  ] as const)("of %s buckets %d hours apart: %i", (resolution, hours, pairs) => {
+  ] as const)("for %s buckets that are %d hours apart, makes %i pairs", (resolution, hours, pairs) => {
     const one = watched(resolution);
     one.log([0, 5]);
     one.read(0.01, 5);
@@ -130,7 +130,7 @@ describe("pairs of live value and log", () => {
     expect(one.pairs()).toBe(pairs);
   });
 
-  test("uses the first reading of each bucket that has a reliable time", () => {
+  test("pairs only the first reading of each bucket with a reliable time", () => {
     const one = watched();
     one.log([0, 5]);
     one.table.read("1", 99, 0, null);
@@ -143,8 +143,8 @@ describe("pairs of live value and log", () => {
   });
 });
 
-describe("replies of history", () => {
-  test("stores the least lag of the newest value", () => {
+describe("replies of history in the sensor table", () => {
+  test("stores the smallest lag of the newest value of a reply", () => {
     const one = watched();
     const reply = (hour: number, lateMs: number, ...values: readonly TagValue[]) =>
       one.table.logged(
@@ -173,7 +173,7 @@ describe("replies of history", () => {
     expect(one.pairs()).toBe(2);
   });
 
-  test("replaces a coarser series by a finer one", () => {
+  test("replaces a coarser series with a finer series, and ignores a coarser one afterwards", () => {
     const one = watched();
     one.log([0, 1]);
     one.read(0.5, 1);

@@ -102,7 +102,7 @@ const namesOf = (report: Event<"silent-sensors"> | undefined) =>
 const kept = (rig: Rig) => rig.store.documents<SilentSensors>("silent-sensors/main");
 
 describe("the report on silent sensors", () => {
-  test("is emitted once a week for each site with its findings, and stays stored", async () => {
+  test("emits a report once a week for each site with its findings, and keeps the latest report stored", async () => {
     const rig = await started(["10001", "20001", "30001"]);
     await rig.run(7 * DAY - HOUR);
     expect(rig.reports()).toEqual([]);
@@ -132,7 +132,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).values()]).toEqual([rig.reports()[1]?.data]);
   });
 
-  test("is emitted without findings, but not for a site without readings", async () => {
+  test("emits a report without findings, but no report for a site without readings", async () => {
     const rig = await started(["30001"]);
     await rig.store.commit({
       documents: [{ set: documentSet("site", "main"), put: [["9", held({ ...SITE, id: 9 }, null)]] }],
@@ -141,7 +141,7 @@ describe("the report on silent sensors", () => {
     expect(rig.reports().map(({ data }) => [data.site.id, data.findings])).toEqual([[SITE.id, []]]);
   });
 
-  test("has at most 500 findings in a part, and the next report replaces all parts", async () => {
+  test("emits at most 500 findings in a part, and the next report replaces all stored parts", async () => {
     const ids = Array.from({ length: 1_201 }, (_, n) => String(10_000 + n));
     const rig = await started(ids, { every: "1d" });
     await rig.run(DAY + HOUR);
@@ -158,7 +158,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).keys()]).toEqual([`${SITE.id} 1`]);
   });
 
-  test("replaces the last report of its site only, and removes those of removed sites", async () => {
+  test("replaces only the stored report of its own site, and removes reports of removed sites", async () => {
     const rig = await started(["10001"], { every: "1d" });
     const others = [10, 11, 19].map((id) => `${id} 1`);
     const sites = [10, 11, 12].map((id) => [String(id), held({ ...SITE, id }, null)] as const);
@@ -172,7 +172,7 @@ describe("the report on silent sensors", () => {
     expect([...(await kept(rig)).keys()].toSorted()).toEqual([`${SITE.id} 1`, "10 1", "11 1"].toSorted());
   });
 
-  test("counts readings from before a restart, and costs one write an hour", async () => {
+  test("counts readings from before a restart, with at most two writes an hour", async () => {
     const rig = await started(["10001", "30001"]);
     await rig.run(3 * DAY);
     const commits = rig.store.commits();
@@ -191,7 +191,7 @@ describe("the report on silent sensors", () => {
     expect(readings).toBeLessThanOrEqual(169);
   });
 
-  test("judges no tag that was not read long enough: the worker was off, or the clock was set forward", async () => {
+  test("judges no tag that was not read long enough because the worker was stopped or the clock was set forward", async () => {
     const rig = await started(["10001"]);
     await rig.run(DAY);
     await rig.restart("stop");
@@ -226,7 +226,7 @@ describe("the report on silent sensors", () => {
     expect(rig.reports()[0]?.data.watchedHours).toBe(8 * 24);
   });
 
-  test("that a crash interrupted is completed after a restart, with the same ids", async () => {
+  test("completes a report interrupted by a crash after the restart, with the same event ids", async () => {
     const ids = Array.from({ length: 600 }, (_, n) => String(10_000 + n));
     const rig = await started(ids, { every: "1d" });
     await rig.run(DAY - HOUR);
@@ -248,21 +248,33 @@ describe("the report on silent sensors", () => {
   });
 
   test.each<[string, object, readonly string[]]>([
-    ["excluded by class", { exclude: { classes: ["class 1"] } }, ["always-null 20001"]],
-    ["excluded by any of several fields", { exclude: { ids: ["10001"], name: "RT2*" } }, []],
-    ["that may rest by unit", { may_rest: { units: [TAG.unit] } }, ["always-null 20001"]],
-    ["that may rest by name", { may_rest: { name: "rt1*" } }, ["always-null 20001"]],
-    ["that may rest by nothing", { may_rest: {} }, ["never-moved 10001", "always-null 20001"]],
-  ])("leaves out a tag %s", async (_, config, findings) => {
+    ["reports no tag excluded by class", { exclude: { classes: ["class 1"] } }, ["always-null 20001"]],
+    ["reports no tag excluded by any of several fields", { exclude: { ids: ["10001"], name: "RT2*" } }, []],
+    [
+      "does not report never-moved for a tag with a unit that may rest",
+      { may_rest: { units: [TAG.unit] } },
+      ["always-null 20001"],
+    ],
+    [
+      "does not report never-moved for a tag with a name that may rest",
+      { may_rest: { name: "rt1*" } },
+      ["always-null 20001"],
+    ],
+    [
+      "reports never-moved for every constant tag when may_rest is empty",
+      { may_rest: {} },
+      ["never-moved 10001", "always-null 20001"],
+    ],
+  ])("%s", async (_, config, findings) => {
     const rig = await started(["10001", "20001", "30001"], { every: "1d", ...config });
     await rig.run(DAY + HOUR);
     expect(rig.reports().map(namesOf)).toEqual([findings]);
   });
 
   test.each([
-    ["agrees with the services", 0, ["log-differs 30001"]],
-    ["is in doubt", 5 * HOUR, []],
-  ])("compares live values with the log while the clock %s", async (_, stepMs, findings) => {
+    ["compares live values with the log while the clock agrees with the services", 0, ["log-differs 30001"]],
+    ["does not compare live values with the log while the clock is unverified", 5 * HOUR, []],
+  ])("%s", async (_, stepMs, findings) => {
     const rig = await started(["30001"], { every: "1d" });
     if (stepMs > 0) rig.clock.stepWall(stepMs);
     for (let hour = 0; hour < 23; hour++) {

@@ -29,7 +29,7 @@ async function watched(silentSensors: object | false) {
   };
 }
 
-test("every tag that is read and followed is watched, for no request more", async () => {
+test("watches every read and followed tag without additional requests", async () => {
   const on = await watched({});
   expect(on.ids.toSorted()).toEqual(on.tags.toSorted());
   const width = on.numbers.length / on.ids.length;
