@@ -27,7 +27,7 @@ function project(files: Readonly<Record<string, string>>): {
 
 const text = (folder: string, name = BUNDLED_MAIN) => readFileSync(join(folder, name), "utf8");
 
-test("resolves files next to a module and writes all text as ASCII", async () => {
+test("the bundle resolves files next to a module and has only ASCII text", async () => {
   const { root, target } = project({
     "src/cli/main.ts": 'export { words } from "../words.ts"; // größer',
     "src/words.ts": `import { readFileSync } from "node:fs";
@@ -41,7 +41,7 @@ test("resolves files next to a module and writes all text as ASCII", async () =>
   expect(words).toBe("beside: Größe ≥ 1 😀true");
 });
 
-test("names a package that locates its own files in an unsupported way", async () => {
+test("bundling fails for a module that locates its own files, and names the package or file", async () => {
   const ofPackage = project({
     "src/cli/main.ts": 'import "reads-files";',
     "node_modules/reads-files/package.json": '{"main":"index.js"}',
@@ -68,7 +68,7 @@ function leaveFiles(folder: string): void {
   }
 }
 
-test("has the time of its start and keeps files of earlier bundles and their compiled code for a day", async () => {
+test("the build sets the start time on the bundle and deletes files of earlier bundles after a day", async () => {
   const { root } = project({});
   const compiled = join(root, "node_modules/.cache/plenum/v24-x64");
   for (const folder of [join(root, BUNDLE), compiled]) leaveFiles(folder);
@@ -84,7 +84,7 @@ test("has the time of its start and keeps files of earlier bundles and their com
   expect(Math.round(statSync(join(root, BUNDLE, BUNDLED_MAIN)).mtimeMs)).toBe(begun);
 });
 
-test("runs without module detection of Node.js", async () => {
+test("the bundle runs without module detection of Node.js", async () => {
   const { root } = project({ "src/cli/main.ts": "await 1; console.log('ran');" });
   await build(root);
   const main = join(root, BUNDLE, BUNDLED_MAIN);
@@ -92,7 +92,7 @@ test("runs without module detection of Node.js", async () => {
   expect(stdout).toBe("ran\n");
 });
 
-test("can be built by several processes at once", async () => {
+test("several processes can build the bundle at once", async () => {
   const { root, target } = project({});
   const code = `const { bundle } = await import(${JSON.stringify(join(import.meta.dirname, "../tools/bundle.ts"))});
     for (let n = 0; n < 10; n += 1) await bundle(${JSON.stringify(root)}, ${JSON.stringify(target)}, "program");`;

@@ -95,10 +95,10 @@ async function state(tags: Readonly<Record<string, readonly [name: string, told?
 const minutes = (points: readonly { readonly atMs: number; readonly value: TagValue }[] | undefined) =>
   points?.map(({ atMs, value }) => [(NOW - atMs) / 60_000, value]);
 
-describe("the tags of an alarm", () => {
+describe("the tags of an alarm's time series", () => {
   const newest = [1, 18.4] as const;
 
-  test("include the tag of its site that its last event or its source names", async () => {
+  test("include the tag of the site that the alarm's last event or source names", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-SP01", { newest }],
@@ -114,7 +114,7 @@ describe("the tags of an alarm", () => {
     expect(await tags.names({ site: { id: 3, displayName: "Elsewhere" } })).toEqual([]);
   });
 
-  test("are none when several tags have the name", async () => {
+  test("are empty when several tags have the name", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest }],
       "2": ["VS1-GT11", { newest }],
@@ -131,7 +131,7 @@ describe("the tags of an alarm", () => {
     expect(await tags.names()).toEqual(["VS1-GT11"]);
   });
 
-  test("include up to 19 tags of its systems with values, by name", async () => {
+  test("include up to 19 tags of the same systems with values, sorted by name", async () => {
     const tags = await state({
       "1": ["VS1-GT11", { newest, systems: ["s1", "s2"] }],
       "2": ["VS1-GT2", { newest, systems: ["s2"] }],
@@ -148,7 +148,7 @@ describe("the tags of an alarm", () => {
     expect(await tags.curves({}, later)).toHaveLength(17);
   });
 
-  test("are only the alarm's tag without systems, and none for an unknown source", async () => {
+  test("are only the alarm's tag without systems, and empty for an unknown source", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest }], "2": ["VS1-GT2", { newest, systems: ["s1"] }] });
     expect(await tags.names()).toEqual(["VS1-GT11"]);
     const picture = createBuildingView(tags.store, new Map());
@@ -157,7 +157,7 @@ describe("the tags of an alarm", () => {
 });
 
 describe("the points of a time series", () => {
-  test("are the emitted values of the range and the newest value, ascending", async () => {
+  test("are the emitted values of the range and the newest value, in ascending order", async () => {
     const tags = await state({ "1": ["VS1-GT11", { newest: [0.5, 18.4] }] });
     await tags.tell(read("1", 200, 25), read("1", 170, 21), read("1", 90, null), read("1", 10, 18.9));
     await tags.tell(read("11", 20, 1), read("1", 15, 77, "other"));
@@ -171,7 +171,7 @@ describe("the points of a time series", () => {
     ]);
   });
 
-  test("include history where no value was read, finest first, as revised", async () => {
+  test("include revised history of the finest resolution where no value was read", async () => {
     const tags = await state({ "1": ["VS1-GT11"] });
     await tags.tell(
       history("1", "1d", [[170, 99]]),

@@ -29,12 +29,12 @@ const locked = Object.entries(
 
 const packages = shippedPackages(ROOT);
 
-describe("what is shipped", () => {
-  test("has permitted licences with their texts", () => {
+describe("shipped packages", () => {
+  test("have permitted licences with their texts", () => {
     expect(objections(packages)).toEqual([]);
   });
 
-  test("is all that npm installs without development dependencies", () => {
+  test("are all packages that npm installs without development dependencies", () => {
     const names = locked
       .filter(([, { dev }]) => dev !== true)
       .map(([place]) => place.slice(place.lastIndexOf("node_modules/") + "node_modules/".length));
@@ -47,7 +47,7 @@ describe("what is shipped", () => {
     expect(sections.map(([, name]) => name)).toEqual(packages.map(({ name }) => name));
   });
 
-  test("the software bill of materials names each package and refers to no other", () => {
+  test("the software bill of materials has each package and refers to no unknown package", () => {
     const { components, dependencies } = JSON.parse(sbomText(ROOT)) as {
       readonly components: readonly Record<string, string>[];
       readonly dependencies: readonly { readonly ref: string; readonly dependsOn: readonly string[] }[];
@@ -58,7 +58,7 @@ describe("what is shipped", () => {
     expect(dependencies.flatMap(({ dependsOn }) => dependsOn).filter((ref) => !known.has(ref))).toEqual([]);
   });
 
-  test("both are generated for the container and for a release, and are not committed", () => {
+  test("the notices and the bill of materials are generated for container and release, and not committed", () => {
     expect(read("Dockerfile")).toMatch(/^RUN .*node tools\/licences\.ts && node tools\/sbom\.ts$/m);
     for (const name of [NOTICES, SBOM]) {
       expect(read("Dockerfile")).toMatch(new RegExp(`^COPY --from=program .*${name.replaceAll(".", "\\.")}`, "m"));
@@ -71,20 +71,35 @@ describe("a new dependency", () => {
   const text = { LICENSE: "Permission is hereby granted" };
 
   test.each<[string, Record<string, unknown>, Record<string, string>, RegExp | null]>([
-    ["under an allowed licence", { license: "ISC" }, text, null],
-    ["under a choice of which one is allowed", { license: "(GPL-3.0-only OR MIT)" }, text, null],
-    ["under two that are allowed", { license: "MIT AND BSD-3-Clause" }, text, null],
-    ["under two of which one is not", { license: "MIT AND GPL-3.0-only" }, text, /^new 1\.0\.0 comes with MIT AND GPL/],
-    ["under another", { license: "AGPL-3.0-only" }, text, /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/],
-    ["under none", {}, text, /^new 1\.0\.0 comes with no licence that it names/],
-    ["under an exception", { license: "SEE LICENSE IN LICENSE" }, text, /^new 1\.0\.0 comes with SEE LICENSE/],
-    ["without a text", { license: "MIT" }, {}, /^new 1\.0\.0 comes without the text of its licence/],
-  ])("%s", (_what, manifest, files, words) => {
+    ["an allowed licence", { license: "ISC" }, text, null],
+    ["a choice with one allowed licence", { license: "(GPL-3.0-only OR MIT)" }, text, null],
+    ["two allowed licences", { license: "MIT AND BSD-3-Clause" }, text, null],
+    [
+      "two licences of which one is forbidden",
+      { license: "MIT AND GPL-3.0-only" },
+      text,
+      /^new 1\.0\.0 comes with MIT AND GPL/,
+    ],
+    [
+      "a forbidden licence",
+      { license: "AGPL-3.0-only" },
+      text,
+      /^new 1\.0\.0 comes with AGPL-3\.0-only, which is not among/,
+    ],
+    ["no licence", {}, text, /^new 1\.0\.0 comes with no licence that it names/],
+    [
+      "a reference to a licence file",
+      { license: "SEE LICENSE IN LICENSE" },
+      text,
+      /^new 1\.0\.0 comes with SEE LICENSE/,
+    ],
+    ["no licence text", { license: "MIT" }, {}, /^new 1\.0\.0 comes without the text of its licence/],
+  ])("is accepted or rejected by its licence: %s", (_what, manifest, files, words) => {
     const folder = projectWith(manifest, files);
     expect(objections(shippedPackages(folder))).toEqual(words === null ? [] : [expect.stringMatching(words)]);
   });
 
-  test("reports a package that is not installed as locked", () => {
+  test("that is not installed in the locked version is reported", () => {
     expect(() => shippedPackages(projectWith({ version: "1.0.1" }, text))).toThrow(
       "new@1.0.0 is not installed as package-lock.json has it; run npm ci.",
     );
@@ -112,11 +127,11 @@ describe("a new dependency", () => {
   }
 });
 
-describe("an installed package", () => {
+describe("installed packages", () => {
   /** Packages that may run an install script, each with the reason: none. */
   const EXPLAINED: Readonly<Record<string, string>> = {};
 
-  test("runs nothing while it is installed", () => {
+  test("run no scripts during the installation", () => {
     const scripts = locked.filter(([, one]) => one.hasInstallScript === true).map(([place]) => place);
     expect(
       scripts.filter((place) => !(place in EXPLAINED)),
@@ -124,7 +139,7 @@ describe("an installed package", () => {
     ).toEqual([]);
   });
 
-  test.each(["package.json", "tools/runtime/package.json"])("is pinned exactly by %s", (file) => {
+  test.each(["package.json", "tools/runtime/package.json"])("have exact versions in %s", (file) => {
     const { dependencies, devDependencies, optionalDependencies } =
       json<Readonly<Record<string, Readonly<Record<string, string>>>>>(file);
     const all = Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies });
@@ -135,7 +150,7 @@ describe("an installed package", () => {
     ).toEqual([]);
   });
 
-  test("is in the lock file for every platform, as npm 11 requires", () => {
+  test("are in the lock file for every platform, as npm 11 requires", () => {
     const places = new Set(locked.map(([place]) => place));
     const wanted = locked.flatMap(([place, { optionalDependencies = {} }]) =>
       Object.keys(optionalDependencies).map((name) => ({ name, nested: `${place}/node_modules/${name}` })),
@@ -147,12 +162,12 @@ describe("an installed package", () => {
     ).toEqual([]);
   });
 
-  test("has a sha512 hash in the lock file", () => {
+  test("have a sha512 hash in the lock file", () => {
     const without = locked.filter(([, { integrity }]) => !/^sha512-/.test(integrity ?? ""));
     expect(without.map(([place]) => place)).toEqual([]);
   });
 
-  test("is at least three days old if npm supports the check", async () => {
+  test("are at least three days old if npm supports the check", async () => {
     const version = execFileSync("npm", ["--version"]).toString();
     const [major = 0, minor = 0] = version.split(".").map(Number);
     if (major < 11 || (major === 11 && minor < 10)) return;

@@ -8,8 +8,8 @@ const text = readFileSync(join(root, "Dockerfile"), "utf8").replaceAll(/\\\n/g, 
 const lines = text.split("\n").filter((line) => line !== "" && !line.startsWith("#"));
 const instructions = (name: string) => lines.filter((line) => line.startsWith(`${name} `));
 
-describe("the container", () => {
-  test("is built in stages on a slim image, and the last takes no development dependencies along", () => {
+describe("the Dockerfile", () => {
+  test("builds in stages on a slim image and copies no development dependencies into the last stage", () => {
     expect(instructions("FROM")).toEqual([
       "FROM node:24-trixie-slim AS program",
       "FROM node:24-trixie-slim AS dependencies",
@@ -23,21 +23,21 @@ describe("the container", () => {
     ]);
   });
 
-  test("runs as a user of its own that is not root, after everything that needs root", () => {
+  test("switches to an unprivileged user after all steps that need root", () => {
     const user = instructions("USER");
     expect(user).toEqual(["USER 10001:10001"]);
     const after = lines.slice(lines.indexOf(user[0] ?? ""));
     expect(after.filter((line) => /^(RUN|COPY|ADD) /.test(line))).toEqual([]);
   });
 
-  test("starts node itself, because npm swallows the signal that asks for a graceful stop", () => {
+  test("starts node directly, because npm does not forward the stop signal", () => {
     const command: unknown = JSON.parse(instructions("CMD").at(-1)?.slice(4) ?? "null");
     expect(command).toEqual(expect.arrayContaining(["node", "program/main.js", "run", "--config"]));
     const health = /CMD (\[.*\])$/.exec(instructions("HEALTHCHECK")[0] ?? "")?.[1] ?? "null";
     expect(JSON.parse(health)).toEqual(expect.arrayContaining(["node", "program/main.js", "status", "--probe"]));
   });
 
-  test("copies only what exists, and holds no secret", () => {
+  test("copies only existing files and contains no secret", () => {
     for (const line of instructions("COPY")) {
       if (line.includes("--from=")) continue;
       for (const path of line.split(" ").slice(1, -1)) expect(existsSync(join(root, path)), path).toBe(true);

@@ -18,7 +18,7 @@ function block(ms: number): void {
   while (performance.now() < endMs);
 }
 
-test("reports a 100 ms stop of the event loop in the next scrape only", async () => {
+test("the event loop metrics report a block of 100 ms in the next scrape only", async () => {
   const names = ["max", "mean", "min", "now", "p50", "p90", "p99", "stddev"];
   expect(Object.keys(await scrape()).toSorted()).toEqual(names);
   await readFile(import.meta.filename);

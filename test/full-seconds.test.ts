@@ -5,7 +5,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 const never = new AbortController().signal;
 
 describe("inFullSeconds", () => {
-  test("ends all sleeps at the last full second in time, with one timer", async () => {
+  test("ends all sleeps at the last full second before their end, with one timer", async () => {
     const clock = createVirtualClock(0);
     const ends: (readonly [string, number])[] = [];
     const sleep = async (name: string, ms: number) => {
@@ -33,7 +33,7 @@ describe("inFullSeconds", () => {
     ]);
   });
 
-  test("counts a wake-up just before a full second for the next second", async () => {
+  test("moves a wake-up just before a full second to the next second", async () => {
     const clock = createVirtualClock(0);
     await clock.advance(996);
     const slept = inFullSeconds(clock).sleep(1_000, never);
@@ -61,7 +61,7 @@ describe("inFullSeconds", () => {
     await later;
   });
 
-  test("rejects all sleepers when the clock fails, and tries again for the next", async () => {
+  test("rejects all sleepers when the clock fails, and uses the clock again for the next sleeper", async () => {
     const clock = createVirtualClock(0);
     const fault = vi.spyOn(clock, "sleep").mockRejectedValueOnce(new RangeError("no timer"));
     const { sleep } = inFullSeconds(clock);

@@ -72,8 +72,8 @@ const anyFields = fc
     ...rest,
   }));
 
-describe("an event of history as text", () => {
-  test("equals the JSON of the event and has the same id", () => {
+describe("the stored text of a history event", () => {
+  test("restores the JSON and the id of the event", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);
@@ -103,7 +103,7 @@ describe("an event of history as text", () => {
     ["0000-01-01T00:00:00.000Z", true],
     ["9999-12-31T23:59:59.999Z", true],
     ["+010000-01-01T00:00:00.000Z", false],
-  ])("packs points of years with four digits only (%s)", (end, isPacked) => {
+  ])("packs only points whose years have four digits (%s)", (end, isPacked) => {
     const fields = fieldsWith([{ time: end, value: 1 }]);
     const event = historyEvent(fields);
     expect(JSON.stringify(eventIn(eventText(event)))).toBe(JSON.stringify(plainEvent(fields)));
@@ -123,7 +123,7 @@ describe("an event of history as text", () => {
     expect(eventIn(eventText(event)).data).toMatchObject({ points: list });
   });
 
-  test("splits into points and other data, from text or objects", () => {
+  test("can be split into points and other data, from text or objects", () => {
     fc.assert(
       fc.property(anyFields, (fields) => {
         const plain = plainEvent(fields);

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { createLastMedian } from "#src/core/runtime/last-median.ts";
 
-test("returns the median of the last values for any input, also after a reset", () => {
+test("createLastMedian returns the median of the last values for any input, also after a reset", () => {
   fc.assert(
     fc.property(
       fc.integer({ min: 1, max: 8 }),

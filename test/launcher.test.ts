@@ -164,13 +164,14 @@ describe("findNode", () => {
   });
 });
 
-describe("hostTrouble", () => {
-  test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])("accepts Node.js %s", (node) =>
-    expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull(),
+describe("requirements of the host", () => {
+  test.each(["20.19.0", "20.20.2", "22.12.0", "22.23.3", "23.5.0", "24.0.2", "26.10.0"])(
+    "are met by Node.js %s",
+    (node) => expect(hostTrouble({ node, npm: "10.8.2" })).toBeNull(),
   );
 
   test.each(["0.12.18", "8.17.0", "18.20.8", "20.18.3", "21.7.3", "22.11.0"])(
-    "rejects Node.js %s as too old",
+    "are not met by Node.js %s, which is too old",
     (node) => {
       expect(hostTrouble({ node, npm: null })).toBe(
         `${NEEDS}, and this is Node.js ${node}: install a newer one from https://nodejs.org and run this command again.`,
@@ -178,11 +179,11 @@ describe("hostTrouble", () => {
     },
   );
 
-  test("rejects an npm that is too old", () => {
+  test("are not met by an npm that is too old", () => {
     expect(hostTrouble({ node: "20.19.0", npm: "9.9.4" })).toMatch(/this is Node\.js 20\.19\.0 with npm 9\.9\.4: /);
   });
 
-  test("hostOf reads the Node.js that runs npm from the user agent", () => {
+  test("hostOf reads the version of the Node.js that runs npm from the user agent", () => {
     expect(hostOf("npm/10.8.2 node/v20.20.2 linux x64 workspaces/false")).toEqual({ node: "20.20.2", npm: "10.8.2" });
     for (const other of [undefined, "", "pnpm/10.0.0 npm/? node/v20.20.2 linux x64"])
       expect(hostOf(other)).toEqual({ node: process.versions.node, npm: null });
@@ -206,7 +207,7 @@ describe("hostTrouble", () => {
   });
 });
 
-describe("the bundle", () => {
+describe("the launcher with a bundle", () => {
   /** A copy whose sources and bundle print which of them ran. */
   function copyWithBundle(): { readonly folder: string; readonly ran: () => string } {
     const folder = copyOfPlenum({ installed: true });
@@ -233,7 +234,7 @@ describe("the bundle", () => {
     while (stamp() <= afterMs);
   }
 
-  test("runs if no source has changed since it was built", () => {
+  test("runs the bundle if no source has changed since the build", () => {
     const { folder, ran } = copyWithBundle();
     touchBundle(folder);
     expect(ran()).toBe("the bundle\n");
@@ -245,7 +246,7 @@ describe("the bundle", () => {
     ["a source", "src/cli/main.ts"],
     ["a connector", "connectors/new.ts"],
     ["the version", "package.json"],
-  ])("does not run if %s was replaced later, even by a file with an older time", (_, name) => {
+  ])("does not run the bundle if %s was replaced later, even by a file with an older time", (_, name) => {
     const { folder, ran } = copyWithBundle();
     const path = join(folder, name);
     touchBundle(folder);
@@ -255,7 +256,7 @@ describe("the bundle", () => {
     expect(ran()).toBe("the sources\n");
   });
 
-  test("does not run if a source was deleted", () => {
+  test("does not run the bundle if a source was deleted", () => {
     const { folder, ran } = copyWithBundle();
     writeFileSync(join(folder, "connectors/old.ts"), "");
     touchBundle(folder);
@@ -270,16 +271,19 @@ describe("the first command after an installation", () => {
   test.each([
     ["./plenum demo", "./plenum", ["demo"]],
     ["an npm script", "node", ["tools/run.cjs", "tsc", "-p", "tsconfig.json"]],
-  ] as const)("with a Node.js that is too old, %s reports it before it installs anything", (_, command, args) => {
-    const cwd = folder();
-    expect(runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args)).toEqual({
-      status: 1,
-      stdout: "",
-      stderr: `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`,
-    });
-    expect(readdirSync(cwd)).not.toContain("node_modules");
-    expect(readdirSync(cwd)).not.toContain("npm-was-called");
-  });
+  ] as const)(
+    "with a Node.js that is too old, %s reports the required version before the installation",
+    (_, command, args) => {
+      const cwd = folder();
+      expect(runOn({ node: pretend("18.20.8"), npm: "touch npm-was-called" }, cwd, command, args)).toEqual({
+        status: 1,
+        stdout: "",
+        stderr: `${NEEDS}, and this is Node.js 18.20.8: install a newer one from https://nodejs.org and run this command again.\n`,
+      });
+      expect(readdirSync(cwd)).not.toContain("node_modules");
+      expect(readdirSync(cwd)).not.toContain("npm-was-called");
+    },
+  );
 
   test("names the required version when Node.js is missing", () => {
     const env = environment(toolsOnly());

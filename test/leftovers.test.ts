@@ -20,21 +20,21 @@ function placeOfRuns(): string {
 
 const LEFT = ["of somebody else", `${RUN_FOLDER}${process.pid}-b`];
 
-test("removes the files of killed runs only", () => {
+test("temporary files are removed only if their test run was killed", () => {
   const place = placeOfRuns();
   forgetKilled(place);
   expect(readdirSync(place).toSorted()).toEqual(LEFT);
   expect(existsSync(join(place, LEFT[1] ?? "", "a folder", "file"))).toBe(true);
 });
 
-test("creates a folder per process and removes leftovers of others", () => {
+test("each process has its own temporary folder and removes leftovers of ended processes", () => {
   const place = placeOfRuns();
   const own = runFolder(place);
   expect(basename(own)).toMatch(new RegExp(`^${RUN_FOLDER}${process.pid}-`));
   expect(readdirSync(place).toSorted()).toEqual([...LEFT, basename(own)].toSorted());
 });
 
-test("ignores a small disk that is still mounted", ({ skip }) => {
+test("a leftover small disk that is still mounted is ignored", ({ skip }) => {
   const place = placeOfRuns();
   const disk = join(place, `${RUN_FOLDER}${DEAD}-a`, "a folder");
   skip(!mounted(disk, 1), "a disk cannot be mounted here");
@@ -46,7 +46,7 @@ test("ignores a small disk that is still mounted", ({ skip }) => {
   expect(readdirSync(place).toSorted()).toEqual(LEFT);
 });
 
-test("reports files that cannot be removed and continues", () => {
+test("leftover files that cannot be removed are reported, and the clean-up continues", () => {
   const said = vi.spyOn(process.stderr, "write").mockReturnValue(true);
   onTestFinished(() => said.mockRestore());
   const place = placeOfRuns();

@@ -48,7 +48,7 @@ describe("a log line", () => {
       { err: { message: "it broke" }, msg: "said" },
     ],
     [
-      "an error alone",
+      "an error without fields",
       (log) => log.error(new Retryable("mqtt://u:pw@broker fell over")),
       { err: { message: "mqtt://[redacted]@broker fell over" }, msg: "mqtt://[redacted]@broker fell over" },
     ],
@@ -57,9 +57,9 @@ describe("a log line", () => {
       (log) => log.child({ cause: "x" }).warn({ cause: new Retryable("it broke"), err: new Retryable("too") }, "said"),
       { cause: "x", line_cause: { message: "it broke", kind: "retryable" }, err: { message: "too" } },
     ],
-    ["words to be put in", (log) => log.info({ a: 1 }, "said %d times", 3), { a: 1, msg: "said 3 times" }],
-    ["words alone", (log) => log.info("said %s", "so"), { msg: "said so" }],
-  ])("%s", (_, write, expected) => {
+    ["a format string with a number", (log) => log.info({ a: 1 }, "said %d times", 3), { a: 1, msg: "said 3 times" }],
+    ["a format string without fields", (log) => log.info("said %s", "so"), { msg: "said so" }],
+  ])("writes the expected fields and message for %s", (_, write, expected) => {
     expect(read(lineOf(write))).toMatchObject(expected);
   });
 

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { withoutCredentials } from "#src/core/runtime/log.ts";
 
-describe("a text that leaves", () => {
+describe("withoutCredentials", () => {
   test.each([
     "The token lacks the ability, the site or the permission; the token information tells which.",
     "The token expired yesterday.",
@@ -10,7 +10,7 @@ describe("a text that leaves", () => {
     "The proxy wants basic authentication",
     "Its token misconfiguration cannot pass by itself.",
     "a token read-only",
-  ])("keeps the sentence: %s", (text) => {
+  ])("keeps the text: %s", (text) => {
     expect(withoutCredentials(text)).toBe(text);
   });
 
@@ -25,7 +25,7 @@ describe("a text that leaves", () => {
     ["the token abcdefghijklmnopqrstuvwxyz failed", "the token [redacted] failed"],
     ["token eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl", "token [redacted]"],
     ["mqtt://user:pw@host refused", "mqtt://[redacted]@host refused"],
-  ])("omits the secret: %s", (text, left) => {
+  ])("removes the secret: %s", (text, left) => {
     expect(withoutCredentials(text)).toBe(left);
   });
 });

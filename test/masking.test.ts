@@ -37,18 +37,21 @@ const ECHOES: Readonly<Record<string, (secret: string) => string>> = {
   "the middle of base64": (secret) => base64(secret).slice(7, 19),
 };
 
-test.each(Object.entries(ECHOES))("masks a secret echoed in this form, and no text around it: %s", (_, echo) => {
-  for (const secret of [token, passphrase]) {
-    const text = `401, bad: ${echo(secret.reveal())} (line 3)`;
-    const shown = masked(text);
-    expect(shown).toMatch(/^401, bad: .{0,40}\[redacted\].{0,12} \(line 3\)$/s);
-    for (let at = 0; at + 12 <= secret.reveal().length; at += 1) {
-      expect(shown).not.toContain(secret.reveal().slice(at, at + 12));
+test.each(Object.entries(ECHOES))(
+  "a secret echoed in this form is masked, without text around the echo: %s",
+  (_, echo) => {
+    for (const secret of [token, passphrase]) {
+      const text = `401, bad: ${echo(secret.reveal())} (line 3)`;
+      const shown = masked(text);
+      expect(shown).toMatch(/^401, bad: .{0,40}\[redacted\].{0,12} \(line 3\)$/s);
+      for (let at = 0; at + 12 <= secret.reveal().length; at += 1) {
+        expect(shown).not.toContain(secret.reveal().slice(at, at + 12));
+      }
     }
-  }
-});
+  },
+);
 
-test("keeps text without secrets, including its escapes", () => {
+test("text without secrets is unchanged, including its escapes", () => {
   for (const text of [
     "",
     "the token information tells which",
@@ -59,13 +62,13 @@ test("keeps text without secrets, including its escapes", () => {
     expect(masked(text)).toBe(text);
 });
 
-test("masks a short secret only completely, and secrets below eight characters not at all", () => {
+test("a short secret is masked only if complete, and a secret below eight characters is not masked", () => {
   new Secret("abcd1234");
   new Secret("plan");
   expect(masked("abcd1234 abcd123 plan")).toBe("[redacted] abcd123 plan");
 });
 
-describe("many secrets", () => {
+describe("the registry of many secrets", () => {
   const at = (place: string, secret: string) => {
     new Secret(secret);
     readAt(place, secret);
@@ -81,14 +84,14 @@ describe("many secrets", () => {
     expect(tokens.filter((one) => masked(`no ${one}!`).includes(one.slice(-8)))).toEqual([]);
   });
 
-  test("masks secrets in use and the latest replaced ones while another is replaced repeatedly", () => {
+  test("masks secrets in use and the latest replaced secrets while another secret is replaced repeatedly", () => {
     at("password", "what-nobody-ever-exchanges");
     for (let hour = 0; hour < 300; hour += 1) at("token", `the-token-of-hour-${hour}-of-all`);
     expect(masked("what-nobody-ever-exchanges")).toBe("[redacted]");
     for (const hour of [299, 298, 240]) expect(masked(`the-token-of-hour-${hour}-of-all`)).toBe("[redacted]");
   });
 
-  test("forgets a secret long after its replacement, without parts of secrets in use", () => {
+  test("forgets a secret long after its replacement, but masks the parts it shares with secrets in use", () => {
     at("door", "yesterdays-word-is-common");
     at("gate", "todays-word-is-common");
     for (let n = 0; n < 70; n += 1) at("door", `door-${n}-opens-with-this`);

@@ -33,7 +33,7 @@ const CALLS: readonly (readonly [string, (call: string) => boolean])[] = [
   ["every commit", (call) => call === "commit"],
 ];
 
-describe.each(WAYS)("a state that %s", (way) => {
+describe.each(WAYS)("a state store that %s", (way) => {
   test.each(CALLS)(
     "retries commands, read-backs, refusals and restores slowly while %s fails for an hour",
     async (_, fails) => {
@@ -130,7 +130,7 @@ describe.each(WAYS)("a state that %s", (way) => {
     isBroken = false;
   });
 
-  test("retries a failing sink slowly for an hour without a delay of other sinks", async () => {
+  test("retries a failing sink slowly for an hour without delaying other sinks", async () => {
     const workshop = await openWorkshop();
     workshops.push(workshop);
     const { clock, store } = workshop;

@@ -65,12 +65,12 @@ describe("a secret file that is temporarily unreadable", () => {
     },
   );
 
-  test("throws a local failure for a file that opens but cannot be read", () => {
+  test("throws a local failure if the file opens but cannot be read", () => {
     fault.read = "EACCES";
     expect(() => readSecret({ file })).toThrow(LocalFailure);
   });
 
-  test("throws a local failure without an earlier secret", () => {
+  test("throws a local failure if no earlier secret is known", () => {
     fault.open = "EMFILE";
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(LocalFailure);
@@ -98,14 +98,14 @@ describe("a secret file that is temporarily unreadable", () => {
     },
   );
 
-  test("throws a configuration error at once for a secret that never existed", () => {
+  test("throws a configuration error at once if the file never existed", () => {
     rmSync(file);
     const secret = cachedSecret({ file }, clock);
     expect(secret).toThrow(expect.objectContaining({ kind: "config" }));
     expect(secret).not.toThrow(LocalFailure);
   });
 
-  test("distinguishes a local failure from a wrong path for certificates", () => {
+  test("reports a local failure for certificates too, unlike a wrong path", () => {
     fault.read = "EMFILE";
     expect(() => readCertificates(file, "ca_file")).toThrow(LocalFailure);
     fault.read = "ENOENT";
@@ -113,7 +113,7 @@ describe("a secret file that is temporarily unreadable", () => {
   });
 });
 
-describe("ten minutes without local connections", () => {
+describe("a worker after ten minutes in which the machine allowed no new connection", () => {
   const MINUTE = 60_000;
   let virtual: VirtualWorker;
   afterEach(() => virtual.clear());

@@ -100,7 +100,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     return { far, proxy };
   };
 
-  test("speaks TLS with the server itself and sends the proxy's password only to the proxy", async () => {
+  test("uses TLS with the server itself and sends the proxy's password only to the proxy", async () => {
     const { far, proxy } = await proxied({ credentials: () => `plenum:${PASSWORD}` });
     expect(await attempt(far.url, { url: proxy.url, ...login() })).toBeNull();
 
@@ -182,7 +182,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     },
   );
 
-  test("reports a missing proxy and never connects directly", async () => {
+  test("reports an unreachable proxy and never connects directly", async () => {
     const far = await secure();
     const url = `http://127.0.0.1:${await freePort()}`;
     const error = await attempt(far.url, { url });
@@ -193,7 +193,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(far.connections).toBe(0);
   });
 
-  test("times out on a proxy that accepts connections without a response", async () => {
+  test("times out if the proxy accepts the connection but sends no response", async () => {
     const far = await secure();
     const silent = createServer((socket) => void socket.on("error", () => socket.destroy()));
     const port = await new Promise<number>((resolve) => {
@@ -206,7 +206,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
     expect(far.connections).toBe(0);
   });
 
-  test("takes a new password from its file at the next connection", async () => {
+  test("uses a new password from the file for the next connection", async () => {
     let wanted = "plenum:an older one";
     const { far, proxy } = await proxied({ credentials: () => wanted });
     const settings = { url: proxy.url, username: "plenum", password: { file: at("exchanged") } };
@@ -222,7 +222,7 @@ describe.each(actors)("$name through a proxy", ({ attempt }) => {
 describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:// through a proxy", ({ attempt }) => {
   const plainly = { allow_plain_http: true };
 
-  test("uses a tunnel when plain HTTP is allowed", async () => {
+  test("uses a tunnel for plain HTTP, too, when plain HTTP is allowed", async () => {
     const far = await startStub();
     onTestFinished(() => far.stop());
     const proxy = await startConnectProxy();
@@ -241,7 +241,7 @@ describe.each(actors.filter(({ name }) => name !== "webhook"))("$name over http:
   });
 });
 
-test("reuses connections through a proxy", async () => {
+test("the transport reuses connections through a proxy", async () => {
   const far = await secure();
   const proxy = await startConnectProxy();
   const config = trialConfig(far.url, { ca_file: ours.caFile, proxy: { url: proxy.url } });
@@ -255,7 +255,7 @@ test("reuses connections through a proxy", async () => {
   expect(proxy.asked.length).toBeLessThanOrEqual(2);
 });
 
-describe("webhook to internal addresses through a proxy", () => {
+describe("the webhook sink through a proxy", () => {
   const lookups: string[] = [];
   const sinkFor = (url: string, proxy: string) =>
     createWebhookSink(
@@ -276,7 +276,7 @@ describe("webhook to internal addresses through a proxy", () => {
     "localhost",
     "LOCALHOST.",
     "a.localhost",
-  ])("refuses https://%s before it connects to the proxy", async (host) => {
+  ])("rejects https://%s before it connects to the proxy", async (host) => {
     const proxy = await startConnectProxy();
     const sink = sinkFor(`https://${host}/hook`, proxy.url);
     onTestFinished(() => sink.close());
@@ -298,7 +298,7 @@ describe("webhook to internal addresses through a proxy", () => {
   });
 });
 
-describe("the settings of a proxy", () => {
+describe("the proxy settings", () => {
   const url = "http://proxy.example.com:3128";
   const password = { env: "P" };
 
@@ -311,13 +311,13 @@ describe("the settings of a proxy", () => {
     [{ url, username: "plen:um", password, allow_plain_http: true }, /^A user name has neither/],
     [{ url, username: "plenum", password }, /^A password needs https:\/\/; set allow_plain_http: true/],
     [{ url, pasword: password }, /^Unrecognized key/],
-  ])("%j is refused", (settings, words) => {
+  ])("reject %j", (settings, words) => {
     const { error } = ProxyConfig.safeParse(settings);
     expect(error?.issues.map(({ message }) => message)).toEqual([expect.stringMatching(words)]);
     expect(JSON.stringify(error?.issues)).not.toContain("geheim");
   });
 
-  test("accepts a password over http:// on loopback or with allow_plain_http", () => {
+  test("accept a password over http:// on loopback or with allow_plain_http", () => {
     const known = { username: "plenum", password };
     for (const settings of [
       { url: "http://127.0.0.1:3128", ...known },
@@ -329,7 +329,7 @@ describe("the settings of a proxy", () => {
     }
   });
 
-  test("with a proxy, a token over http:// leaves this machine even for loopback", () => {
+  test("make a loopback http:// address invalid, because the proxy would receive the token", () => {
     const here = "http://127.0.0.1:8086";
     const source = { base_url: here, token: password, time_zone: "Europe/Oslo" };
     const influx = { url: here, bucket: "b", token: password };
@@ -346,7 +346,7 @@ describe("the settings of a proxy", () => {
   });
 });
 
-test("uses the configured proxy instead of the environment's", async () => {
+test("the worker uses the configured proxy and ignores proxies of the environment", async () => {
   const decoy = await startConnectProxy();
   const proxy = await startConnectProxy({ credentials: () => "plenum:from the environment" });
   const far = await secure();

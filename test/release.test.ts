@@ -112,7 +112,7 @@ describe("a release", () => {
     expect({ stderr, status }).toEqual({ stderr: "", status: 0 });
   });
 
-  test("runs the demo as a user without write permission and writes nothing into its folder", async () => {
+  test("runs the demo as a user without write permission and does not change its folder", async () => {
     const folder = testFolder("nobody");
     chmodSync(folder, 0o777);
     const before = paths(program).length;
@@ -137,7 +137,7 @@ describe("a release", () => {
     expect(stdout).toBe(`${version}+0123456789ab\n`);
   });
 
-  test("names the required version with an older Node.js", () => {
+  test("reports the required version if Node.js is too old", () => {
     const floor = engines.node.slice(2);
     const claim = `Object.defineProperty(process, "versions", { value: { ...process.versions, node: "20.20.2" } })`;
     const { status, stdout, stderr } = spawnSync(
@@ -152,7 +152,7 @@ describe("a release", () => {
     });
   });
 
-  test("contains an npm package with a command and the locked dependencies only", () => {
+  test("contains an npm package with a command and only the locked dependencies", () => {
     const list = execFileSync("tar", ["-tzf", join(dist, `plenum-${version}.tgz`)], { encoding: "utf8" });
     expect(list).toContain("package/tools/start.cjs\n");
     expect(list).toContain("package/npm-shrinkwrap.json\n");

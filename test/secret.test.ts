@@ -40,7 +40,7 @@ describe("a secret", () => {
   });
 
   test.each([0o644, 0o640, 0o604, 0o660, 0o444, 0o460, 0o450, 0o441])(
-    "is refused in a file of mode %o, and the text says what to do",
+    "is rejected in a file of mode %o, and the error says what to do",
     (mode) => {
       const path = file(`open-${mode}`, "s3cret", mode);
       const error = thrown(() => readSecret({ file: path }));
@@ -60,7 +60,7 @@ describe("a secret", () => {
     }
   });
 
-  test.skipIf(process.platform === "win32")("is refused when its file is a pipe, without waiting", () => {
+  test.skipIf(process.platform === "win32")("is rejected without waiting when its file is a pipe", () => {
     const path = join(folder, "pipe");
     spawnSync("mkfifo", ["-m", "600", path]);
     expect(thrown(() => readSecret({ file: path }))).toMatchObject({
@@ -69,7 +69,7 @@ describe("a secret", () => {
     });
   });
 
-  test("is refused when the file is missing, empty, huge or a folder", () => {
+  test("is rejected when the file is missing, empty, huge or a folder", () => {
     expect(thrown(() => readSecret({ file: join(folder, "absent") })).message).toContain("ENOENT");
     expect(thrown(() => readSecret({ file: file("empty", "\n", 0o600) })).message).toContain("is empty");
     expect(thrown(() => readSecret({ file: file("huge", "x".repeat(70_000), 0o600) })).message).toContain("larger");

@@ -233,7 +233,7 @@ describeService("createScheduler", async () => {
   };
 });
 
-describe("a service that is started once", () => {
+describe("startedOnce", () => {
   test("skips the stop without a start, and rejects every caller of a failed start", async () => {
     const calls: string[] = [];
     const make = (fails: boolean) =>
@@ -257,7 +257,7 @@ describe("a service that is started once", () => {
     expect(calls).toEqual(["start", "stop"]);
   });
 
-  test("aborts a start that is under way when it is stopped", async () => {
+  test("aborts a running start when the service stops", async () => {
     const service = startedOnce({
       name: "slow",
       start: (signal) =>

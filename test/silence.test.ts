@@ -35,19 +35,19 @@ describe("covers", () => {
   const alarm = { ...ALARM, trigger: { ...ALARM.trigger, displayName: "VS1 (roof) low", priority: "B" } };
 
   test.each<[string, Partial<Silence>, boolean]>([
-    ["any", {}, true],
+    ["no condition", {}, true],
     ["its source", { source: "main" }, true],
     ["another source", { source: "other" }, false],
     ["its site", { site: alarm.site.id }, true],
     ["another site", { site: 99 }, false],
     ["its priority", { priorities: ["B", "C"] }, true],
     ["another priority", { priorities: ["C"] }, false],
-    ["its name with a star, in other letters", { name: "vs1 (roof)*" }, true],
+    ["its name with a star, in another case", { name: "vs1 (roof)*" }, true],
     ["a part of its name", { name: "VS1" }, false],
-    ["a pattern that is no expression", { name: ".*" }, false],
-    ["itself", { alarm: alarm.id }, true],
-    ["all parts but one", { site: alarm.site.id, alarm: "1" }, false],
-  ])("%s", (_, parts, is) => {
+    ["a regular expression, which matches literally", { name: ".*" }, false],
+    ["its id", { alarm: alarm.id }, true],
+    ["two conditions of which one differs", { site: alarm.site.id, alarm: "1" }, false],
+  ])("compares a silence with an alarm by %s", (_, parts, is) => {
     expect(covers(silence(parts), "main", alarm)).toBe(is);
   });
 });
@@ -76,12 +76,12 @@ describe("silenceOf", () => {
   });
 
   test.each<[string, Partial<SilenceRequest>, string]>([
-    ["ends as it begins", { toMs: START }, "The end has to be after the beginning, and after now."],
-    ["is over", { fromMs: START - 9, toMs: START }, "The end has to be after the beginning, and after now."],
+    ["ends when it begins", { toMs: START }, "The end has to be after the beginning, and after now."],
+    ["has ended", { fromMs: START - 9, toMs: START }, "The end has to be after the beginning, and after now."],
     ["lasts too long", { toMs: START + 366 * 86_400_000 + 1 }, "A silence lasts a year at most."],
-    ["says nothing", { reason: " " }, "Say why, in 500 characters at most."],
-    ["says too much", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
-  ])("throws when it %s", (_, more, message) => {
+    ["has no reason", { reason: " " }, "Say why, in 500 characters at most."],
+    ["has a reason of 501 characters", { reason: "x".repeat(501) }, "Say why, in 500 characters at most."],
+  ])("throws when the silence %s", (_, more, message) => {
     expect(() => silenceOf(wish(more), START)).toThrow(expect.objectContaining({ kind: "config", message }));
   });
 });
@@ -145,7 +145,7 @@ describe("createSilenceKeeper", () => {
     await keeper.stop(1_000);
   });
 
-  test("finds a silence of the command line within five seconds", async () => {
+  test("detects a silence from the command line within five seconds", async () => {
     const { clock, store, keeper } = await keeping();
     await addSilence(store, silence());
     await clock.advance(4_999);
@@ -158,7 +158,7 @@ describe("createSilenceKeeper", () => {
     expect([told(store).length, clock.sleepers()]).toEqual([1, 0]);
   });
 
-  test("emits the end of a silence that another process cut, with its author", async () => {
+  test("emits the end of a silence that another process ended early, with its author", async () => {
     const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     await clock.advance(60_000);
     expect(await cutSilence(store, "s1", at(1), "ann")).toBe(true);
@@ -232,7 +232,7 @@ describe("createSilenceKeeper", () => {
     await keeper.stop(1_000);
   });
 
-  test("removes a silence without events when it began and ended while no worker ran", async () => {
+  test("removes a silence that began and ended without a running worker, without events", async () => {
     const { store, keeper } = await keeping(silence({ from: at(-90), to: at(-30) }));
     expect(store.events).toEqual([]);
     expect(await createBuildingView(store, new Map()).silences()).toEqual([]);

@@ -9,7 +9,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 
 const SOURCES = 8;
 
-test("stops eight sources with pending requests within 3 of 8 seconds", async () => {
+test("the worker stops eight sources with pending requests within 3 of the allowed 8 s", async () => {
   const folder = testFolder("stop");
   const clock = createVirtualClock(Date.UTC(2026, 5, 1), { turns: 3 });
   const asked = new Set<string>();
@@ -47,7 +47,7 @@ test("stops eight sources with pending requests within 3 of 8 seconds", async ()
   expect(clock.monotonic() - before).toBe(3_000);
 });
 
-test("stops parallel services at the same time, also when one fails", async () => {
+test("parallel services stop at the same time, also when one of them fails", async () => {
   const clock = createVirtualClock(0);
   const told: string[] = [];
   const log = pino({ base: null }, { write: (line: string) => void told.push(JSON.parse(line).service) });

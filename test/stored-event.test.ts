@@ -74,8 +74,8 @@ function expectSame(event: Event): void {
     expect(stored, replay).toContain(JSON.stringify({ [field]: event[field] }).slice(1, -1));
 }
 
-describe("an event as it is stored", () => {
-  test("stores each fact of a good value once", () => {
+describe("the stored text of an event", () => {
+  test("contains each field of a good value once", () => {
     const event = valueEvent(3, "7", 21.5);
     const head = `{"id":"${event.id}","source":"${event.source}","type":"tag-value","subject":"site/1/tag/7"`;
     const { displayName, description, unit } = TAG;
@@ -95,7 +95,7 @@ describe("an event as it is stored", () => {
     );
   });
 
-  test.each(Object.entries(others))("stores a value %s as the JSON of the event", (_, other) => {
+  test.each(Object.entries(others))("is the JSON of the event for a value %s", (_, other) => {
     fc.assert(
       fc.property(almostGood, (event) => {
         const changed = other(event) as Event;
@@ -106,7 +106,7 @@ describe("an event as it is stored", () => {
     );
   });
 
-  test("stores any other kind as JSON", () => {
+  test("is the JSON of the event for any other kind", () => {
     for (const event of sampleOfEveryKind()) {
       const json = JSON.stringify(event);
       expect({ ...eventIn(json) }).toEqual(JSON.parse(json));

@@ -13,17 +13,17 @@ import { type Sizes, sizesToday, smallFilesWithOneImporter } from "./structure/s
 const imports = importsOfAll();
 const files = programs();
 
-describe("imports", () => {
-  test("every import is one that src/packages.json allows", () => {
+describe("imports of the sources", () => {
+  test("are all permitted by src/packages.json", () => {
     expect(files.length).toBeGreaterThan(300);
     expect(violations(packages, imports)).toEqual([]);
   });
 
-  test("src/packages.json allows nothing that no file uses", () => {
+  test("use every permission in src/packages.json", () => {
     expect(unused(packages, imports)).toEqual([]);
   });
 
-  test("no file imports itself through others", () => {
+  test("contain no cycle", () => {
     const done = new Set<string>();
     const visit = (file: string, trail: readonly string[]): void => {
       expect(trail, `a circle of imports: ${[...trail, file].join(" → ")}`).not.toContain(file);
@@ -68,7 +68,7 @@ describe("imports", () => {
   });
 });
 
-describe("how src/packages.json is read", () => {
+describe("the rules in src/packages.json", () => {
   const small: readonly Package[] = [
     { package: "src/shop", imports: ["src/base"], libraries: ["node:*"] },
     { package: "src/shop/till", imports: [], libraries: ["node:sqlite"] },
@@ -76,13 +76,13 @@ describe("how src/packages.json is read", () => {
   ];
   const problems = (file: string, target: string) => violations(small, new Map([[file, [target]]]));
 
-  test("a package imports its own files and all below a permitted path", () => {
+  test("let a package import its own files and all files below a permitted path", () => {
     expect(problems("src/shop/a.ts", "src/shop/shelf/b.ts")).toEqual([]);
     expect(problems("src/shop/a.ts", "src/base/deep/b.ts")).toEqual([]);
     expect(problems("src/shop/a.ts", "node:fs/promises")).toEqual([]);
   });
 
-  test("a package inside another is a package of its own, in both directions", () => {
+  test("treat a package inside another as a separate package, in both directions", () => {
     expect(problems("src/shop/a.ts", "src/shop/till/b.ts")).toEqual([]);
     expect(problems("src/shop/till/b.ts", "src/shop/a.ts")).toHaveLength(1);
     expect(problems("src/shop/a.ts", "node:sqlite")).toHaveLength(1);
@@ -101,7 +101,7 @@ describe("how src/packages.json is read", () => {
     expect(unused(small, graph)).toEqual(["src/shop no longer imports src/base."]);
   });
 
-  test("every way to import is seen, and strings are not taken for one", () => {
+  test("cover every form of import, and ignore strings", () => {
     const text = `import type { A } from "./a.ts";
 import {
   b,
@@ -125,7 +125,7 @@ const h = [{ title: "from", value: (x) => x.from }, { title: "to" }];`;
   });
 });
 
-describe("the walks through the code", () => {
+describe("the walks through the code in src/README.md", () => {
   const sections = textOf("src/README.md").split("\n## ");
 
   const headings = [
@@ -134,7 +134,7 @@ describe("the walks through the code", () => {
     "The walk of a history bucket",
     "The walk of an alarm",
   ];
-  test.each(headings)("%s", (heading) => {
+  test.each(headings)("%s: names existing files and their number", (heading) => {
     const section = sections.find((text) => text.startsWith(`${heading}\n`)) ?? "";
     const steps = [...section.matchAll(/^\| [\d–]+ \| ([^|]+) \|/gm)];
     const named = steps.flatMap((step) => [...(step[1] ?? "").matchAll(/`([^`]+)`/g)].map((name) => name[1]));
@@ -147,20 +147,20 @@ describe("the walks through the code", () => {
   });
 });
 
-describe("the files keep the house rules", () => {
-  test("names say something", () => {
+describe("source files", () => {
+  test("have specific names in lower case", () => {
     const vague = /\/(utils?|helpers?|common|misc|types|index|manager|handler|service|processor)\.ts$/;
     expect(files.filter((file) => vague.test(file))).toEqual([]);
     expect(files.filter((file) => !/^[a-z0-9./-]+$/.test(file))).toEqual([]);
   });
 
-  test("every file in src is in a package", () => {
+  test("are all in a package", () => {
     const entries = readdirSync(join(import.meta.dirname, "../src"), { withFileTypes: true });
     const outside = entries.filter((entry) => entry.isFile()).map(({ name }) => name);
     expect(outside.toSorted()).toEqual(["README.md", "packages.json"]);
   });
 
-  test("no file has open notes, swallowed errors or more than 450 lines", () => {
+  test("have no TODOs, no swallowed errors and at most 450 lines", () => {
     for (const file of files) {
       const text = textOf(file);
       expect(text, file).not.toMatch(/\b(TODO|FIXME|XXX|HACK)\b/);
@@ -170,21 +170,21 @@ describe("the files keep the house rules", () => {
   });
 });
 
-describe("test/slow.json, what npm test leaves out", () => {
+describe("test/slow.json", () => {
   const testFiles = testPrograms().filter((file) => file.endsWith(".test.ts"));
   const isListedAs = (entry: string, file: string) => (entry.endsWith("/") ? file.startsWith(entry) : file === entry);
 
-  test("every entry names a test file or a folder of test files", () => {
+  test("lists only existing test files and folders", () => {
     expect(slow.filter((entry) => !testFiles.some((file) => isListedAs(entry, file)))).toEqual([]);
   });
 
-  test("no file is listed twice, and the list is sorted", () => {
+  test("lists no file twice and is sorted", () => {
     const entriesOf = (file: string) => slow.filter((entry) => isListedAs(entry, file));
     expect(testFiles.filter((file) => entriesOf(file).length > 1)).toEqual([]);
     expect(slow).toEqual(slow.toSorted());
   });
 
-  test.runIf(process.env.PLENUM_FAST === "1")("a fast test cannot start a process but git", () => {
+  test.runIf(process.env.PLENUM_FAST === "1")("a fast test can start no process but git", () => {
     expect(() => spawnSync("true")).toThrow("test/slow.json");
     expect(execFileSync("git", ["--version"], { encoding: "utf8" })).toMatch(/^git version/);
   });
@@ -195,26 +195,26 @@ describe("test/slow.json, what npm test leaves out", () => {
   });
 });
 
-test("no test bounds what the machine's clock measures: use test/effort.ts or virtual time", () => {
+test("tests do not limit measured durations: use test/effort.ts or virtual time", () => {
   const measured = /expect\([^;]*(?:performance|Date)\.now\(\) -[^;]*\.toBeLessThan/;
   const tests = testPrograms().filter((file) => file !== "test/structure.test.ts");
   expect(tests.filter((file) => measured.test(textOf(file)))).toEqual([]);
 });
 
-describe("the code base does not grow", () => {
+describe("the size of the code base", () => {
   const sizes = sizesToday();
   const names = Object.keys(ceilings) as (keyof Sizes)[];
 
-  test.each(names)("%s are not more than in test/structure/sizes.json", (name) => {
+  test.each(names)("has at most as many %s as test/structure/sizes.json", (name) => {
     expect(sizes[name], `Merge or delete ${name} as you add some.`).toBeLessThanOrEqual(ceilings[name]);
   });
 
-  test.each(names)("%s are not far below test/structure/sizes.json", (name) => {
+  test.each(names)("has at most 2 percent fewer %s than test/structure/sizes.json", (name) => {
     const message = "You deleted enough: lower the number (npm run sizes).";
     expect(sizes[name], message).toBeGreaterThanOrEqual(Math.floor(ceilings[name] * 0.98));
   });
 
-  test("a small file with one importer is one that no other file imports", () => {
+  test("smallFilesWithOneImporter returns files below 60 lines that one other file imports", () => {
     const graph = new Map([
       ["src/a.ts", ["src/b.ts", "src/c.ts", "src/d.ts"]],
       ["src/b.ts", ["src/c.ts", "node:fs"]],
@@ -225,8 +225,8 @@ describe("the code base does not grow", () => {
   });
 });
 
-describe("nothing is dead", () => {
-  test("every program is imported, but where one begins", () => {
+describe("unused code", () => {
+  test("every source file but the entry points is imported", () => {
     const imported = new Set([...imports.values()].flat());
     // What a browser loads is named by the page, or by the server that hands it out.
     const naming = [...pages(), ...files].map((file) => ({ file, text: textOf(file) }));
@@ -236,7 +236,7 @@ describe("nothing is dead", () => {
     expect(files.filter((file) => !imported.has(file) && !isEntry(file))).toEqual([]);
   });
 
-  test("what is exported is used elsewhere, and a type at least in what its file exports", () => {
+  test("every export is used in another file, or a type in another export of its file", () => {
     const wordsIn = new Map([...files, ...testPrograms()].map((file) => [file, countWords(textOf(file))]));
     const filesWith = new Map<string, number>();
     for (const words of wordsIn.values())

@@ -3,8 +3,8 @@ import { uptime } from "node:os";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "#src/core/runtime/clock.ts";
 
-describe.runIf(process.platform === "linux")("measured time of the machine", () => {
-  test("returns the boot id of the machine and its uptime", () => {
+describe.runIf(process.platform === "linux")("systemClock.sinceBoot", () => {
+  test("returns the boot id of the machine and the uptime", () => {
     const before = uptime() * 1_000;
     const since = systemClock.sinceBoot?.() ?? null;
     expect(since?.boot).toBe(readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim());

@@ -18,7 +18,7 @@ import { trialConfig } from "./source/trial-source.ts";
 const SELF_SIGNED = certificateFor("localhost");
 const signal = () => new AbortController().signal;
 
-describe("a self-signed server while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
+describe("connections to a self-signed server with NODE_TLS_REJECT_UNAUTHORIZED=0", () => {
   let before: string | undefined;
   beforeEach(() => {
     before = process.env.NODE_TLS_REJECT_UNAUTHORIZED;
@@ -44,7 +44,7 @@ describe("a self-signed server while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
     await expect(sink.probe?.(signal())).rejects.toMatchObject({ kind: "config" });
   }
 
-  test("the service gets no request", async () => {
+  test("fail for the service before a request is sent", async () => {
     const { stub, url } = await stranger();
     const transport = createHttpTransport(trialConfig(url));
     onTestFinished(() => transport.close());
@@ -53,7 +53,7 @@ describe("a self-signed server while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
     expect(stub.seen).toEqual([]);
   });
 
-  test("InfluxDB, webhook and broker get no request", async () => {
+  test("fail for InfluxDB, webhook and broker before a request is sent", async () => {
     const { stub, url } = await stranger();
     const own = { url, allow_networks: ["127.0.0.0/8", "::1/128"] };
     await refused(createInfluxSink(InfluxConfig.parse({ url, bucket: "b" }), contextFor("lake")));
@@ -63,7 +63,7 @@ describe("a self-signed server while NODE_TLS_REJECT_UNAUTHORIZED is 0", () => {
     expect(stub.seen).toEqual([]);
   });
 
-  test("the TLS probe is refused as well", async () => {
+  test("fail for the TLS probe", async () => {
     const { stub } = await stranger();
     await expect(probeServer({ host: "localhost", port: stub.port }, signal())).rejects.toMatchObject({
       code: "DEPTH_ZERO_SELF_SIGNED_CERT",
@@ -77,7 +77,7 @@ describe("refuseUnverifiedTls", () => {
     [{ NODE_OPTIONS: "--max-old-space-size=200 --tls-keylog=/tmp/keys" }, []],
     [{ NODE_OPTIONS: "--trace_tls" }, []],
     [{}, ["--tls-keylog=keys"]],
-  ])("%j %j", (environment, options) => {
+  ])("rejects the environment %j with the options %j", (environment, options) => {
     expect(() => refuseUnverifiedTls(environment, options)).toThrow(
       expect.objectContaining({ kind: "config", hint: expect.stringMatching(/^Take /) }),
     );
@@ -89,7 +89,7 @@ describe("refuseUnverifiedTls", () => {
     { NODE_TLS_REJECT_UNAUTHORIZED: "" },
     { NODE_EXTRA_CA_CERTS: "/etc/company.pem" },
     { NODE_OPTIONS: "--tls-min-v1.0 --no-trace-tls" },
-  ])("%j is not", (environment) => {
+  ])("accepts the environment %j", (environment) => {
     expect(() => refuseUnverifiedTls(environment, [])).not.toThrow();
   });
 });

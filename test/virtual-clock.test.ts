@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { createVirtualClock } from "./virtual-clock.ts";
 
-test("sleepers wake in order of time, then of call, and chains of promises run in between", async () => {
+test("sleepers wake in order of time, then of call, and promise chains run in between", async () => {
   const clock = createVirtualClock(1_000);
   const seen: string[] = [];
   const sleeper = async (name: string, ms: number) => {
@@ -33,7 +33,7 @@ test("an aborted sleep rejects at once with the signal's reason", async () => {
   expect(clock.sleepers()).toBe(0);
 });
 
-test("wakes sleepers that became due during a suspension late and in order", async () => {
+test("sleepers that become due during a suspension wake late and in order", async () => {
   const clock = createVirtualClock(1_000);
   const seen: string[] = [];
   const sleeper = (name: string, ms: number) =>
@@ -46,7 +46,7 @@ test("wakes sleepers that became due during a suspension late and in order", asy
   expect(seen).toEqual(["a 500 1500", "b 500 1500", "c 600 1600"]);
 });
 
-test("the wall clock can be stepped without measured time noticing", async () => {
+test("a step of the wall clock does not change measured time", async () => {
   const clock = createVirtualClock(1_000);
   await clock.advance(500);
   clock.stepWall(-700);

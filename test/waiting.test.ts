@@ -17,7 +17,7 @@ import { createVirtualClock } from "./virtual-clock.ts";
 
 const never = new AbortController().signal;
 
-describe("waiting", () => {
+describe("waiting functions", () => {
   test("sleepFor returns true after the complete time and false when a signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();
@@ -159,7 +159,7 @@ describe("waiting", () => {
   });
 });
 
-describe("the loop", () => {
+describe("loop", () => {
   test("backs off while turns fail and ends when the signal aborts", async () => {
     const clock = createVirtualClock(0);
     const stop = new AbortController();

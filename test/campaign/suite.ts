@@ -50,7 +50,7 @@ export function describeCampaign(name: string, suite: CampaignSuite): void {
       expect(first.requests).toBeGreaterThan(leastRequests);
     });
 
-    test.each(wanted)("seed %i", { timeout: 900_000 }, async (seed) => {
+    test.each(wanted)("breaks no rule with seed %i", { timeout: 900_000 }, async (seed) => {
       const { problems, story } = await reportOf(seed);
       expect(
         problems.map(({ rule, text }) => `${rule}: ${text}`),

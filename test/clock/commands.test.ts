@@ -23,7 +23,7 @@ async function rigWith() {
   return { rig, tag, restart, outcomes };
 }
 
-test("a command from an hour ago is not written by a clock that was set back by an hour", async () => {
+test("a command from an hour ago is rejected after the clock was set back by an hour", async () => {
   const { rig, tag, outcomes } = await rigWith();
   const issued_at = new Date(START_MS).toISOString();
   await rig.clock.advance(HOUR_MS);
@@ -46,7 +46,7 @@ test("a command from an hour ago is not written by a clock that was set back by 
 });
 
 test.each([-HOUR_MS, -3_000, 3_000, 10 * DAY_MS])(
-  "what waits when the clock goes by %i ms does not leave",
+  "a pending command is not sent after a clock step of %i ms",
   async (stepMs) => {
     const { rig, tag, outcomes } = await rigWith();
     await rig.send({ id: "a", tag, value: 22, ttl_s: 120, for_s: 120 });
@@ -59,7 +59,7 @@ test.each([-HOUR_MS, -3_000, 3_000, 10 * DAY_MS])(
 );
 
 test.each([-10 * DAY_MS, -HOUR_MS, HOUR_MS, 10 * DAY_MS])(
-  "a value for an hour is put back after an hour of measured time, whatever the clock says (%i ms)",
+  "a value written for an hour is restored after an hour of measured time despite a clock step of %i ms",
   async (stepMs) => {
     const { rig, tag, outcomes } = await rigWith();
     await rig.send({ id: "a", tag, value: 22, for_s: 3_600 });
@@ -79,7 +79,7 @@ test.each([-10 * DAY_MS, -HOUR_MS, HOUR_MS, 10 * DAY_MS])(
   },
 );
 
-test("a start by a clock that is eight days ahead ends no promise and forgets no id", async () => {
+test("a start with a clock eight days ahead ends no restore and forgets no command id", async () => {
   const { rig, tag, restart, outcomes } = await rigWith();
   await rig.send({ id: "a", tag, value: 22, for_s: 3_600 });
   await rig.clock.advance(60_000);

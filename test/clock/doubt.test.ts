@@ -16,7 +16,7 @@ function rig() {
   return { clock, lines, metrics, doubt: createClockCheck({ clock, log, metrics }) };
 }
 
-test("a step is told at the next look, with its size, and is over after two replies that agree", async () => {
+test("reports a clock step with its size until two replies in a row agree with the clock", async () => {
   const { clock, doubt, lines, metrics } = rig();
   await clock.advance(HOUR_MS);
   expect([doubt.stepped(), doubt.notices()]).toEqual([null, []]);
@@ -36,7 +36,7 @@ test("a step is told at the next look, with its size, and is over after two repl
   expect(lines.at(-1)?.msg).toContain("trusted");
 });
 
-test("a second step before the first is settled adds to it; there and back is still a doubt", () => {
+test("adds a second step to an unconfirmed first step, and keeps the doubt when both cancel out", () => {
   const { clock, doubt } = rig();
   clock.stepWall(10 * HOUR_MS);
   expect(doubt.stepped()?.byMs).toBe(10 * HOUR_MS);
@@ -44,7 +44,7 @@ test("a second step before the first is settled adds to it; there and back is st
   expect(doubt.stepped()?.byMs).toBe(0);
 });
 
-test("what a time server slews, a freeze and a second are no steps", async () => {
+test("reports no step for slewing by a time server, a suspension, or a step of one second", async () => {
   const { clock, doubt } = rig();
   for (let second = 0; second < 4 * 3_600; second += 1) {
     await clock.advance(1_000);
@@ -57,7 +57,7 @@ test("what a time server slews, a freeze and a second are no steps", async () =>
   expect(doubt.stepped()).toBeNull();
 });
 
-test("many small steps in a row add up to one", async () => {
+test("adds up several small steps in a row", async () => {
   const { clock, doubt } = rig();
   for (let n = 0; n < 3; n += 1) {
     clock.stepWall(-900);
@@ -67,7 +67,7 @@ test("many small steps in a row add up to one", async () => {
   expect(doubt.stepped()).not.toBeNull();
 });
 
-test("a difference to a service is a doubt from the second reply on, and ends with the second that agrees", () => {
+test("reports a difference to a service from the second reply on, until two replies agree", () => {
   const { doubt } = rig();
   doubt.compared("a", 8 * 24 * HOUR_MS);
   expect(doubt.anywhere()).toBeNull();
@@ -82,7 +82,7 @@ test("a difference to a service is a doubt from the second reply on, and ends wi
   expect(doubt.anywhere()).toBeNull();
 });
 
-test("looks by itself, rings at a step, and leaves nothing behind", async () => {
+test("checks the clock every few seconds, signals a step, and leaves no sleeper when stopped", async () => {
   const { clock, doubt } = rig();
   const ending = new AbortController();
   const watching = doubt.watch(ending.signal);
@@ -96,7 +96,7 @@ test("looks by itself, rings at a step, and leaves nothing behind", async () => 
   expect(clock.sleepers()).toBe(0);
 });
 
-test("a clock that is behind what the state holds was set back while nobody looked", () => {
+test("reports a step back at the start when the clock is behind the last known time", () => {
   const { clock } = rig();
   const log = pino({ level: "silent" });
   const doubtWith = (lastKnownMs: number) => createClockCheck({ clock, log, lastKnownMs }).stepped();

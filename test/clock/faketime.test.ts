@@ -7,7 +7,7 @@ import { absent, freePort, temporaryFolder } from "../real-servers.ts";
 /** The real process, whose wall clock libfaketime sets while it runs; the service and measured time go on as they are. */
 
 describe.skipIf(absent("faketime"))("the real process", () => {
-  test("polls on and stays responsive when its clock is set", { timeout: 120_000 }, async () => {
+  test("continues polling and stays responsive when the clock is set", { timeout: 120_000 }, async () => {
     const folder = temporaryFolder("faketime");
     const file = join(folder, "wall clock");
     const [library = ""] = globSync("/usr/lib/*/faketime/libfaketimeMT.so.1");

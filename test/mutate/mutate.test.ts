@@ -8,7 +8,7 @@ import { filesOf, ROOT, TARGETS } from "./targets.ts";
 /** Mutants as `before → after`, of the part that changes only. */
 const changesOf = (text: string) => mutantsOf("x.ts", text).map(({ change }) => change.replace(/^.*«|».*$/g, ""));
 
-describe("mutants", () => {
+describe("mutants of a source file", () => {
   test.each<[string, readonly string[]]>([
     ["const a = b < c;", ["< → <="]],
     ["if (a !== b && !c) d();", ["!== → ===", "&& → ||", "! → ", "d(); → ;"]],
@@ -49,7 +49,7 @@ describe("mutants", () => {
   });
 });
 
-describe("targets", () => {
+describe("the targets of mutation tests", () => {
   test("match source files and name existing tests", () => {
     for (const target of TARGETS) {
       expect(filesOf(target), target.name).not.toEqual([]);

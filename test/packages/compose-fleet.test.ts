@@ -39,7 +39,7 @@ describe("compose.yaml of a fleet", () => {
     expectCareful(compose, service),
   );
 
-  test("members differ only in name and port and use the image of this version", () => {
+  test("has members that differ only in name and port and use the image of this version", () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
     const members = each.filter(([name]) => name.startsWith("member-"));
     const bare = members.map(([name, { command, ports, ...rest }]) => {
@@ -66,7 +66,7 @@ describe("compose.yaml of a fleet", () => {
     });
   });
 
-  test("the members' configuration is valid and names existing services and secrets", () => {
+  test("has a valid configuration of the members with existing services and secrets", () => {
     const text = read("plenum/plenum.yaml");
     expect(config().state.postgres).toMatchObject({ schema: "plenum_state" });
     const named = [...text.matchAll(/\/run\/secrets\/(\w+)/g)].map(([, name]) => name);
@@ -76,7 +76,7 @@ describe("compose.yaml of a fleet", () => {
     for (const host of hosts) expect(Object.keys(services)).toContain(host);
   });
 
-  test("each simulator has its own building and passes its health check", async () => {
+  test("has a simulator with its own building per source, which passes its health check", async () => {
     const sites = new Set<number>();
     for (const [name, { command, healthcheck }] of each) {
       if (!name.startsWith("simulator-")) continue;

@@ -31,7 +31,7 @@ describe("compose.yaml", () => {
     expectCareful(compose, service);
   });
 
-  test("names the image by the version of Plenum", () => {
+  test("uses the image of the current version of Plenum", () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
     expect(services.plenum?.image).toBe(`plenum:${version}`);
   });
@@ -53,7 +53,7 @@ describe("compose.yaml", () => {
     });
   });
 
-  test("the worker's configuration is valid and names the mounted secrets", () => {
+  test("has a valid worker configuration with the mounted secrets", () => {
     const text = read("plenum/plenum.yaml");
     const config = Config.parse(parse(text));
     expect(Object.keys(config.sinks)).toEqual(["broker", "values"]);
@@ -62,7 +62,7 @@ describe("compose.yaml", () => {
     for (const [, host] of text.matchAll(/url: \w+:\/\/([\w-]+):\d+/g)) expect(Object.keys(services)).toContain(host);
   });
 
-  test("Grafana is configured with the database and the dashboards", () => {
+  test("configures Grafana with the database and the dashboards", () => {
     const { datasources } = parse(read("grafana/datasources.yaml"));
     expect(datasources).toMatchObject([{ type: "prometheus", url: "http://victoria-metrics:8428", isDefault: true }]);
     const { providers } = parse(read("grafana/dashboards.yaml"));

@@ -72,14 +72,14 @@ const set = rendered("statefulset.yaml", defaults);
 const pod = set.spec.template.spec;
 const [container] = pod.containers;
 
-describe("the chart", () => {
+describe("the Helm chart", () => {
   test("has the version of Plenum", () => {
     const { version } = JSON.parse(readFileSync(join(CHART, "../../../package.json"), "utf8"));
     expect(chart).toMatchObject({ apiVersion: "v2", name: "plenum", version, appVersion: version });
     expect(container.image).toBe(`plenum:${version}`);
   });
 
-  test("runs one worker with one state", () => {
+  test("runs one worker with one state volume", () => {
     expect(set).toMatchObject({ kind: "StatefulSet", spec: { replicas: 1 } });
     expect(set.spec.volumeClaimTemplates).toHaveLength(1);
     expect(set.spec.volumeClaimTemplates[0].spec).toEqual({
@@ -90,7 +90,7 @@ describe("the chart", () => {
     expect(other.spec.volumeClaimTemplates[0].spec.storageClassName).toBe("local");
   });
 
-  test("gives it no right that it does not need", () => {
+  test("runs the container without root, capabilities or a service account token", () => {
     expect(pod).toMatchObject({ automountServiceAccountToken: false });
     expect(pod.securityContext).toMatchObject({
       runAsNonRoot: true,
@@ -107,7 +107,7 @@ describe("the chart", () => {
     expect(container.resources.limits).toHaveProperty("memory");
   });
 
-  test("probes with the health check of the image, without a connection", () => {
+  test("probes by running the image's health check command, without HTTP", () => {
     const dockerfile = readFileSync(join(CHART, "../../../Dockerfile"), "utf8");
     const [, healthCheck = ""] = /^HEALTHCHECK .* CMD (\[.*\])$/m.exec(dockerfile) ?? [];
     for (const probe of ["startupProbe", "livenessProbe", "readinessProbe"]) {
@@ -121,7 +121,7 @@ describe("the chart", () => {
     expect(container.ports).toEqual([{ name: "status", containerPort: 9850 }]);
   });
 
-  test("lets connect to the status port only the configured peers, and to no other port", () => {
+  test("allows connections only from the configured peers and only to the status port", () => {
     const policy = rendered("networkpolicy.yaml", defaults);
     expect(policy).toMatchObject({ apiVersion: "networking.k8s.io/v1", kind: "NetworkPolicy" });
     expect(policy.spec).toEqual({
@@ -136,7 +136,7 @@ describe("the chart", () => {
     expect(of([]), "an empty `from` in a rule would let everybody in").toBeUndefined();
   });
 
-  test("mounts each volume that it has, and each has a volume", () => {
+  test("mounts each volume exactly once", () => {
     const names = [
       ...pod.volumes,
       ...set.spec.volumeClaimTemplates.map(({ metadata }: { metadata: object }) => metadata),
@@ -150,7 +150,7 @@ describe("the chart", () => {
     });
   });
 
-  test("hands over a configuration that is right, with its secrets where they are mounted", () => {
+  test("contains a valid configuration with secrets at their mount path", () => {
     const { data } = rendered("configmap.yaml", defaults);
     const config = Config.parse(parse(data["plenum.yaml"]));
     const mounted = (name: string) =>
@@ -161,7 +161,7 @@ describe("the chart", () => {
     expect(new Set(named)).toEqual(new Set([mounted("secrets")]));
   });
 
-  test("starts anew with another configuration, and is found by its service", () => {
+  test("restarts the pod after a configuration change, and its service selects the pod", () => {
     const changed = rendered("statefulset.yaml", { ...defaults, config: { ...defaults.config, sinks: {} } });
     expect(changed.spec.template.metadata.annotations).not.toEqual(set.spec.template.metadata.annotations);
     const service = rendered("service.yaml", defaults);
@@ -170,7 +170,7 @@ describe("the chart", () => {
     expect(set.spec.selector.matchLabels).toEqual(set.spec.template.metadata.labels);
   });
 
-  test("has no other template", () => {
+  test("has no other templates", () => {
     expect(readdirSync(join(CHART, "templates")).toSorted()).toEqual([
       "NOTES.txt",
       "configmap.yaml",
@@ -190,7 +190,7 @@ if (!hasKubectl) process.stderr.write("kubectl is not installed here: its word o
  * types of the interface, which refuses a wrong type and leaves out what it does not know. So what comes back has to be all
  * that went in.
  */
-describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
+describe.skipIf(!hasKubectl)("the Helm chart read by kubectl", () => {
   function read(object: object, ...change: readonly string[]): unknown {
     const args = ["set", ...change, "--local", "--filename=-", "--output=json"];
     return JSON.parse(
@@ -202,7 +202,7 @@ describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
     );
   }
 
-  test("every field of the set is one that there is", () => {
+  test("has only known fields in the stateful set", () => {
     // Equal and empty parts are not printed.
     const other = ["image", `${container.name}=plenum:other`];
     const changed = structuredClone(set);
@@ -215,7 +215,7 @@ describe.skipIf(!hasKubectl)("by the types of kubectl", () => {
     expect(() => read({ ...set, spec: { ...set.spec, replicas: "one" } }, ...other)).toThrow("cannot unmarshal");
   });
 
-  test("every field of its service as well", () => {
+  test("has only known fields in the service", () => {
     const service = rendered("service.yaml", defaults);
     const labels = Object.entries(service.spec.selector).map(([name, value]) => `${name}=${value}`);
     expect(read(service, "selector", labels.join(","))).toMatchObject(service);

@@ -48,7 +48,7 @@ function promtool(args: readonly string[], input?: string) {
 
 const FINE = { status: 0, complaints: "" };
 
-describe("expressions of rules and dashboards", () => {
+describe("expressions of alert rules and dashboards", () => {
   const metrics = createMetrics();
   addProcessMetrics(metrics);
   const names = metrics.registry.getMetricsAsArray().map(({ name }) => name);
@@ -58,23 +58,23 @@ describe("expressions of rules and dashboards", () => {
     ...dashboard("plenum-worker").templating.list.map(({ query }) => ["a variable", JSON.stringify(query)] as const),
   ];
 
-  test.each(texts)("uses metrics of the worker: %s", (_, expr) => {
+  test.each(texts)("use only existing metrics of the worker: %s", (_, expr) => {
     for (const [found] of expr.matchAll(/\bplenum_[a-z_]+/g))
       expect(names).toContain(found.replace(/_(bucket|sum|count)$/, ""));
   });
 
-  test("has unique names", () => {
+  test("belong to rules and dashboards with unique names", () => {
     expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length);
     expect(dashboard("plenum-worker").uid).not.toBe(dashboard("plenum-building").uid);
   });
 });
 
 describe.skipIf(absent("promtool"))("promtool", () => {
-  test("finds the rules correct", () => {
+  test("accepts the alert rules", () => {
     expect(promtool(["check", "rules", "plenum.rules.yaml"])).toEqual(FINE);
   });
 
-  test("fires each rule in its test and stays silent otherwise", () => {
+  test("fires each alert rule in its test and no other rule", () => {
     expect(promtool(["test", "rules", "plenum.rules.test.yaml"])).toEqual(FINE);
     const tested = read("prometheus/plenum.rules.test.yaml");
     for (const { alert } of rules) expect(tested).toContain(`alertname="${alert}"`);

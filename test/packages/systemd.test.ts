@@ -21,7 +21,7 @@ const SYSTEMD = join(import.meta.dirname, "../../packages/systemd");
 const UNIT = join(SYSTEMD, "plenum.service");
 const unit = readFileSync(UNIT, "utf8");
 
-describe("the unit", () => {
+describe("the systemd unit", () => {
   test.skipIf(absent("systemd-analyze"))("has an exposure level of at most 2.0 in systemd-analyze", () => {
     const { status, stdout } = spawnSync(
       programPath("systemd-analyze") ?? "",
@@ -66,7 +66,7 @@ test.skipIf(absent("logrotate"))("logrotate accepts the configuration for log fi
   expect(stderr).not.toMatch(/^error/m);
 });
 
-describe("the installation", () => {
+describe("the installation script", () => {
   /** A minimal unpacked archive; the script only runs its `--version`. */
   function unpacked(version: string): string {
     const folder = join(temporaryFolder("unpacked"), "plenum-1.2.3");
@@ -154,7 +154,7 @@ describe("the installation", () => {
     expect(files(root)).toEqual([]);
   });
 
-  test("refuses to install from the sources", () => {
+  test("refuses to install from a source checkout", () => {
     const root = target();
     const { stderr } = spawnSync(join(SYSTEMD, "install"), ["--root", root], { encoding: "utf8" });
     expect(stderr).toMatch(/^Run this from the unpacked archive of a release/);

@@ -267,7 +267,7 @@ describe("slack: recovery after a crash or a lost response", () => {
   });
 
   test.each([{ ok: true }, { messages: [] }, { ok: true, messages: [], has_more: true }])(
-    "retries a search that is answered with %j",
+    "retries a search whose response is %j",
     async (answer) => {
       const { end, receiver } = await started();
       end.answer("conversations.history", () => json(answer));

@@ -61,7 +61,7 @@ function secretPlace(all: Canaries): Workplace {
   return place;
 }
 
-test("no secret, wherever in a configuration it was written, is in the file or on the terminal", async () => {
+test("`plenum doctor` prints and writes no secret from any place in the configuration", async () => {
   const all = canaries();
   const place = secretPlace(all);
   for (const [mistake, config] of Object.entries(configurations(all))) {
@@ -70,7 +70,7 @@ test("no secret, wherever in a configuration it was written, is in the file or o
   }
 }, 120_000);
 
-test("nor from a file that is no YAML, with the secret where it is none", async () => {
+test("`plenum doctor` prints and writes no secret from a configuration that is invalid YAML", async () => {
   const all = canaries();
   const place = secretPlace(all);
   const broken = {
@@ -91,7 +91,7 @@ test("nor from a file that is no YAML, with the secret where it is none", async 
   }
 });
 
-test("nor from a log of another program that is taken along", async () => {
+test("`plenum doctor --log` includes no secret from a log of another program", async () => {
   const all = canaries();
   const place = secretPlace(all);
   const lines = [

@@ -118,7 +118,7 @@ async function listeningOn(url: string): Promise<() => string> {
   return () => heard;
 }
 
-test("no secret, whole, in part or encoded, is in anything that the worker keeps, tells or shows", async () => {
+test("the worker stores, emits and shows no part of a secret that servers echo", async () => {
   const secrets: Canaries = canaries();
   const { url, simulator } = await simulatedServer({
     sites: [6],
@@ -169,7 +169,7 @@ test("no secret, whole, in part or encoded, is in anything that the worker keeps
   expect(files["state/plenum.db"] ?? "").toContain("[redacted]");
 }, 240_000);
 
-test("the battery sees what it looks for", () => {
+test("the search for secrets finds a secret in every encoding", () => {
   const secrets = canaries();
   for (const slot of SLOTS) {
     const own = secrets[slot].replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
