@@ -21,7 +21,7 @@ function memberOf(connection: MemoryLink) {
   return { clock, fleet, lines };
 }
 
-describeService("a fleet whose database is away", async () => {
+describeService("a fleet whose database is unavailable", async () => {
   const connection = createMemoryTables().connect();
   connection.state = "fails";
   const { clock, fleet } = memberOf(connection);
@@ -34,28 +34,31 @@ describeService("a fleet whose database is away", async () => {
   };
 });
 
-describe("a member whose database is away for an hour", () => {
-  test.each(["fails", "stalls"] as const)("retries with waits, and reports why: the database %s", async (state) => {
-    const connection = createMemoryTables().connect();
-    connection.state = state;
-    const { clock, fleet, lines } = memberOf(connection);
-    const started = fleet.start(new AbortController().signal);
-    await clock.advance(3_600_000);
-    await started;
-    // Once in a second at the most, and every four when it waits for answers.
-    expect(connection.asked).toBeGreaterThan(800);
-    expect(connection.asked).toBeLessThan(7_200);
-    expect(lines()).toBe(1);
-    const why = state === "fails" ? "The database is away." : "The database has not answered within 3 s.";
-    expect(fleet.notices()).toEqual([
-      `The fleet's database in memory cannot be asked: ${why} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
-    ]);
-    const status = fleet.status();
-    await clock.advance(2_000);
-    expect(await status).toMatchObject({ self: "a", members: [], database: null });
-    const stopped = fleet.stop(1_000);
-    await clock.advance(10_000);
-    await stopped;
-    expect(clock.sleepers()).toBe(0);
-  });
+describe("a member whose database is unavailable for an hour", () => {
+  test.each(["fails", "stalls"] as const)(
+    "retries with waits, and reports the cause when the database %s",
+    async (state) => {
+      const connection = createMemoryTables().connect();
+      connection.state = state;
+      const { clock, fleet, lines } = memberOf(connection);
+      const started = fleet.start(new AbortController().signal);
+      await clock.advance(3_600_000);
+      await started;
+      // Once in a second at the most, and every four when it waits for answers.
+      expect(connection.asked).toBeGreaterThan(800);
+      expect(connection.asked).toBeLessThan(7_200);
+      expect(lines()).toBe(1);
+      const why = state === "fails" ? "The database is away." : "The database has not answered within 3 s.";
+      expect(fleet.notices()).toEqual([
+        `The fleet's database in memory cannot be asked: ${why} Nothing is polled here, because nothing could be committed; it goes on by itself.`,
+      ]);
+      const status = fleet.status();
+      await clock.advance(2_000);
+      expect(await status).toMatchObject({ self: "a", members: [], database: null });
+      const stopped = fleet.stop(1_000);
+      await clock.advance(10_000);
+      await stopped;
+      expect(clock.sleepers()).toBe(0);
+    },
+  );
 });

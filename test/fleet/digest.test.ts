@@ -12,7 +12,7 @@ function digest(changes: Readonly<Record<string, unknown>> = {}): string {
 }
 
 describe("the digest of a configuration", () => {
-  test("is independent of the order of keys and of written defaults", () => {
+  test("is the same for any order of keys and for explicit default values", () => {
     expect(digest()).toMatch(/^[0-9a-f]{16}$/);
     const backwards = Object.fromEntries(Object.entries(SOURCE).toReversed());
     expect(digest({ sources: { main: backwards } })).toBe(digest());
@@ -23,7 +23,7 @@ describe("the digest of a configuration", () => {
     ["log", { log: { level: "debug" } }],
     ["status", { status: { port: 9_999 } }],
     ["folder", { state: { folder: "elsewhere" } }],
-  ])("ignores options of one machine: %s", (_, changes) => {
+  ])("ignores options that may differ between machines: %s", (_, changes) => {
     expect(digest(changes)).toBe(digest());
   });
 
@@ -36,11 +36,11 @@ describe("the digest of a configuration", () => {
     ["another bound", { state: { replay_window: "1d 1h" } }],
     ["size", { state: { max_bytes: "10MiB" } }],
     ["plots", { state: { plots: false } }],
-  ])("changes with options that decide how a source is handled: %s", (_, changes) => {
+  ])("changes with options that affect how a source is handled: %s", (_, changes) => {
     expect(digest(changes)).not.toBe(digest());
   });
 
-  test("distinguishes numbers that JSON does not have", () => {
+  test("distinguishes numbers that JSON does not support", () => {
     const state = { max_bytes: 1, max_age: 1, replay_window: 1, plots: true };
     const of = (max: number | null) => digestOf({ sources: { max }, sinks: {}, commands: {}, state });
     const all = [null, Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY].map(of);

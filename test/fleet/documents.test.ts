@@ -22,7 +22,7 @@ describe.skipIf(absent("postgres"))("fleet documents in PostgreSQL", () => {
   afterAll(() => server.stop());
   afterEach(() => rig.close());
 
-  test("a document is read by all members, and removed only in the version that was read", async () => {
+  test("all members read a document, and remove it only in the version that they have read", async () => {
     rig = createRig(server);
     const key = "approvers";
     const open = async () => openFleetDocument<{ readonly at: number }>({ database: await rig.database(), key, log });
@@ -47,7 +47,7 @@ describe.skipIf(absent("postgres"))("fleet documents in PostgreSQL", () => {
     for (const each of [one, other, later]) each.close();
   });
 
-  test("a kill switch thrown on the command line stops every member", async () => {
+  test("a kill switch activated on the command line stops every member", async () => {
     rig = createRig(server);
     const operator = await rig.database();
     const databases = [await rig.database(), await rig.database()];

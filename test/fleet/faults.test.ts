@@ -2,11 +2,11 @@ import { describe, expect, test } from "vitest";
 import { absent } from "../real-servers.ts";
 import { fleetsOfTheirOwn, type Rig, SOURCES, TIMING } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
+describe.skipIf(absent("postgres"))("a fleet with failures", () => {
   const { server, begin } = fleetsOfTheirOwn();
   let rig: Rig;
 
-  test("takes the sources of a killed member as soon as its lease has run out", async () => {
+  test("assigns the sources of a killed member to others as soon as its lease has expired", async () => {
     rig = begin();
     const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];
     await rig.settled(a, b, c);
@@ -16,7 +16,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     expect(await rig.ask("select gone from member where name = 'a'")).toEqual([["lost"]]);
   });
 
-  test("lets a suspended member lose its sources and join again", async () => {
+  test("moves the sources of a suspended member, which rejoins when its process continues", async () => {
     rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -32,7 +32,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
   });
 
   test.each(["cut", "stall"] as const)(
-    "ends work on a member without the database before others begin (%s)",
+    "stops sources on a member without the database before other members start them (%s)",
     async (how) => {
       rig = begin();
       const [a, b] = [await rig.member("a"), await rig.member("b")];
@@ -47,7 +47,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     },
   );
 
-  test("holds nothing while the database is away, and takes all sources when it is back", async () => {
+  test("runs no source while the database is unavailable, and all sources once the database is back", async () => {
     rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -90,7 +90,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
     expect(lost).toEqual([["a"]]);
   });
 
-  test("releases sources that were taken by a statement whose response was lost", async () => {
+  test("releases sources that a member took in a transaction whose response was lost", async () => {
     rig = begin();
     let isLost = false;
     const a = await rig.member("a", {
@@ -114,7 +114,7 @@ describe.skipIf(absent("postgres"))("a fleet in which something fails", () => {
 describe.skipIf(absent("postgres") || absent("faketime"))("a fleet whose database has a wrong clock", () => {
   const { server, begin } = fleetsOfTheirOwn(true);
 
-  test.each([-600, 600])("replaces a killed member in time after a step of %i s, and no other", async (byS) => {
+  test.each([-600, 600])("replaces only the killed member in time after a clock step of %i s", async (byS) => {
     const rig = begin();
     server().setClock(0);
     const [a, b, c] = [await rig.member("a"), await rig.member("b"), await rig.member("c")];

@@ -13,7 +13,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
   const takeovers = () =>
     rig.ask("select from_member, to_member, reason, count(*)::int from takeover group by 1, 2, 3 order by 1, 2, 3");
 
-  describe("one after the other in the same schema", () => {
+  describe("members that run one after the other in the same schema", () => {
     let own: Rig;
     let database: StateDatabase;
     let members = 0;
@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     });
   });
 
-  test("gives one member all sources, a second and a third their share, and returns the share of members that stop", async () => {
+  test("assigns all sources to one member, redistributes them for a second and a third, and again after a stop", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -64,7 +64,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select count(*)::int from source where holder is not null")).toEqual([[0]]);
   });
 
-  test("hands over one source at a time and waits until the new holder has taken it", async () => {
+  test("hands over one source at a time, each after the new holder has taken the previous source", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -79,7 +79,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(most).toBeLessThanOrEqual(2);
   });
 
-  test("rejects a second member of the same name, but accepts a restart after a kill", async () => {
+  test("rejects a second member with the same name, but accepts a restart after a kill", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);
@@ -93,7 +93,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     await rig.settled(again);
   });
 
-  test("rejects another configuration while members run, and accepts it when all are gone", async () => {
+  test("rejects another configuration while members run, and accepts it once all members have stopped", async () => {
     rig = begin();
     const a = await rig.member("a");
     const other = { digest: "fedcba9876543210" };
@@ -107,7 +107,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select digest from meta")).toEqual([[other.digest]]);
   });
 
-  test("drains a member across a restart", async () => {
+  test("assigns no source to a draining member, also across its restart", async () => {
     rig = begin();
     const [a, b] = [await rig.member("a"), await rig.member("b")];
     await rig.settled(a, b);
@@ -150,7 +150,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     expect(await rig.ask("select distinct reason from takeover where to_member = 'b'")).toEqual([["could-not-start"]]);
   });
 
-  test("retains the newest 1,000 takeovers and forgets members that left long ago", async () => {
+  test("retains the newest 1,000 takeovers and deletes members that left long ago", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);

@@ -9,7 +9,7 @@ function observer() {
   return { clock, heartbeats: createHeartbeats(clock, 9_000, 8_000) };
 }
 
-test("reports a member as silent after a lease duration without a renewal, whatever the wall clock does", async () => {
+test("reports a member as silent after one lease duration without a renewal, whatever the wall clock says", async () => {
   const { clock, heartbeats } = observer();
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   heartbeats.observe([beat(7)]);
@@ -28,7 +28,7 @@ test("reports a member as silent after a lease duration without a renewal, whate
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
 });
 
-test("starts measuring again after a long time without a look, e.g. of a suspended process", async () => {
+test("starts measuring again after a long time without a check, e.g. in a suspended process", async () => {
   const { clock, heartbeats } = observer();
   heartbeats.observe([beat(3)]);
   clock.suspend(60_000);

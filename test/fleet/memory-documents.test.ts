@@ -31,7 +31,7 @@ function fleet() {
   };
 }
 
-test("shares the approvers among members with each machine's own path, and survives a failed write", async () => {
+test("approvers are shared among members, with each machine's own path, and survive a failed write", async () => {
   const { guards, documents } = fleet();
   const [one, two, none] = [await guards("/one/approvals"), await guards("/two/approvals"), await guards()];
   const pinned = { file: "/one/approvals" } as NonNullable<ReturnType<typeof one.pin.read>>;
@@ -52,7 +52,7 @@ test("shares the approvers among members with each machine's own path, and survi
   expect(two.pin.read()).toBeNull();
 });
 
-test("stops listening when guards are closed", async () => {
+test("closed guards no longer listen for changes", async () => {
   const { guards } = fleet();
   const [one, two] = [await guards(), await guards()];
   const asked = two.connection.asked;
@@ -62,7 +62,7 @@ test("stops listening when guards are closed", async () => {
   expect([two.connection.asked, two.pin.read()]).toEqual([asked, null]);
 });
 
-test("reads a document when it is opened, and does not listen after a failed open", async () => {
+test("a document is read when it is opened, and a failed open leaves no listener", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '{"n":1}');
   const { database } = documents.connect();
@@ -77,7 +77,7 @@ test("reads a document when it is opened, and does not listen after a failed ope
   expect(away.asked).toBe(asked);
 });
 
-test("uses the result of the latest look, in whatever order responses arrive", async () => {
+test("a document has the result of the latest query, in whatever order responses arrive", async () => {
   const { documents } = fleet();
   documents.bodies.set("key", '"old"');
   const { database } = documents.connect();
@@ -115,7 +115,7 @@ test("uses the result of the latest look, in whatever order responses arrive", a
   expect(document.read()).toBe("written");
 });
 
-test("removes a document only in the version that was read", async () => {
+test("a document is removed only in the version that was read", async () => {
   const { documents } = fleet();
   const { database } = documents.connect();
   const other = documents.connect();

@@ -6,14 +6,14 @@ import { absent, type RealServer, startPostgres } from "../real-servers.ts";
 import { replay, seed } from "../seed.ts";
 import { createRig, type TestMember } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("a fleet in which anything fails", () => {
+describe.skipIf(absent("postgres"))("a fleet with random failures", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off", "max_connections = 100"] });
   });
   afterAll(() => server.stop());
 
-  test("never lets two members hold the same source, under random faults", async () => {
+  test("never lets two members hold the same source under random faults", async () => {
     const rig = createRig(server);
     onTestFinished(() => rig.close());
     const { next: random } = createRandom(seed);

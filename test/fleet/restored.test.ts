@@ -29,7 +29,7 @@ function databaseAt(
 
 const AT = "2026-11-02T06:00:00.000Z";
 
-test("returns null for a new database, and for the same one", async () => {
+test("the check for a restored database returns null for a new database and for an unchanged one", async () => {
   const { seen, look } = databaseAt("one", [AT, 60, false]);
   expect(await look()).toBeNull();
   expect([seen.known, seen.counts]).toEqual(['"one"', 0]);
@@ -39,7 +39,7 @@ test("returns null for a new database, and for the same one", async () => {
   expect(seen.asked[0]).toBe("select digest");
 });
 
-test("reports the age of a restored database once, and resets the sequence of every sink", async () => {
+test("a restored database is reported once with its age, and the sequence of every sink is reset", async () => {
   const { seen, look } = databaseAt("one", [AT, 7_200, false]);
   await look();
   seen.place = "two";
@@ -53,7 +53,7 @@ test("reports the age of a restored database once, and resets the sequence of ev
   expect(seen.counts).toBe(1);
 });
 
-test("returns null while other members run", async () => {
+test("a changed database is not reported as restored while other members run", async () => {
   const { seen, look } = databaseAt("one", [AT, 1, true]);
   await look();
   seen.place = "two";
@@ -61,7 +61,7 @@ test("returns null while other members run", async () => {
   expect([seen.known, seen.counts]).toEqual(['"two"', 0]);
 });
 
-test("reports a restored database without members, or with a clock that is behind", async () => {
+test("a restored database is reported without members, and with age 0 when its clock is behind", async () => {
   const nobody = databaseAt("one", [null, null, false]);
   await nobody.look();
   nobody.seen.place = "two";

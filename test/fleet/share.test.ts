@@ -74,7 +74,7 @@ describe("assignSources", () => {
     );
   });
 
-  test("returns the same assignment for any order of rows", () => {
+  test("returns the same assignment for any order of its input", () => {
     fc.assert(
       fc.property(choosySharers, holders, fc.integer({ min: 1, max: 1_000 }), (members, held, stride) => {
         const turned = <T>(list: readonly T[]) =>
@@ -89,7 +89,7 @@ describe("assignSources", () => {
     );
   });
 
-  test("assigns each source to a member that can hold it, and keeps a settled assignment", () => {
+  test("assigns each source to a member that can run it, and leaves a settled assignment unchanged", () => {
     fc.assert(
       fc.property(choosySharers, holders, (members, held) => {
         const shares = assignSources(members, held);
@@ -104,7 +104,7 @@ describe("assignSources", () => {
     );
   });
 
-  test("settles when members act on outdated tables", () => {
+  test("reaches a stable assignment even when members act on outdated tables", () => {
     fc.assert(
       fc.property(
         choosySharers,
@@ -146,7 +146,7 @@ describe("assignSources", () => {
     );
   });
 
-  test("moves five of ten sources to a second member, and none of three and two", () => {
+  test("moves five of ten sources to a second member, but none when two members have three and two", () => {
     const at = (name: string, from: number, to: number) =>
       SOURCES.slice(from, to).map((source): Holder => [source, name]);
     const both = [sharer("a", true), sharer("b", true)];

@@ -6,8 +6,8 @@ import { createVirtualClock } from "../virtual-clock.ts";
 
 const START_MS = Date.UTC(2026, 5, 1);
 
-describe("trust", () => {
-  test("counts from before the renewal was sent, and ends one second before the database's lease", async () => {
+describe("the local lease time of a member", () => {
+  test("counts from before the renewal was sent, and ends one second before the lease in the database", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     expect(trust.leftMs()).toBe(0);
@@ -21,7 +21,7 @@ describe("trust", () => {
     expect(trust.leftMs()).toBe(0);
   });
 
-  test("ignores a late response to an earlier renewal", async () => {
+  test("is not shortened by a late response to an earlier renewal", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     const first = momentOf(clock);
@@ -31,7 +31,7 @@ describe("trust", () => {
     expect(trust.leftMs()).toBe(8_000);
   });
 
-  test("ignores steps of the wall clock", async () => {
+  test("is not affected by steps of the wall clock", async () => {
     const clock = createVirtualClock(START_MS);
     const trust = createTrust(clock, 9_000, 1_000);
     trust.renewed(momentOf(clock));
@@ -44,7 +44,7 @@ describe("trust", () => {
   test.each([
     ["a suspended machine, whose monotonic clock stands still", 0, 60_000],
     ["a machine that does not say when it was started", 60_000, null],
-  ])("uses the clock that went further: %s", (_, monotonicMs, sinceBootMs) => {
+  ])("uses the clock that advanced more: %s", (_, monotonicMs, sinceBootMs) => {
     let isLater = false;
     const clock: Clock = {
       ...createVirtualClock(START_MS),

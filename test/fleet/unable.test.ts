@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { createFailedStarts } from "#src/scale/fleet/holdings.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-test("leaves a source to others for growing times, and resets after a successful start", async () => {
+test("a source that fails to start is left to other members for growing times until a start succeeds", async () => {
   const clock = createVirtualClock(0);
   const unable = createFailedStarts(clock, () => 1);
   expect([unable.sources(), unable.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);

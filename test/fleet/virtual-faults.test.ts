@@ -36,7 +36,7 @@ describe("a member without renewals", () => {
   });
 
   test.each([-600_000, 600_000, -86_400_000])(
-    "is replaced within 11 s, and no other member is, when the wall clock steps by %i ms",
+    "is the only member replaced, within 11 s, when the wall clock steps by %i ms",
     async (byMs) => {
       const { clock } = begin();
       const [a, b, c] = (await started("a", "b", "c")) as [VirtualMember, VirtualMember, VirtualMember];
@@ -55,7 +55,7 @@ describe("a member without renewals", () => {
     },
   );
 
-  test("is observed for a complete lease duration by a member that has just started", async () => {
+  test("is replaced by a newly started member only after a complete lease duration", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.state = "stalls";
@@ -70,7 +70,7 @@ describe("a member without renewals", () => {
     await b.stop();
   });
 
-  test("does not block another configuration after it was silent for the lease duration", async () => {
+  test("does not block members with another configuration after one lease duration", async () => {
     const { clock, tables } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     for (const { link } of [a, b]) link.state = "stalls";
@@ -81,7 +81,7 @@ describe("a member without renewals", () => {
     for (const each of [a, b, c]) await each.stop();
   });
 
-  test("logs a lost source once, also while its work ends slowly", async () => {
+  test("logs a lost source once, even if the work for the source stops slowly", async () => {
     const { clock } = begin(["one"]);
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 4_500;
@@ -95,7 +95,7 @@ describe("a member without renewals", () => {
     await a.stop();
   });
 
-  test("keeps its sources during a short outage of the database and reports it", async () => {
+  test("keeps its sources during a short outage of the database, and reports the outage", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     // The line about what was taken is written, and the lease was renewed a moment ago.
@@ -120,7 +120,7 @@ describe("a member without renewals", () => {
     await a.stop();
   });
 
-  test("loses only the fenced source, at once", async () => {
+  test("loses at once only the source that another member has fenced", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const [lease] = a.leases;
@@ -138,7 +138,7 @@ describe("a member without renewals", () => {
     await a.stop();
   });
 
-  test("ends work for a source that another member holds according to the tables", async () => {
+  test("stops work for a source that another member holds according to the database", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     Object.assign(tables.sources.get("s3") ?? {}, { epoch: 5 });
@@ -150,7 +150,7 @@ describe("a member without renewals", () => {
     await a.stop();
   });
 
-  test("releases and retakes sources after the response to a take was lost", async () => {
+  test("releases and retakes sources after the response to their takeover was lost", async () => {
     const { clock, tables } = begin();
     const a = fleet.member("a");
     const wellTransact = a.link.database.transact;
@@ -172,8 +172,8 @@ describe("a member without renewals", () => {
   });
 });
 
-describe("the work for a source", () => {
-  test("leaves a source that fails to start to others, and retries after growing waits", async () => {
+describe("a source of the fleet", () => {
+  test("is left to other members after a failed start, and is retried after growing waits", async () => {
     const { clock, tables } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startFails = new Error("no way to it from here");
@@ -204,7 +204,7 @@ describe("the work for a source", () => {
     await a.stop();
   });
 
-  test("moves a source that fails to start to another member at once", async () => {
+  test("starts at once on another member when its start fails on the first member", async () => {
     const { clock } = begin();
     const [b] = (await started("b")) as [VirtualMember];
     const a = fleet.member("a");
@@ -217,7 +217,7 @@ describe("the work for a source", () => {
     await a.stop();
   });
 
-  test("stops slowly started work as soon as it has started, when the lease has ended", async () => {
+  test("is stopped right after a slow start when the lease expired during the start", async () => {
     const { clock } = begin(["one"]);
     const a = fleet.member("a");
     a.does.startMs = 60_000;
@@ -237,7 +237,7 @@ describe("the work for a source", () => {
     await a.stop();
   });
 
-  test("aborts a start at a handover, and lets the new holder begin only after it has ended", async () => {
+  test("has its start aborted at a handover, and starts on the new holder only after that start has ended", async () => {
     const { clock } = begin(["one", "two"]);
     const a = fleet.member("a");
     a.does.startMs = 3_000;
@@ -257,7 +257,7 @@ describe("the work for a source", () => {
     await b.stop();
   });
 
-  test("lets the next member begin when work stops late or with an error", async () => {
+  test("starts on the next member even if the first member stops it late or with an error", async () => {
     const { clock } = begin(["one", "two"]);
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 1e9;
@@ -277,7 +277,7 @@ describe("the work for a source", () => {
     await b.stop();
   });
 
-  test("ends all work at a stop of the member, also without the database", async () => {
+  test("is stopped when its member stops, also without the database", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.state = "stalls";

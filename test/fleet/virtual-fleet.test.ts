@@ -35,7 +35,7 @@ describe("members of a fleet", () => {
     expect([clock.sleepers(), tables.listeners()]).toEqual([0, 0]);
   });
 
-  test("hand over the next source when the previous one is taken", async () => {
+  test("hand over the next source once the previous source has been taken", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.does.stopMs = 2_000;
@@ -71,7 +71,7 @@ describe("members of a fleet", () => {
     await a.stop();
   });
 
-  test("look at the tables every 30 s without notifications", async () => {
+  test("read the tables every 30 s without notifications", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.hears = false;
@@ -87,7 +87,7 @@ describe("members of a fleet", () => {
     await b.stop();
   });
 
-  test("drain on request, also across a restart, and take part again", async () => {
+  test("drain on request, also across a restart, and receive sources again afterwards", async () => {
     const { clock } = begin();
     const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
     await setDraining(b.link.database, "a", true);
@@ -115,7 +115,7 @@ describe("members of a fleet", () => {
 });
 
 describe("a registration", () => {
-  test("rejects a second member of the same name once the first has renewed", async () => {
+  test("is rejected for a second member with the name of a member that has renewed its lease", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const second = fleet.member("a");
@@ -130,7 +130,7 @@ describe("a registration", () => {
     await second.stop();
   });
 
-  test("accepts a restarted member when the lease of the killed one has run out", async () => {
+  test("is accepted for a restarted member once the lease of the killed process has expired", async () => {
     const { clock } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     a.link.state = "stalls";
@@ -143,7 +143,7 @@ describe("a registration", () => {
     await again.stop();
   });
 
-  test("rejects another configuration while others run", async () => {
+  test("is rejected for another configuration while other members run", async () => {
     const { tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     const other = { digest: "fedcba9876543210" };
@@ -158,7 +158,7 @@ describe("a registration", () => {
     await b.stop();
   });
 
-  test("locks the meta row first when it registers", async () => {
+  test("locks the meta row with its first query", async () => {
     begin();
     const a = fleet.member("a");
     const first: string[] = [];
@@ -180,7 +180,7 @@ describe("a registration", () => {
     await a.stop();
   });
 
-  test("joins when a database that was away at the start responds", async () => {
+  test("succeeds once a database that was unavailable at the start responds", async () => {
     const { clock } = begin();
     const a = fleet.member("a");
     a.link.state = "fails";
@@ -193,7 +193,7 @@ describe("a registration", () => {
     await a.stop();
   });
 
-  test("reports a name that another member has taken meanwhile", async () => {
+  test("reports that another member has taken the name in the meantime", async () => {
     const { clock, tables } = begin();
     const [a] = (await started("a")) as [VirtualMember];
     Object.assign(tables.members.get("a") ?? {}, { incarnation: "other" });

@@ -24,8 +24,8 @@ async function stopAll(members: readonly VirtualMember[]) {
   for (const member of members) await member.stop();
 }
 
-describe("a member that does not reach the services", () => {
-  test("hands its sources over after one trial, and takes its share again when it reaches them", async () => {
+describe("a member that cannot reach the services", () => {
+  test("hands its sources over after one trial, and receives sources again once it reaches the services", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
@@ -52,7 +52,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("keeps a source whose service no member reaches", async () => {
+  test("keeps a source whose service no member can reach", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a] = members as [VirtualMember];
@@ -67,7 +67,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("keeps its sources when the other members do not reach the services either", async () => {
+  test("keeps its sources when no other member can reach the services", async () => {
     begin();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;
@@ -77,7 +77,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("repeats failed trials after growing waits", async () => {
+  test("repeats failed trials of a handover after growing waits", async () => {
     begin();
     const members = await started("a", "b", "c");
     const source = members[0]?.holding()[0] ?? "";
@@ -91,7 +91,7 @@ describe("a member that does not reach the services", () => {
     await stopAll(members);
   });
 
-  test("takes no free source while others can, and all sources when it is alone", async () => {
+  test("takes no source while other members can, and takes all sources as the only member", async () => {
     begin();
     const members = await started("a", "b", "c");
     const [a, b, c] = members as [VirtualMember, VirtualMember, VirtualMember];
@@ -107,7 +107,7 @@ describe("a member that does not reach the services", () => {
     await a.stop();
   });
 
-  test("ignores a single failure that no check confirms", async () => {
+  test("ignores a single failed request that no check confirms", async () => {
     begin();
     const members = await started("a", "b");
     const before = fleet.tables.takeovers.length;

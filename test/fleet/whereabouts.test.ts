@@ -14,7 +14,7 @@ const sources = [
 ].map((each) => ({ ...each, epoch: 1, since: null, reason: null }));
 const fleet = { self: "a", members, sources };
 
-test("whereabouts names the holder of a source and its page", () => {
+test("whereabouts returns the holder of a source and the holder's status page", () => {
   expect(whereabouts("north", fleet)).toEqual({
     message: "The source north is held by the member b of the fleet, on machine-2 (http://10.0.0.2:9850): ask there.",
     holder: { name: "b", page: "http://10.0.0.2:9850" },

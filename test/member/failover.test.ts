@@ -8,7 +8,7 @@ const SOURCES = ["east", "north"];
 const LONG = { timeout: 60_000, interval: 50 };
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("a fleet whose database fails over", () => {
-  test("continues at the new primary with all committed events", async () => {
+  test("continues on the new primary database with all committed events", async () => {
     const stage = await setStage({ sources: SOURCES, hasStandby: true });
     onTestFinished(() => stage.close());
     const { standby } = stage;

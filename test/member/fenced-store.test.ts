@@ -21,7 +21,7 @@ function lostStore(store: Store): Store {
   };
 }
 
-test("throws Stopping and reports the lost lease when another member holds the store", async () => {
+test("the fenced store throws Stopping and reports the lost lease when another member holds the store", async () => {
   let heard = 0;
   const store = fencedStore(lostStore(createMemoryStore()), () => {
     heard += 1;
@@ -40,7 +40,7 @@ test("throws Stopping and reports the lost lease when another member holds the s
   expect(heard).toBe(asked.length);
 });
 
-test("passes on other errors unchanged", async () => {
+test("the fenced store passes other errors on unchanged", async () => {
   const broken = { ...createMemoryStore(), document: () => Promise.reject(new Error("The disk is full.")) };
   const store = fencedStore(broken, () => expect.unreachable());
   await expect(store.document("a", "b")).rejects.toThrow("The disk is full.");

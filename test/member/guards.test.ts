@@ -46,8 +46,8 @@ async function guardsOf(documents: MemoryTables, stateFolder = folder) {
   return { guards, database, fleet };
 }
 
-describe("a machine", () => {
-  test("writes nothing for an armed database before this machine was armed for it", async () => {
+describe("a machine of a fleet", () => {
+  test("writes no tag for an armed database before the machine itself was armed for that database", async () => {
     const documents = createMemoryTables();
     const { database, guards } = await guardsOf(documents);
     await armFleetHere(database, newFolder(), { by: "another machine", at: AT });
@@ -85,7 +85,7 @@ describe("a machine", () => {
     expect(await refusals()).toEqual([false, true]);
   });
 
-  test("is armed neither by a link nor by an id from its own folder", async () => {
+  test("is not armed by a symbolic link or by a database id from its own folder", async () => {
     const documents = createMemoryTables();
     const { guards, database } = await guardsOf(documents);
     await armFleetHere(database, folder, { by: "the command line", at: AT });
@@ -103,7 +103,7 @@ describe("a machine", () => {
     expect(guards.unarmedHere(), "by a link").not.toBeNull();
   });
 
-  test("arms no fleet when its state folder cannot be written", async () => {
+  test("is not armed when its state folder cannot be written", async () => {
     const documents = createMemoryTables();
     const file = join(folder, "file");
     writeFileSync(file, "");
@@ -114,7 +114,7 @@ describe("a machine", () => {
   });
 });
 
-test("the kill switch counts when it is thrown in the fleet or in the state folder", async () => {
+test("the kill switch is active when it is set in the fleet or in the state folder", async () => {
   const { guards, fleet } = await guardsOf(createMemoryTables());
   const { killSwitch } = guards;
   expect(killSwitch.thrown()).toBe(false);

@@ -39,7 +39,7 @@ const handovers = (lines: readonly Line[]) =>
   );
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("a handover", () => {
-  test("logs one line at level info for each member and group of sources, without warnings", async () => {
+  test("logs one info line per member and group of sources, and no warning", async () => {
     stage = await setStage({ sources: SOURCES, isWritable: true });
     const [a, b, c] = [listen(), listen(), listen()];
     const [first, second, third] = [
@@ -83,7 +83,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a handover", () => {
     ]);
   }, 180_000);
 
-  test("logs lost sources once, without errors, when another member has a later epoch", async () => {
+  test("logs lost sources once without errors when another member has a later epoch", async () => {
     stage = await setStage({ sources: SOURCES, isWritable: true });
     const { lines, log } = listen();
     const member = await stage.member("a", log);

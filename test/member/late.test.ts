@@ -50,8 +50,8 @@ async function connected(): Promise<Client> {
 /** Real time has to pass, for processes and servers that no test can move. */
 const pass = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
-  test("is not sent after its process was suspended, and the next one is", async () => {
+describe.skipIf(absent("postgres") || absent("mosquitto"))("a request to the service", () => {
+  test("is not sent after its process was suspended, and the next request is sent", async () => {
     const gate = await startGate();
     onTestFinished(() => gate.close());
     stage = await setStage({ sources: [SOURCE], proxy: gate.url });
@@ -76,7 +76,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a request", () => {
     expect(requests("history")).toHaveLength(1);
   }, 180_000);
 
-  test("is sent right after a slow database has recorded its slot", async () => {
+  test("is sent immediately after a slow database has recorded its slot", async () => {
     stage = await setStage({ sources: [SOURCE] });
     await stage.process("a");
     await expect.poll(() => requests("read").length, { timeout: 60_000 }).toBeGreaterThan(0);

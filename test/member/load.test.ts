@@ -12,7 +12,7 @@ const SOURCES = ["north", "south"];
 const CONNECTIONS = 2;
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("a member under load", () => {
-  test("renews its lease and sees the kill switch while every connection of its sources waits", async () => {
+  test("renews its lease and detects the kill switch while every connection of its sources is waiting", async () => {
     stage = await setStage({ sources: SOURCES, connections: CONNECTIONS });
     const lines: string[] = [];
     const log = createLog({ level: "info", destination: { write: (line: string) => void lines.push(line) } });

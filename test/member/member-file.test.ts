@@ -11,7 +11,7 @@ function configWith(level: string): Config {
   });
 }
 
-test("applies no change, and reports changes that wait for all members and problems of the file", async () => {
+test("a changed file is not applied; pending changes for all members and errors in the file are reported", async () => {
   let inFile = () => configWith("info");
   const file = createMemberFile({
     configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },

@@ -13,7 +13,7 @@ const isValueOf = (source: string) => (message: { readonly topic: string }) =>
   message.topic.startsWith(`plenum/${source}/`) && message.topic.endsWith("/value");
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("one member of a fleet", () => {
-  test("works for every source, each with sinks of its own, and shows them together", async () => {
+  test("runs every source with separate sinks, and reports all sources together", async () => {
     stage = await setStage({ sources: ["north", "south"] });
     const observer = await observe(stage.broker.url);
     onTestFinished(() => observer.leave());

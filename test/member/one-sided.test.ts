@@ -27,7 +27,7 @@ async function polledAgain(sinceMs: number): Promise<number> {
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("a fault between one member and the services", () => {
   test.each(["cut", "stall"] as const)(
-    "%s: its sources go to the other member, and come back with the network",
+    "(%s) moves its sources to the other member, and back once the network is restored",
     async (how) => {
       ways = await startMemberWays();
       stage = await setStage({ sources: SOURCES, proxy: ways.url });
@@ -50,7 +50,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("a fault between one 
     240_000,
   );
 
-  test("keeps a source whose service no member reaches", async () => {
+  test("moves no source when no member reaches its service", async () => {
     ways = await startMemberWays();
     stage = await setStage({ sources: SOURCES, proxy: ways.url });
     const [a, b] = [await stage.member("a"), await stage.member("b")];

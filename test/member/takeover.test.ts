@@ -45,7 +45,7 @@ const statusOf = (source: string) =>
 const SOURCES = ["east", "north", "south", "west"];
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fleet", () => {
-  test("share the sources, and hand them over at a stop", async () => {
+  test("divide the sources between them, and hand them over at a stop", async () => {
     await begin({ sources: SOURCES });
     const [a, b] = [await stage.member("a"), await stage.member("b")];
     await a.start();
@@ -85,7 +85,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
     }
   }, 240_000);
 
-  test("continue after a kill: the other member polls, completes the write, and emits nothing false", async () => {
+  test("recover from a kill: the other member polls, completes the open write, and emits no false event", async () => {
     await begin({ sources: SOURCES.slice(0, 2), isWritable: true });
     const killed = await stage.process("killed");
     const other = await stage.member("other");
@@ -141,7 +141,7 @@ describe.skipIf(absent("postgres") || absent("mosquitto"))("two members of a fle
     expect(spending(service).refused).toBe(0);
   }, 240_000);
 
-  test("stop all writing within 2 s after the kill switch was thrown at one of them", async () => {
+  test("stop all tag writes within 2 s after one member activated the kill switch", async () => {
     await begin({ sources: SOURCES.slice(0, 2), isWritable: true });
     const [a, b] = [await stage.member("a"), await stage.member("b")];
     await a.start();

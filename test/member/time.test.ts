@@ -108,7 +108,7 @@ test.each([
   [300_000, 0],
   [300_000, -300_000],
 ])(
-  "members whose clocks are wrong by %i ms and %i ms stamp the same times and see slots of the same age",
+  "members whose clocks are wrong by %i ms and %i ms write the same timestamps and agree on the age of quota slots",
   async (one, other) => {
     const { member, databaseMs } = world();
     const [before, after] = [await member(one), await member(other)];
@@ -135,7 +135,7 @@ test.each([
 );
 
 test.each([-600_000, 600_000])(
-  "a database's clock that is set by %i ms is followed by stamps, and changes the age of no slot",
+  "timestamps follow a step of the database's clock by %i ms, and the age of quota slots does not change",
   async (byMs) => {
     const { databaseMs, member, passes, setDatabaseClock } = world();
     const [holder, heir] = [await member(), await member()];
@@ -163,7 +163,7 @@ test.each([-600_000, 600_000])(
   },
 );
 
-test("follows the stored step when it starts between a step and its discovery", async () => {
+test("a member that starts between a clock step and its discovery uses the stored step", async () => {
   const { member, passes, setDatabaseClock } = world();
   const old = await member();
   await lookOften(old, passes);
@@ -176,7 +176,7 @@ test("follows the stored step when it starts between a step and its discovery", 
   expect(Math.abs((await leftMs(young)) - 3_000)).toBeLessThanOrEqual(3 * VAGUE_MS);
 });
 
-test("corrects the false step of a member that was suspended", async () => {
+test("a false clock step stored by a suspended member is corrected", async () => {
   const { member, meta, passes } = world();
   const [suspended, awake] = [await member(), await member()];
   await lookOften(awake, passes);

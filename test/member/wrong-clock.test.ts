@@ -13,7 +13,7 @@ const WRONG_MS = 300_000;
 const VAGUE_MS = WRONG_MS / 100;
 
 describe.skipIf(absent("postgres") || absent("mosquitto"))("members whose own clocks are wrong", () => {
-  test("commit, store and show times by the database's clock, also after a takeover", async () => {
+  test("commit, store and show times of the database's clock, also after a takeover", async () => {
     stage = await setStage({ sources: ["north"] });
     const clockWrongBy = (ms: number) => ({ ...systemClock, now: () => systemClock.now() + ms });
     const committed = async () => {

@@ -91,8 +91,8 @@ function service(change: Partial<Evidence["services"][number]>) {
   return ({ services }: Evidence) => ({ services: services.map((each) => ({ ...each, ...change })) });
 }
 
-describe("the judges of the takeovers", () => {
-  test("accept a minute without faults", () => {
+describe("the check of a takeover campaign", () => {
+  test("finds no problem in a minute without faults", () => {
     expect(judge(quietMinute()).problems).toEqual([]);
   });
 
@@ -167,7 +167,7 @@ describe("the judges of the takeovers", () => {
         told: e.told.map((each) => (each.type === "command-result" ? { ...each, fact: command("expired") } : each)),
       }),
     ],
-  ])("find %s", (problem, change) => {
+  ])("finds the problem %s", (problem, change) => {
     expect(altered(change).join("\n")).toMatch(problem);
   });
 });

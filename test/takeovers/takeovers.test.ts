@@ -13,7 +13,9 @@ const fault = (kind: FaultKind, member: string | null, seconds: number): Fault =
 });
 
 describe.skipIf(needs.includes(true))("a fleet of three members", () => {
-  test("keeps its promises while members and database come and go", { timeout: 600_000 }, async () => {
+  test("passes all checks of delivery and takeover while members and the database fail and recover", {
+    timeout: 600_000,
+  }, async () => {
     const report = await runTakeovers({
       seed: SEED,
       sources: 6,
