@@ -166,13 +166,16 @@ describe("requests of the InfluxDB sink", () => {
   test.each([
     [422, "failure writing points to database: partial write: points beyond retention policy dropped=2"],
     [422, "partial write: dropped 2 points outside retention policy of duration 1h0m0s - oldest dropped=2"],
-  ])("%i %s: points that the server drops because of its settings are not dead letters", async (status, message) => {
-    const stub = await stubServer();
-    stub.answer = () => ({ status, body: JSON.stringify({ code: "unprocessable entity", message }) });
-    const batch = [1, 2, 3].map((n) => valueEvent(n));
-    expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
-    expect(stub.seen, "no search for a faulty point").toHaveLength(1);
-  });
+  ])(
+    "a %i response with %s, caused by settings of the server, makes no event a dead letter",
+    async (status, message) => {
+      const stub = await stubServer();
+      stub.answer = () => ({ status, body: JSON.stringify({ code: "unprocessable entity", message }) });
+      const batch = [1, 2, 3].map((n) => valueEvent(n));
+      expect(await sinkFor(stub).write(batch, never())).toEqual({ rejected: [] });
+      expect(stub.seen, "no search for a faulty point").toHaveLength(1);
+    },
+  );
 
   test("reads the retention of an InfluxDB 2 bucket, and returns null for a write-only token", async () => {
     const stub = await stubServer();

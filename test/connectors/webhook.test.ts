@@ -136,7 +136,7 @@ describe("the signature of a webhook request", () => {
     expect(() => verify(keys[0]?.text ?? "", stub.seen[1])).toThrow();
   });
 
-  test("of a retry has the same id and body, and the time of the new attempt", async () => {
+  test("a retry has the same id and body, the time of the new attempt and a new signature", async () => {
     const clock = clockAt("2026-11-21T12:00:00Z");
     const { stub, sink } = await signed({}, 1, clock);
     stub.answer = () => ({ status: 500 });
@@ -271,7 +271,7 @@ describe("requests and responses of the webhook sink", () => {
     [{ status: 503, headers: { "retry-after": "Fri, 20 Nov 2026 12:01:00 GMT", date: NOON } }, { retryAfterMs: null }],
     [{ status: 502 }, { kind: "throttled", retryAfterMs: null }],
     [{ status: 500, body: "secret details" }, { kind: "rejected" }],
-  ])("the response %j is mapped to the correct failure", async (answer, expected) => {
+  ])("maps the response %j to a kind of failure", async (answer, expected) => {
     const { stub, sink } = await signed({}, 1, clockAt("2026-11-21T12:00:00Z"));
     stub.answer = () => answer;
     const error: unknown = await sink.write([valueEvent(1)], never()).catch((error: unknown) => error);

@@ -110,7 +110,7 @@ describe("a tag-value event in the lake", () => {
     [21.5, { value_number: 21.5, value_boolean: null, quality: "good", unit: "°C" }],
     [false, { value_number: null, value_boolean: false, unit_ucum: "Cel" }],
     [null, { value_number: null, value_boolean: null, quality: "bad" }],
-  ])("with the value %j has a cell of its type, a quality and a unit", (value, cells) => {
+  ])("has a cell of its type, a quality and a unit when its value is %j", (value, cells) => {
     expect(cellsIn("value", valueEvent(1, "4711", value))[0]).toMatchObject(cells);
   });
 
@@ -172,7 +172,7 @@ describe("a time without a UTC offset", () => {
       { from, to: NO_OFFSET },
       { from_time: Date.parse(from), to_time: SEEN_MS },
     ],
-  ])("in a tag-total event is replaced by the event's time: %j", (data, cells) => {
+  ])("is replaced by the event's time in a tag-total event: %j", (data, cells) => {
     expect(cellsIn("total", sampleWith("tag-total", data))[0]).toMatchObject(cells);
   });
 
@@ -189,7 +189,7 @@ describe("a time without a UTC offset", () => {
       { firstTime: from, lastTime: NO_OFFSET },
       { first_time: Date.parse(from), last_time: SEEN_MS },
     ],
-  ])("in a delivery-gap event is replaced by the event's time: %j", (data, cells) => {
+  ])("is replaced by the event's time in a delivery-gap event: %j", (data, cells) => {
     expect(cellsIn("delivery_gap", sampleWith("delivery-gap", data))[0]).toMatchObject(cells);
   });
 });

@@ -11,7 +11,7 @@ describe("the table of event fields names the destination field of each event fi
   const cases = sampleOfEveryForm().flatMap((event) =>
     Object.keys(event.data)
       .filter((field) => !EMPTY.has(`${event.type}.${field}`))
-      .map((field) => ({ event, field, title: `${event.type} ${event.subject ?? ""} ${field}` })),
+      .map((field) => ({ event, field, title: `the field ${field} of ${event.type} ${event.subject ?? ""}` })),
   );
 
   test.each(cases)("$title", ({ event, field }) => {

@@ -171,7 +171,7 @@ describe("a lost connection to the MQTT broker", () => {
     expect(kept?.error).toMatchObject({ hint });
   });
 
-  test("with DISCONNECT reason 149 (packet too large) is a ConfigError for max_message_bytes", async () => {
+  test("is a ConfigError for max_message_bytes when the broker sends DISCONNECT reason 149 (packet too large)", async () => {
     const { broker, sink } = await setUp((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode: 149 }] : undefined,
     );
@@ -224,7 +224,7 @@ describe("a lost connection to the MQTT broker", () => {
     expect(await sink.write(batch, never())).toEqual({ rejected: [] });
   });
 
-  test("after a takeover of the client id is a ConfigError without quick reconnects", async () => {
+  test("is a ConfigError without quick reconnects after another client took over the client id", async () => {
     const { broker, sink } = await setUp((packet) =>
       isValue(packet) ? [{ cmd: "disconnect", reasonCode: 142 }] : undefined,
     );

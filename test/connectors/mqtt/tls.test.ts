@@ -88,7 +88,7 @@ describe.skipIf(absent("mosquitto"))("TLS of the MQTT sink", () => {
     expect(await sink.write([valueEvent(1)], never())).toEqual({ rejected: [] });
   });
 
-  test("sends the configured client certificate, and the error of a missing one names the options", async () => {
+  test("sends the configured client certificate, and fails with a ConfigError when the broker requires a certificate and none is configured", async () => {
     const { url } = await brokerWith(good, ["require_certificate true", "use_identity_as_username true"]);
     const ours = authority.issue("worker");
     const tls = { ca_file: authority.caFile, cert_file: ours.certFile, key_file: ours.keyFile };

@@ -98,14 +98,11 @@ describe("a Parquet file", () => {
     return rowsOfFiles(table, ["x.parquet"], { where: "lake", read: async () => bytes }, never());
   }
 
-  test.each([0, 1, 9_999, 10_000, 20_001])(
-    "with %i rows is read with the same rows that were written",
-    async (count) => {
-      const { bytes, rows } = await written(count);
-      expect(rowsOf(bytes, "x")).toBe(count);
-      expect(await readAs(METER, bytes)).toEqual(rows);
-    },
-  );
+  test.each([0, 1, 9_999, 10_000, 20_001])("is read with the same %i rows that were written", async (count) => {
+    const { bytes, rows } = await written(count);
+    expect(rowsOf(bytes, "x")).toBe(count);
+    expect(await readAs(METER, bytes)).toEqual(rows);
+  });
 
   test("keeps microseconds and integers beyond 32 bits", async () => {
     const columns = createColumns(METER);
@@ -121,7 +118,7 @@ describe("a Parquet file", () => {
     expect(await readAs({ ...METER, columns: columns.slice(4, 5) }, bytes)).toEqual([[0], [1]]);
   });
 
-  test("that is damaged, truncated or has another column type causes a configuration error", async () => {
+  test("causes a configuration error when it is damaged, truncated or has another column type", async () => {
     const { bytes } = await written(20);
     const broken = Uint8Array.from(bytes);
     broken.fill(7, 10, 60);
@@ -326,7 +323,7 @@ describe("a lake in the memory store", () => {
     return { store, format: createPlainFormat(store, context), clock: context.clock };
   }
 
-  test("its tables are created once, and again for a new column", async () => {
+  test("creates its tables once, and again for a new column", async () => {
     const { store, format } = createLake();
     await agreeOnSchemas(store, format, never());
     const puts = () => store.calls.put + store.calls.putIfAbsent;

@@ -85,7 +85,7 @@ const filesOf = (folder: string, table: string, site: string) =>
 const counted = async (folder: string, table: string) =>
   (await rowsIn(folder, table, "count(*)::INTEGER AS rows, count(DISTINCT event_id)::INTEGER AS events"))[0];
 
-describe.each(LAKES)("the compaction of a lake without history: %s, %s", (where, format) => {
+describe.each(LAKES)("a lake without history (%s, %s)", (where, format) => {
   test("leaves few files in the open day, and one file per table and site in a past day", async () => {
     const { config, follow, seen } = await lakeAt(where, format);
     const engine = createEngine(config);

@@ -3,7 +3,7 @@ import { absent, type RealServer, startPostgres } from "../../real-servers.ts";
 import { describeSink } from "../../suites/sink-suite.ts";
 import { createDatabase, type Database } from "./rig.ts";
 
-describe.skipIf(absent("postgres"))("PostgreSQL", () => {
+describe.skipIf(absent("postgres"))("the PostgreSQL sink with a real server", () => {
   let server: RealServer;
   beforeAll(async () => {
     server = await startPostgres({ lines: ["fsync = off"] });

@@ -299,7 +299,7 @@ describe("the classification of PostgreSQL errors (failureOf)", () => {
       "28000",
       "config: The database server at db:5432 does not let us in: words (28000). Check user and database, and allow both in its pg_hba.conf.",
     ],
-  ])("error code %s has its failure kind and advice", (code, expected) => {
+  ])("maps error code %s to a failure kind and advice", (code, expected) => {
     expect(said(code)).toBe(expected);
   });
 
