@@ -1,0 +1,9 @@
+import { receiverConnector } from "../shared/receiver/sink.ts";
+import { AlertmanagerConfig } from "./config.ts";
+
+export const alertmanager = receiverConnector(
+  "alertmanager",
+  "Alarms as alerts of Prometheus Alertmanager, which routes them further.",
+  AlertmanagerConfig,
+  async () => (await import("./receiver.ts")).createAlertmanagerReceiver,
+);

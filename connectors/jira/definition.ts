@@ -1,0 +1,9 @@
+import { receiverConnector } from "../shared/receiver/sink.ts";
+import { JiraConfig } from "./config.ts";
+
+export const jira = receiverConnector(
+  "jira",
+  "One issue in Jira for every alarm, closed when it is over.",
+  JiraConfig,
+  async () => (await import("./receiver.ts")).createJiraReceiver,
+);

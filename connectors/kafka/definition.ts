@@ -1,0 +1,12 @@
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import { KafkaConfig } from "./config.ts";
+import { createTopics } from "./topics.ts";
+
+export const kafka = {
+  name: "kafka",
+  summary: "Events as CloudEvents in Kafka topics, acknowledged by all replicas in sync.",
+  Config: KafkaConfig,
+  carriesSequence: true,
+  whereIs: ({ topic }, event) => createTopics(topic).of(event),
+  sink: async (config, context) => (await import("./sink.ts")).createKafkaSink(config, context),
+} satisfies ConnectorDefinition<KafkaConfig>;

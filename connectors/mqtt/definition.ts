@@ -1,0 +1,15 @@
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import { MqttConfig } from "./config.ts";
+import { messagesOf } from "./messages.ts";
+import { createTopics } from "./topics.ts";
+
+export const mqtt = {
+  name: "mqtt",
+  summary: "Values, alarms and events as topics at an MQTT broker; commands from there.",
+  Config: MqttConfig,
+  carriesSequence: true,
+  whereIs: ({ prefix, topic, retain }, event) =>
+    messagesOf(event, createTopics(prefix, topic), retain)[0]?.topic ?? null,
+  sink: async (config, context) => (await import("./sink.ts")).createMqttSink(config, context),
+  commands: async (config, context) => (await import("./commands.ts")).createMqttCommands(config, context),
+} satisfies ConnectorDefinition<MqttConfig>;

@@ -1,0 +1,9 @@
+import { receiverConnector } from "../shared/receiver/sink.ts";
+import { SlackConfig } from "./config.ts";
+
+export const slack = receiverConnector(
+  "slack",
+  "One message for every alarm in a Slack channel, edited in place.",
+  SlackConfig,
+  async () => (await import("./receiver.ts")).createSlackReceiver,
+);

@@ -1,0 +1,22 @@
+import type { ConnectorDefinition } from "../../src/core/connector.ts";
+import { INCIDENT_KINDS } from "../shared/receiver/config.ts";
+import { createReceiverSink } from "../shared/receiver/sink.ts";
+import { isForEvents, WebhookConfig } from "./config.ts";
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+
+export const webhook = {
+  name: "webhook",
+  summary: "One signed POST for every event, or alarms in the form of PagerDuty, Slack, Teams and others.",
+  Config: WebhookConfig,
+  // The first waits of the schedule that Standard Webhooks suggests; after 17.6 h the event is given up.
+  scheduleMs: [5_000, 5 * MINUTE_MS, 30 * MINUTE_MS, 2 * HOUR_MS, 5 * HOUR_MS, 10 * HOUR_MS],
+  carriesSequence: true,
+  kinds: ({ format }) => (isForEvents(format) ? undefined : INCIDENT_KINDS),
+  async sink(config, context) {
+    if (isForEvents(config.format)) return (await import("./sink.ts")).createWebhookSink(config, context);
+    const { createWebhookReceiver } = await import("./receiver.ts");
+    return createReceiverSink(createWebhookReceiver(config, context), config, context);
+  },
+} satisfies ConnectorDefinition<WebhookConfig>;
