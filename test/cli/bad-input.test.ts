@@ -138,7 +138,7 @@ describe("unavailable resources", () => {
     expect(stderr).not.toMatch(/^\s+at /m);
   });
 
-  test("with a rejected token, `check` exits with code 78, and the worker keeps running and reports the token until it is valid", async () => {
+  test("with a rejected token, `check` exits with code 78, and the worker keeps running and reports the token until the token is valid", async () => {
     const service = await simulatedServer();
     const place = workplace(service.url);
     writeFileSync(place.path("token"), "wrong-token-0815\n");

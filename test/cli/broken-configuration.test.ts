@@ -165,7 +165,7 @@ test("every control command works while the configuration file of the running wo
   ]);
 }, 240_000);
 
-test("without a worker and with a broken file, `writes stop` prevents writes at the next start or reports that it cannot", async () => {
+test("without a worker and with a broken file, `writes stop` prevents writes at the next start or reports that writes cannot be stopped", async () => {
   const place = workplace("http://127.0.0.1:1");
   writeFileSync(place.path(FILE), "");
   const nowhere = await place.plenum("writes", "stop");

@@ -182,7 +182,7 @@ test("docs/troubleshooting.md quotes each message about writing and names `plenu
 });
 
 test.skipIf(absent("mosquitto"))(
-  "reports that a tag may be written when the last condition is met",
+  "`check` reports that a tag may be written when the last condition is met",
   async () => {
     const [service, broker] = await Promise.all([simulatedServer({ sites: [6] }), startMosquitto()]);
     onTestFinished(() => broker.stop());

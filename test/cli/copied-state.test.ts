@@ -21,7 +21,7 @@ async function broker() {
   return { url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`, names };
 }
 
-test("a worker on a copied state reports the copy, gets another name, and writes nothing until it is armed", async () => {
+test("a worker on a copied state reports the copy, gets another name, and writes no value until it is armed by `writes arm`", async () => {
   const service = await simulatedServer({ sites: [6] });
   const { url, names } = await broker();
   const place = workplace(service.url);

@@ -75,7 +75,7 @@ async function fill(rig: Rig, bytes: number): Promise<void> {
   await rig.store.commit({ records });
 }
 
-test("counts all records, including those of earlier versions and those before a restart", async () => {
+test("the size of the audit log includes records of earlier versions and records from before a restart", async () => {
   const rig = await testRig();
   await fill(rig, MEBIBYTE - 5_000);
   const attempt = async (id: string) => {

@@ -287,7 +287,7 @@ describe("the check of a command before sending", () => {
     expect(checkDispatch(dispatch({ ...expected, entry: onOff }))).toBeNull();
   });
 
-  test("treats a value that is more than 1 s in the future as not fresh", () => {
+  test("treats a value as not fresh when the value is more than 1 s in the future", () => {
     expect(freshValue(reading(20, -1_000), NOW)).toBe(20);
     expect(freshValue(reading(20, -1_001), NOW)).toBeNull();
     expect(freshValue(reading(20, 60_000), NOW)).toBe(20);

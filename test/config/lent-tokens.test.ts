@@ -33,7 +33,7 @@ function refused(secret: string): readonly string[] {
 
 const HEADER = "sinks.hook.webhook.headers.x-key";
 
-test("rejects the token file of a source as a sink's secret under another spelling, through links and as a hard link", () => {
+test("the configuration may not use a source's token file as a sink's secret, also under another spelling, through links or as a hard link", () => {
   const token = join(folder, "token");
   mkdirSync(join(folder, "more"));
   symlinkSync(token, join(folder, "link"));
@@ -50,21 +50,24 @@ test("rejects the token file of a source as a sink's secret under another spelli
   for (const name of names) expect(refused(name), name).toEqual([HEADER]);
 });
 
-test("accepts a separate secret file, whether or not the file exists", () => {
+test("the configuration may use a separate secret file for a sink, whether or not the file exists", () => {
   writeFileSync(join(folder, "other"), "another secret", { mode: 0o600 });
   expect(refused(join(folder, "other"))).toEqual([]);
   expect(refused(join(folder, "later"))).toEqual([]);
 });
 
-test("rejects the token file of a source as a sink's secret before the file exists", () => {
+test("the configuration may not use a source's token file as a sink's secret before the file exists", () => {
   rmSync(join(folder, "token"));
   expect(refused(join(folder, "token"))).toEqual([HEADER]);
 });
 
-test.skipIf(process.platform === "win32")("rejects a secret file that became a link to /proc after the check", () => {
-  const file = join(folder, "later");
-  const ref = SecretRef.parse({ file });
-  symlinkSync("/proc/self/environ", file);
-  expect(() => readSecret(ref)).toThrow(/is refused/);
-  expect(SecretRef.safeParse({ file }).success).toBe(false);
-});
+test.skipIf(process.platform === "win32")(
+  "readSecret rejects a secret file that became a link to /proc after the check",
+  () => {
+    const file = join(folder, "later");
+    const ref = SecretRef.parse({ file });
+    symlinkSync("/proc/self/environ", file);
+    expect(() => readSecret(ref)).toThrow(/is refused/);
+    expect(SecretRef.safeParse({ file }).success).toBe(false);
+  },
+);

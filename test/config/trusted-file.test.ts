@@ -121,7 +121,7 @@ describe.skipIf(own === null)("the ownership check of a configuration file", () 
 });
 
 test.skipIf(!isRoot)(
-  "accepts a read-only ConfigMap of Kubernetes, and rejects the same folder when the folder is writable",
+  "the ownership check accepts a read-only ConfigMap of Kubernetes, and rejects the same folder when the folder is writable",
   () => {
     const folder = smallDisk(1);
     if (folder === null) return;
@@ -138,6 +138,6 @@ test.skipIf(!isRoot)(
   },
 );
 
-test("accepts every file on systems without user ids", () => {
+test("the ownership check accepts every file on systems without user ids", () => {
   expect(refusal(written(folderOf(0o777), 0o666), null)).toBeNull();
 });
