@@ -22,7 +22,7 @@ function create() {
   });
 }
 
-test("pauses the backfill above 10 % of the log limit, resumes it at 5 %, and logs each change once", async () => {
+test("the backfill pauses above 10 % of the log limit, resumes at 5 %, and logs each change once", async () => {
   const gate = create();
   const at = async (mebibytes: number) => {
     pressure = { ...pressure, pendingBytes: mebibytes * MEBIBYTE };
@@ -37,7 +37,7 @@ test("pauses the backfill above 10 % of the log limit, resumes it at 5 %, and lo
   expect(said).toEqual(["the backfill waits until the sinks have taken more", "the backfill goes on"]);
 });
 
-test("queries the size of the log at most once a second, however many callers ask", async () => {
+test("the backfill gate queries the size of the log at most once a second, however many callers ask", async () => {
   let looks = 0;
   const outbox = {
     async pressure() {
@@ -53,7 +53,7 @@ test("queries the size of the log at most once a second, however many callers as
   expect(looks).toBe(2);
 });
 
-test("limits a history response to one fiftieth of the log limit", () => {
+test("a history response is limited to one fiftieth of the log limit", () => {
   expect(largestReply(100 * MEBIBYTE)).toBe(2 * MEBIBYTE);
 });
 

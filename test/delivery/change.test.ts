@@ -20,7 +20,7 @@ async function endedOf(name: string) {
   return (await workshop.store.outbox.lag()).find(({ sink }) => sink === name)?.ended;
 }
 
-test("delivers to an added sink, does not reopen an unchanged sink, closes and ends a removed sink", async () => {
+test("a change of the sinks delivers to an added sink, does not reopen an unchanged sink, and ends a removed sink", async () => {
   const [stays, goes, comes] = [scriptedSink(), scriptedSink(), scriptedSink()];
   const dispatcher = workshop.dispatcher({});
   await dispatcher.start(new AbortController().signal);
@@ -45,7 +45,7 @@ test("delivers to an added sink, does not reopen an unchanged sink, closes and e
   expect(gauges.map(({ labels }) => labels.sink).toSorted()).toEqual(["comes", "stays"]);
 });
 
-test("starts a replacement sink with the next event after the previous sink has finished its batch", async () => {
+test("a replacement sink starts with the next event after the previous sink has finished its batch", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -66,7 +66,7 @@ test("starts a replacement sink with the next event after the previous sink has 
   expect([written(before), written(after)]).toEqual([ids(values(0, 2)), ids(values(2, 2))]);
 });
 
-test("starts a renamed sink with the same files after the old sink has closed, and other sinks at once", async () => {
+test("a renamed sink with the same files starts after the old sink has closed, and other sinks start at once", async () => {
   let finish: () => void = () => {};
   const before = scriptedSink(
     () =>
@@ -88,7 +88,7 @@ test("starts a renamed sink with the same files after the old sink has closed, a
   expect(written(after)).toEqual(ids(values(0, 4)));
 });
 
-test("reports two file sinks with the same folder as conflicting", async () => {
+test("two file sinks with the same folder are reported as conflicting", async () => {
   const { clock, metrics, store } = workshop;
   const sinks = Config.shape.sinks.parse({
     days: { file: { folder: "/x" } },
@@ -193,7 +193,7 @@ describe("a removed sink while the state cannot be written", () => {
   });
 });
 
-test("keeps a sink in use that is added again while the dispatcher is ending it", async () => {
+test("a removed sink stays in use when it is added again while the dispatcher is ending that sink", async () => {
   const dispatcher = workshop.dispatcher({ first: scriptedSink(), second: scriptedSink() });
   await dispatcher.start(new AbortController().signal);
   const { outbox } = workshop.store;
@@ -212,7 +212,7 @@ test("keeps a sink in use that is added again while the dispatcher is ending it"
   expect([await endedOf("first"), await endedOf("second")]).toEqual(["not in the configuration", null]);
 });
 
-test("opens no added sink before the start or after the stop", async () => {
+test("an added sink is not opened before the dispatcher's start or after its stop", async () => {
   const [early, late] = [scriptedSink(), scriptedSink()];
   const dispatcher = workshop.dispatcher({});
   await dispatcher.change([configured("a", early)]);

@@ -156,7 +156,7 @@ describe("a receiver that takes 12 s for each request", () => {
     );
   });
 
-  test("displays each alarm once, even if it cannot be queried for existing messages", async () => {
+  test("displays each alarm once on a board that cannot be queried for existing messages", async () => {
     const { clock, store } = workshop;
     let askedMs = Number.NEGATIVE_INFINITY;
     const board = noticeBoard("another", { lastStepMs: () => askedMs });

@@ -72,7 +72,7 @@ describe("delivery", () => {
     expect((await lag()).again).toBe(0);
   });
 
-  test("wakes once a second for all sinks together while nothing happens", async () => {
+  test("wakes once a second for all sinks together while the log receives no event", async () => {
     const asked: number[] = [];
     const sinks = Object.fromEntries(["a", "b", "c", "d", "e"].map((name) => [name, scriptedSink()]));
     const asking: Sink = {
@@ -202,7 +202,7 @@ describe("delivery", () => {
     ]);
   });
 
-  test("shows a sink with a configuration error as stopped and retries it every five minutes", async () => {
+  test("reports a sink with a configuration error as stopped and retries the sink every five minutes", async () => {
     const sink = scriptedSink(() => Promise.reject(new ConfigError("The token is wrong.", { hint: "Renew it." })));
     const dispatcher = await started({ a: sink });
     await commit(values(0, 1));
@@ -241,7 +241,7 @@ describe("delivery", () => {
     expect(written(sink)).toEqual(ids(events));
   });
 
-  test("settles replayed events early and keeps the others after a failure", async () => {
+  test("settles accepted replayed events of a failed batch, and retries the rest of that batch", async () => {
     const events = values(0, 4);
     const sink = scriptedSink();
     await started({ a: sink });

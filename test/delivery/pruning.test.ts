@@ -30,7 +30,7 @@ function pruning({ store, clock, lines }: Workshop, doubt: () => ClockDifference
   });
 }
 
-test("removes expired events every minute, and logs how many matching events a sink lost", async () => {
+test("pruning removes expired events every minute, and logs how many matching events a sink lost", async () => {
   const { store, clock, lines } = workshop;
   await store.outbox.register("alarms", "beginning");
   await store.commit({ events: [valueEvent(1), sampleEvent("alarm-raised")] });
@@ -47,7 +47,7 @@ test("removes expired events every minute, and logs how many matching events a s
   expect(clock.sleepers()).toBe(0);
 });
 
-test("stops when the signal of its start aborts", async () => {
+test("pruning stops when the signal of its start aborts", async () => {
   const { clock } = workshop;
   const service = pruning(workshop);
   const running = new AbortController();
@@ -79,7 +79,7 @@ test("events do not age while the clock is in doubt or the process is suspended"
   await service.stop(1_000);
 });
 
-test("continues with the next run after a failed one", async () => {
+test("pruning continues with the next run after a failed run", async () => {
   const { store, clock, lines } = workshop;
   const { prune } = store.outbox;
   let runs = 0;

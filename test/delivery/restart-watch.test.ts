@@ -40,7 +40,7 @@ async function minutes(from: number, count: number): Promise<void> {
 const since = (sink: ScriptedSink, count: number) => ids(sink.writes.flat().slice(count));
 
 describe("a restarted server", () => {
-  test("receives the events of the last 15 minutes again, in order, and a notice reports it", async () => {
+  test("receives the events of the last 15 minutes again, in order, and the restart is reported in a notice", async () => {
     const sink = mortalSink();
     const dispatcher = await started({ a: sink });
     await minutes(0, 25);

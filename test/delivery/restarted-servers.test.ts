@@ -91,7 +91,7 @@ async function killedAndBack(far: RealServer, { store }: Delivering, next: Event
 }
 
 describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
-  test("receives acknowledged events again that it lost when it was killed", { timeout: LONG_MS }, async () => {
+  test("receives acknowledged events again that the server lost when it was killed", { timeout: LONG_MS }, async () => {
     const far = await server(startVictoriaMetrics);
     const { url } = far;
     const delivery = await delivering((context) => influxdb.sink(influxdb.Config.parse({ url, bucket: "b" }), context));
@@ -150,7 +150,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     expect(delivery.dispatcher.notices()).toEqual([expect.stringContaining(`is sent again: ${events.length} events`)]);
   });
 
-  test("resumes the session with persistence, and receives events again that it lost after its last save", {
+  test("resumes the session with persistence, and receives the events again that were lost after the last save", {
     timeout: LONG_MS,
   }, async () => {
     const far = await server(() =>

@@ -182,7 +182,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
     expect(epochs([...before, ...after])).toHaveLength(2);
   }
 
-  test("starts when an event was removed before the sink was offered it", () =>
+  test("starts when an event was removed before it was offered to the sink", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 5) });
       await store.outbox.prune({ ...bounds, maxBytes: 0 });
@@ -202,7 +202,7 @@ describe("a new epoch, in which sequence numbers begin with 1", () => {
     expect(epochs([...before, ...after])).toHaveLength(1);
   });
 
-  test("starts when an event was damaged before the sink was offered it", () =>
+  test("starts when an event was damaged before it was offered to the sink", () =>
     twoEpochs(async (store) => {
       await store.commit({ events: values(3, 2) });
       edit(workshop.folder, "update event set body = replace(body, 'tag', 'gat') where position = 4");

@@ -54,7 +54,7 @@ describe("createSetbacks", () => {
     expect(waitMs(judge(refused, "1", true))).toBe(5_000);
   });
 
-  test("doubles the wait of throttling without a time, and resets it after an accepted event", () => {
+  test("doubles the wait when the server throttles without a time, and resets the wait after an accepted event", () => {
     const { judge, over } = setbacks();
     const hold = () => waitMs(judge(new Throttled("Slower.", null), "1", true));
     expect([hold(), hold(), hold()]).toEqual([1_000, 2_000, 4_000]);

@@ -37,7 +37,7 @@ describe.skipIf(absent("postgres"))("a fleet", () => {
     });
   });
 
-  test("assigns all sources to one member, redistributes them for a second and a third, and again after a stop", async () => {
+  test("assigns all sources to its first member, and redistributes the sources when members join or stop", async () => {
     rig = begin();
     const a = await rig.member("a");
     await rig.settled(a);

@@ -9,7 +9,7 @@ function observer() {
   return { clock, heartbeats: createHeartbeats(clock, 9_000, 8_000) };
 }
 
-test("reports a member as silent after one lease duration without a renewal, whatever the wall clock says", async () => {
+test("the heartbeat monitor reports a member as silent after one lease duration without a renewal", async () => {
   const { clock, heartbeats } = observer();
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
   heartbeats.observe([beat(7)]);
@@ -28,7 +28,7 @@ test("reports a member as silent after one lease duration without a renewal, wha
   expect([heartbeats.observe([]), heartbeats.nextMs()]).toEqual([[], Number.POSITIVE_INFINITY]);
 });
 
-test("starts measuring again after a long time without a check, e.g. in a suspended process", async () => {
+test("the heartbeat monitor starts measuring again after its own process was suspended", async () => {
   const { clock, heartbeats } = observer();
   heartbeats.observe([beat(3)]);
   clock.suspend(60_000);

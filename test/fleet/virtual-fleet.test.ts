@@ -208,7 +208,7 @@ describe("a registration", () => {
   });
 });
 
-test("exports the time of the last renewal in seconds", async () => {
+test("a member exports the time of its last lease renewal in seconds as a metric", async () => {
   const { clock } = begin();
   const [a] = (await started("a")) as [VirtualMember];
   await clock.advance(60_000);
@@ -218,7 +218,7 @@ test("exports the time of the last renewal in seconds", async () => {
   await a.stop();
 });
 
-test("reports holders, and members that are leaving, draining or lost", async () => {
+test("the fleet status contains holders of sources, and members that are leaving, draining or lost", async () => {
   const { clock, tables } = begin();
   const [a, b] = (await started("a", "b")) as [VirtualMember, VirtualMember];
   const status = await a.fleet.status();

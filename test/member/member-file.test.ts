@@ -11,7 +11,7 @@ function configWith(level: string): Config {
   });
 }
 
-test("a changed file is not applied; pending changes for all members and errors in the file are reported", async () => {
+test("a member does not apply a changed configuration file, and reports pending changes and errors of the file", async () => {
   let inFile = () => configWith("info");
   const file = createMemberFile({
     configFile: { file: "plenum.yaml", load: () => inFile(), isWatched: false },

@@ -17,7 +17,7 @@ function readCounting(count: number) {
   };
 }
 
-test("reads an unchanged set at most every 15 s, and a changed set within 1 s of a local change", async () => {
+test("the document cache reads an unchanged set every 15 s at most, and a changed set within 1 s of the change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);
@@ -36,7 +36,7 @@ test("reads an unchanged set at most every 15 s, and a changed set within 1 s of
   expect([await known(), set.reads]).toEqual([4, 3]);
 });
 
-test("computes a derived value again within 1 s of a local change", async () => {
+test("the document cache recomputes a derived value within 1 s of a local change", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(0);
   const remembered = createCachedDocuments(store, clock);
@@ -49,7 +49,7 @@ test("computes a derived value again within 1 s of a local change", async () => 
   expect(await plan()).toBe(3);
 });
 
-test("reads a set of 30,000 documents at most every 30 s", async () => {
+test("the document cache reads a set of 30,000 documents at most every 30 s", async () => {
   const clock = createVirtualClock(0);
   const { set, store } = readCounting(30_000);
   const remembered = createCachedDocuments(store, clock);

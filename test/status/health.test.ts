@@ -243,7 +243,7 @@ function metricsOf(source: string) {
   return metrics;
 }
 
-test("joins the metrics of several sources, with one declaration per family", async () => {
+test("the metrics of several sources are joined with one declaration per metric family", async () => {
   const process = createMetrics();
   process.clockSteps.inc({ direction: "back" });
   const texts = await Promise.all(

@@ -33,7 +33,7 @@ const shown = (store: { readonly free: number | null; readonly copy?: SeenCopy }
     nowMs,
   );
 
-test("warns about an almost full disk, with another text for a full disk", () => {
+test("the report warns about an almost full disk, with another text for a full disk", () => {
   expect(shown({ free: 8 * GIBIBYTE })).toEqual([]);
   expect(shown({ free: null })).toEqual([]);
   expect(shown({ free: 1.2 * GIBIBYTE })).toEqual([
@@ -42,7 +42,7 @@ test("warns about an almost full disk, with another text for a full disk", () =>
   expect(shown({ free: 10 * MEBIBYTE })).toEqual([expect.stringContaining("has only 10 MiB left. When it is full")]);
 });
 
-test("warns about a copied state on this machine while the original exists, and from another machine for a week", () => {
+test("the report warns about a copied state while its original exists, or for a week if it came from another machine", () => {
   const copy = {
     identity: "0a1b2c3d",
     at: "2026-06-01T00:00:00.000Z",
@@ -59,7 +59,7 @@ test("warns about a copied state on this machine while the original exists, and 
   expect(shown({ free, copy: elsewhere }, at + 8 * 86_400_000)).toEqual([]);
 });
 
-test("sets the gauges of the disk, and removes a gauge whose value is unknown", async () => {
+test("the disk gauges are set, and a gauge with an unknown value is removed", async () => {
   const { status } = await shownBuilding();
   const metrics = createMetrics();
   const scrape = async (disk: { readonly free: number | null; readonly diskBytes: number | null }) => {
@@ -71,7 +71,7 @@ test("sets the gauges of the disk, and removes a gauge whose value is unknown", 
   expect(await scrape({ free: null, diskBytes: null })).toBeNull();
 });
 
-test("warns while undelivered events fill 80 % of the log limit, with one log line", async () => {
+test("the report warns while undelivered events fill 80 % of the log limit, with one log line", async () => {
   const metrics = createMetrics();
   const lines: string[] = [];
   let pendingBytes = 79 * MEBIBYTE;

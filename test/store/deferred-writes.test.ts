@@ -26,7 +26,7 @@ function writing() {
   return { clock, commits, database, soon, write };
 }
 
-test("commits the latest write of each key after five seconds and leaves no timer", async () => {
+test("deferred writes are committed after five seconds with the latest value of each key, and leave no timer", async () => {
   const { clock, commits, write } = writing();
   const first = write("a", "one");
   write("b", "two");
@@ -43,7 +43,7 @@ test("commits the latest write of each key after five seconds and leaves no time
   expect(commits.slice(1)).toEqual([["four"]]);
 });
 
-test("a write that replaces one in a running commit joins the next transaction", async () => {
+test("a deferred write with the same key as a running commit joins the next transaction", async () => {
   const { soon, write } = writing();
   const first = write("a", "one");
   const taken = soon.take();
@@ -57,7 +57,7 @@ test("a write that replaces one in a running commit joins the next transaction",
   expect([first.isDurable, soon.take().writes]).toEqual([true, []]);
 });
 
-test("reports unsaved writes after a failed commit and retries every five seconds", async () => {
+test("deferred writes are reported as unsaved after a failed commit, and retried every five seconds", async () => {
   const { clock, commits, database, soon, write } = writing();
   database.isAway = true;
   write("a", "one");
@@ -71,7 +71,7 @@ test("reports unsaved writes after a failed commit and retries every five second
   expect([commits, soon.isBehind()]).toEqual([[["one"]], false]);
 });
 
-test("flush opens no transaction when no write is waiting", async () => {
+test("flushing deferred writes opens no transaction when no write is waiting", async () => {
   const { commits, soon, write } = writing();
   await soon.flush();
   write("a", "one");
@@ -80,7 +80,7 @@ test("flush opens no transaction when no write is waiting", async () => {
   expect(commits).toEqual([["one"]]);
 });
 
-test("closing a writer commits waiting writes, leaves no timer and waits at most three seconds", async () => {
+test("closing a writer commits waiting writes, leaves no timer and takes at most three seconds", async () => {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const sent: (readonly string[])[] = [];
   const writerOf = (reply: () => Promise<[]>) =>

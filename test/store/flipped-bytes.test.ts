@@ -45,7 +45,7 @@ function flipIdInIndex(id: string): void {
   writeFileSync(file, bytes);
 }
 
-test("the log check finds a wrong id in an index and repairs it once", async () => {
+test("the log check repairs a wrong id in an index", async () => {
   const store = await openStore({ folder, clock: CLOCK });
   await store.outbox.register("a", "beginning");
   await store.commit({ events: [1, 2, 3].map((n) => valueEvent(n)) });

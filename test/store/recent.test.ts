@@ -53,7 +53,7 @@ async function found(...ids: readonly string[]): Promise<readonly unknown[]> {
   return events.map(({ event }) => (event.data as { readonly value: unknown }).value);
 }
 
-test("finds exactly the requested subjects, newest first, up to the limit", async () => {
+test("the search for recent events finds exactly the requested subjects, newest first, up to the limit", async () => {
   const inner = { text: '"subject":"site/1/tag/7"' } as unknown as string;
   await store.commit({
     events: [value("7", 1), value("77", 2), value("7", 3, "", "other"), value("8", 4), value("9", 5, inner)],
@@ -64,7 +64,7 @@ test("finds exactly the requested subjects, newest first, up to the limit", asyn
   expect(await found("7")).toEqual([18, 17, 16, 15, 14]);
 });
 
-test("ignores events before the start time and events larger than 32 kB", async () => {
+test("the search for recent events ignores events before the start time and events larger than 32 kB", async () => {
   nowMs = START - 1;
   await store.commit({ events: [value("7", 1)] });
   nowMs = START;
@@ -72,14 +72,14 @@ test("ignores events before the start time and events larger than 32 kB", async 
   expect(await found("7")).toEqual([3]);
 });
 
-test("skips a damaged event and finds all other events", async () => {
+test("the search for recent events skips a damaged event and finds all other events", async () => {
   await store.commit({ events: [value("7", 1), value("7", 2), value("7", 3), value("7", 4)] });
   meddle(`update event set body = '{"subject":' where position = 2;
     update event set body = replace(body, '"value":3', '"value":5') where position = 3`);
   expect(await found("7")).toEqual([4, 1]);
 });
 
-test("reads at most the requested number of events in a log of 100,000 events", async () => {
+test("the search for recent events reads at most the requested number of 100,000 events", async () => {
   await store.commit({ events: [value("7", 1)] });
   const body = JSON.stringify(value("8", 2, "x".repeat(300)));
   meddle(`insert into event (id, kind, telemetry, committed_ms, bytes, body, checksum)

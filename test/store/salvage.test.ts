@@ -84,7 +84,7 @@ function spoilHeader(file: string): void {
   writeFileSync(file, readFileSync(file).fill(0xa5, 0, 100));
 }
 
-test("recovers from an intact file, in order and once, all events that the slowest sink had not received", async () => {
+test("recovery of an intact state file returns, in order and once, all events that the slowest sink had not received", async () => {
   const file = await killed();
   const before = readFileSync(file);
   expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({
@@ -105,7 +105,7 @@ test("recovers from an intact file, in order and once, all events that the slowe
 test.each([
   ["the header", 1, 1],
   ["the first eight pages", 1, 8],
-])("with %s overwritten, recovers the events in the other pages", async (_, page, pages) => {
+])("recovery of a state file with %s overwritten returns the events in the other pages", async (_, page, pages) => {
   const file = await killed();
   overwrite(file, page, pages);
   const { found, taken } = await salvage(join(base, "fresh"), file, CLOCK);
@@ -116,7 +116,7 @@ test.each([
 });
 
 test.each([512, 1_024, 4_096, 65_536])(
-  "recovers all events of a file rewritten with pages of %d bytes, and most events without its header",
+  "recovery of a state file rewritten with pages of %d bytes returns all events, and most events without the header",
   async (bytes) => {
     const file = await killed();
     const hand = new DatabaseSync(file);
@@ -133,7 +133,7 @@ test.each([512, 1_024, 4_096, 65_536])(
   },
 );
 
-test("recovers the events of the write-ahead log when the file is empty", async () => {
+test("recovery of an empty state file returns the events of its write-ahead log", async () => {
   const file = await killed();
   writeFileSync(file, "");
   const { found, cursors } = await salvage(join(base, "fresh"), file, CLOCK);
@@ -142,7 +142,7 @@ test("recovers the events of the write-ahead log when the file is empty", async 
   expect((await offered()).map(({ id }) => id)).toEqual(expect.arrayContaining(EVENTS.slice(-50).map(({ id }) => id)));
 });
 
-test("does not recover uncommitted events from the write-ahead log", async () => {
+test("recovery of a state file ignores uncommitted events in its write-ahead log", async () => {
   const file = await killed();
   const wal = readFileSync(`${file}-wal`);
   // The last frame of the last commit, which says that it is one, was torn off.
@@ -150,7 +150,7 @@ test("does not recover uncommitted events from the write-ahead log", async () =>
   expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });
 
-test(`never crashes on random damage and recovers only committed events (seed ${seed})`, {
+test(`recovery of a randomly damaged state file never crashes and returns only committed events (seed ${seed})`, {
   timeout: 60_000,
 }, async () => {
   const random = seededRandom(seed);
@@ -174,7 +174,7 @@ test(`never crashes on random damage and recovers only committed events (seed ${
   }
 });
 
-test("recovers events while a worker runs, and preserves the worker's commits", async () => {
+test("recovery of a state file works while a worker runs, and preserves the worker's commits", async () => {
   const file = await killed();
   const [done] = await Promise.all([
     salvage(join(base, "fresh"), file, CLOCK),
@@ -188,7 +188,7 @@ test("recovers events while a worker runs, and preserves the worker's commits", 
   expect(isIntact(checkState(join(base, "fresh")))).toBe(true);
 });
 
-test("rejects a missing file and the state in use", async () => {
+test("recovery rejects a missing state file and the state in use", async () => {
   const folder = join(base, "fresh");
   await expect(salvage(folder, join(base, "none"), CLOCK)).rejects.toThrow("There is no file");
   await expect(salvage(folder, join(folder, "plenum.db"), CLOCK)).rejects.toThrow("is the state in use");

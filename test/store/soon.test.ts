@@ -123,7 +123,7 @@ describe("the cached tail of the log", () => {
     expect(events.map(({ event }) => event.id)).toEqual([900, 901, 2, 3].map((n) => valueEvent(n).id));
   });
 
-  test("drops pruned events, and its oldest events when it becomes large", async () => {
+  test("drops pruned events, and drops its oldest events when the cache becomes large", async () => {
     await commit(0, 50);
     expect(await offered()).toHaveLength(50);
     const bounds = { maxBytes: 1, maxAgeMs: 1e12, replayMs: 1e12, ranMs: 0 };

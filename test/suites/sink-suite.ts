@@ -79,7 +79,7 @@ export function describeSink(name: string, suite: SinkSuite): void {
   const can = (ability: "breakServer" | "stall") => !(suite.without ?? []).includes(ability);
 
   describe(`${name}: behaviour of every sink`, () => {
-    test("delivers accepted events once and in order, even if it was opened twice", async () => {
+    test("delivers accepted events once and in order, even after a second open", async () => {
       const end = await farEnd();
       await end.sink.open(never());
       await end.sink.open(never());

@@ -24,7 +24,7 @@ test("documents requested at the same time need one query per set", async () => 
   expect(asked).toHaveLength(4);
 });
 
-test("a failed query rejects all waiting calls, and the next call queries again", async () => {
+test("a failed query for documents rejects all waiting calls, and the next call queries again", async () => {
   const { asked, documents } = server(true);
   const found = await Promise.allSettled(["1", "2"].map((key) => documents.document("value", key)));
   expect(found.map(({ status }) => status)).toEqual(["rejected", "rejected"]);
