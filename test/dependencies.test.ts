@@ -99,7 +99,7 @@ describe("a new dependency", () => {
     expect(objections(shippedPackages(folder))).toEqual(words === null ? [] : [expect.stringMatching(words)]);
   });
 
-  test("that is not installed in the locked version is reported", () => {
+  test("is reported if the installed version is not the locked version", () => {
     expect(() => shippedPackages(projectWith({ version: "1.0.1" }, text))).toThrow(
       "new@1.0.0 is not installed as package-lock.json has it; run npm ci.",
     );

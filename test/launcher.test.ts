@@ -490,7 +490,7 @@ describe("old versions of npm", () => {
   });
 
   // Older npm versions warn about `strict-allow-scripts`, and npm 6 skips `npm test` with `ignore-scripts`.
-  test("no package and no script runs at an installation", () => {
+  test("no package and no npm script runs code during an installation", () => {
     expect(Object.keys(locked).filter((path) => locked[path]?.hasInstallScript === true)).toEqual([]);
     for (const name of Object.keys(manifest.scripts)) expect(name).not.toMatch(/^(pre|post|install)/);
   });

@@ -99,7 +99,7 @@ describe("the registry of many secrets", () => {
     expect(masked("-word-is-common")).toBe("[redacted]");
   });
 
-  test("masks a secret that was replaced at one place and is still read at another", () => {
+  test("masks a secret that is replaced in one option and still used in another", () => {
     at("here", "the-same-word-at-two-places");
     at("there", "the-same-word-at-two-places");
     at("here", "now-another-one-here");

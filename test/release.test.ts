@@ -166,7 +166,7 @@ describe("a release", () => {
   });
 });
 
-describe("the version", () => {
+describe("the version of Plenum", () => {
   test("contains the commit of a clone and is sent as user agent", () => {
     const { status, stdout } = spawnSync("git", ["rev-parse", "HEAD"], { cwd: ROOT, encoding: "utf8" });
     const isClone = status === 0 && statSync(join(ROOT, ".git"), { throwIfNoEntry: false })?.isDirectory();

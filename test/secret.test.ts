@@ -140,7 +140,7 @@ describe("a secret", () => {
     expect(thrown(() => readSecret(ref, {})).message).toContain(name);
   });
 
-  test("is read from a file with a name like a token's", () => {
+  test("is read from a file whose name looks like a token", () => {
     const name = "Zk3mPq8sT1vX4yB6nD9f";
     const before = process.cwd();
     file(name, "s3cret", 0o600);

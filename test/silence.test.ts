@@ -58,7 +58,7 @@ describe("silenceOf", () => {
     ...{ fromMs: START, toMs: START + 60_000, reason: " Repair ", ...more },
   });
 
-  test("creates a silence with an id that is not emitted yet", () => {
+  test("creates a silence with a new id", () => {
     const made = silenceOf(wish(), START);
     expect(made).toEqual({ ...silence({ site: 3, to: at(1) }), id: expect.stringMatching(/^[0-9a-f]{8}$/) });
     expect(silenceOf(wish(), START).id).not.toBe(made.id);
@@ -122,7 +122,7 @@ describe("createSilenceKeeper", () => {
     await keeper.stop(1_000);
   });
 
-  test("states who ended a silence, and emits nothing for one that never began", async () => {
+  test("names the person who ended a silence, and emits nothing for a silence that never began", async () => {
     const { clock, store, keeper } = await keeping(silence(), silence({ id: "s2", from: at(30) }));
     expect(await endSilence(store, "s1", at(1), "cli")).toBe(true);
     expect(await endSilence(store, "s2", at(1), "cli")).toBe(true);
@@ -185,7 +185,7 @@ describe("createSilenceKeeper", () => {
     await keeper.stop(1_000);
   });
 
-  test("accepts 1,000 silences and rejects one more", async () => {
+  test("accepts 1,000 silences and rejects the next", async () => {
     const store = createMemoryStore();
     const put = Array.from({ length: 999 }, (_, n) => [`n${n}`, silence({ id: `n${n}` })] as const);
     await store.commit({ documents: [{ set: SILENCES, put }] });

@@ -43,7 +43,7 @@ describe.each([-60, -1, 0, 1, 60])("a service whose clock is %i min ahead", (ahe
     }
   });
 
-  test("sends an alarm without an end time when nothing delays it", async () => {
+  test("sends an alarm whose end has no time if no option delays the alarm", async () => {
     const trial = receiving();
     await trial.offer(begun(aheadMin).raised(), begun(aheadMin).resolved(2, { resolvedAt: null }));
     expect(trial.board.said.at(-1)).toBe("close resolved Alarm 1, Building 1");
@@ -104,7 +104,7 @@ describe("a wall clock that is set back by a day", () => {
     expect(await toldAfter(trial)).toBe(2);
   });
 
-  test("counts `hold` from the first restart", async () => {
+  test("restarts `hold` with the first restart of the worker and keeps that start at the next", async () => {
     const trial = receiving(undefined, { hold: "5m" });
     await trial.offer(alarm(1).raised());
     trial.clock.stepWall(-24 * HOUR);

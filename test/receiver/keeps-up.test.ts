@@ -191,7 +191,7 @@ describe("a backlog of incidents", () => {
     expect((sent?.atMs ?? Number.POSITIVE_INFINITY) - atMs).toBeLessThanOrEqual(SECOND);
   });
 
-  test("is sent before repetitions", async () => {
+  test("is sent before repetitions of known incidents", async () => {
     const rates = [{ count: 1, inMs: SECOND }];
     const room = await running(noticeBoard("same", { rates, repeatMs: MINUTE }));
     room.failing(() => null);

@@ -63,7 +63,7 @@ describe("one incident per alarm", () => {
     }
   });
 
-  test("ignores events of other kinds", async () => {
+  test("ignores events that concern no alarm", async () => {
     const { sampleOfEveryKind } = await import("../sample-events.ts");
     const trial = receiving();
     const others = sampleOfEveryKind().filter(({ type }) => !type.startsWith("alarm-"));

@@ -31,7 +31,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)[0]).toContain("2 of 3");
   });
 
-  test("are opened singly when the gateway is back and they are still active", async () => {
+  test("are opened singly when the gateway is back online and the alarms are still active", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offer(behind(1).raised(), behind(2).raised());
@@ -69,7 +69,7 @@ describe("alarms behind a gateway that is offline", () => {
     expect(titles(trial)).toEqual([expect.stringMatching(/^closed/), "open: Alarm 1, Building 1"]);
   });
 
-  test("are opened and closed singly when they return after the gateway", async () => {
+  test("are opened and closed singly when they return after the outage of the gateway", async () => {
     const trial = receiving();
     await trial.gatewayIs(false);
     await trial.offerEach(behind(1).raised(), behind(1).resolved(3), gatewayOnline(5));
@@ -245,7 +245,7 @@ describe("a short alarm", () => {
   });
 });
 
-describe("quiet hours", () => {
+describe("quiet hours of a receiver", () => {
   // 12:00 UTC is 13:00 in Oslo.
   const quiet = { quiet: [{ priorities: ["C"], from: "13:30", to: "07:00" }] };
 
@@ -278,7 +278,7 @@ describe("quiet hours", () => {
   });
 });
 
-describe("a silence", () => {
+describe("a silence of alarms", () => {
   const time = (minutes: number) => new Date(START + minutes * MINUTE).toISOString();
   async function silenced(minutes: number, more = {}) {
     const trial = receiving();

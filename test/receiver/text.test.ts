@@ -63,7 +63,7 @@ describe("textOf an incident", () => {
     expect(fieldsOf("On my way")).toEqual([by, { label: "Message", text: "On my way" }]);
   });
 
-  test("uses the language and the words of the configuration", () => {
+  test("uses the configured language and phrases", () => {
     const over = incident({}, { status: "resolved", endedAt: "2026-11-02T08:27:30.000Z" });
     expect(textIn("no", over).fields).toContainEqual({ label: "Varighet", text: "2 h 12 min" });
     expect(textIn("en", over, { resolved: "Over" }).status).toBe("Over");

@@ -65,7 +65,7 @@ describe("alertmanager: sent alerts", () => {
     expect(end.things()).toMatchObject([{ key: told.key, isOpen: true }]);
   });
 
-  test("keeps the labels of an alert until its end, whatever changes", async () => {
+  test("keeps the labels of an alert until its end despite changes", async () => {
     const { receiver, posted, end } = await begun();
     const first = await receiver.open(toldOf(), never());
     const place = JSON.parse(JSON.stringify(first)) as IncidentReference;

@@ -206,7 +206,7 @@ describe("email: replies of the mail server", () => {
     expect(end.mails).toEqual([]);
   });
 
-  test("sends to the accepted recipients and logs each rejected one once", async () => {
+  test("sends to the accepted recipients and logs each rejected recipient once", async () => {
     const { receiver, end, lines } = await begun({ to: ["a@example.com", "gone@example.com", "b@example.com"] });
     end.refuse = (step, about) => (step === "to" && about.startsWith("gone") ? "550 5.1.1 Gone" : undefined);
     await receiver.open(toldOf(), never());

@@ -47,7 +47,7 @@ function secretsIn(config: Readonly<Record<string, unknown>>) {
   });
 }
 
-describe.each(RECEIVERS)("$name", (row) => {
+describe.each(RECEIVERS)("the receiver $name", (row) => {
   test("keeps an incident open through all changes until its alarm ends", async () => {
     const { end, open, receiver } = await connected(row);
     let reference = asStored(await open());
@@ -160,7 +160,7 @@ describe.each(RECEIVERS)("$name", (row) => {
   });
 });
 
-describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name over HTTP", (row) => {
+describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("the receiver $name over HTTP", (row) => {
   test("aborts a request without a response with the reason of the signal", async () => {
     const { end, receiver } = await connected(row);
     const stop = new AbortController();
@@ -216,16 +216,19 @@ describe.each(RECEIVERS.filter(({ connector }) => connector !== "email"))("$name
   });
 });
 
-describe.each(RECEIVERS.filter(({ connector }) => /slack|jira|servicenow/.test(connector)))("$name", (row) => {
-  test("reports a deleted incident as gone", async () => {
-    const { end, open, receiver } = await connected(row);
-    const reference = await open();
-    end.clear?.();
-    expect(await receiver.update(toldOf({ change: "changed" }), reference, never())).toBe("gone");
-    expect(await receiver.close(resolvedOf(), reference, never())).toBe("gone");
-    expect(end.things()).toEqual([]);
-  });
-});
+describe.each(RECEIVERS.filter(({ connector }) => /slack|jira|servicenow/.test(connector)))(
+  "the receiver $name after a deletion by a person",
+  (row) => {
+    test("reports a deleted incident as gone", async () => {
+      const { end, open, receiver } = await connected(row);
+      const reference = await open();
+      end.clear?.();
+      expect(await receiver.update(toldOf({ change: "changed" }), reference, never())).toBe("gone");
+      expect(await receiver.close(resolvedOf(), reference, never())).toBe("gone");
+      expect(end.things()).toEqual([]);
+    });
+  },
+);
 
 const OWN = `VS1-GT11 ${DRAWN}`;
 
@@ -251,7 +254,7 @@ async function withValues(row: ReceiverCase, options: object, names: readonly st
   return { offer, texts: () => end.things().flatMap(({ texts }) => texts) };
 }
 
-describe.each(RECEIVERS)("$name with time series", (row) => {
+describe.each(RECEIVERS)("the receiver $name with time series", (row) => {
   test("opens an alarm with the time series of its system and keeps them at its end", async () => {
     const { offer, texts } = await withValues(row, {}, ["VS1-SP01"]);
     const one = alarm(1, { priority: "A" });

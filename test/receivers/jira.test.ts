@@ -31,8 +31,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     if (first === undefined) throw new Error("there is no issue");
     return first;
   };
-  describe("open", () => {
-    test("creates one issue with our label and returns its key and link", async () => {
+  describe("opening an issue", () => {
+    test("creates one issue with the label of the incident and returns its key and link", async () => {
       const place = await opened();
       expect(place).toEqual({ ref: { id: "10001", over: false }, ticket: "FM-1", link: `${end.url}/browse/FM-1` });
       expect(issue().fields).toMatchObject({
@@ -105,7 +105,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("update", () => {
+  describe("updating an issue", () => {
     test("adds no comment with `comments: false`", async () => {
       const silent = receiverWith({ comments: false });
       const place = await opened();
@@ -116,8 +116,8 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("close", () => {
-    test("uses a transition to a status of the category done, whatever its name", async () => {
+  describe("closing an issue", () => {
+    test("uses a transition to a status of the category done, with any name", async () => {
       const place = await opened();
       expect(await receiver.close(resolvedOf(), place, never())).toEqual({
         ...place,
@@ -185,7 +185,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("failures", () => {
+  describe("error responses", () => {
     test("reports a missing mandatory field as a configuration error with its name", async () => {
       end.screen.set("customfield_10042", { name: "Bygg", required: true });
       const failure = await failureOf(opened());
@@ -227,7 +227,7 @@ describe.each(["cloud", "data_center"] as const)("jira %s", (deployment) => {
     });
   });
 
-  describe("probe", () => {
+  describe("the probe", () => {
     const probe = (options: object) => receiverWith(options).probe(never());
 
     test.each([

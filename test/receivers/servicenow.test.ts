@@ -36,8 +36,8 @@ const record = () => {
 };
 const find = (sinceMs: number) => receiver.find?.(toldOf(), sinceMs, never());
 
-describe("servicenow: open", () => {
-  test("creates one record with our key and returns its number and link", async () => {
+describe("servicenow: opening an incident", () => {
+  test("creates one record with the incident key and returns its number and link", async () => {
     const place = await opened();
     const { sys_id } = record();
     expect(place).toEqual({
@@ -112,7 +112,7 @@ describe("servicenow: open", () => {
   });
 });
 
-describe("servicenow: update", () => {
+describe("servicenow: updating an incident", () => {
   test("does not change an incident that a person resolved, closed or cancelled", async () => {
     const place = await opened();
     for (const state of ["6", "7", "8"]) {
@@ -125,7 +125,7 @@ describe("servicenow: update", () => {
   });
 });
 
-describe("servicenow: close", () => {
+describe("servicenow: closing an incident", () => {
   test("sets the state with code and notes, in one request", async () => {
     const place = await opened();
     const before = end.requests();
@@ -170,7 +170,7 @@ describe("servicenow: an alarm that returns", () => {
   });
 });
 
-describe("servicenow: find", () => {
+describe("servicenow: search for an incident", () => {
   test("reports a table without correlation_id as a configuration error", async () => {
     await opened(gatewayOf(2));
     end.columns.delete("correlation_id");
@@ -187,7 +187,7 @@ describe("servicenow: find", () => {
   });
 });
 
-describe("servicenow: failures", () => {
+describe("servicenow: error responses", () => {
   test("rejects an incident that a business rule aborts, with its text", async () => {
     end.ruleRefuses = true;
     const failure = await failureOf(opened());

@@ -23,7 +23,7 @@ const ENDED = "2026-11-02T09:27:00.000Z";
 /** With a sign that Slack's markup has to escape. */
 const LINK = "https://plenum.example.com/?alarm=500001&view=all";
 
-describe("slack: one message for one alarm", () => {
+describe("slack: the message of an alarm", () => {
   test("posts with the token, without markup or previews, and with a request key for alarm, sink and channel", async () => {
     const { end, receiver } = await started();
     await receiver.open(told(), never());

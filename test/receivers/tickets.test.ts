@@ -73,7 +73,7 @@ const SYSTEMS = [
   },
 ] as const;
 
-describe.each(SYSTEMS)("$name", ({ connector, reopen, settledMs, start }) => {
+describe.each(SYSTEMS)("tickets of $name", ({ connector, reopen, settledMs, start }) => {
   const clock = clockAt(BEGAN);
   let system: ReturnType<typeof ofJira> | ReturnType<typeof ofServiceNow>;
   let receiver: Receiver;

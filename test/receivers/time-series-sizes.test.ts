@@ -71,13 +71,13 @@ test.each(FORMAT_NAMES)("%s: has the time series after the fields", (name) => {
   expect(text.indexOf("Values until 2026-11-02 07:15:04")).toBeGreaterThan(text.indexOf("Priority"));
 });
 
-describe("slack", () => {
+describe("time series in a Slack message", () => {
   const sections = (incident: IncidentMessage, sizes = FULL) =>
     messageOf(incident, sizes).blocks.flatMap((block) =>
       "text" in block && block.text.text.includes("▁") ? [block.text] : [],
     );
 
-  test("has a section of plain text before the link", () => {
+  test("are a section of plain text before the link", () => {
     const incident = withSeries(toldOf(), twenty());
     expect(sections(incident)).toEqual([{ type: "plain_text", text: twenty().join("\n"), emoji: false }]);
     expect(messageOf(incident, FULL).blocks.map(({ type }) => type)).toEqual([
@@ -88,7 +88,7 @@ describe("slack", () => {
     ]);
   });
 
-  test("shows complete lines of at most 3,000 escaped characters, and no time series in the small message", () => {
+  test("have complete lines of at most 3,000 escaped characters, and are omitted from the small message", () => {
     const incident = withSeries(toldOf(), twenty("<".repeat(60)));
     const text = sections(incident)[0]?.text ?? "";
     expect(text.length).toBeLessThanOrEqual(3_000);

@@ -21,7 +21,7 @@ function least(format: keyof typeof FORMATS): object {
   };
 }
 
-describe.each(FORMAT_NAMES)("%s", (format) => {
+describe.each(FORMAT_NAMES)("the webhook format %s", (format) => {
   const { address, key, ...rest } = requirementsOf(format);
 
   test("accepts the smallest configuration and a secret address", () => {
@@ -66,7 +66,7 @@ describe.each(FORMAT_NAMES)("%s", (format) => {
   });
 });
 
-describe.each(["cloudevents", "standard"])("%s", (format) => {
+describe.each(["cloudevents", "standard"])("the event format %s", (format) => {
   const events = { format, url: PLAIN, unsigned: true };
 
   test("accepts a plain address and rejects a missing or secret one", () => {

@@ -92,7 +92,7 @@ const SIZES: Readonly<Partial<Record<FormatName, (json: Any) => readonly (readon
     ],
   };
 
-describe.each(FORMAT_NAMES)("%s with hostile and long names", (name) => {
+describe.each(FORMAT_NAMES)("the format %s with hostile and long names", (name) => {
   test.each(HOSTILE.map((text) => [text.slice(0, 20), text]))("keeps the size limits: %j", (_, text) => {
     for (const message of [namedOf(text), stormOf(text)]) {
       const { json } = saidBy(name, message);
@@ -150,7 +150,7 @@ describe("changes that each format sends", () => {
   });
 });
 
-describe("pagerduty", () => {
+describe("the format pagerduty", () => {
   test("matches the vendor's schema for any names", () => {
     for (const told of [toldOf(), stormOf("z".repeat(5_000)), ...HOSTILE.map((text) => namedOf(text))]) {
       const { json } = saidBy("pagerduty", told);
@@ -203,7 +203,7 @@ describe("pagerduty", () => {
   });
 });
 
-describe("jsm", () => {
+describe("the format jsm", () => {
   test("opens, closes and acknowledges an alert by alias, and updates the text of the same alert", () => {
     const { json, headers, path } = saidBy("jsm", toldOf());
     const { key } = toldOf();
@@ -326,7 +326,7 @@ test("alertmanager sends version 4 with one alert, whose labels are the same at 
   expect(alert.startsAt).toBe("2026-11-02T08:00:00.000Z");
 });
 
-describe("slack", () => {
+describe("the format slack", () => {
   test("sends blocks that match Slack's types and length limits", () => {
     for (const told of [toldOf(), resolvedOf(), stormOf("long ".repeat(100)), ...HOSTILE.map((t) => namedOf(t))]) {
       const { blocks } = slackMessageOf(told) satisfies { readonly blocks: KnownBlock[] };
@@ -361,7 +361,7 @@ function adaptiveCards() {
   };
 }
 
-describe("teams", () => {
+describe("the format teams", () => {
   const { AdaptiveCard, SerializationContext } = adaptiveCards();
 
   function complaints(card: unknown): readonly string[] {

@@ -34,7 +34,7 @@ function differences(sample: unknown, sent: unknown, path = "$"): readonly strin
   return sample === sent ? [] : [path];
 }
 
-describe.each([...FORMAT_NAMES, "template"] as const)("%s", (name) => {
+describe.each([...FORMAT_NAMES, "template"] as const)("the webhook format %s", (name) => {
   const section = sections.get(name) ?? "";
   const examples = blocksIn(section, "yaml").map((text) => (parse(text) as { webhook: unknown }).webhook);
 

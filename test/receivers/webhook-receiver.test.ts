@@ -34,7 +34,7 @@ async function stubbed(answer?: (seen: Seen) => StubAnswer): Promise<StubServer>
   return stub;
 }
 
-describe("pagerduty", () => {
+describe("the webhook format pagerduty", () => {
   test("does not send changes that would reopen an alert that a person closed", async () => {
     const { end, receiver } = await farEnd(startPagerdutyEnd);
     const place = await receiver.open(toldOf(), never());
@@ -44,7 +44,7 @@ describe("pagerduty", () => {
   });
 });
 
-describe("slack by webhook", () => {
+describe("the webhook format slack", () => {
   test("sends a message for the beginning, the unknown state and the end", async () => {
     const { end, receiver } = await farEnd(startSlackEnd);
     expect(receiver.opensAgain).toBe("another");
@@ -173,7 +173,7 @@ function configOf(format: string, address: string) {
   };
 }
 
-describe.each(Object.entries(ANSWERS))("%s", (format, [yes, no, kind]) => {
+describe.each(Object.entries(ANSWERS))("the webhook format %s", (format, [yes, no, kind]) => {
   test("accepts a confirmation and reports a failure despite status 2xx", async () => {
     let answer = yes;
     const stub = await stubbed(() => answer);
@@ -226,8 +226,8 @@ test("alertmanager accepts every 2xx response and sends secret headers", async (
   });
 });
 
-describe("discord", () => {
-  test("edits the message and reports a deleted one as gone", async () => {
+describe("the webhook format discord", () => {
+  test("edits the message and reports a deleted message as gone", async () => {
     const stub = await stubbed(({ method }) =>
       method === "GET" ? { status: 200, body: '{"id":"1"}' } : { status: 200, body: '{"id":"4711"}' },
     );

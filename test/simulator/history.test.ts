@@ -182,7 +182,7 @@ describe("tags without a log", () => {
     expect(errorsOf(service.get("tags/history", { tags: "10168", ...DAY }))).toEqual([]);
   });
 
-  test("are a seeded fraction of all tags, or complete hosts", () => {
+  test("are a seeded fraction of all tags, or all tags of some hosts", () => {
     const withoutLog = (cluster_by_host: boolean, seed: number) => {
       const { truth, world } = simulatedService({
         seed,

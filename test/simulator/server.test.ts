@@ -45,7 +45,7 @@ describe("the simulator over a socket", () => {
     expect(body.links.next).toBe(`${server.url}/api/v1/sites?page=2`);
   });
 
-  test("reads a write from the body", async () => {
+  test("writes the value in a request body", async () => {
     const { server, simulator } = await serve();
     const response = await fetch(`${server.url}/api/v1/tags/write`, {
       method: "POST",

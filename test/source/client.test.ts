@@ -23,7 +23,7 @@ const PATHS: Record<string, string> = {
   me: "/base/api/v1/me",
 };
 
-describe("each endpoint (trap 20)", () => {
+describe("requests to each endpoint (trap 20)", () => {
   it.each(Object.keys(CALLS))("%s: sends one request with its path, both media types and the token", async (name) => {
     const clock = { now: () => 1_780_315_200_000, monotonic: () => 0, sleep: async () => {} };
     const trial = trialSource(() => reply(200, GOOD[name]), { clock });
@@ -39,7 +39,7 @@ describe("each endpoint (trap 20)", () => {
     });
   });
 
-  it("requests health without a token and without a limit", async () => {
+  it("requests health without a token and without the quota", async () => {
     const trial = trialSource(() => reply(200, { status: "healthy", timestamp: "2026-06-01T00:00:00Z" }));
     expect(await trial.source.health(never())).toEqual({ status: "healthy", time: "2026-06-01T00:00:00.000Z" });
     expect(trial.requests[0]?.headers).toMatchObject({ accept: "application/json" });
@@ -159,7 +159,7 @@ describe("a stale kept-alive socket (trap 15)", () => {
   });
 });
 
-describe("write", () => {
+describe("writing values", () => {
   it("calls prepare when the slot is free and sends exactly its result", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     const written = await trial.source.write(async () => {
@@ -179,13 +179,13 @@ describe("write", () => {
     expect(written.written.map((reading) => [reading.id, reading.value])).toEqual([["1", 21.5]]);
   });
 
-  it("sends nothing when there is nothing left to write", async () => {
+  it("sends nothing when prepare returns no values", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     expect((await trial.source.write(async () => [], never())).written).toEqual([]);
     expect(trial.requests).toHaveLength(0);
   });
 
-  it("sends nothing when the journal fails and rejects with the journal's error", async () => {
+  it("sends nothing when the journal fails, and rejects with the journal's error", async () => {
     const trial = trialSource(() => reply(200, GOOD.write));
     const trouble = new Error("disk full");
     await expect(trial.source.write(() => Promise.reject(trouble), never())).rejects.toBe(trouble);

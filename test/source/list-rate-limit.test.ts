@@ -60,7 +60,7 @@ describe("the rate limit of lists (trap 32)", () => {
     expect(starts.slice(20, 27).map((ms) => Math.round(ms / 1_000))).toEqual([8, 15, 23, 31, 38, 46, 53]);
   });
 
-  it("sends an urgent list at once and each further one within 8 s during an inventory", async () => {
+  it("sends an urgent list at once and each further urgent list within 8 s during an inventory", async () => {
     for (let atMs = 60_000; atMs < 190_000; atMs += 1_700) {
       const { ask, clock, pace } = limited();
       for (let i = 0; i < 200; i++) ask(1, i % 2 ? "tags" : "other");

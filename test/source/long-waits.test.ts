@@ -82,8 +82,8 @@ const tooMany = () => reply(429, { errors: [{ status: 429, meta: { retry_after: 
 const asked = ({ sent }: Rig, pattern: RegExp) => sent.filter(({ path }) => pattern.test(path)).map(({ atMs }) => atMs);
 
 describe.each([
-  ["503 with 30 days", maintenance],
-  ["429 of a list with 30 days", tooMany],
+  ["a 503 with a wait of 30 days", maintenance],
+  ["a 429 of a list with a wait of 30 days", tooMany],
 ])("%s", (_name, refusal) => {
   test("lets the list continue within three minutes after the health check succeeds", async () => {
     const trial = rig();
@@ -159,7 +159,7 @@ test("a wait of a minute causes no health check and no trial", async () => {
   expect(asked(trial, /healthcheck/)).toEqual([]);
 });
 
-describe("429 of the tag endpoints with 30 days", () => {
+describe("a 429 of the tag endpoints with a wait of 30 days", () => {
   test("sends a read as the trial, and a waiting write after the trial", async () => {
     const trial = rig();
     const { clock, source, sent, service } = trial;

@@ -19,7 +19,7 @@ describe("createCaution", () => {
   });
   const oneLess = (marginMs: number) => terms({ marginMs, perWindow: LIMIT - 1, throttled: true });
 
-  test("does not limit without a refusal", () => {
+  test("does not limit requests before the first refusal", () => {
     expect(createCaution(LIMIT).terms(HOUR_MS)).toEqual(terms());
   });
 
@@ -56,7 +56,7 @@ describe("createCaution", () => {
     expect([marginAfter(10.999), marginAfter(11)]).toEqual([640, 512]);
   });
 
-  test("paces all lanes when two or more slots were certainly unused", () => {
+  test("spaces the requests of all lanes when a refusal came with two or more slots unused", () => {
     const spaced = terms({ marginMs: 4_000, perWindow: LIMIT - 1, throttled: true, spaced: true });
     const taught = (used: number, known: boolean) => {
       const caution = createCaution(LIMIT);

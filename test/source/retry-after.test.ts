@@ -58,7 +58,7 @@ describe("wait after a 429 (trap 4): the stated seconds and one more for roundin
     [{ errors: [{ status: 429 }] }, "Mon, 01 Jun 2026 12:00:20 GMT", 21],
     [{ errors: [{ status: 429 }] }, "garbage", 60],
     [{ errors: [{ status: 422 }, { status: 429, meta: { retry_after: 5 } }] }, undefined, 6],
-  ])("%j with header %s: %i s", (body, header, seconds) => {
+  ])("with body %j and header %s is %i s", (body, header, seconds) => {
     expect(wait(body, header)).toBe(seconds * 1000);
   });
 
@@ -89,7 +89,7 @@ describe("wait after a 503 (trap 5): seconds, or a date by the service's clock, 
     [undefined, undefined, null],
     ["Mon, 01 Jun 2026 12:01:00 GMT", "garbage", 60],
     ["99999999999", undefined, 86_400],
-  ])("%s with Date %s: %s s", (header, dateHeader, seconds) => {
+  ])("with header %s and Date %s is %s s", (header, dateHeader, seconds) => {
     expect(retryAfterMs(header, now, dateHeader)).toBe(seconds === null ? null : seconds * 1000);
   });
 });
