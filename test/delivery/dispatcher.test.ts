@@ -164,7 +164,7 @@ describe("delivery", () => {
     ["Retryable", new Retryable("refused")],
     ["Rejected", new Rejected("thrown where a receipt was due")],
     ["an unknown error", new TypeError("x is not a function")],
-    ["no error at all", undefined],
+    ["a rejection without an error", undefined],
   ])("retries the batch after %s with growing waits, and logs one warning", async (_, error) => {
     const sink = scriptedSink(() => Promise.reject(error));
     const dispatcher = await started({ a: sink });
@@ -371,10 +371,10 @@ describe("delivery", () => {
 
   test.each([
     ["an index outside the batch", { rejected: [{ index: 2, reason: "?" }] }],
-    ["a kept tail outside the batch", { rejected: [], kept: { from: -1, error: new Error("x") } }],
-    ["a kept tail of what is all gathered", { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } }],
-    ["no list", {}],
-    ["nothing", undefined],
+    ["a retried tail outside the batch", { rejected: [], kept: { from: -1, error: new Error("x") } }],
+    ["a retried tail in a buffered batch", { rejected: [], gathered: true, kept: { from: 1, error: new Error("x") } }],
+    ["no list of rejections", {}],
+    ["no value", undefined],
   ])("settles no event when the receipt has %s", async (_, receipt) => {
     const sink = scriptedSink(() => receipt as never);
     const dispatcher = await started({ a: sink });

@@ -75,13 +75,13 @@ describe("outcomeOf", () => {
   });
 
   test.each([
-    ["nothing", undefined],
-    ["no list", { rejected: "all" }],
+    ["no value", undefined],
+    ["rejections that are not a list", { rejected: "all" }],
     ["an event beyond the last", { rejected: [{ index: 2, reason: "No." }] }],
     ["an event before the first", { rejected: [{ index: -1, reason: "No." }] }],
-    ["half an event", { rejected: [{ index: 0.5, reason: "No." }] }],
+    ["a fractional index", { rejected: [{ index: 0.5, reason: "No." }] }],
     ["a tail beyond the end", { rejected: [], kept: { from: 3, error: AWAY } }],
-    ["gathered and kept", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
+    ["both buffered and retried", { rejected: [], gathered: true, kept: { from: 2, error: AWAY } }],
   ])("settles no event for an invalid receipt: %s", (_, receipt) => {
     expect(outcomeOf("a", portion(2), receipt as never)).toMatchObject({
       settlement: null,

@@ -14,10 +14,10 @@ const MEBIBYTE = 1024 ** 2;
 test.each([
   ["half of a large disk", 500, 1_000, false],
   ["a hundredth of a large disk", 9, 1_000, true],
-  ["a twentieth of a large disk, which is plenty", 50, 1_000, false],
+  ["a twentieth of a large disk", 50, 1_000, false],
   ["a tenth of a small disk", 1.5, 16, true],
   ["an eighth of a small disk", 2, 16, false],
-  ["half of a card", 0.9, 2, true],
+  ["half of a memory card", 0.9, 2, true],
 ])("%s counts as almost full with %s of %s GiB free: %s", (_, free, size, expected) => {
   expect(isAlmostFull(free * GIBIBYTE, size * GIBIBYTE)).toBe(expected);
 });

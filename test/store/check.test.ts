@@ -65,10 +65,10 @@ describe("the check of a state", () => {
   test.each([
     ["a torn page", () => spoil(PAGE_BYTES * 3)],
     ["a broken header", () => spoil(0)],
-    ["no content beside a write-ahead log", () => lose()],
-    ["an index that is gone", () => edit("drop index event_by_class")],
+    ["an empty file with a write-ahead log", () => lose()],
+    ["a missing index", () => edit("drop index event_by_class")],
     [
-      "a trigger that is not ours",
+      "a replaced trigger",
       () => edit("drop trigger event_gone; create trigger event_gone after delete on event begin select 1; end"),
     ],
   ])("reports %s", (_, damage) => {
