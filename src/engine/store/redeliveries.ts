@@ -185,12 +185,17 @@ export function createRedeliveries(
     /**
      * Marks the events of a batch that has just been settled, if a replay marked events of the same class (urgent or
      * not) while the batch was in flight. Otherwise the replay would end with an older state than the batch: alarm
-     * raised, resolved (in flight), raised again. It belongs into the transaction of the settlement.
+     * raised, resolved (in flight), raised again. The statements run in the transaction of the settlement. While only
+     * values are replayed, an urgent batch needs no statement: a million marks would be searched for an urgent one.
      */
     markAfterReplay(sink: string, after: number, through: number, isUrgent: boolean): readonly Statement[] {
       if (unmarked.has(sink)) return [];
-      forget();
-      return (isUrgent ? [URGENT] : [URGENT, `not (${URGENT})`]).map((condition) => ({
+      const conditions = [
+        ...(urgentFrom.get(sink) === Number.POSITIVE_INFINITY ? [] : [URGENT]),
+        ...(isUrgent ? [] : [`not (${URGENT})`]),
+      ];
+      if (conditions.length > 0) forgotten += 1;
+      return conditions.map((condition) => ({
         text: dialect.insert(
           "again",
           { sink: "$2::text", position: "event.position" },

@@ -8,8 +8,10 @@ import type { Cells, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sq
 import type { Database, Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 
-/** Runs the rules of the outbox on a SQLite file: synchronously, one transaction at a time.
- * `repairCursors` repairs damaged cursors within a transaction and returns whether there was one. */
+/**
+ * Runs the rules of the outbox on a SQLite file: synchronously, one transaction at a time. `repairCursors`
+ * repairs damaged cursors within a transaction and returns whether there was one.
+ */
 export function createSqliteDriver(
   database: Database,
   deferred: DeferredWrites<() => void>,

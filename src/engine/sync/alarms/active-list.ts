@@ -46,7 +46,7 @@ const SLOW_PAGES_MS = 10_000;
 
 /**
  * Reads the active alarms: one list of all sites. If its pages cannot be trusted (page-trust.ts), they prove no absence,
- * and each poll also lists ten sites singly (site-list.ts).
+ * and each poll also lists some sites singly (site-list.ts).
  */
 export function createAlarmList({ source, config, scope, syncState, clock, log }: PollParts): AlarmList {
   const only = config.alarms.sites ?? null;
