@@ -2,39 +2,34 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { LogPressure, Outbox } from "../store/store.ts";
 
-/** Above this share of the log that waits for a sink, no history is fetched. Small, because alarms wait behind it. */
+/** Share of the log that may wait for a sink while history is fetched. Small, because alarms wait behind history. */
 const PAUSE_ABOVE = 0.1;
 const CONTINUE_BELOW = 0.05;
 /** Share of the log for one history response; several may be in flight. */
 const REPLY_SHARE = 0.02;
-/** From this share on the log counts as full, and retention soon deletes events. */
 const FULL = 0.9;
-/** Delivered events can be sent again for at least this long (docs/promise.md), in milliseconds. */
+/** Delivered events can be sent again for at least this long (docs/promise.md). */
 const REPLAY_LEAST_MS = 15 * 60_000;
-/** Lifetime of the cached size of the log, in milliseconds. */
 const CACHED_MS = 1_000;
 const MEBIBYTE = 1024 ** 2;
 
-/** Most bytes of one history response, so that the last one before a pause fits into the log. */
+/** Largest history response, so that the last response before a pause fits into the log. */
 export function largestReply(maxBytes: number): number {
   return Math.floor(maxBytes * REPLY_SHARE);
 }
 
-/** True when the backfill must wait for the sinks. */
 export function isBehind({ pendingBytes }: LogPressure, maxBytes: number, wasPaused: boolean): boolean {
   return pendingBytes > maxBytes * (wasPaused ? CONTINUE_BELOW : PAUSE_ABOVE);
 }
 
 /**
- * Decides whether more history may be fetched. While a sink is far behind, a backfill would fill the log until events are
- * dropped; at the service, history waits without loss. Recently delivered events stay too, because some servers lose them
- * when they crash. Live events go on.
+ * Pauses a backfill while a sink is far behind, or the log would drop events; at the service, history waits without
+ * loss.
  */
 export type BackPressure = ReturnType<typeof createBackPressure>;
 
 export function createBackPressure(options: {
   readonly outbox: Pick<Outbox, "pressure">;
-  /** Size limit of the log. */
   readonly maxBytes: number;
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn">;
@@ -72,7 +67,6 @@ export function createBackPressure(options: {
       maxBytes = nextMaxBytes;
       checkedAtMs = Number.NEGATIVE_INFINITY;
     },
-    /** Message for people; empty while nothing waits. */
     notices(): readonly string[] {
       if (!isPaused) return [];
       const mebibytes = (pendingBytes / MEBIBYTE).toFixed(0);

@@ -12,7 +12,6 @@ import { type Batch, countedAfter } from "./offer.ts";
 const SETTLE_EVENTS = 1_000;
 const SETTLE_MS = 5_000;
 
-/** Filtered events after the cursor. */
 export function createSkipped(clock: Clock, settle: (settlement: Settlement) => Promise<void>) {
   let through = 0;
   let events = 0;
@@ -24,7 +23,7 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
     await settle({ again: false, through, rejected: [] });
   }
 
-  // One sum for both uses, so that rounding cannot wake the loop too early.
+  // Both users need the same sum: rounding must not wake the loop too early.
   const dueInMs = () => (events === 0 ? Number.POSITIVE_INFINITY : sinceMs + SETTLE_MS - clock.monotonic());
 
   async function settleIfDue(): Promise<void> {
@@ -32,7 +31,6 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
   }
 
   return {
-    /** Last position that was looked at. */
     through: () => through,
     async add(portion: Batch): Promise<void> {
       // Events that are sent again have no cursor that could wait, and there are few.
@@ -43,10 +41,8 @@ export function createSkipped(clock: Clock, settle: (settlement: Settlement) => 
       await settleIfDue();
     },
     settleIfDue,
-    /** Milliseconds until the settlement is due; infinite without events. */
     dueInMs,
     settle: settleAll,
-    /** Forgets the events if this settlement covers them. */
     forget({ again, urgent, through: settled }: Settlement): void {
       if (!again && urgent !== true && settled >= through) events = 0;
     },
@@ -58,12 +54,9 @@ export function createBuffered() {
   const NONE = { through: 0, events: 0, rejected: [], counted: undefined };
   let buffered: Pick<Settlement, "through" | "rejected" | "counted"> & { readonly events: number } = NONE;
   return {
-    /** Last position that was buffered or filtered out; 0 while nothing is buffered. */
     through: () => buffered.through,
     isEmpty: () => buffered.through === 0,
-    /** Number of events that passed the filter. */
     events: () => buffered.events,
-    /** Number of events that the sink has not rejected. */
     accepted: () => buffered.events - buffered.rejected.length,
     add(portion: Pick<Batch, "batch" | "through" | "counted">, rejected: Settlement["rejected"]): void {
       buffered = {
@@ -73,12 +66,10 @@ export function createBuffered() {
         counted: countedAfter(portion.counted, portion.batch.length),
       };
     },
-    /** Adds the earlier rejections to a settlement of later events. */
     with(settlement: Settlement): Settlement {
       if (settlement.again || buffered.rejected.length === 0) return settlement;
       return { ...settlement, rejected: [...buffered.rejected, ...settlement.rejected] };
     },
-    /** Settlement of all buffered events once they are durable. */
     settlement(): Settlement {
       const { through, rejected, counted } = buffered;
       return { again: false, through, rejected, counted };

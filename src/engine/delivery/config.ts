@@ -11,7 +11,6 @@ const Retry = z
   })
   .meta({ description: "Waits between retries; half of each is random." });
 
-/** How events get to one sink, whatever the sink is. */
 export const DeliveryConfig = z
   .strictObject({
     filter: Filter.prefault({}),

@@ -18,49 +18,35 @@ export interface DispatcherOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Between 0 and 1, for the jitter of back-off. */
   readonly random?: () => number;
-  /** Interval of the check for changes by other processes, in milliseconds. */
   readonly lookEveryMs?: number;
 }
 
 export interface Dispatcher extends Service {
   status(): readonly SinkStatus[];
-  /** Messages about servers that were restarted lately. */
   notices(): readonly string[];
-  /**
-   * Replaces the sinks; resolves once new ones are registered. An identical object continues undisturbed. A removed or replaced
-   * sink finishes its batch and is closed before its successor begins; a removed one is then ended.
-   */
+  /** Replaces the sinks; resolves once new ones are registered. An identical object continues undisturbed. */
   change(sinks: readonly ConfiguredSink[]): Promise<void>;
 }
 
 const LAG_EVERY_MS = 5_000;
 const LOOK_EVERY_MS = 1_000;
-/** Time for a replaced sink to finish its batch, in milliseconds: more than its default deadline. */
 const REPLACED_WITHIN_MS = 40_000;
 
-/**
- * Runs one loop per sink over the same log. `start` registers the sinks, so that all later events reach them, and waits for no
- * server.
- */
+/** Runs one loop per sink over the same log. `start` registers the sinks and waits for no server. */
 export function createDispatcher(options: DispatcherOptions): Dispatcher {
   const { outbox, clock, log, metrics, picture, store, random = Math.random, lookEveryMs = LOOK_EVERY_MS } = options;
   const draining = new AbortController();
-  /** Wakes all sinks; one loop watches the outbox for them, another one the changes of other processes. */
   const news = createWakeup();
   const registration = createRegistration({ outbox, store, log, clock });
   let runners: readonly SinkRunner[] = options.sinks.map(runnerOf);
-  /** Sinks that finish their batch and are no longer configured. */
   const leaving = new Set<SinkRunner>();
   const endings = new Set<Promise<void>>();
   let wanted = wantedOf(options.sinks);
   let lags: ReadonlyMap<string, SinkLag> = new Map();
-  /** Version of the state for which the lag was computed; null to compute it again. */
   let lagVersion: number | null = null;
   let watching: readonly Promise<void>[] | null = null;
   let stopped: Promise<void> | null = null;
-  /** Calls of `endOthers`; only the latest one works. */
   let calls = 0;
 
   function runnerOf(configured: ConfiguredSink): SinkRunner {
@@ -113,7 +99,7 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     await Promise.all(starting);
   }
 
-  /** Two sinks of one name would move one cursor, and two that meet (a renamed sink) would write the same files. */
+  /** Two sinks of one name would move one cursor, and a renamed sink would write the same files as its predecessor. */
   async function predecessorsEnded(next: ConfiguredSink): Promise<void> {
     const predecessors = [...leaving].filter(
       ({ configured }) => configured.name === next.name || next.meets?.(configured) === true,
@@ -154,7 +140,6 @@ export function createDispatcher(options: DispatcherOptions): Dispatcher {
     });
   }
 
-  /** Passes the version of the state to `check` at each interval. */
   function watchState(everyMs: number, problem: string, check: (version: number) => Promise<void> | void) {
     return loop({
       clock,

@@ -47,7 +47,6 @@ export const Filter = z
 
 export type Filter = z.infer<typeof Filter>;
 
-/** True when an event is on every list that is not empty. */
 export function matches(filter: Filter, event: Event): boolean {
   return (
     selectsKind(filter, event.type) &&
@@ -57,10 +56,7 @@ export function matches(filter: Filter, event: Event): boolean {
   );
 }
 
-/**
- * True for a heartbeat that is older than its interval: after a day, a sink gets one heartbeat and not 1,440. A sink with
- * `sequence` gets all of them, because a number belongs to one event.
- */
+/** True for a heartbeat older than its interval: after a day, a sink gets one heartbeat and not 1,440. */
 export function isOutdated(event: Event, nowMs: number): boolean {
   const { type, data, time } = event as AnyEvent;
   return type === "worker-alive" && nowMs - Date.parse(time) > data.intervalSeconds * 1_000;
@@ -70,7 +66,6 @@ export function passesEverything(filter: Filter): boolean {
   return Object.values(filter).every((list) => list.length === 0);
 }
 
-/** Filters for counting pending events, of those sinks whose filter leaves something out. */
 export function wantedBy(sinks: Iterable<readonly [name: string, filter: Filter]>): ReadonlyMap<string, Wanted> {
   return new Map(
     [...sinks]
@@ -95,7 +90,6 @@ function passes<T>(list: readonly T[], holds: (entry: T) => boolean): boolean {
   return list.length === 0 || list.some(holds);
 }
 
-/** Result of each kind for a list of patterns, computed once, because every event is filtered. */
 const kindResults = new WeakMap<Filter["kinds"], Map<Kind, boolean>>();
 
 function selectsKind({ kinds }: Filter, kind: Kind): boolean {

@@ -2,7 +2,6 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { Metrics } from "../../core/runtime/metrics.ts";
 import type { Outbox } from "../store/store.ts";
 
-/** Share of the log from which a warning is shown. */
 const SCARCE = 0.8;
 const MEBIBYTE = 1024 ** 2;
 
@@ -17,7 +16,6 @@ export function createLogSpace(options: {
   const { outbox, metrics, log } = options;
   let notice: string | null = null;
 
-  /** The sinks in use that are furthest behind. */
   async function slowest(): Promise<readonly string[]> {
     const inUse = (await outbox.lag()).filter(({ ended }) => ended === null);
     const least = Math.min(...inUse.map(({ position }) => position));
@@ -25,7 +23,6 @@ export function createLogSpace(options: {
   }
 
   return {
-    /** Called every minute; `maxBytes` is the current size limit of the log. */
     async look(maxBytes: number): Promise<void> {
       const { bytes, pendingBytes } = await outbox.pressure();
       metrics.logBytes.set(bytes);
@@ -38,7 +35,6 @@ export function createLogSpace(options: {
         log.warn({ pendingBytes, maxBytes }, "the log is nearly full of events that a sink has not got");
       }
     },
-    /** Message for people; empty while there is space. */
     notices: (): readonly string[] => (notice === null ? [] : [notice]),
   };
 }

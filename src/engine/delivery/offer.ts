@@ -5,10 +5,8 @@ import type { Sequence } from "../../core/model/sequence.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import { type DocumentChange, type LoggedEvent, type Offer, type Settlement, sinkStateSet } from "../store/store.ts";
 
-/** The part of an offer that goes into one write. */
 export interface Batch {
   readonly again: boolean;
-  /** Passes over events that are not urgent; settling it leaves the cursor where it is. */
   readonly urgent?: boolean | undefined;
   readonly batch: readonly LoggedEvent[];
   /** Last position that is in the batch or was filtered out. */
@@ -37,7 +35,6 @@ export function batchOf(offer: Offer, passes: (event: Event) => boolean, most: n
   return { again: offer.again, urgent: offer.urgent, batch, through, seen, counted: offer.counted };
 }
 
-/** Sequence number of an event of the batch; an event that is sent again keeps its number. */
 export function sequenceOf({ batch, counted }: Batch, index: number): Sequence | undefined {
   return batch[index]?.sequence ?? countedAfter(counted, index + 1);
 }
@@ -46,20 +43,14 @@ export function countedAfter(counted: Sequence | undefined, events: number): Seq
   return counted === undefined ? undefined : { epoch: counted.epoch, number: counted.number + events };
 }
 
-/** Result of a receipt for a batch. */
 export interface Outcome {
-  /** Null when no event of the batch is settled. */
   readonly settlement: Settlement | null;
   readonly accepted: number;
-  /** Rejected events of a buffered batch, which is settled later; null for other batches. */
   readonly gathered: Settlement["rejected"] | null;
   readonly kept: { readonly head: LoggedEvent; readonly count: number; readonly error: unknown } | null;
 }
 
-/**
- * Validates a receipt. One that does not fit its batch keeps all events: a repeated event is recognized by its id, a lost
- * one is not.
- */
+/** Validates a receipt. A receipt that does not fit its batch keeps all events: receivers recognize repeats by id. */
 export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undefined): Outcome {
   const { batch, again, urgent } = portion;
   const size = batch.length;
@@ -94,7 +85,6 @@ export function outcomeOf(sink: string, portion: Batch, receipt: Receipt | undef
   };
 }
 
-/** Documents that store a sink's state change. */
 export function sinkStateChange(sink: string, remembered: SinkStateChange = new Map()): readonly DocumentChange[] {
   if (remembered.size === 0) return [];
   const all = [...remembered];
@@ -103,7 +93,6 @@ export function sinkStateChange(sink: string, remembered: SinkStateChange = new 
   return [{ set: sinkStateSet(sink), put, remove }];
 }
 
-/** Outcome of a batch whose events from an index on are kept. */
 export function retryFrom(portion: Batch, from: number, error: unknown): Outcome {
   const head = portion.batch[from];
   if (head === undefined) return { settlement: null, accepted: 0, gathered: null, kept: null };

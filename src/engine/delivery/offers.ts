@@ -10,18 +10,14 @@ const URGENT_BATCHES = 4;
 export const NOTHING: Offer = { again: false, events: [], counted: undefined };
 
 /**
- * Chooses what a sink is offered next. Urgent events (alarms, gateways, results of commands) come before values, unless
- * the sink needs one order:
+ * Chooses what a sink is offered next, unless the sink needs one order:
  *
  *   marked to be sent again and urgent → urgent → marked to be sent again → all others
- *
- * So an alarm overtakes a replay and any number of values that wait, but no earlier event about the same alarm.
  */
 export function createOffers(options: {
   readonly sink: string;
   readonly outbox: Pick<Outbox, "next" | "nextUrgent">;
   readonly clock: Pick<Clock, "monotonic">;
-  /** Events in one batch. */
   readonly most: number;
   readonly takesAll: boolean;
   readonly urgentFirst: boolean;
@@ -47,13 +43,10 @@ export function createOffers(options: {
       return offer;
     },
 
-    /** True when others are offered although urgent events may wait. */
     isTurn: () => isTurn,
 
-    /** Events that are not urgent, after a position; empty while they wait. */
     others: async (after: number): Promise<Offer> => (othersWait() ? NOTHING : outbox.next(sink, limit, after)),
 
-    /** Learns how many events must be read to fill a batch. */
     seen({ batch, seen }: Batch): void {
       if (takesAll || seen === 0) return;
       limit = Math.max(most, Math.min(batch.length < most ? 4 * limit : seen, LOOK_THROUGH));
@@ -64,14 +57,12 @@ export function createOffers(options: {
       looked = through;
     },
 
-    /** Lets only urgent events through for a time. Returns false where nothing may overtake. */
     holdOthers(forMs: number): boolean {
       if (urgentFirst) othersWaitMs = clock.monotonic() + forMs;
       return urgentFirst;
     },
 
     othersWait,
-    /** Milliseconds until the others continue; infinite when they do not wait. */
     othersDueInMs: () => (othersWait() ? othersWaitMs - clock.monotonic() : Number.POSITIVE_INFINITY),
   };
 }

@@ -27,11 +27,9 @@ export interface PruningOptions {
 }
 
 export interface Pruning extends Service {
-  /** Takes effect at the next turn. */
   change(next: Pick<PruningOptions, "bounds" | "sinks">): void;
 }
 
-/** Keeps the log inside its bounds, every minute; counts and logs the events that a sink loses. */
 export function createPruning(options: PruningOptions): Pruning {
   const { outbox, clock, log, metrics } = options;
   const stopping = new AbortController();

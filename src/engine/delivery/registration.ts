@@ -6,7 +6,6 @@ import type { Outbox, Store } from "../store/store.ts";
 import type { DeliveryConfig } from "./config.ts";
 import { snapshotRequest } from "./snapshot.ts";
 
-/** Reason of the end of a sink that was removed from the configuration; it may come back. */
 export const NOT_CONFIGURED = "not in the configuration";
 
 /** Document set: the server of each sink that ended for good. */
@@ -22,7 +21,6 @@ interface Registrant {
   readonly delivery: Pick<DeliveryConfig, "from">;
 }
 
-/** Stores which sinks get the log and which have ended for good (410 Gone). */
 export type Registration = ReturnType<typeof createRegistration>;
 
 export function createRegistration(options: {
@@ -41,14 +39,13 @@ export function createRegistration(options: {
     return outbox.register(name, "now");
   }
 
-  /** True when the sink now leads to another server than the one that ended it. */
   async function leadsElsewhere({ name, sink }: Registrant): Promise<boolean> {
     const at = await store.document<EndedAt>(ENDS, name);
     return at !== undefined && at.farEnd !== (sink.farEnd ?? null);
   }
 
   return {
-    /** Registers a sink. Returns why it has ended; null when it is in use. */
+    /** Registers a sink. Returns why the sink has ended; null when it is in use. */
     async register(configured: Registrant): Promise<string | null> {
       const { name, delivery } = configured;
       const { ended } = await registerName(name, delivery.from);
@@ -63,12 +60,10 @@ export function createRegistration(options: {
 
     async endForGood({ name, sink }: Registrant, reason: string): Promise<void> {
       const at: EndedAt = { farEnd: sink.farEnd ?? null };
-      // First, because without its server an ended sink could not continue at another address.
       await store.commit({ documents: [{ set: ENDS, put: [[name, at]] }] });
       await outbox.setEnded(name, reason);
     },
 
-    /** Ends the sinks that are not configured, so that they hold nothing back. Checks each just before, as it may come back. */
     async endOthers(configured: { has(name: string): boolean }): Promise<void> {
       for (const { sink, ended } of await outbox.lag()) {
         if (ended === NOT_CONFIGURED || configured.has(sink)) continue;

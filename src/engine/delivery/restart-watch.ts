@@ -8,7 +8,6 @@ const LOOK_EVERY_MS = 30_000;
 /** First interval after a server that stated its instance before is silent; it doubles. */
 const LOOK_SOON_MS = 5_000;
 const LOOK_WITHIN_MS = 5_000;
-/** Points of the cursor in a window. */
 const POINTS = 60;
 /** Most points and ranges that are stored for a server that no longer responds. */
 const MOST = 500;
@@ -26,13 +25,9 @@ interface Point {
 /** Stored state. `atMs` is measured time of all runs, in milliseconds. */
 interface StoredLife {
   readonly nowMs: number;
-  /** Last known server instance; null before the first response. */
   readonly life: string | null;
-  /** When it was alive last with that life. */
   readonly seenMs: number;
-  /** Positions of the cursor, ascending. */
   readonly points: readonly Point[];
-  /** Ranges that were delivered again. */
   readonly again: readonly { readonly atMs: number; readonly first: number; readonly last: number }[];
 }
 
@@ -56,7 +51,6 @@ export function createRestartWatch(options: {
   readonly store: Pick<Store, "document" | "commit">;
   readonly clock: Clock;
   readonly log: Log;
-  /** Receives how many events are sent again. */
   readonly onRestart: (again: number) => void;
 }) {
   const { name, sink, windowMs, outbox, store, clock, log } = options;
@@ -65,7 +59,6 @@ export function createRestartWatch(options: {
   let held: StoredLife | null = null;
   let ranBeforeMs = 0;
   let lookedAtMs = Number.NEGATIVE_INFINITY;
-  /** Consecutive silent responses since the sink was opened, of a server that stated its instance before. */
   let silences = 0;
 
   const lookEveryMs = () =>
@@ -100,7 +93,6 @@ export function createRestartWatch(options: {
     return { position, urgent };
   }
 
-  /** The server's current instance; null when it does not respond, which changes nothing. */
   async function ask(before: string | null, signal: AbortSignal) {
     const limit = new AbortController();
     const answered = new AbortController();
@@ -119,7 +111,6 @@ export function createRestartWatch(options: {
     }
   }
 
-  /** Marks the events delivered since a time to be sent again; returns how many. */
   async function sendAgain({ points, again }: StoredLife, sinceMs: number): Promise<number> {
     const from = points.findLast(({ atMs }) => atMs <= sinceMs) ?? points[0];
     let marked = 0;
@@ -140,7 +131,6 @@ export function createRestartWatch(options: {
     if (signal.aborted) return;
     silences = said === null && life.life !== null ? silences + 1 : 0;
     const points = withPoint(life.points, { atMs: nowMs(), ...(await cursor()) }, pointEveryMs);
-    // A server that never states its instance needs no stored points.
     if (said === null) return life.life === null ? undefined : save({ ...life, points });
     if (said.isNew) {
       const again = await sendAgain(life, life.seenMs - windowMs);
@@ -157,9 +147,7 @@ export function createRestartWatch(options: {
   const dueInMs = () => (isAsked ? lookedAtMs + lookEveryMs() - clock.monotonic() : Number.POSITIVE_INFINITY);
 
   return {
-    /** Milliseconds until an open server is asked again; infinite when it is never asked. */
     dueInMs,
-    /** Asks the server after it was opened, or after a while, and marks what it may have lost. */
     async look(is: "opened" | "open", signal: AbortSignal): Promise<void> {
       if (!isAsked || (is === "open" && dueInMs() > 0)) return;
       if (is === "opened") silences = 0;
@@ -172,7 +160,6 @@ export function createRestartWatch(options: {
       }
     },
 
-    /** Records that events were delivered once more, before they are settled. */
     async deliveredAgain(positions: readonly number[]): Promise<void> {
       const [first, last] = [positions[0], positions.at(-1)];
       if (!isAsked || first === undefined || last === undefined) return;

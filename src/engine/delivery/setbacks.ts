@@ -4,16 +4,12 @@ import { backoffMs } from "../../core/runtime/backoff.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 import type { DeliveryConfig } from "./config.ts";
 
-/** Interval between attempts of a sink that needs a person, in milliseconds. */
 const RECHECK_MS = 5 * 60_000;
 /** Longest wait that a server can demand, in milliseconds; a wrong header must not stop a sink for years. */
 const LONGEST_HOLD_MS = 24 * 60 * 60_000;
 
-/** How a sink goes on after a failure. */
 export type Consequence =
-  /** The server is gone for good. */
   | { readonly go: "end"; readonly reason: string }
-  /** The event has used up its schedule. */
   | { readonly go: "give-up" }
   /** Retry after `waitMs`; `reopen` when the connection may be broken. */
   | {
@@ -31,9 +27,7 @@ export function createSetbacks({ retry, schedule }: Pick<DeliveryConfig, "retry"
   /** Event that failed last, with its number of consecutive failures. */
   let head: string | null = null;
   let attempts = 0;
-  /** Rejections of that event by the server; `schedule` counts them. */
   let refusals = 0;
-  /** Failures and ordered waits since anything was taken. */
   let failures = 0;
   let holds = 0;
 
@@ -44,7 +38,6 @@ export function createSetbacks({ retry, schedule }: Pick<DeliveryConfig, "retry"
   }
 
   return {
-    /** Consecutive failures of the event that is offered now. */
     attempts: () => attempts,
     /** `what` identifies the failed event or step; with `mayGiveUp`, its rejections use up the configured schedule. */
     judge(error: unknown, what: string, mayGiveUp: boolean): Consequence {
@@ -77,7 +70,6 @@ export function createSetbacks({ retry, schedule }: Pick<DeliveryConfig, "retry"
       const scheduledMs = isRefusal ? schedule?.[refusals - 1] : undefined;
       return wait("retrying", scheduledMs ?? backoffMs(backoff, failures, random));
     },
-    /** Something was accepted: resets all counts. */
     over(): void {
       forgetHead();
       failures = 0;

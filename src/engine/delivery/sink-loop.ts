@@ -28,40 +28,29 @@ import { createSnapshot } from "./snapshot.ts";
 /**
  * Offers the log to one sink:
  *
- *   open ─► tick ─► choose events ─► filter ─► write ─► settle ─┐
+ *    open ─► tick ─► choose events ─► filter ─► write ─► settle ─┐
  *     ▲       ▲                                  └ failure      │
  *     │       └── wait: the sink may stay open ◄────┤           │
  *     └────────── wait: reopen ◄────────────────────┘           │
  *             └─────────────────────────────────────────────────┘
- *
- * A failure keeps the events and delays only this sink. The cursor moves after the sink has answered, so a crash repeats at
- * most the current batch, or up to 100 events if the sink allows it (`mayRepeat`).
  */
 export type Delivery = ReturnType<typeof createDelivery>;
 
 interface LoopState {
   isOpen: boolean;
-  /** Failure that the sink retries by itself. */
   failing: Failing | null;
-  /** Time of the next tick, on the monotonic clock. */
   tickAtMs: number;
-  /** Until when an incomplete snapshot waits, on the monotonic clock; null when it does not wait. */
   snapshotWaitsMs: number | null;
-  /** Failures of urgent and other events are counted separately. */
   lane: "urgent" | "others";
 }
 
-/** Consequences of a failed write. */
 interface FailedWrite {
-  /** Identifies what failed, so that repeated failures are counted. */
   readonly what: string;
-  /** Makes the failed event a dead letter; null when nothing can be given up. */
   readonly giveUp: (() => Promise<void>) | null;
-  /** True when urgent events need not wait for a rejected event. */
   readonly letsUrgentPass?: boolean;
 }
 
-/** Next step: after so many milliseconds, or null when the sink has ended or nothing new may begin. */
+/** Milliseconds until the next step; null when the sink has ended or nothing new may begin. */
 type Next = number | null;
 
 const SHORTEST_TICK_MS = 100;
@@ -78,13 +67,9 @@ export function createDelivery(options: {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly random: () => number;
-  /** Interval of the check whether the state for a snapshot is complete, in milliseconds. */
   readonly lookEveryMs: number;
-  /** Stores that the server is gone for good. */
   endForGood(reason: string): Promise<void>;
-  /** Aborts when nothing new may begin. */
   readonly draining: AbortSignal;
-  /** Aborts running calls. */
   readonly forced: AbortSignal;
 }) {
   const { name, sink, config, outbox, state, store, picture, log, clock, draining, forced } = options;
@@ -112,7 +97,6 @@ export function createDelivery(options: {
     lane: "others",
   };
 
-  /** One step; see `Next`. The wait is infinite when nothing is due. */
   async function turn(): Promise<Next> {
     const wasOpen = now.isOpen;
     if (!wasOpen) {
@@ -150,7 +134,6 @@ export function createDelivery(options: {
     return portion.batch.length === 0 ? passFiltered(portion) : writeEvents(portion, !isUrgent);
   }
 
-  /** Moves past events that the filter left out; without any, returns the time until something is due. */
   async function passFiltered(portion: Batch): Promise<number> {
     if (!isUnverified()) state.well("idle");
     if (portion.urgent === true) {
@@ -228,8 +211,8 @@ export function createDelivery(options: {
   }
 
   /**
-   * Writes a batch. `settleEarly` settles its beginning while the rest is being written: without it, a webhook killed at
-   * the 19th of 20 events sends 18 again. The receipt covers all events, so a failure of `settleEarly` is ignored.
+   * Writes a batch. `settleEarly` settles its beginning meanwhile: a webhook killed at event 19 of 20 repeats only the
+   * last.
    */
   async function write(portion: Batch, settleEarly: (settlement: Settlement) => Promise<void>): Promise<Outcome> {
     const { again, batch, urgent } = portion;
@@ -315,7 +298,6 @@ export function createDelivery(options: {
     return 0;
   }
 
-  /** Makes the first kept event a dead letter, because it has used up its schedule. */
   async function giveUp(portion: Batch, { kept }: Outcome): Promise<void> {
     if (kept === null) return;
     const { position } = kept.head;
@@ -349,7 +331,6 @@ export function createDelivery(options: {
     await stored(() => outbox.settle(name, { ...settlement, soon: sink.mayRepeat === true }));
   }
 
-  /** Uses the state until it works, because accepted events must be settled. Returns null when stopped. */
   async function stored<T>(work: () => Promise<T>): Promise<T | null> {
     try {
       return await persist({
@@ -366,8 +347,8 @@ export function createDelivery(options: {
   }
 
   /**
-   * Calls with a signal that aborts with `cancel`, or at the deadline, which restarts with each progress of the sink. Waits for
-   * a sink that ignores the signal, because calls must not overlap; its state shows the problem meanwhile.
+   * Calls with a signal that aborts with `cancel`, or when the sink makes no progress for a deadline. Calls never
+   * overlap.
    */
   async function withDeadline<T>(call: (signal: AbortSignal) => Promise<T>, cancel: AbortSignal): Promise<T> {
     const limit = firstOf(cancel);
@@ -389,7 +370,6 @@ export function createDelivery(options: {
     }
   }
 
-  /** Returns true once a call has made no progress for as long as the deadline; false when it is done before. */
   async function isStalled(done: AbortSignal): Promise<boolean> {
     const beganMs = clock.monotonic();
     for (;;) {
@@ -400,11 +380,9 @@ export function createDelivery(options: {
     }
   }
 
-  /** `end` settles the filtered events after the last turn. */
   return { turn, end: skipped.settle };
 }
 
-/** Positions that a settlement of events that are sent again covers; empty for other events. */
 function positionsSentAgain({ again, batch }: Batch, { through }: Settlement): readonly number[] {
   return again ? batch.map(({ position }) => position).filter((position) => position <= through) : [];
 }

@@ -10,23 +10,18 @@ import type { Registration } from "./registration.ts";
 import { createDelivery, type Delivery } from "./sink-loop.ts";
 import { createSinkState } from "./sink-state.ts";
 
-/** A configured sink: an instance of a connector and how events get to it. */
 export interface ConfiguredSink {
   readonly name: string;
-  /** The connector's name, for people. */
   readonly connector: string;
   readonly sink: Sink;
   readonly delivery: DeliveryConfig;
-  /** The connector's options. */
   readonly options?: unknown;
   /** True when both write to the same place, so that one must end before the other begins. */
   meets?(other: ConfiguredSink): boolean;
 }
 
-/** The loop of one sink: registered, delivering until it is stopped, then closed. */
 export type SinkRunner = ReturnType<typeof createSinkRunner>;
 
-/** Interval of the check whether a person has continued an ended sink. */
 const ENDED_LOOK_MS = 1_000;
 /** Waits after an internal fault, or while the state is damaged. */
 export const FAULT_BACKOFF = { firstMs: 5_000, maxMs: 60_000 };
@@ -39,7 +34,6 @@ export function createSinkRunner(options: {
   readonly outbox: Outbox;
   readonly store: Pick<Store, "document" | "changes" | "commit">;
   readonly picture: BuildingView;
-  /** Wakes when there may be something to deliver. */
   readonly news: Wakeup;
   readonly lookEveryMs: number;
   readonly clock: Clock;
@@ -63,7 +57,6 @@ export function createSinkRunner(options: {
     return closing;
   }
 
-  /** Returns false when the sink has ended for good. */
   async function register(): Promise<boolean> {
     const ended = await registration.register(configured);
     if (ended === null) state.goOn();
@@ -126,12 +119,10 @@ export function createSinkRunner(options: {
       running = run(first, after);
       await first;
     },
-    /** Aborts running writes. */
     force(): void {
       draining.abort(new Stopping());
       forced.abort(new Stopping());
     },
-    /** Finishes running writes until the deadline, and closes. */
     async stop(deadlineMs: number): Promise<void> {
       draining.abort(new Stopping());
       if (!(await within(clock, deadlineMs * GRACEFUL, running))) {
@@ -143,7 +134,6 @@ export function createSinkRunner(options: {
       }
       await within(clock, (deadlineMs * (1 - GRACEFUL)) / 2, close());
     },
-    /** Resolves once the loop has ended, also after the deadline of a stop. */
     ended: () => running,
   };
 }

@@ -2,7 +2,6 @@ import type { SinkState } from "../../core/connector.ts";
 import { type Store, sinkStateSet } from "../store/store.ts";
 import { sinkStateChange } from "./offer.ts";
 
-/** Access to a sink's stored state. */
 export function createSinkState(sink: string, store: Pick<Store, "document" | "documents" | "commit">): SinkState {
   const set = sinkStateSet(sink);
   return {

@@ -25,12 +25,10 @@ export interface SinkStatus {
   readonly since: string;
   /** A sentence without secrets; null while all is well. */
   readonly lastError: string | null;
-  /** Attempts that failed in a row for the event whose turn it is. */
   readonly attempts: number;
   readonly nextAttemptAt: string | null;
   /** Requests that settled events still cause; see `Sink.waiting`. */
   readonly waiting: number;
-  /** As of a few seconds ago; null before the first look. */
   readonly lag: SinkLag | null;
 }
 
@@ -39,7 +37,6 @@ type Trouble = "retrying" | "throttled" | "stopped";
 /** Shows the state of a sink, with its log lines and its gauge. */
 export type SinkState = ReturnType<typeof createSinkState>;
 
-/** How long the status mentions a restart, in milliseconds. */
 const RESTART_TOLD_MS = 60 * 60_000;
 
 export function createSinkState(options: {
@@ -64,7 +61,6 @@ export function createSinkState(options: {
   }
 
   return {
-    /** A write begins; a failing sink stays in its state. */
     writing(): void {
       if (state === "starting" || state === "idle") enter("delivering");
     },
@@ -98,11 +94,9 @@ export function createSinkState(options: {
       nextAttemptMs = null;
       log.warn({ sink: name, problem: lastError }, "The sink has ended for good and gets no more events.");
     },
-    /** The server was restarted, and this many events are sent again. */
     onRestart(again: number): void {
       restarted = { atMs: clock.monotonic(), time: isoUtc(clock.now()), again };
     },
-    /** Message for people for an hour after a restart of the server. */
     notices(): readonly string[] {
       if (restarted === null || clock.monotonic() - restarted.atMs > RESTART_TOLD_MS) return [];
       const { time, again } = restarted;
@@ -110,7 +104,6 @@ export function createSinkState(options: {
         `The far end of sink ${name} was restarted, as was noticed at ${time}. What it had taken shortly before and may have lost is sent again: ${counted(again, "event")}.`,
       ];
     },
-    /** Continues an ended sink. */
     goOn(): void {
       if (state !== "ended") return;
       enter("starting");

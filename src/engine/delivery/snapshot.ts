@@ -5,18 +5,14 @@ import type { Log } from "../../core/runtime/log.ts";
 import type { DocumentChange, Store } from "../store/store.ts";
 import { STATE_PARTS, type StateEvent, type StatePart, stateEvents } from "./state-events.ts";
 
-/** Requested snapshot and its progress (set `snapshot`, keyed by sink). */
 interface StoredSnapshot {
-  /** When it was asked for, UTC. */
   readonly askedAt: string;
   readonly part: StatePart;
-  /** The last key of that part that the sink has; empty before the first. */
   readonly after: string;
   readonly sent: number;
 }
 
 const SET = "snapshot";
-/** Longest wait for complete lists after the request, in milliseconds. */
 const WAIT_MS = 10 * 60_000;
 
 /** Requests a snapshot, by `from: state` or by a person; a running one starts again. */
@@ -88,9 +84,7 @@ export function createSnapshot(options: {
       }
     },
 
-    /** True while it waits for complete lists. */
     waits: () => waits,
-    /** True when urgent events may overtake the current part. */
     letsUrgentPass: () => ["tag", "tag-systems", "value"].includes(offered?.held.part ?? ""),
 
     /** Records that the sink has the first `count` events of the last `next`, and its own state changes. */

@@ -5,16 +5,12 @@ import { type Event, type Kind, makeEvent, sourceUri, subjectOf } from "../../co
 export const STATE_PARTS = ["site", "gateway", "host", "system", "tag", "tag-systems", "alarm", "value"] as const;
 export type StatePart = (typeof STATE_PARTS)[number];
 
-/** An event and the key by which a part is ordered. */
 export interface StateEvent {
   readonly key: string;
   readonly event: Event;
 }
 
-/**
- * Events marked `snapshot` for one part of the stored state, ordered by key. `askedAt` is the time of the request (UTC): it
- * makes the ids stable across attempts and different between snapshots.
- */
+/** Events marked `snapshot` of one part of the stored state, by key. `askedAt` makes ids stable across attempts. */
 export async function stateEvents(
   picture: BuildingView,
   part: StatePart,

@@ -7,7 +7,6 @@ import { prepareSchema, SCHEMA_VERSION, schemaProblem } from "./schema.ts";
 import { Damaged, type Database, openDatabase } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-/** Result of a complete check of the state. */
 export interface StateReport {
   readonly file: string;
   readonly bytes: number;
@@ -15,16 +14,14 @@ export interface StateReport {
   /** Damage of the file itself, in SQLite's words or ours; empty when there is none. */
   readonly trouble: readonly string[];
   readonly tables: readonly CheckedRows[];
-  /** Rows that were found damaged earlier and are quarantined. */
   readonly setAside: readonly DamagedRows[];
-  /** Names of the quarantined files in the state folder. */
   readonly filesSetAside: readonly string[];
 }
 
 export interface CheckedRows {
   readonly table: string;
   readonly rows: number;
-  /** Rows that differ from what was written and were not found yet. */
+  /** Rows with a wrong checksum that no earlier run has found. */
   readonly damaged: number;
 }
 

@@ -1,18 +1,11 @@
 import { crc32 } from "node:zlib";
 
-/** A value of a row, as JavaScript or SQLite passes it. */
 type Value = string | number | bigint | null | Uint8Array;
 
-/**
- * Computes the checksum of a row: CRC-32 over its columns. The last column is long, so it is not copied. A number, a
- * bigint and a real with the same digits give the same checksum, so that SQL and JavaScript agree.
- *
- * It finds damage by a disk or by memory; it does not stop a person who edits the file on purpose.
- */
+/** CRC-32 over the columns of a row; the last column may be long. 1, 1n and 1.0 give the same checksum, as in SQL. */
 export function checksumOf(...values: readonly Value[]): number {
   const last = values.at(-1) ?? "";
-  // All values but the last, joined; null becomes an empty text. Without an array, because this runs for each value
-  // read.
+  // An array would cost too much here: this runs for each value read. Null becomes an empty text.
   let before = "";
   for (let n = 0; n < values.length - 1; n++) before += `${n === 0 ? "" : "\u0000"}${values[n] ?? ""}`;
   return crc32(last instanceof Uint8Array ? last : String(last), crc32(before));
@@ -30,20 +23,14 @@ export function checksumOfEvent(
   return crc32(body, crc32(`${id}\u0000${kind}\u0000${telemetry}\u0000${committedMs}\u0000${bytes}`));
 }
 
-/** A table whose rows carry a checksum. */
 export interface CheckedTable {
-  /** Columns that the checksum covers, the long one last. */
   readonly columns: readonly string[];
-  /** The set, log, sink or bucket that a row belongs to, as SQL. */
+  /** The set, log, sink or bucket of a row, as SQL. */
   readonly part: string;
-  /** SQL that identifies the row within its part. */
   readonly key: string;
 }
 
-/**
- * Not covered: columns that each start computes again (`event.written`, `log_size`), `event.position`, which the order
- * of the rows proves, and `dead_letter.resending`, which is reset when the letter has no mark.
- */
+/** Not covered: values that a start computes again (`event.written`, `log_size`, `dead_letter.resending`). */
 export const CHECKED = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
   record: { columns: ["log", "sequence", "body"], part: "log", key: "sequence" },

@@ -8,7 +8,6 @@ import { Duration } from "../../core/values/duration.ts";
 const QUARTER_OF_AN_HOUR_MS = 15 * 60_000;
 const MEBIBYTE = 1024 ** 2;
 
-/** A database in which several members of a fleet keep one state. */
 export const PostgresState = z
   .strictObject({
     url: postgresUrl("several").meta({
@@ -48,7 +47,6 @@ export const PostgresState = z
 
 export type PostgresState = z.infer<typeof PostgresState>;
 
-/** Location and limits of the worker's state. */
 export const StateConfig = z
   .strictObject({
     folder: z.string().min(1).default("state").meta({
@@ -81,7 +79,6 @@ export const StateConfig = z
 
 export type StateConfig = z.infer<typeof StateConfig>;
 
-/** The same for a process that runs in another folder. */
 export function withAbsolutePaths(state: StateConfig): StateConfig {
   const { folder, postgres } = state;
   if (postgres === undefined) return { ...state, folder: resolve(folder) };

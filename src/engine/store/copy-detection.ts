@@ -9,12 +9,10 @@ import { sizeOf, stateFile } from "./folder.ts";
 import type { Database } from "./sqlite.ts";
 import type { SeenCopy, StateCopy } from "./store.ts";
 
-/** Location of a state at its last start. */
 interface StateLocation {
   /** The file's inode and birth time, which a copy does not share. */
   readonly file: string;
   readonly folder: string;
-  /** The operating system's id of the machine; null where it has none. */
   readonly machine: string | null;
   readonly host: string;
 }
@@ -28,12 +26,8 @@ const MACHINE_ID = "/etc/machine-id";
 type Documents = Pick<ReturnType<typeof createDocuments>, "document" | "change">;
 
 /**
- * Detects that the file is not the one of the last start.
- *
- * Then every sink starts a new epoch, because receivers may have seen the numbers of a restored backup for other
- * events. If the original still exists, or was on another machine, the state is a copy that may run next to its
- * original and gets an identity of its own. A machine that was restored or duplicated with its disk cannot be detected.
- * Call it inside a transaction.
+ * Detects that the file is not the file of the last start: a restored backup or a copy. Call it inside a transaction.
+ * Then every sink starts a new epoch, because receivers may have seen its sequence numbers for other events.
  */
 export function detectCopy(
   database: Database,
@@ -68,11 +62,7 @@ const SESSION = "session";
 export const LOST_LOG =
   "The state was in use when its worker ended, and its write-ahead log (plenum.db-wal) is missing or cannot be read: commits since the log was last copied into plenum.db, up to 4 MiB, may be lost. What happened since is sent again with the same ids, and every sink counts anew. Back up plenum.db together with plenum.db-wal, or with SQLite's .backup, after which nothing is missing.";
 
-/**
- * Detects a write-ahead log that was deleted, or not restored with its file, and returns the time of the detection. A
- * worker notes in the file that it is open and removes the note when it closes; SQLite keeps the log while the file is
- * open, and after a kill. Call it inside a transaction.
- */
+/** Detects a lost write-ahead log by the note of an open worker; returns its time. Call it inside a transaction. */
 export function detectLostLog(
   database: Database,
   documents: Documents,
@@ -86,12 +76,11 @@ export function detectLostLog(
   return isoUtc(nowMs);
 }
 
-/** Notes that the worker has closed the file: all of it is in plenum.db. */
 export function noteClosed(database: Database, documents: Documents): void {
   try {
     database.transaction(() => documents.change({ set: SET, put: [[SESSION, "closed"]] }));
   } catch {
-    // With a full disk or a damaged file, the next start finds the write-ahead log and checks it.
+    // The next start finds the write-ahead log and checks it.
   }
 }
 
@@ -103,7 +92,6 @@ export function readCopy(documents: Pick<Documents, "document">): SeenCopy | und
   return { ...original, isOriginalThere: original.isHere && isOriginalAt({ file, folder: original.from.folder }) };
 }
 
-/** Whether the original is still in its folder. */
 function isOriginalAt({ file, folder }: Pick<StateLocation, "file" | "folder">): boolean {
   try {
     const path = stateFile(folder);

@@ -6,17 +6,9 @@ import { CHECKED, type CheckedName, checksumSql, unsound } from "./checksum.ts";
 import { type Bindable, Damaged, type Database } from "./sqlite.ts";
 import type { DamagedRows } from "./store.ts";
 
-/** Time for which quarantined rows are stored and reported, in milliseconds. */
 const KEPT_MS = 30 * 24 * 60 * 60_000;
 
-/**
- * Quarantine for rows that differ from what was written. Plenum uses none of them: it stores each with its bytes for
- * inspection, reports it in the log and the status, and removes it from its table.
- *
- * The replacement differs: a document of the service is requested again (`documents`), a cursor starts at the beginning
- * of the log (`sinks`), an event becomes a dead letter of the sinks that had not got it (`event-log`), a slot of the
- * quota counts as spent now (`quota-store`), a record of the audit log stays and breaks its chain (`documents`).
- */
+/** Quarantine for rows with a wrong checksum: stores their bytes, reports them, and removes them from their table. */
 export function createDamage(database: Database, clock: Clock, log: Log | undefined) {
   function tell(table: CheckedName, rows: number): void {
     log?.error(
@@ -25,7 +17,6 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     );
   }
 
-  /** Stores a copy of the damaged rows among those that a condition selects; returns how many. */
   function keep(table: CheckedName, where: string, values: readonly Bindable[]): number {
     const { columns, part, key } = CHECKED[table];
     const body = columns.at(-1) === "body" ? "body" : `json_array(${columns.join(", ")})`;
@@ -40,7 +31,7 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     return kept;
   }
 
-  /** Moves the damaged rows among them into the quarantine; returns how many. Call it inside a transaction. */
+  /** Moves damaged rows into the quarantine; returns how many. Call it inside a transaction. */
   function setAside(table: CheckedName, where = "true", ...values: readonly Bindable[]): number {
     const kept = keep(table, where, values);
     if (kept === 0) return 0;
@@ -50,7 +41,6 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     return kept;
   }
 
-  /** Stores copies and marks the rows in their place, so that each is reported once. */
   function mark(table: CheckedName): number {
     const fresh = `${table}.checksum is not null`;
     const kept = keep(table, fresh, []);
@@ -59,10 +49,8 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
   }
 
   /**
-   * Sends damaged cursors back to the beginning. Call it inside a transaction. A damaged cursor must never skip an event,
-   * and nothing else records how far the sink was. So the sink gets the events of the replay window again, with the same
-   * ids. If the sink's name is damaged, the row belongs to a sink that now seems new: until the true name is registered
-   * or ended, every new sink starts at the beginning too.
+   * Sends damaged cursors back to the beginning, because a cursor must never skip an event. Call it inside a
+   * transaction.
    *
    *   written   "lake" at 4711      registered: lake → not known, a cursor is lost → beginning
    *   read      "lbke" at 4711  →   "lbke" at 0, ended later as not configured
@@ -87,7 +75,6 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
     isCursorLost: (): boolean =>
       database.number("select count(*) from damaged where table_name = 'sink' and is_open = 1") > 0,
 
-    /** Notes that the owner of a damaged cursor is known. */
     claimCursor(sink: string): void {
       database
         .prepare("update damaged set is_open = 0 where table_name = 'sink' and is_open = 1 and part = ?")
@@ -109,14 +96,12 @@ export function createDamage(database: Database, clock: Clock, log: Log | undefi
       keepPositionsAhead(database);
     },
 
-    /** Keys of a set whose documents are quarantined. */
     keys: (set: string): readonly string[] =>
       database
         .prepare("select distinct key from damaged where table_name = 'document' and part = ?")
         .all<{ readonly key: string }>(set)
         .map(({ key }) => key),
 
-    /** Times after `sinceMs` at which rows of a table were found damaged. */
     foundSince: (table: CheckedName, sinceMs: number): readonly Found[] =>
       database
         .prepare("select id, found_ms as foundMs from damaged where table_name = ? and found_ms > ?")
@@ -134,7 +119,6 @@ interface Found {
   readonly foundMs: number;
 }
 
-/** Counts quarantined rows by table and part. */
 export function summaryOf(database: Database): readonly DamagedRows[] {
   return database
     .prepare(
@@ -145,10 +129,7 @@ export function summaryOf(database: Database): readonly DamagedRows[] {
     .map(({ foundMs, ...rows }) => ({ ...rows, lastFound: isoUtc(foundMs) }));
 }
 
-/**
- * Keeps the counter of positions above every position in use. Otherwise event 12 would be committed after a pruned log
- * below a cursor of 500 and never be offered.
- */
+/** Otherwise event 12 would be committed after a pruned log below a cursor of 500 and never be offered. */
 function keepPositionsAhead(database: Database): void {
   const highest = `(select max(p) from (select max(position) as p from event union all
     select max(max(position, urgent)) from sink union all select max(newest) from age_mark union all
@@ -163,15 +144,12 @@ function keepPositionsAhead(database: Database): void {
   database.exec(`insert into sqlite_sequence (name, seq) select 'event', ${highest} where ${highest} is not null`);
 }
 
-/** Creates an epoch: 16 random hexadecimal digits. */
 export function newEpoch(): string {
   return randomBytes(8).toString("hex");
 }
 
 /**
- * Starts a new epoch for sinks: they count their offers from 1 again because an event was lost, or may be. Within an
- * epoch, a receiver that sees 1, 2, 3 has every event; a new epoch tells it that something may be missing. A damaged
- * row gets its epoch when it is repaired. Call it inside a transaction.
+ * Starts a new epoch for sinks: receivers that see 1, 2, 3 of one epoch have every event. Call it inside a transaction.
  */
 export function beginEpoch(database: Database, where: string, ...values: readonly Bindable[]): void {
   const restarted = { counted: "0", epoch: "?1" };

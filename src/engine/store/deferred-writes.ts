@@ -3,44 +3,31 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { sleepFor, WOKEN } from "../../core/runtime/waiting.ts";
 import type { Database } from "./sqlite.ts";
 
-/** Longest delay of a deferred write, in milliseconds. */
 const SOON_MS = 5_000;
 
 /**
- * Writes that join the next transaction, because a transaction of their own costs a thousand times what they do:
+ * Writes that join the next transaction. A crash loses waiting writes, so the caller must repeat them.
  *
  *   write ── waiting ──┬─ another transaction begins ─┬─ take() ── committed() ── the promise resolves
  *                      └─ 5 s later, one of its own ──┘     └─ not committed: stays waiting, next try in 5 s
- *
- * A crash loses what is waiting, so a deferred write must be one that is repeated after a crash. `Write` is a function
- * that runs inside a transaction of SQLite, or one that returns a statement for PostgreSQL.
  */
 export interface DeferredWrites<Write, Flushed = void> {
-  /**
-   * Adds a write; of two with the same key, the later replaces the earlier. Resolves when it is durable. Rejects when the
-   * write itself fails; then it is dropped.
-   */
+  /** The later of two writes with the same key replaces the earlier. Resolves when the write is durable. */
   write(key: string, write: Write): Promise<void>;
-  /** Returns the waiting writes to a transaction that begins now. */
   take(): Taken<Write>;
-  /** Whether writes that waited their 5 s could not be written: then nothing more should be deferred. */
+  /** True when writes that waited their 5 s could not be written: then nothing more should be deferred. */
   isBehind(): boolean;
-  /** Commits the waiting writes; does nothing when there are none. */
   flush(): Flushed | undefined;
-  /** Stops the timer; the caller flushes. */
   stop(): void;
 }
 
 interface Taken<Write> {
   readonly writes: readonly Write[];
-  /** The transaction is durable. */
   committed(): void;
-  /** Drops a write that failed. */
   reject(write: Write, error: unknown): void;
 }
 
 interface Waiting<Write> {
-  /** Monotonic time of the first write of this key, in milliseconds. */
   readonly sinceMs: number;
   readonly write: Write;
   readonly done: PromiseWithResolvers<void>;
@@ -58,7 +45,6 @@ export function createDeferredWrites<Write, Flushed>(
 
   const flush = () => (waiting.size > 0 ? commit() : undefined);
 
-  /** When the oldest write has waited 5 s. Frequent transactions take it before. */
   function dueMs(): number {
     // Map order: a key keeps the place of its first write.
     const [oldest] = waiting.values();

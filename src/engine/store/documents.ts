@@ -8,13 +8,11 @@ interface BodyRow {
   readonly checksum: number | null;
 }
 
-/** Stores sets of JSON values by key, and append-only logs of JSON records. Call changes inside a transaction. */
 export function createDocuments(database: Database, damage: Damage) {
   /** Number of changes of each set by this process. Changes by other processes (silences) do not count. */
   const versions = new Map<string, number>();
   const changed = (set: string) => versions.set(set, (versions.get(set) ?? 0) + 1);
 
-  /** Quarantines damaged documents; they count as absent. */
   function setAside(where: string, ...values: readonly string[]): void {
     const [set] = values;
     if (set !== undefined) changed(set);

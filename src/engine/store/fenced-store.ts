@@ -1,10 +1,7 @@
 import { Stopping } from "../../core/runtime/lifecycle.ts";
 import type { Store } from "./store.ts";
 
-/**
- * Another member holds the source with a later epoch. Nothing was committed and nothing will be: stop working for the
- * source without saving anything.
- */
+/** Another member holds the source with a later epoch; nothing was committed. Stop without saving anything. */
 export class Fenced extends Error {
   readonly source: string;
   constructor(source: string, options: { readonly cause?: unknown } = {}) {
@@ -17,10 +14,7 @@ export class Fenced extends Error {
   }
 }
 
-/**
- * Wraps a store and reports a lost lease: it calls `fenced` and throws `Stopping`, so that callers stop as at any other
- * stop and count no failure.
- */
+/** Wraps a store: a lost lease calls `fenced` and throws `Stopping`, so that callers stop and count no failure. */
 export function fencedStore(store: Store, fenced: () => void): Store {
   function watched<T extends object>(part: T): T {
     const entries = Object.entries(part).map(([name, member]) => {

@@ -25,7 +25,6 @@ import { ConfigError } from "../../core/errors/errors.ts";
 import { danglingLink } from "../../core/errors/folder-problem.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
-/** Returns the file system's type number, as statfs(2) does. */
 export type FileSystemType = (folder: string) => number;
 
 export const fileSystemType: FileSystemType = (folder) => statfsSync(folder).type;
@@ -60,10 +59,7 @@ export function prepareFolder(folder: string, typeOf: FileSystemType): void {
   refuseUnfitFolder(folder, typeOf);
 }
 
-/**
- * Checks a folder as `prepareFolder` does, without creating anything: the user must be able to write the folder, or the
- * nearest existing one above it. Throws ConfigError.
- */
+/** Checks a folder as `prepareFolder` does, without creating anything. Throws ConfigError. */
 export function checkStateFolder(folder: string, typeOf: FileSystemType = fileSystemType): void {
   refuseDanglingLink(folder);
   const existing = nearest(resolve(folder));
@@ -90,13 +86,12 @@ function refuseDanglingLink(folder: string): void {
   });
 }
 
-/** Free bytes for this user in the folder, or where it would be created. */
 export function freeBytes(folder: string): number {
   const { bavail, bsize } = statfsSync(nearest(resolve(folder)));
   return bavail * bsize;
 }
 
-/** The folder itself, or the first above it that exists; a file in the way counts as there. */
+/** The path itself, or the first above it that exists, also as a file. */
 function nearest(path: string): string {
   const parent = dirname(path);
   try {
@@ -118,10 +113,7 @@ function refuseUnfitFolder(folder: string, typeOf: FileSystemType): void {
   }
 }
 
-/**
- * Throws ConfigError for a folder that other users may write, or that belongs to another user: they could replace what
- * the worker reads and writes.
- */
+/** Throws ConfigError when another user owns the folder or may write it: they could replace the state. */
 function refuseSharedFolder(folder: string): void {
   refuseWritableByOthers(folder);
   const { uid } = statSync(folder);
@@ -132,10 +124,7 @@ function refuseSharedFolder(folder: string): void {
   });
 }
 
-/**
- * The part of `refuseSharedFolder` for commands that only read the state or talk to the worker. A missing folder is
- * fine.
- */
+/** `refuseSharedFolder` for commands that only read the state or talk to the worker. A missing folder is fine. */
 export function refuseWritableByOthers(folder: string): void {
   // Windows has no permission bits.
   if (process.platform === "win32") return;
@@ -159,10 +148,7 @@ function statOf(folder: string): Stats | undefined {
 /** Undefined on Windows, which has no such links by default. */
 const NO_LINK = constants.O_NOFOLLOW ?? 0;
 
-/**
- * Creates a file that only its owner can read; SQLite gives its side files the same rights. Throws ConfigError for a
- * symbolic link or anything else that is not a file, because its target must not be changed.
- */
+/** Creates a file that only its owner can read. Throws ConfigError for a symbolic link or a folder. */
 export function preparePrivateFile(path: string): void {
   try {
     const descriptor = openSync(
@@ -186,10 +172,7 @@ export function preparePrivateFile(path: string): void {
   }
 }
 
-/**
- * Side files of a SQLite database. A left-over write-ahead log must go with its file: SQLite would delete it, or, when
- * the salt happens to match, apply it to the fresh file.
- */
+/** A left-over write-ahead log must go with its file, or SQLite may apply it to a fresh file. */
 const SIDE_FILES = ["-wal", "-shm", "-journal"];
 
 /** Renames a damaged file and its side files, so that nothing is deleted; returns the new name. */
@@ -204,18 +187,13 @@ export function quarantineState(path: string, nowMs: number): string {
   return aside;
 }
 
-/** Removes a state file with its side files. */
 export function removeState(path: string): void {
   for (const side of ["", ...SIDE_FILES, SPARE]) rmSync(path + side, { force: true });
 }
 
-/** Suffix of a copy of the write-ahead log that is made before SQLite opens it. */
 const SPARE = "-wal-spare";
 
-/**
- * Copies the write-ahead log of the last run until the file is known to be sound: SQLite deletes the log of a damaged
- * file, and the latest commits with it. At most 16 MiB, and only after a kill.
- */
+/** Copies the write-ahead log until the file is known to be sound: SQLite deletes the log of a damaged file. */
 export function spareLog(path: string): void {
   if (sizeOf(`${path}-wal`) === 0) return;
   try {
@@ -230,7 +208,6 @@ export function removeSpareLog(path: string): void {
   rmSync(path + SPARE, { force: true });
 }
 
-/** Copies a file and empties it in its place; returns the copy's name. */
 export function copyAndEmpty(path: string, nowMs: number): string {
   const aside = quarantineName(path, nowMs);
   copyFileSync(path, aside);
@@ -247,12 +224,10 @@ function quarantineName(path: string, nowMs: number): string {
   return free;
 }
 
-/** Whether a file of the folder is a quarantined state; its side files do not count. */
 export function isStateQuarantined(name: string): boolean {
   return name.startsWith("plenum.db.damaged-") && !SIDE_FILES.some((side) => name.endsWith(side));
 }
 
-/** Bytes of a file; 0 where there is none. */
 export function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
@@ -270,11 +245,10 @@ function codeOf(error: unknown): string {
   return "code" in error ? String(error.code) : error.message;
 }
 
-/** Name of the file inside a state folder that says where its state went. */
 export const MOVED_FILE = "MOVED.json";
 
 const Mark = z.strictObject({
-  /** Identifies the move, here and in the database: 16 hexadecimal digits. */
+  /** 16 hexadecimal digits, also stored in the database. */
   id: z.string().regex(/^[0-9a-f]{16}$/),
   /** For people: `db.example:5432/plenum, schema plenum_state`. */
   to: z.string(),
@@ -283,13 +257,10 @@ const Mark = z.strictObject({
   movedAt: z.iso.datetime().nullable(),
 });
 
-/**
- * Marks a folder whose state is being moved into a database, or was. It is a file and not a row, so that it also
- * protects the folder when an older backup of the state is restored, and so that a person can remove it.
- */
+/** Marks a folder whose state was moved into a database. As a file it protects a restored older backup too. */
 export type MovedMark = z.infer<typeof Mark>;
 
-/** Reads the mark; null when nothing was moved. Throws `ConfigError` when it cannot be read. */
+/** Null when nothing was moved. Throws `ConfigError` when the mark cannot be read. */
 export function readMoved(folder: string): MovedMark | null {
   const file = join(folder, MOVED_FILE);
   try {
@@ -327,7 +298,6 @@ export function writeMoved(folder: string, mark: MovedMark): void {
   }
 }
 
-/** Removes the mark when the move is known not to have happened. */
 export function removeMoved(folder: string): void {
   rmSync(join(folder, MOVED_FILE), { force: true });
 }

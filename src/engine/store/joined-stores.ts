@@ -1,19 +1,13 @@
 import { ConfigError } from "../../core/errors/errors.ts";
 import type { Change, DocumentChange, LoggedEvent, SinkLag, Store } from "./store.ts";
 
-/** The state of one source of a fleet. */
 export interface SourceStore {
   readonly source: string;
   readonly store: Store;
 }
 
 /**
- * Joins the states of a fleet's sources for readers of all of them and for changes to all of them. A set with a
- * source's name (`tag/north`) belongs to that source. Other sets, such as silences and sink state, exist for each
- * source, and a change goes to all.
- *
- * Each source counts its positions and logs by itself, so queries by position need one source. Nothing is appended
- * here.
+ * Joins the states of a fleet's sources. A set such as `tag/north` is in one source; a change to others goes to all.
  */
 export function joinStores(parts: readonly SourceStore[]): Store {
   const [only] = parts;
@@ -114,7 +108,6 @@ function newest(logged: readonly LoggedEvent[], limit: number): readonly LoggedE
   return logged.toSorted((a, b) => b.committedAt.localeCompare(a.committedAt)).slice(0, limit);
 }
 
-/** Adds up a sink over all sources; it has ended when it has ended at one of them. */
 function addSinks(lags: readonly SinkLag[]): readonly SinkLag[] {
   return [...Map.groupBy(lags, ({ sink }) => sink).values()].flatMap((parts) => {
     const [first] = parts;

@@ -19,7 +19,6 @@ const LOOK_EVENTS = 2_000;
 /** Largest number of bytes that are read to apply a filter: about 10 ms. */
 const LOOK_BYTES = 1024 ** 2;
 
-/** An event that a sink has still to get. */
 interface PendingRow {
   readonly position: number;
   /** Null for a dead letter whose event has left the log: the sink was offered it, so its filter matches. */
@@ -28,16 +27,12 @@ interface PendingRow {
   readonly committed_ms: number;
 }
 
-/** A sink with its cursor, before its pending events are counted. */
 interface SinkRow
   extends Pick<SinkLag, "sink" | "position" | "urgent" | "ended" | "deadLetters" | "dropped" | "remembered"> {
-  /** Events that are marked to be sent again. */
   readonly marked: number;
-  /** Position of the last event in the log; 0 when it is empty. */
   readonly last: number;
 }
 
-/** Pending events of each class, and the position of the first. */
 interface ClassCounts {
   readonly facts: number;
   readonly firstFact: number | null;
@@ -49,14 +44,12 @@ type Cursor = Pick<SinkPosition, "position" | "urgent">;
 
 interface Count {
   readonly events: number;
-  /** Commit time of the first of them, milliseconds since 1970. */
   readonly oldestMs: number | null;
   readonly exact: boolean;
 }
 
 const NONE: Count = { events: 0, oldestMs: null, exact: true };
 
-/** The filter of a sink that has none. */
 const EVERYTHING: Wanted = { kinds: KINDS, byKind: true, matches: () => true };
 
 /** `ahead` has cursors that have moved in memory only. */

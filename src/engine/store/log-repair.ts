@@ -24,18 +24,12 @@ const ENTRIES = `select
     and exists (select 1 from event as entry indexed by sqlite_autoindex_event_1
       where entry.id = row.id and +entry.position = row.position)) as identified`;
 
-/**
- * Compares the log with itself in small steps, after a start and then daily: each row with its checksum, both indexes
- * with the rows, and the counted bytes with the rows. SQLite's own check takes seconds for each gigabyte and blocks
- * everything.
- */
+/** Compares rows, checksums, indexes and counters of the log daily in small steps: SQLite's own check would block. */
 export function createLogCheck(database: Database, log: EventLog, clock: Pick<Clock, "monotonic">) {
   let dueMs = Number.NEGATIVE_INFINITY;
-  /** The comparison has reached this position; `bytes` is the sum of the rows up to it. */
   let through = 0;
   let bytes = 0;
 
-  /** Returns the number of compared rows; 0 at the end of the log. */
   function slice(): number {
     const rows = database
       .prepare(`select position, bytes from event where position > ? order by position limit ${SLICE_ROWS}`)
@@ -60,12 +54,10 @@ export function createLogCheck(database: Database, log: EventLog, clock: Pick<Cl
   }
 
   return {
-    /** Subtracts rows that retention removes. */
     removed(rows: readonly { readonly position: number; readonly bytes: number }[]): void {
       for (const row of rows) if (row.position <= through) bytes -= row.bytes;
     },
 
-    /** The next part of the comparison, when it is due. */
     async step(): Promise<void> {
       if (clock.monotonic() < dueMs) return;
       if (through === 0) bytes = 0;
@@ -93,10 +85,7 @@ const UNREACHABLE = `select byid.position, byid.id from event as byid indexed by
     and exists (select 1 from event as byclass indexed by event_by_class
       where byclass.telemetry in (0, 1) and byclass.position = byid.position)`;
 
-/**
- * Repairs damage of the open file by rebuilding the indexes from the rows. If that does not help, it condemns the file:
- * `damaged` aborts, the worker is built again, and its start replaces the file (`open.ts`).
- */
+/** Rebuilds the indexes of the open file. If that does not help, it condemns the file: the next start replaces it. */
 export function createIndexRepair(
   database: Database,
   clock: Pick<Clock, "now" | "monotonic">,
@@ -146,7 +135,6 @@ function deadLetterUnreachable(database: Database, nowMs: number): number {
   try {
     rows = database.prepare(UNREACHABLE).all();
   } catch (error) {
-    // An unreadable index proves nothing about the rows.
     if (error instanceof Damaged) return 0;
     throw error;
   }
@@ -173,10 +161,7 @@ const CONDEMNED = "plenum.db-condemned";
 
 const condemnedFile = (file: string) => join(dirname(file), CONDEMNED);
 
-/**
- * Notes on the disk that a state file must not be opened; `aside` is the name of the quarantined file while undelivered
- * events are being copied from it.
- */
+/** Notes on the disk that a state file must not be opened; `aside` is the quarantined file that is being copied. */
 export function condemn(file: string, aside = ""): void {
   const descriptor = openSync(condemnedFile(file), "w", 0o600);
   try {

@@ -45,31 +45,22 @@ export interface StoreOptions {
   readonly folder: string;
   readonly clock: Clock;
   readonly log?: Log;
-  /** For reading while a worker runs: creates and changes nothing. */
   readonly readOnly?: boolean;
-  /** False for an operator's change while a worker runs; the file must exist. A worker takes the lock. */
+  /** False for an operator's change while a worker runs; the file must exist. */
   readonly lock?: boolean;
   /** True for `plenum state move`; otherwise a moved folder is refused. */
   readonly allowMoved?: boolean;
-  /** Returns the type number of a folder's file system; tests pass another function. */
   readonly fileSystemType?: FileSystemType;
-  /** Returns the operating system's id of the machine; tests pass another function. */
   readonly machine?: () => string | null;
 }
 
-/** The write-ahead log is cut back to this after a checkpoint, in bytes. */
+/** Size to which a checkpoint cuts the write-ahead log. */
 const WAL_BYTES = 16 * 1024 ** 2;
 
-/**
- * Size of the write-ahead log at which SQLite copies its pages into the file, in bytes: SQLite's default with pages of
- * 4 kB.
- */
+/** Size of the write-ahead log at which SQLite copies its pages into the file. */
 const CHECKPOINT_BYTES = 4 * 1024 ** 2;
 
-/**
- * Opens the state. Throws `ConfigError` with one sentence when it must not be used: a network file system,
- * another worker, a foreign file, a newer schema. A damaged file is set aside and a fresh one opened.
- */
+/** Opens the state; replaces a damaged file. Throws `ConfigError` when the state must not be used. */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { folder, readOnly = false } = options;
   if (!readOnly && options.allowMoved !== true) refuseMoved(folder);
@@ -125,10 +116,7 @@ async function openLocked(file: string, options: StoreOptions, lock: WorkerLock)
   }
 }
 
-/**
- * Quarantines a damaged file and copies undelivered events into a fresh one. Until then the folder is marked as
- * condemned: after a crash, the next start begins again with the quarantined file.
- */
+/** Copies undelivered events into a fresh file. The condemned mark lets a start after a crash begin again. */
 async function replaceDamaged(
   file: string,
   error: unknown,
@@ -182,7 +170,7 @@ function openForWriting(file: string): Database {
   preparePrivateFile(file);
   const database = openDatabase(file);
   try {
-    // Set before the first page is written: its size, and returning freed pages to the file system.
+    // Both must be set before the first page is written.
     if (database.number("pragma page_count") === 0) {
       database.exec(`pragma page_size = ${PAGE_BYTES}; pragma auto_vacuum = incremental`);
     }
@@ -202,10 +190,7 @@ function openForWriting(file: string): Database {
   }
 }
 
-/**
- * Lets SQLite check everything but the log of events, which may have gigabytes, and rebuilds damaged indexes. The log
- * is compared in small steps after the start (`log-repair`), and each row when it is read.
- */
+/** Lets SQLite check all but the log of events, which may have gigabytes, and rebuilds damaged indexes. */
 function refuseDamage(database: Database): void {
   if (integrityProblem(database) === null) return;
   database.exec("reindex");
@@ -226,19 +211,16 @@ function integrityProblem(database: Database): string | null {
   return null;
 }
 
-/** Throws when a damaged byte has changed the schema, which SQLite stores as text. */
 function refuseChangedSchema(database: Database): void {
   const trouble = schemaProblem(database);
   if (trouble !== null) throw new Damaged(`${database.path} is damaged (${trouble}).`);
 }
 
 export interface Opened {
-  /** The holder of the lock checks the state and repairs damage. */
   readonly lock?: WorkerLock;
   readonly log?: Log;
   readonly setAside?: { readonly file: string; readonly salvaged: Salvaged };
   readonly machine?: () => string | null;
-  /** Whether there was a write-ahead log when the file was opened. */
   readonly hasLog?: boolean;
 }
 
@@ -380,9 +362,7 @@ export function createStore(database: Database, clock: Clock, opened: Opened): S
       soon.stop();
       try {
         soon.flush();
-      } catch {
-        // Lost as in a crash: deferred writes are repeated after the next start.
-      }
+      } catch {}
       if (lock !== undefined) noteClosed(database, documents);
       database.close();
       lock?.release();
@@ -400,11 +380,8 @@ interface LockOptions {
 }
 
 /**
- * Allows one worker per folder. The lock is an exclusive transaction on a database of its own for as long as the worker
- * lives. The kernel releases it however the process ends, so there is never a stale lock to remove.
- *
- * The worker never writes into the file. If SQLite rejects foreign content as no database, it does so only after it has
- * found the file unlocked: no worker holds it, and the file is emptied in its place (a new file would be another lock).
+ * Allows one worker per folder by an exclusive SQLite transaction, which the kernel ends with the process.
+ * The worker never writes into the lock file. Foreign content is found only when no worker holds it, so it is emptied.
  */
 function lockFolder(folder: string, options: LockOptions): WorkerLock {
   const path = lockFile(folder);

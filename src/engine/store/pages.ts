@@ -1,10 +1,7 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { sizeOf } from "./folder.ts";
 
-/**
- * SQLite's record format, as far as it takes to read rows without SQLite: https://www.sqlite.org/fileformat2.html
- * Every read is bounded; what does not fit is null, because the bytes come from a damaged file.
- */
+/** SQLite's record format: https://www.sqlite.org/fileformat2.html. Damaged bytes give null; every read is bounded. */
 export type StoredValue = string | number | null | Uint8Array;
 
 interface Varint {
@@ -58,16 +55,11 @@ function valueIn(type: number, bytes: Buffer): StoredValue {
   return bytes.length === 8 ? Number(bytes.readBigInt64BE(0)) : bytes.readIntBE(0, bytes.length);
 }
 
-/**
- * Page size of the state, in bytes. A commit writes every page that it touched, and of most of its 15 pages only some
- * bytes have changed: pages of 4 kB wrote half as much again for a value. Pages of 1 kB would save a quarter more and
- * cost processor time where there are many sources.
- */
+/** A commit writes every page that it touched: pages of 4 kB wrote half as much again for a value. */
 export const PAGE_BYTES = 2_048;
 
 const WAL_HEADER = 32;
 const FRAME_HEADER = 24;
-/** How every database file begins, and what its header takes. */
 const FILE_MAGIC = "SQLite format 3\0";
 const FILE_HEADER = 100;
 /** The last bit selects the byte order of the log's own checksums, which are not used here. */
@@ -76,9 +68,7 @@ const WAL_MAGIC = 0x377f0682;
 const LEAF_OF_TABLE = 0x0d;
 const LEAF_OF_INDEX = 0x0a;
 
-/** One row of a page. */
 export interface Cell {
-  /** Null in a table without rowid. */
   readonly rowid: number | null;
   readonly values: readonly StoredValue[];
 }
@@ -87,17 +77,13 @@ export interface Pages {
   readonly count: number;
   /** Rows of a page that is a leaf; empty for any other, and without the rows that cannot be read. */
   cells(page: number): readonly Cell[];
-  /** Number of rows in the header of a leaf page; larger than `cells` when some cannot be read. */
+  /** Number of rows in the header of a leaf page; larger than `cells` when some rows cannot be read. */
   stated(page: number): number;
-  /** The bytes of a page; null when it is missing. */
   bytes(page: number): Buffer | null;
   close(): void;
 }
 
-/**
- * Reads rows from the pages of a database file and its write-ahead log, without its header, its schema or inner pages,
- * which may be damaged. It also finds rows of removed pages. The caller verifies each row by its checksum.
- */
+/** Reads rows from single pages of a database file and its log. Callers verify each row by its checksum. */
 export function openPages(path: string): Pages {
   const main = openSync(path, "r");
   const walPath = `${path}-wal`;
@@ -193,12 +179,10 @@ function pageBytesOf(main: number, wal: number | null): number {
   return PAGE_BYTES;
 }
 
-/** A power of two from 512 to 65,536, as SQLite's format says. */
 function isPageSize(bytes: number): boolean {
   return bytes >= 512 && bytes <= 65_536 && (bytes & (bytes - 1)) === 0;
 }
 
-/** Whether these bytes begin a write-ahead log. */
 function isLog(header: Buffer): boolean {
   return (header.readUInt32BE(0) & ~1) === WAL_MAGIC;
 }
@@ -253,10 +237,7 @@ function bytesAt(file: number, at: number, size: number): Buffer | null {
 /** Type of a free page in the pointer map of a file with auto_vacuum. */
 const FREE = 2;
 
-/**
- * Describes damage of the header and of the list of free pages; null when there is none. SQLite reuses listed pages
- * without checking that they are free: with one damaged number, the next commit would overwrite another table.
- */
+/** Describes damage of the list of free pages: SQLite would overwrite another table. Null when there is none. */
 export function freePagesProblem(pages: Pages): string | null {
   const header = pages.bytes(1);
   if (header === null || header.toString("latin1", 0, FILE_MAGIC.length) !== FILE_MAGIC) return null;

@@ -1,7 +1,6 @@
 import type { SqlDriver, Statement } from "./sql.ts";
 import type { QuotaPause, QuotaSlot, QuotaStore } from "./store.ts";
 
-/** Slots and pauses in place of damaged rows; only SQLite has them. */
 export interface QuotaDamage {
   unknownSlots(): readonly QuotaSlot[];
   unknownPause(): QuotaPause | undefined;

@@ -27,41 +27,31 @@ const slowestOr = (otherwise: string) =>
   `(select coalesce(min(sink.position), ${otherwise}) from sink where sink.source = $1 and ended is null)`;
 const SLOWEST = slowestOr("9000000000000000");
 
-/** SQL condition: every sink in use has settled the event, and none is to get it again. */
 const SETTLED = `position <= ${SLOWEST}
   and not exists (select 1 from again where again.source = $1 and again.position = event.position)`;
 
-/** Events of the log that may be removed, and why. */
 interface Sweep {
-  /** SQL condition on the event. */
   readonly condition: string;
-  /** The last position that may be removed. */
   readonly through: number;
-  /** Null where every sink has them. */
   readonly reason: StoredGap["reason"] | null;
-  /** Bytes that may stay in the log; undefined where all of them go. */
   readonly keepBytes?: number;
 }
 
-/** An event that is about to be removed. */
 export interface RemovedEvent {
   readonly position: number;
   readonly bytes: number;
   readonly committed_ms: number;
 }
 
-/** The event log, as far as retention needs it. */
 export interface RetainedLog {
-  /** Notes that events were removed, in the order of the log. */
   removed(events: readonly RemovedEvent[]): void;
-  /** Appends the worker's own events; the result is called after the commit. */
+  /** Appends the worker's own events; the caller calls the result after the commit. */
   appendOwn(events: readonly Event[], nowMs: number): Steps<() => void>;
 }
 
 /**
- * Enforces the bounds of the log. A settled event goes when its replay window is over. An event that a sink has not
- * settled goes when it is too old or the log is full; then the sink gets a gap record and everybody a gap event. A query
- * shows whether there is anything to remove; only then does a transaction begin, slice by slice.
+ * Removes events that are settled and older than their replay window, or that are too old or too many.
+ * A sink that loses an event gets a gap record, and the log a gap event.
  */
 export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, clock: Pick<Clock, "now">) {
   const { dialect, query } = sql;
@@ -161,11 +151,9 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   }
 
   /**
-   * Notes the end of the log and the slowest cursor, and removes old marks and gaps. Returns the positions up to which events are older than `max_age`,
-   * and settled by every sink for longer than the replay window; 0 where none is.
-   *
-   * Age is time in which a worker ran and its clock was not in doubt. A clock that is eight days ahead for 20 s makes no
-   * event older than those 20 s. After two weeks without power, sinks still have all of `max_age` (7 days).
+   * Notes the end of the log and the slowest cursor. Age is running time with a clock that is not in doubt:
+   * after two weeks without power, sinks still have all of `max_age`. Returns positions; 0 where no event is old
+   * enough.
    */
   function* older({ maxAgeMs, ranMs, replayMs }: RetentionBounds): Steps<{ aged: number; replayed: number }> {
     const [last] = yield* step<{ readonly ran: number }>(
@@ -177,7 +165,6 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
       dialect.upsert("age_mark", ["ran_ms"], { ran_ms: "$2::bigint", newest: dialect.end, settled: slowestOr(end) }),
       ran,
     );
-    // The mark of that time; none when no worker has been running for so long.
     const before = "from age_mark where source = $1 and ran_ms < $2 order by ran_ms desc limit 1";
     const [aged] = yield* step<{ readonly newest: number }>(`select newest ${before}`, Math.round(ran - maxAgeMs));
     const [replayed] = yield* step<{ readonly settled: number }>(
@@ -198,7 +185,6 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
     return row?.bytes ?? 0;
   }
 
-  /** Appends an event for every gap that is due; returns how many. */
   async function publish(): Promise<number> {
     const nowMs = clock.now();
     if ((await query(DUE, ...dueAt(nowMs))).length === 0) return 0;
@@ -235,15 +221,12 @@ export function createRetention(sql: SqlDriver, log: RetainedLog, sinks: Sinks, 
   };
 }
 
-/** An event that was removed before a sink got it. */
 interface Loss {
   readonly sink: string;
   readonly reason: StoredGap["reason"];
-  /** The event's own time. */
   readonly time: string;
 }
 
-/** Joins gaps of the same sink and reason. */
 function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   const joined = new Map<string, StoredGap>();
   for (const gap of gaps) {
@@ -260,7 +243,6 @@ function joinGaps(gaps: readonly StoredGap[]): readonly StoredGap[] {
   return [...joined.values()];
 }
 
-/** Losses of one moment as gaps, one for each sink and reason. */
 function gapsOf(losses: readonly Loss[], nowMs: number): readonly StoredGap[] {
   const at = isoUtc(nowMs);
   return joinGaps(
@@ -281,7 +263,6 @@ const DUE = `select ${GAP_COLUMNS} from gap where source = $1 and told_ms is nul
    and told.told_ms > $2 and told.told_ms <= $3)`;
 const dueAt = (nowMs: number) => [nowMs - MERGE_MS, nowMs] as const;
 
-/** Records what sinks have lost and publishes it as events. */
 function createGaps(sql: SqlDriver, sinks: Sinks) {
   const { dialect, query } = sql;
 

@@ -14,25 +14,19 @@ import { openPages, type Pages, type StoredValue } from "./pages.ts";
 import { prepareSchema } from "./schema.ts";
 import { type Database, openDatabase } from "./sqlite.ts";
 
-/** Contents of a damaged state file, and how much was recovered. */
 export interface Salvaged {
   readonly pages: number;
-  /** Sound events. */
   readonly found: number;
-  /** Sound events that were copied into the log of the state in use. */
   readonly taken: number;
-  /** Sound events that were in that log already. */
   readonly known: number;
-  /** Sound events that every sink in use had settled. */
   readonly delivered: number;
   /** Damaged events, as far as they can be counted. */
   readonly damaged: number;
   readonly deadLetters: number;
-  /** Marks on events that were to be sent again. */
   readonly marks: number;
   /** Rows of other tables: documents of the building and of sinks, and records such as those of the audit log. */
   readonly others: number;
-  /** Position of each sink; null for a sink in use whose cursor is lost, which gets all events. */
+  /** Null for a sink in use whose cursor is lost: it gets all events. */
   readonly cursors: Readonly<Record<string, number | null>>;
 }
 
@@ -40,11 +34,8 @@ export interface Salvaged {
 const SLICE = 100;
 
 /**
- * Copies undelivered events of a quarantined file into the log of the state in use. They keep their ids, by which
- * receivers recognise repeats, and go to every sink. Nothing else is copied: documents are requested from the service
- * again, and an old journal of commands must not return. The file itself does not change.
- *
- * The copy is an ordinary commit of another process, so a worker may run.
+ * Commits undelivered events of a quarantined file to the state in use, for every sink and with their ids.
+ * Documents are not copied: an old journal of commands must not return. A worker may run.
  */
 export async function salvage(folder: string, file: string, clock: Clock): Promise<Salvaged> {
   const target = stateFile(folder);
@@ -89,10 +80,7 @@ async function recoverEvents(pages: Pages, database: Database, clock: Clock): Pr
   };
 }
 
-/**
- * Does the same at a start, into a fresh state and with the cursors: each sink continues where it was. If a cursor may
- * be lost, copying begins with the oldest event, and unknown sinks begin there.
- */
+/** Copies at a start, with the cursors. If a cursor may be lost, copying begins with the oldest event. */
 export async function recoverInto(file: string, database: Database, clock: Clock): Promise<Salvaged> {
   const pages = openPages(file);
   try {
@@ -135,10 +123,7 @@ export async function recoverInto(file: string, database: Database, clock: Clock
   }
 }
 
-/**
- * Positions of events that an index has and no search finds, because a page above them is damaged: a sink whose cursor
- * is past them did not get them. Empty when the index cannot be read.
- */
+/** Events that an index has and no search finds, because a page above them is damaged: sinks did not get them. */
 function unreachable(file: string): ReadonlySet<number> {
   let database: Database | null = null;
   try {
@@ -158,7 +143,6 @@ function unreachable(file: string): ReadonlySet<number> {
   }
 }
 
-/** Copies slots and pauses of the quota; of several rows the latest. */
 function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPages>): void {
   const slot = database.prepare(
     `insert into quota (bucket, id, sent_ms, counted_ms, checksum) values (?, ?, ?, ?, ?) on conflict do update set
@@ -174,7 +158,6 @@ function putQuota(database: Database, { quota, holds }: ReturnType<typeof scanPa
   for (const values of holds) hold.run(...values);
 }
 
-/** Text for people about a damaged file and its recovery. */
 export function recoveryText(aside: string, { taken, damaged, deadLetters, marks, others }: Salvaged): string {
   return `It was set aside as ${aside}, and a fresh one begun. ${taken} events that a sink had not got were taken over and are sent with their ids. Lost to the sinks are ${damaged} events of which too little is left, ${deadLetters} dead letters and ${marks} marks to send an event again. ${others} rows of other kinds stay in that file: what was known of the building is read again, and commands and the audit log begin anew. Check the disk and the memory of this machine.`;
 }
@@ -183,7 +166,6 @@ function counted(pages: Pages, { pageByPosition, damaged, deadLetters, marks, ot
   return { pages: pages.count, found: pageByPosition.size, damaged, deadLetters, marks, others };
 }
 
-/** Commits the events after a position; `positions` maps old positions to new ones. */
 async function append(
   pages: Pages,
   pageByPosition: ReadonlyMap<number, number>,
@@ -214,9 +196,7 @@ async function append(
   return { taken, known: wanted.length - taken, wanted: wanted.length, positions };
 }
 
-/** Finds events, cursors and the number of other rows. */
 function scanPages(pages: Pages) {
-  /** Page of each sound event, by position. */
   const pageByPosition = new Map<number, number>();
   const damagedPositions = new Set<number>();
   const letters = new Set<number>();
@@ -227,7 +207,6 @@ function scanPages(pages: Pages) {
   const holds: (readonly StoredValue[])[] = [];
   const marks = new Set<string>();
   const others = new Set<string>();
-  /** Positions in each of the log's two indexes. */
   const identified = new Set<number>();
   const classed = new Set<number>();
   let isCursorLost = false;
@@ -271,7 +250,6 @@ function scanPages(pages: Pages) {
   };
 }
 
-/** Whether a row has `columns` values and then their checksum. */
 function isSoundRow(values: readonly StoredValue[], columns: number): boolean {
   return values.length === columns + 1 && checksumOf(...values.slice(0, columns)) === values[columns];
 }
@@ -281,7 +259,7 @@ function eventAt(pages: Pages, page: number, position: number): Event | null {
   return values === undefined ? null : eventIn(String(values[BODY]));
 }
 
-/** Columns in the order of the table: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */
+/** Order of columns: position (as the rowid), id, kind, telemetry, committed_ms, bytes, body, … */
 const BODY = 6;
 const EVENT_COLUMNS = 9;
 

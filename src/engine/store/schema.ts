@@ -236,7 +236,6 @@ interface Shape {
   readonly sql: string | null;
 }
 
-/** Describes a missing table, index or trigger; null when the file has them all. */
 export function schemaProblem(database: Database): string | null {
   const model = openDatabase(":memory:");
   try {

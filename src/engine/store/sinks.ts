@@ -3,7 +3,6 @@ import { newEpoch } from "./damage.ts";
 import type { SqlDriver, Statement } from "./sql.ts";
 import type { SinkPosition } from "./store.ts";
 
-/** A sink's cursors and the sequence number at its cursor. */
 export interface StoredSink extends SinkPosition {
   readonly counted: Sequence;
 }
@@ -11,11 +10,9 @@ export interface StoredSink extends SinkPosition {
 /** `position` is the cursor for all events, `urgent` the one for urgent events. */
 export type Cursor = "position" | "urgent";
 
-/** Repairs damaged cursors; only SQLite has them. */
 export interface CursorRepair {
-  /** Sends damaged cursors back to the beginning of the log; returns whether there was one. */
+  /** Sends damaged cursors back to the beginning of the log; true when there was one. */
   repairCursors(): boolean;
-  /** Whether a cursor is lost whose sink is not known yet. */
   isCursorLost(): boolean;
   /** Notes that the owner of a damaged cursor is known. */
   claimCursor(sink: string): void;
@@ -32,9 +29,7 @@ interface SinkRow extends SinkPosition {
  *
  *   log      v1 v2 a3 v4 v5 a6 v7      position 2, urgent 6: v1, v2, a3 and a6 are settled; v4 comes next
  *
- * Each sink also has the sequence number of the last event that it was offered up to its cursor. Both move together, so
- * the next event that passes the filter gets the next number, also after a crash. With `isCached`, the sinks are read
- * once: only this process changes them, or it calls `forget`.
+ * Cursor and sequence number move together, so that an event gets the same number after a crash.
  */
 export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, damage?: CursorRepair) {
   let cached: Map<string, StoredSink> | null = null;
@@ -78,7 +73,6 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
     find: async (sink: string): Promise<StoredSink | undefined> => (await all()).get(sink),
     forget,
 
-    /** Applies a settlement to the cached sinks. */
     moved(sink: string, to: number, counted: Sequence | undefined, cursor: Cursor): void {
       const before = cached?.get(sink);
       if (before === undefined) {
@@ -117,7 +111,6 @@ export function createSinks({ query, dialect }: SqlDriver, isCached: boolean, da
       values: [sink, count],
     }),
 
-    /** Starts a new epoch: the sink counts its offers from 1 again. */
     beginEpoch: (sink: string): Statement => ({
       text: dialect.update("sink", { counted: "0", epoch: "$3" }, "name = $2"),
       values: [sink, newEpoch()],

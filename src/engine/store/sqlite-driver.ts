@@ -8,10 +8,6 @@ import type { Cells, Dialect, SqlDriver, SqlValue, Statement, Steps } from "./sq
 import type { Database, Statement as Prepared } from "./sqlite.ts";
 import type { ClockMark, QuotaStore } from "./store.ts";
 
-/**
- * Runs the rules of the outbox on a SQLite file: synchronously, one transaction at a time. `repairCursors`
- * repairs damaged cursors within a transaction and returns whether there was one.
- */
 export function createSqliteDriver(
   database: Database,
   deferred: DeferredWrites<() => void>,
@@ -101,14 +97,12 @@ function insertion(table: CheckedName, cells: Cells, from: string, copyOf?: Chec
         from (select ${values.join(", ")}, ${SQLITE.isSound(copyOf)} as is_sound ${from}) where true`;
 }
 
-/** Longest time for which the service counts a request, in milliseconds, with a margin for its clock. */
+/** Longest time for which the service counts a request, with a margin for its clock. */
 const COUNTED_MS = 2 * 60_000;
-/** Duration of a pause whose end is damaged: as long as one that the service orders without a duration. */
 const UNKNOWN_PAUSE_MS = 60_000;
 
 /**
- * Replaces damaged rows of the quota. A damaged slot counts as spent when it was found, in every bucket, because its
- * bucket may be the damaged column. So a restart never exceeds the quota; it may wait a minute longer.
+ * Replaces damaged rows of the quota. A damaged slot counts as spent in every bucket, so the quota is never exceeded.
  */
 export function damagedQuota(damage: Damage, clock: Pick<Clock, "now">): QuotaDamage {
   return {
@@ -135,7 +129,6 @@ export function quotaClocks(database: Database): Pick<QuotaStore, "loadClock" | 
     },
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       database.transaction(() => {
-        // A mark of an earlier boot is useless.
         database.prepare("delete from quota_hold where substr(bucket, 1, length(?1)) = ?1").run(clockKey(key, ""));
         database
           .prepare(

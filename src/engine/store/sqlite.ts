@@ -3,14 +3,10 @@ import { ConfigError, Retryable } from "../../core/errors/errors.ts";
 import { yieldToEventLoop } from "../../core/runtime/waiting.ts";
 import { checksumOf } from "./checksum.ts";
 
-/**
- * The only importer of node:sqlite. Which values it binds (booleans, `undefined`) differs between minor versions of
- * Node.js, so only these four types pass.
- */
+/** The only importer of node:sqlite. Only these types bind the same way in all versions of Node.js. */
 export type Bindable = string | number | null | Uint8Array;
 
 export interface Statement {
-  /** Returns the number of changed rows. */
   run(...values: readonly Bindable[]): number;
   /** Returns the rowid of the inserted row; null when none was inserted. */
   insert(...values: readonly Bindable[]): number | null;
@@ -22,18 +18,12 @@ export interface Database {
   readonly path: string;
   readonly readOnly: boolean;
   exec(sql: string): void;
-  /** Prepares a statement once per text. */
   prepare(sql: string): Statement;
-  /** Returns the single number of a pragma or query. */
   number(sql: string): number;
   /** All of `work` or nothing; `work` must be short, because everything else waits. */
   transaction<T>(work: () => T): T;
-  /** Calls the witness for every transaction from now on. */
   watch(witness: Witness): void;
-  /**
-   * Repairs damage that a statement or transaction meets, then runs it once more. A statement inside a transaction
-   * fails with it.
-   */
+  /** Repairs damage, then runs the failed work once more. A statement inside a transaction fails with it. */
   repairWith(repair: Repair): void;
   /** Returns a number that changes with every change of the file, by this or another process. */
   changes(): number;
@@ -45,7 +35,6 @@ export interface Witness {
   begun?(): void;
   committed?(): void;
   rolledBack?(): void;
-  /** `changes` found that another process changed the file. */
   othersChanged?(): void;
 }
 
@@ -58,7 +47,6 @@ export interface Repair {
 
 export interface DatabaseOptions {
   readonly readOnly?: boolean;
-  /** How long to wait for another process that is writing, in milliseconds. */
   readonly busyMs?: number;
 }
 
@@ -78,7 +66,6 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   const recover: Recover = (error, work) => {
     const active = repair;
     if (!(error instanceof Damaged) || active === null || database.isTransaction) throw error;
-    // The repair must not repair what it meets itself.
     repair = null;
     try {
       if (active.attempt(error)) return work();
@@ -159,11 +146,9 @@ export function openDatabase(path: string, options: DatabaseOptions = {}): Datab
   return self;
 }
 
-/** Share of free pages from which the file is made smaller; below it SQLite uses them again. */
 const FREE_SHARE = 0.25;
 const VACUUM_PAGES = 200;
 
-/** Returns free pages to the file system in short steps. */
 export async function shrinkFile(database: Database): Promise<void> {
   const free = () => database.number("pragma freelist_count");
   const leftFree = () => VACUUM_PAGES + database.number("pragma page_count") * FREE_SHARE;
@@ -238,7 +223,6 @@ const CODE = {
   notADatabase: 26,
 } as const;
 
-/** The file is not, or no longer, a database. */
 export class Damaged extends ConfigError {}
 
 /** Whether SQLite rejected Plenum's SQL, which means that the file's header or schema is damaged. */
@@ -246,7 +230,6 @@ export function isSqlError(error: unknown): boolean {
   return primaryCode(error) === 1;
 }
 
-/** Another process holds the file. */
 export class Busy extends Retryable {}
 
 function meaning(path: string, error: unknown): unknown {

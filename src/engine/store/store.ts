@@ -2,16 +2,10 @@ import type { Event, Kind } from "../../core/model/event.ts";
 import type { Sequence } from "../../core/model/sequence.ts";
 
 /**
- * The durable state of a worker: what it knows, which events it has emitted, how far each sink is, what it has sent.
- *
- * Everything is asynchronous, so that PostgreSQL can replace SQLite when several workers share the work. A commit that
- * has returned survives a kill and a power cut (given a disk that honours fsync).
- *
- * It has three parts:
+ * Durable state of a worker. A commit that has returned survives a kill and a power cut (on a disk that honours fsync).
  */
 export interface Store {
   document<T>(set: string, key: string): Promise<T | undefined>;
-  /** Damaged documents are absent and quarantined. */
   documents<T>(set: string): Promise<Map<string, T>>;
   /** Returns a number that changes when this process may have changed the set, for caches. */
   version(set: string): Promise<number>;
@@ -19,19 +13,14 @@ export interface Store {
   changes(): Promise<number>;
   /** Keys of documents that are absent because they were damaged. */
   damagedKeys(set: string): Promise<readonly string[]>;
-  /** One transaction: all of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
+  /** All of it or nothing. Rejects with `Conflict` when an `insert` finds its key taken. */
   commit(change: Change): Promise<Committed>;
-  /**
-   * Stores a document with the next transaction, after 5 s at most. Later values of the same document replace earlier
-   * ones; a crash may leave an earlier one. Resolves once it is durable.
-   */
+  /** Stores a document with the next transaction, after 5 s at most; resolves once it is durable. */
   putDeferred(set: string, key: string, value: unknown): Promise<void>;
-  /** Records of a log after a sequence number, ascending. */
   records<T>(log: string, after: number, limit: number): Promise<readonly LogRecord<T>[]>;
   lastRecord<T>(log: string): Promise<LogRecord<T> | undefined>;
   readonly outbox: Outbox;
   readonly quotaStore: QuotaStore;
-  /** Size on disk in bytes, and the schema's version. */
   describe(): Promise<StoreDescription>;
   /** Aborts when the state is damaged beyond repair while it is open: close it and open it again. */
   readonly damaged?: AbortSignal;
@@ -71,9 +60,7 @@ export class Conflict extends Error {
 
 export interface LogRecord<T> {
   readonly sequence: number;
-  /** Empty when the record is damaged. */
   readonly body: T;
-  /** The record is damaged and keeps its sequence number. */
   readonly damaged?: true;
 }
 
@@ -85,37 +72,29 @@ export interface StoreDescription {
   readonly setAside?: string;
   /** Text for people about it: what was recovered and what was lost. */
   readonly takenOver?: string;
-  /** Text for people when the write-ahead log was missing at the start. */
   readonly lostLog?: string;
   /** Present when this state is a copy whose original may be in use. */
   readonly copy?: SeenCopy;
-  /** Quarantined rows; empty when all were sound. */
   readonly damaged: readonly DamagedRows[];
 }
 
-/** A state that is a copy of one that may be in use elsewhere. */
 export interface StateCopy {
   /** Added to the names under which the copy connects to servers: 8 hexadecimal digits. */
   readonly identity: string;
-  /** When it was noticed, UTC. */
   readonly at: string;
   readonly from: { readonly folder: string; readonly host: string };
-  /** Whether the original lies on this machine. */
   readonly isHere: boolean;
 }
 
-/** A copy, and whether the original still exists. */
 export interface SeenCopy extends StateCopy {
   readonly isOriginalThere: boolean;
 }
 
-/** Quarantined rows of one table and part. */
 export interface DamagedRows {
   readonly table: string;
   /** The set, log, sink or bucket; of an event its kind. */
   readonly part: string;
   readonly rows: number;
-  /** ISO 8601 UTC. */
   readonly lastFound: string;
 }
 
@@ -132,7 +111,6 @@ export type SnapshotName =
   | "poll"
   | "token";
 
-/** The set of a sink's own state. */
 export function sinkStateSet(sink: string): string {
   return `memory/${sink}`;
 }
@@ -141,7 +119,6 @@ export function documentSet(name: SnapshotName, source: string): string {
   return `${name}/${source}`;
 }
 
-/** An event and its position in the log. */
 export interface LoggedEvent {
   readonly position: number;
   readonly committedAt: string;
@@ -157,55 +134,38 @@ export interface EventsAbout {
 }
 
 export interface Outbox {
-  /** Registers a sink. */
   register(sink: string, from: "now" | "beginning"): Promise<SinkPosition>;
   /**
-   * Returns the next events for a sink: first events marked to be sent again (with their old positions), then the log
-   * after its cursor, ascending. Changes nothing; `settle` does. `after` skips events that the caller has filtered out
-   * and not settled yet. An offer of large events may hold fewer than `limit`, but at least one.
+   * Next events, ascending: marked to be sent again, then those after the cursor; at least one, fewer if they are
+   * large.
+   * `after` skips events that the caller has filtered out and not settled yet.
    */
   next(sink: string, limit: number, after?: number): Promise<Offer>;
   /**
-   * Returns the next urgent events for a sink, which it gets before the others: first those marked to be sent again,
-   * then those of the log, ascending. The caller has looked for them up to `looked`.
+   * Next urgent events: marked to be sent again, then those of the log after `after`. The caller has seen all to
+   * `looked`.
    */
   nextUrgent(sink: string, limit: number, skip?: { readonly after: number; readonly looked: number }): Promise<Offer>;
-  /** Moves a sink past an offer, in one transaction with its dead letters and its own state. */
   settle(sink: string, settlement: Settlement): Promise<void>;
-  /**
-   * Ends a sink (410 Gone, or removed from the configuration), or continues it with null. An ended sink keeps its
-   * cursor, holds back nothing in the log, and what it misses does not count as dropped.
-   */
+  /** Ends a sink or continues it (null). An ended sink keeps its cursor and holds back nothing in the log. */
   setEnded(sink: string, reason: string | null): Promise<void>;
   deadLetters(sink?: string, limit?: number): Promise<readonly DeadLetter[]>;
-  /** Marks dead letters to be sent again; returns how many. */
   resendDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
   discardDeadLetters(sink: string, ids: readonly number[] | "all"): Promise<number>;
-  /** Marks events that were committed since a time (UTC) to be sent again with the same ids; returns how many. */
+  /** Marks events that were committed since a time (UTC) to be sent again; returns how many. */
   replay(sink: string, since: string, kinds?: readonly Kind[]): Promise<number>;
   /** Marks stored events of a range of positions; urgent ones only after `urgentAfter`, if given. */
   replayBetween(sink: string, after: number, through: number, urgentAfter?: number): Promise<number>;
-  /** Computes how far each sink is behind; `wanted` has the filters of sinks that leave something out. */
   lag(wanted?: ReadonlyMap<string, Wanted>): Promise<readonly SinkLag[]>;
   pressure(): Promise<LogPressure>;
   gaps(sink?: string): Promise<readonly StoredGap[]>;
-  /**
-   * Enforces the bounds in short transactions and yields between them. Events that a sink had not settled are lost to
-   * it: counted, and recorded as a gap in the same transaction. The first gap is emitted as a `delivery-gap` event at
-   * once; losses of the same sink in the next hour are emitted as one more.
-   */
+  /** Enforces the bounds in short transactions. Records lost events as gaps: one event per sink, then one an hour. */
   prune(bounds: RetentionBounds): Promise<PruneReport>;
-  /**
-   * Returns the latest events, newest first. With `about`, it searches the whole log: recent events are found at once,
-   * none in a full log takes a second.
-   */
+  /** With `about`, searches the whole log: in a full log without a match, this takes a second. */
   latest(limit: number, kinds?: readonly Kind[], about?: EventsAbout): Promise<readonly LoggedEvent[]>;
   /** Returns the events after a position, ascending, settled or not; fewer than `limit` when they are large. */
   after(position: number, limit: number): Promise<readonly LoggedEvent[]>;
-  /**
-   * Returns recent events about exactly these subjects, newest first. The bounds limit the search: a tenth of a second
-   * for 75,000 events.
-   */
+  /** Recent events about exactly these subjects, newest first: a tenth of a second for 75,000 events. */
   recent(about: EventsAbout, kinds: readonly Kind[], bounds: RecentBounds): Promise<readonly LoggedEvent[]>;
   /** Resolves when this process commits an event or marks a redelivery, or when the signal aborts. */
   changed(signal: AbortSignal): Promise<void>;
@@ -214,18 +174,14 @@ export interface Outbox {
 export interface RecentBounds {
   /** Earliest commit time, milliseconds since 1970. */
   readonly sinceMs: number;
-  /** Largest number of events that are searched. */
   readonly within: number;
-  /** Largest number of events that are returned. */
   readonly limit: number;
 }
 
-/** How full the log is. */
 export interface LogPressure {
   readonly bytes: number;
   /** Bytes of the events that the slowest sink in use has not settled, without those marked to be sent again. */
   readonly pendingBytes: number;
-  /** Commit time of the oldest stored value; null when there is none. */
   readonly oldestTelemetry: string | null;
 }
 
@@ -243,23 +199,19 @@ export interface Offer {
 
 export interface Settlement {
   readonly again: boolean;
-  /** As in the offer. */
   readonly urgent?: boolean | undefined;
-  /** Position of the last event of the offer that is settled (accepted, rejected or filtered out). */
   readonly through: number;
   readonly rejected: readonly Refusal[];
   /** Sequence number of the last settled event that passed the filter; undefined when none did. */
   readonly counted?: Sequence | undefined;
-  /** The sink's own state, stored in the same transaction. */
   readonly documents?: readonly DocumentChange[];
   /**
-   * Allows storing the cursor with the next transaction, 5 s later at most, for a sink that tolerates repeats after a
-   * crash. Only a plain move is deferred.
+   * Allows storing the cursor with the next transaction, for a sink that tolerates repeats. Only a plain move is
+   * deferred.
    */
   readonly soon?: boolean;
 }
 
-/** An event that a sink rejected for good, and its sequence number. */
 export interface Refusal {
   readonly position: number;
   readonly reason: string;
@@ -271,30 +223,24 @@ export interface SinkPosition {
   readonly position: number;
   /** Position up to which urgent events are settled; it may be before `position`. */
   readonly urgent: number;
-  /** Why the sink was ended for good; null while it is in use. */
   readonly ended: string | null;
 }
 
-/** The part of a sink's filter that lag computation needs. */
 export interface Wanted {
   readonly kinds: readonly Kind[];
-  /** True when the kind alone decides. */
   readonly byKind: boolean;
   readonly matches: (event: Event) => boolean;
 }
 
 export interface SinkLag extends SinkPosition {
-  /** Events after the cursor that the sink will get. */
   readonly depth: number;
-  /** Commit time of the oldest of them; null when there is none. */
+  /** Commit time of the oldest event of `depth`. */
   readonly oldest: string | null;
   /** False when counting would be expensive: `depth` and `again` are then upper bounds. */
   readonly exact: boolean;
   readonly deadLetters: number;
-  /** Events that are marked to be sent again. */
   readonly again: number;
   readonly dropped: number;
-  /** Entries of the sink's own state. */
   readonly remembered: number;
 }
 
@@ -320,19 +266,11 @@ export interface StoredGap {
 }
 
 export interface RetentionBounds {
-  /**
-   * Largest size of the log in bytes. A full log is reduced by a twentieth more than necessary, oldest first: events
-   * that every sink has, then telemetry, then facts. So it shrinks in rare large steps, each with one gap record.
-   */
+  /** A full log is reduced by a twentieth more than necessary: settled events first, then telemetry, then facts. */
   readonly maxBytes: number;
-  /**
-   * Milliseconds that the worker has been running since the last call, by a clock that was not in doubt. Only this time
-   * makes events older.
-   */
+  /** Running time since the last call by a clock that was not in doubt. Only this time makes events older. */
   readonly ranMs: number;
-  /** Retention of an unsettled event, in milliseconds of such time. */
   readonly maxAgeMs: number;
-  /** Retention of an event after every sink has settled it, for replays, in milliseconds of such time. */
   readonly replayMs: number;
   /** Whether a sink's filter matches an event; without it every unsettled event counts as lost. */
   readonly wanted?: (sink: string, event: Event) => boolean;
@@ -340,11 +278,10 @@ export interface RetentionBounds {
 
 export interface PruneReport {
   readonly removed: number;
-  /** Losses of this run, by sink and reason. */
   readonly gaps: readonly StoredGap[];
 }
 
-/** Stores requests that may still count against a quota; each is stored before it is sent. */
+/** Requests that may still count against a quota; each is stored before it is sent. */
 export interface QuotaStore {
   load(key: string): Promise<readonly QuotaSlot[]>;
   save(key: string, slot: QuotaSlot): Promise<void>;
@@ -359,7 +296,7 @@ export interface QuotaStore {
   saveClock(key: string, boot: string, mark: ClockMark): Promise<void>;
 }
 
-/** One moment by two clocks: wall clock in milliseconds since 1970, and milliseconds since boot. */
+/** Milliseconds since 1970, and since boot. */
 export interface ClockMark {
   readonly wallMs: number;
   readonly sinceBootMs: number;
@@ -374,7 +311,6 @@ export interface QuotaPause {
 
 export interface QuotaSlot {
   readonly id: number;
-  /** Wall time, milliseconds since 1970, of the send. */
   readonly sentAtMs: number;
   /** Latest time at which the service can have counted it; an upper bound until the response arrives. */
   readonly countedByMs: number;

@@ -5,8 +5,8 @@ import type { LoggedEvent } from "./store.ts";
 /** Most characters of events in the tail; a batch of 100 good values has 26,000. */
 const CHARACTERS = 1_000_000;
 /**
- * The tail starts again after an event with more characters. A backfill commits 12 MB of them at a time: the tail could
- * keep only the last, and readers need the first.
+ * The tail starts again after a larger event: of a backfill of 12 MB it would keep the last events, and readers need
+ * the first.
  */
 const LONGEST = 4_096;
 
@@ -14,34 +14,26 @@ interface Row {
   readonly position: number;
   readonly committedAt: string;
   readonly body: string;
-  /** Characters when a sink gets the event. */
   readonly characters: number;
   event?: Event;
 }
 
-/**
- * Caches the newest events of the log, so that sinks that keep up do not read the disk, and each event is parsed once
- * for all sinks. It has every event after its beginning, if it has one.
- */
+/** Caches the newest events of the log, so that sinks that keep up do not read the disk and share parsed events. */
 export interface Tail {
   /** Adds an event of the running transaction; it joins the tail when that is committed. */
   add(row: Row): void;
   committed(): void;
-  /** Drops the events of the transaction. */
   rolledBack(): void;
   /** Returns the first events after a position; null when the tail does not reach back that far. */
   after(position: number, limit: number, maxCharacters: number): readonly LoggedEvent[] | null;
-  /** Drops events that every reader has passed. */
   passed(position: number): void;
   /** Clears the tail when events in it were removed from the log. */
   removed(position: number): void;
-  /** Clears the tail. */
   clear(): void;
 }
 
 export function createTail(): Tail {
-  // Both arrays are emptied in place. A replaced array may already be in the old generation, and the garbage collector
-  // would keep its bodies and events until a full collection.
+  // Empty arrays in place: the garbage collector would keep the bodies of a replaced array until a full collection.
   const rows: Row[] = [];
   const added: Row[] = [];
   let characters = 0;
@@ -54,7 +46,6 @@ export function createTail(): Tail {
     begin = null;
   }
 
-  /** Drops the first rows while a condition holds. */
   function shorten(isSo: (row: Row) => boolean): void {
     let count = 0;
     for (let row = rows[0]; row !== undefined && isSo(row); row = rows[count]) {

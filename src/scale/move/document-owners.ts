@@ -26,9 +26,7 @@ export interface StoredDocument {
   readonly value: unknown;
 }
 
-/** Returns one source's part of a document; undefined when it gets nothing. */
 type Share = (document: StoredDocument, source: string, home: Home) => unknown;
-/** The source that gets an entry. */
 type Home = (source: string | null | undefined) => string;
 
 const each: Share = ({ value }) => value;
@@ -72,7 +70,6 @@ function ownPlot({ key, value }: StoredDocument, source: string): unknown {
 
 const MEMORY = sinkStateSet("");
 
-/** Source of a set; null for a set of the worker. */
 export function sourceOfSet(set: string): string | null {
   if (set.startsWith(MEMORY)) return null;
   const slash = set.indexOf("/");
@@ -80,17 +77,13 @@ export function sourceOfSet(set: string): string | null {
   return slash < 0 ? null : set.slice(slash + 1);
 }
 
-/** The fields of a receiver's incident that name its owner. */
 interface Incident {
   readonly kind?: unknown;
   readonly source?: unknown;
   readonly into?: unknown;
 }
 
-/**
- * Divides the documents of a set of the worker. The first configured source also gets entries without an owner. Null:
- * the set is not known.
- */
+/** Divides the documents of a set of the worker; entries without an owner go to the first source. Null: unknown set. */
 export function assignDocuments(
   set: string,
   documents: readonly StoredDocument[],

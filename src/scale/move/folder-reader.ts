@@ -5,7 +5,6 @@ import { storedBody, storedKey, storedText } from "../postgres/documents.ts";
 import { assignDocuments, sourceOfSet } from "./document-owners.ts";
 import type { MovedRow } from "./rows.ts";
 
-/** Rows that stay in the folder. */
 export interface LeftBehind {
   readonly what: string;
   readonly rows: number;
@@ -14,16 +13,12 @@ export interface LeftBehind {
 export type FolderReader = ReturnType<typeof readFolder>;
 
 export interface FolderReaderOptions {
-  /** As configured. */
   readonly sources: readonly string[];
   /** Values to read instead of the stored ones, by set and key; undefined skips a document. */
   readonly instead: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
   /** Opened for reading while the worker's lock is held. */
   readonly database: Database;
-  /**
-   * Difference of the database's clock to this machine's, in milliseconds: members store spent slots in the database's
-   * time.
-   */
+  /** Database clock minus this machine's clock: members store spent slots in the database's time. */
   readonly shiftMs: number;
   /** The first record of a source's own part of a log; null when it needs none. */
   readonly closing: (log: string, source: string, last: LastRecord) => unknown;
@@ -35,15 +30,13 @@ export interface LastRecord {
 }
 
 const PAGE = 500;
-/** Events can have 100 kB. */
 const EVENT_PAGE = 100;
 
 type Values = Readonly<Record<string, string | number | null>>;
 
 /**
- * Reads a folder's state as rows of its sources. Positions do not change, so cursors, marks, dead letters, incidents
- * and the files of a lake stay valid. A source's positions then have gaps for events of other sources, and every source
- * continues after the last position of all.
+ * Reads a folder's state as rows of its sources. Positions do not change; every source continues after the last
+ * position.
  *
  *   folder    1 a   2 b   3 b   4 a   5 b │ cursor of a sink: 3
  *   source a  1           ·     4         │ 3, last position 5
@@ -73,7 +66,7 @@ export function readFolder(options: FolderReaderOptions) {
     return [...new Set(names.filter((name) => name !== null))].toSorted();
   }
 
-  /** Yields all rows of a query page by page. The query ends with a condition on the key, its order and a limit. */
+  /** Yields all rows of a query, page by page. The query ends with a condition on the key, its order and a limit. */
   function* paged<Row extends object>(sql: string, key: keyof Row, before: string | number, page = PAGE) {
     let after = before;
     for (;;) {
@@ -120,10 +113,7 @@ export function readFolder(options: FolderReaderOptions) {
     }
   }
 
-  /**
-   * Every source gets each complete log, so that its hash chain stays verifiable, and continues it by itself. A damaged
-   * record keeps its sequence number with an empty body, and the chain stays broken there.
-   */
+  /** Every source gets each complete log, so that its hash chain stays verifiable, and continues it. */
   function* records(): Generator<MovedRow> {
     for (const { log } of read<{ log: string }>("select distinct log from record order by log")) {
       const sql = `select sequence, iif(checksum is null, '{}', body) as body from record
@@ -153,10 +143,7 @@ export function readFolder(options: FolderReaderOptions) {
     }
   }
 
-  /**
-   * Each source gets every sink with its cursor. Each source counts offers by itself: with several sources the count
-   * starts again in new epochs.
-   */
+  /** Each source gets every sink with its cursor. With several sources, offers are counted from 1 in new epochs. */
   function* sinks(): Generator<MovedRow> {
     for (const row of read("select name, position, dropped, ended, counted, epoch, urgent from sink order by name")) {
       for (const source of sources) {
@@ -227,7 +214,6 @@ export function readFolder(options: FolderReaderOptions) {
   }
 
   return {
-    /** Configured sources, then others found in the state. */
     sources: [...sources, ...foundSources().filter((source) => !configured.has(source))] as readonly string[],
     /** Yields each row for each source that gets it. Iterate once. */
     *rows(): Generator<MovedRow> {

@@ -30,7 +30,6 @@ export interface MoveOptions {
   readonly folder: string;
   /** Opened with `isPatient`. */
   readonly database: StateDatabase;
-  /** As configured. */
   readonly sources: readonly string[];
   /** Documents of the complete fleet, by key; existing ones stay. */
   readonly fleetDocuments: ReadonlyMap<string, string>;
@@ -58,17 +57,12 @@ export interface MovedTable {
 }
 
 /**
- * Moves the state of a folder into a database, divided among its sources, in one transaction: a fleet sees a complete
- * state or none, and a failed run is repeated from the beginning.
+ * Moves the state of a folder into a database in one transaction. Throws `ConfigError`.
  *
  *   folder     lock ─ MOVED.json: begun ───────────────────────────────────────── MOVED.json: moved ─ unlock
  *   database                             begin · rows · compare · its mark · commit
  *
- * After the first mark no worker starts with the folder. If the reply to the commit is lost, or the power fails, the
- * mark stays; the next run looks in the database for the commit.
- *
- * Throws `ConfigError` when the folder has no state, was moved elsewhere or is in use, or when the database has another
- * state of one of the sources.
+ * If the reply to the commit is lost, the mark stays; the next run looks in the database for the commit.
  */
 export async function moveState(options: MoveOptions): Promise<Moved> {
   const { clock, database, folder, log } = options;
@@ -98,7 +92,6 @@ async function moveMarked(options: MoveOptions, store: Store, raw: Database, kno
     movedAt: null,
   };
   if (known === null) writeMoved(folder, mark);
-  /** Whether no earlier run can have moved the state. */
   let isNew = known === null;
   try {
     const moved = await moveAll(options, store, raw, mark, () => {
@@ -179,7 +172,6 @@ function refuseMissing(folder: string): void {
   });
 }
 
-/** Throws for quarantined state and for damaged cursors, which the move would lose. */
 async function refuseUnfit(store: Store, raw: Database, folder: string): Promise<void> {
   const { setAside } = await store.describe();
   if (setAside !== undefined) {
@@ -200,7 +192,6 @@ async function refuseUnfit(store: Store, raw: Database, folder: string): Promise
   for (const { position } of rotten) await store.outbox.after(position - 1, 1);
 }
 
-/** The database's wall clock, in milliseconds since 1970. */
 async function timeOf(session: MoveSession): Promise<number> {
   const { rows } = await session.query("select (extract(epoch from clock_timestamp()) * 1000)::double precision");
   return Number(rows[0]?.[0]);
@@ -273,7 +264,6 @@ interface StoredMark {
   readonly movedAt: string;
 }
 
-/** Reads when this move was committed; null when it was not. */
 async function readMark(session: MoveSession, { table }: StateDatabase, id: string): Promise<string | null> {
   const { rows } = await session.query(`select body from ${table("fleet_document")} where key = $1`, [markKey(id)]);
   const [body] = rows[0] ?? [];
@@ -316,7 +306,6 @@ function movedAndGone(folder: string, { to, movedAt }: MovedMark): Retryable {
   );
 }
 
-/** Written by `commands/arming.ts`. */
 interface Armed {
   readonly at: string;
   readonly by: string;
@@ -330,10 +319,7 @@ const WRITING = "writing";
 const GUARDS = [ARMED, "command-wear", "command-restore", "command-not-restored"];
 const COMMANDS = "command";
 
-/**
- * Documents to write instead of the stored ones. Damaged rows and copies, which exist in SQLite only, block commands.
- * So writing stays armed only if it is armed now, and a command whose entry was damaged counts as finished.
- */
+/** Documents to write instead of the stored ones. Quarantines exist in SQLite only, so writing must be armed now. */
 async function replacementDocuments(
   store: Pick<Store, "damagedKeys" | "describe" | "document">,
   clock: Pick<Clock, "now">,

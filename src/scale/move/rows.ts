@@ -20,7 +20,6 @@ const TABLES = {
 export type TableName = keyof typeof TABLES;
 const TABLE_NAMES = Object.keys(TABLES) as readonly TableName[];
 
-/** A row to move: its table, its source and the values of its columns. */
 export type MovedRow = readonly [table: TableName, source: string, values: Readonly<Record<string, unknown>>];
 
 type Type = "text" | "bigint" | "boolean" | "double precision";
@@ -46,12 +45,10 @@ function cellText(value: unknown): string {
 /** Row count, and a digest that differs when any row differs. */
 export interface TableSum {
   readonly rows: number;
-  /** 16 hexadecimal digits, whatever the order of the rows. */
   readonly digest: string;
 }
 
 const SEPARATOR = "\u001f";
-/** Hexadecimal digits of each row's hash that are added up: 60 bits. */
 const DIGITS = 15;
 
 function digestOf(sum: bigint): string {
@@ -70,7 +67,6 @@ function rowHash([table, , values]: MovedRow): bigint {
   return BigInt(`0x${hash("md5", texts.join(SEPARATOR)).slice(0, DIGITS)}`);
 }
 
-/** SQL for the sum of the rows of a table, as numeric. */
 function digestSql(table: TableName): string {
   const texts = TABLES[table].map((column) =>
     typeOf(table, column) === "double precision"
@@ -80,7 +76,6 @@ function digestSql(table: TableName): string {
   return `sum(('x' || left(md5(${texts.join(" || chr(31) || ")}), ${DIGITS}))::bit(${4 * DIGITS})::bigint)::text`;
 }
 
-/** Rows and characters per statement. */
 const ROWS = 500;
 const CHARACTERS = 1_000_000;
 
@@ -140,7 +135,6 @@ async function insert(session: MoveSession, table: TableName, qualified: string,
   );
 }
 
-/** Reads the sums of these sources from the database's tables. */
 export async function readSums(
   session: MoveSession,
   qualified: (name: string) => string,
@@ -162,7 +156,6 @@ export async function readSums(
   return sums;
 }
 
-/** The first table and source of which two sums differ; null when they are the same. */
 export function firstDifference(a: Sums, b: Sums): { readonly table: TableName; readonly source: string } | null {
   for (const table of TABLE_NAMES) {
     const [one, other] = [a.get(table), b.get(table)];

@@ -10,7 +10,6 @@ const LONG = `${MARK}#`;
 /** Longest key in characters; an index row holds 2,704 bytes. */
 const LONGEST = 500;
 
-/** Runs a query that changes nothing. */
 export type RunQuery = (text: string, values?: Values, withinMs?: number) => Promise<QueryResult>;
 
 /** Stores sets of JSON values by key, and append-only logs of JSON records, for one source. */
@@ -79,13 +78,10 @@ function toRecord<T>([sequence, body]: QueryResult["rows"][number]): LogRecord<T
   return { sequence: Number(sequence), body: JSON.parse(String(body)) as T };
 }
 
-/** Net effect of a commit on one document. */
 interface NetChange {
   readonly set: string;
   readonly key: string;
-  /** Null where it is removed. */
   body: string | null;
-  /** The key must be free. */
   readonly isClaimed: boolean;
 }
 
@@ -142,7 +138,6 @@ function netChangesOf(changes: readonly DocumentChange[]): ReadonlyMap<string, N
   return byDocument;
 }
 
-/** Statement that appends records to their logs. */
 export function appendRecords(
   source: string,
   records: readonly { readonly log: string; readonly body: unknown }[],
@@ -161,17 +156,13 @@ function json(value: unknown): string {
   return JSON.stringify(value) ?? "null";
 }
 
-/**
- * Encodes an external name as a key. PostgreSQL rejects U+0000, UTF-8 has no half of a surrogate pair, and an index
- * takes no long text: a longer name becomes its SHA-256.
- */
+/** Encodes a name as a key: PostgreSQL rejects U+0000 and half surrogates, and a long name becomes its SHA-256. */
 export function storedKey(key: string): string {
   if (key.length > LONGEST) return LONG + createHash("sha256").update(key, "utf16le").digest("hex");
   const isPlain = !key.includes("\0") && !key.startsWith(MARK) && key.isWellFormed();
   return isPlain ? key : MARK + JSON.stringify(key);
 }
 
-/** Decodes a key; a long one stays its hash. */
 export function decodedKey(stored: string): string {
   if (!stored.startsWith(MARK) || stored.startsWith(LONG)) return stored;
   return JSON.parse(stored.slice(MARK.length)) as string;
@@ -182,7 +173,6 @@ export function storedBody(key: string, json: string): string {
   return key.length > LONGEST ? `[${JSON.stringify(key)},${json}]` : json;
 }
 
-/** Decodes key and value of a document. */
 function decodedDocument(stored: string, body: string): readonly [key: string, value: unknown] {
   const value: unknown = JSON.parse(body);
   if (stored.startsWith(LONG)) return value as [string, unknown];

@@ -5,10 +5,7 @@ import type { Cells, Dialect, SqlDriver, SqlValue, Statement } from "../../engin
 import { changeDocuments, type RunQuery, storedText } from "./documents.ts";
 import type { Writer } from "./writer.ts";
 
-/**
- * Runs the rules of the outbox on the rows of one source in PostgreSQL. `changed` is called with the sets of documents
- * that a commit has changed.
- */
+/** Runs the rules of the outbox on the rows of one source. A commit passes the changed document sets to `changed`. */
 export function createPostgresDriver(
   source: string,
   query: RunQuery,
@@ -46,7 +43,6 @@ export function queryOf(source: string, { values, ...statement }: Statement): Qu
   return { ...statement, values: [source, ...values.map(boundValue)] };
 }
 
-/** The rows of a result as objects, by the names of their columns. */
 export function rowsOf<Row>({ rows, columns = [] }: QueryResult): readonly Row[] {
   return rows.map((cells) => Object.fromEntries(columns.map((column, index) => [column, cells[index]])) as Row);
 }

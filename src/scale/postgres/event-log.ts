@@ -23,13 +23,10 @@ import { createTail } from "../../engine/store/tail.ts";
 import { type RunQuery, storedKey } from "./documents.ts";
 import { rowsOf } from "./driver.ts";
 
-/** Longest time of a search through a complete log, in milliseconds. */
 const SEARCH_MS = 60_000;
 
-/** The append-only log of one source's events. The holder of the source knows the end of the log without a query. */
 export function createEventLog(source: string, query: RunQuery, isHolder: boolean) {
   const tail = createTail();
-  /** Position of the last committed event, as far as it is known. */
   let end: number | null = null;
   /** Counts `forget` calls: a result of an earlier query must not restore what was forgotten. */
   let forgotten = 0;
@@ -82,7 +79,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     return { lastPosition: before + fresh, repeated: repeatedOf(appending, told) };
   }
 
-  /** Reads the first events after a position that a condition selects. */
   async function readAfter(position: number, limit: number, which = "true"): Promise<readonly LoggedEvent[]> {
     const rows = await read<EventText>(
       `select position, committed_ms, body from (
@@ -95,7 +91,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
     return rows.map(toLoggedEvent);
   }
 
-  /** Prepares the statement that appends events; null when there are none. */
   function prepare(events: readonly Event[], nowMs: number): Appending | null {
     if (events.length === 0) return null;
     const firsts = new Map(events.toReversed().map((event) => [event.id, event]));
@@ -143,10 +138,8 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       return { lastPosition: await endNow(), repeated: repeatedOf(appending, told) };
     },
 
-    /** Drops cached events up to the last removed one. */
     removed: (events: readonly RemovedEvent[]): void => tail.removed(events.at(-1)?.position ?? 0),
 
-    /** Drops cached events that every reader has passed. */
     passed: tail.passed,
 
     async after(position: number, limit: number): Promise<readonly LoggedEvent[]> {
@@ -155,7 +148,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
       return found ?? readAfter(position, limit);
     },
 
-    /** Returns the urgent events after a position. */
     async urgentAfter(position: number, limit: number): Promise<readonly LoggedEvent[]> {
       if (isHolder && position >= lastUrgent) return [];
       const before = urgentChanges;
@@ -219,7 +211,6 @@ export function createEventLog(source: string, query: RunQuery, isHolder: boolea
 
 export type EventLog = ReturnType<typeof createEventLog>;
 
-/** Events that are about to be appended. */
 export interface Appending {
   readonly statement: Statement;
   readonly events: readonly Event[];
@@ -232,11 +223,7 @@ export interface Appended {
   readonly repeated: readonly string[];
 }
 
-/**
- * Positions and bytes continue from the source's row, which the fence has locked: a lower position is never committed
- * after a higher one, nor an earlier time after a later one (within `FOLLOWED_MS`). Returns the old end of the log, the
- * number of new events, their ordinals when some were repeats, and the commit time.
- */
+/** The fence has locked the source's row, so positions and commit times ascend in the order of commits. */
 const APPEND = `with told as materialized (
     select t.*, row_number() over (order by n) as place, sum(bytes) over (order by n) as upto
     from unnest($3::text[], $4::text[], $5::boolean[], $6::integer[], $7::text[]) with ordinality
@@ -263,7 +250,6 @@ const APPEND = `with told as materialized (
     base.committed_ms
   from base, sums`;
 
-/** The reply to `APPEND`. */
 export interface AppendRow {
   readonly before: number;
   readonly fresh: number;

@@ -5,10 +5,8 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import { createWakeup, loop, WOKEN } from "../../core/runtime/waiting.ts";
 
-/** Interval at which listeners are called without a notification, in milliseconds. */
 const LOOK_MS = 30_000;
 
-/** Longest wait for the reply of a connection check, in milliseconds. */
 const ANSWER_MS = 10_000;
 
 const BACKOFF = { firstMs: 200, maxMs: 5_000 };
@@ -24,8 +22,8 @@ interface NotificationsOptions {
 }
 
 /**
- * Listens to one channel over a connection of its own, which the first listener opens. The payload is the topic.
- * Notifications are lost while the connection is down, so all listeners are called when it returns.
+ * Listens to a channel; the payload is the topic. A lost connection may lose notifications: all listeners are called
+ * then.
  */
 export function createNotifications({ channel, clock, log, connect }: NotificationsOptions) {
   const listeners = new Map<string, Set<() => void>>();

@@ -14,28 +14,18 @@ import { createNotifications } from "./notifications.ts";
 import { prepareSchema, SCHEMA_VERSION } from "./schema.ts";
 import type { StateDatabase, StateDatabaseOptions } from "./state-database.ts";
 
-/** Longest time of connecting to a server, in milliseconds. */
 const CONNECT_MS = 5_000;
-/** Longest time of a statement. */
 const STATEMENT_MS = 8_000;
-/**
- * Longest pause within a transaction, in milliseconds. It locks the source's row, so a stalled process must not block
- * the others for long.
- */
+/** A transaction locks the source's row, so a stalled process must not block the others for long. */
 const IDLE_MS = 3_000;
-/** Longest time of a transaction with its commit; a server or network that is silent for longer counts as unreachable. */
 const LIMIT_MS = 10_000;
-/** Longest time of updating the schema. */
 const MIGRATION_MS = 10 * 60_000;
 
-/** Longest time of a command's single large transaction: 10 GB of events take some minutes. */
+/** A command's single large transaction: 10 GB of events take some minutes. */
 const PATIENT_MS = 60 * 60_000;
 const PATIENT_LIMITS = { statementMs: PATIENT_MS, idleMs: 60_000 };
 
-/**
- * Connects and prepares the schema. Throws `ConfigError` when a person must act (wrong password, no rights, only a
- * replica, a newer schema), and `Retryable` when the failure may pass by itself.
- */
+/** Connects and prepares the schema. Throws `ConfigError` when a person must act, else `Retryable`. */
 export async function openStateDatabase(options: StateDatabaseOptions): Promise<StateDatabase> {
   const { config, clock, log, migrate, connections = config.connections, isPatient = false } = options;
   const statementMs = Math.min(STATEMENT_MS, options.limitMs ?? STATEMENT_MS);
@@ -84,7 +74,6 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   const pool = createPool({ connections: Math.max(1, connections - 1), clock, connect });
   const notices = createNotifications({ channel: schema, clock, log, connect });
 
-  /** Runs work on a connection; errors become failures with a meaning. */
   function use<T>(work: (session: Session) => Promise<T>, limitMs = transactionMs): Promise<T> {
     return pool.use(limitMs, async (session) => {
       try {
@@ -142,7 +131,6 @@ export async function openStateDatabase(options: StateDatabaseOptions): Promise<
   };
 }
 
-/** Wording of failures of the state's database. */
 const FOR_STATE: Wording = {
   addressOption: "url",
   rights: "create on the database, or make it the owner of the schema",
@@ -151,7 +139,6 @@ const FOR_STATE: Wording = {
   tooLong: "If that stays so, look for what else its disk is doing, and into pg_locks there.",
 };
 
-/** Maps an error of the server, the library, the connection or a function of the schema to a failure. */
 function meaningIn(error: unknown, address: Address): Failure | Fenced | Conflict {
   if (error instanceof Fenced || error instanceof Conflict) return error;
   if (isServerError(error)) {

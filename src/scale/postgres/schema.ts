@@ -231,15 +231,13 @@ const MIGRATIONS: readonly string[] = [
 
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
-/** Longest time of a step, and of waiting for another process that prepares the schema, in milliseconds. */
 const MIGRATION_MS = 10 * 60_000;
 
 /** "PLNM": a process that prepares a schema holds the advisory lock with this number and a hash of the schema's name. */
 const LOCK = 0x504c4e4d;
 
 /**
- * Throws for a schema of another program or of a newer version; `migrate` creates or updates it. Of two members that do
- * so at once, one waits for the other. Call it outside a transaction.
+ * Throws for a schema of another program or of a newer version; `migrate` creates or updates it, one member at a time.
  */
 export async function prepareSchema(session: Session, schema: string, migrate: boolean): Promise<void> {
   const found = await versionIn(session, schema);
@@ -275,7 +273,7 @@ async function createSchema(session: Session, schema: string): Promise<void> {
   if (rows.length === 0) await session.query(`create schema ${quoted(schema)}`);
 }
 
-/** Returns the schema's version; null for a missing or empty schema. */
+/** Null for a missing or empty schema. */
 async function versionIn(session: Session, schema: string): Promise<number | null> {
   const { rows } = await session.query(
     `select (select count(*) from pg_class where relnamespace = namespace.oid)::integer,

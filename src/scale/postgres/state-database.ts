@@ -5,7 +5,6 @@ import type { PostgresState } from "../../engine/store/config.ts";
 
 export type { Query, QueryResult, Values } from "../../core/postgres/session.ts";
 
-/** The tables that the members of a fleet share, with the states of the sources. */
 export interface StateDatabase {
   /** For people: `db.example:5432/plenum, schema plenum_state`; never a password. */
   readonly name: string;
@@ -14,33 +13,28 @@ export interface StateDatabase {
   /** Runs one statement in a transaction of its own, for at most 8 s or `withinMs` milliseconds. Throws as `transact`. */
   query(text: string, values?: Values, withinMs?: number): Promise<QueryResult>;
   /**
-   * Runs one transaction in one packet and returns each statement's result. Throws `Fenced`, `Conflict`, `Unanswered`
-   * (a Retryable: committed or not), `Retryable` or `ConfigError`.
+   * One transaction in one packet. Throws `Fenced`, `Conflict`, `Unanswered` (committed or not), `Retryable`,
+   * `ConfigError`.
    */
   transact(asked: readonly Query[]): Promise<readonly QueryResult[]>;
   /** Runs a transaction whose statements depend on earlier results. The server ends one that pauses for 3 s. */
   work<T>(work: (session: Pick<Session, "query" | "queries">) => Promise<T>): Promise<T>;
   /**
-   * Calls the listener when any process notifies the topic, after the listening connection was lost, and every 30 s:
-   * then the listener has to look. Returns a function that stops it.
+   * Calls the listener on each notification, after a lost connection and every 30 s; returns a function that stops it.
    */
   onNotified(topic: string, listener: () => void): () => void;
-  /** Statement that notifies listeners when its transaction is committed. */
   notify(topic: string): Query;
   describe(): Promise<StateDatabaseDescription>;
-  /** Ends all connections; running work fails. */
   close(): Promise<void>;
 }
 
 export interface StateDatabaseDescription {
-  /** Size of all tables and indexes of the schema. */
   readonly bytes: number;
   readonly schemaVersion: number;
   /** The connected server and its version: `db.example:5432, PostgreSQL 15.6`. */
   readonly server: string;
   /** The setting of this connection: `off` and `local` are weaker than Plenum's promise. */
   readonly synchronousCommit: string;
-  /** Whether the server detects pages that its disk has damaged. */
   readonly dataChecksums: boolean;
   readonly isReplica: boolean;
 }
@@ -49,24 +43,19 @@ export interface StateDatabaseOptions {
   readonly config: PostgresState;
   readonly clock: Clock;
   readonly log: Log;
-  /** False for reading: an older schema is then refused instead of updated. */
   readonly migrate: boolean;
-  /** Replaces the configured number, for a command that needs few. */
   readonly connections?: number;
-  /** Longest time of a statement and of a transaction in milliseconds, in place of 8 s and 10 s. */
   readonly limitMs?: number;
-  /** For a command with one large transaction: its limits are minutes instead of seconds. */
   readonly isPatient?: boolean;
 }
 
-/** Topic of an operator's changes to a source. */
 export function sourceTopic(source: string): string {
   return `source ${source}`;
 }
 
 /**
- * Access to the state of a source: its holder with the lease's epoch; an operator, who changes something while another
- * process holds it and appends no events; or a reader, who changes nothing.
+ * A holder by its lease's epoch; an operator, who changes something while another process holds the source; or a
+ * reader.
  */
 export type ShardAccess = { readonly epoch: number } | "operator" | "reader";
 

@@ -11,10 +11,7 @@ import { noSuchSource } from "./open.ts";
 import { type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 import { createWriter } from "./writer.ts";
 
-/**
- * Opens the state of one source. The holder caches what only it can change and is notified of operators' changes.
- * Throws `Fenced` when the source has another epoch, and `ConfigError` when the source does not exist.
- */
+/** Opens the state of one source. Throws `Fenced` for another epoch, `ConfigError` when the source does not exist. */
 export async function openShard(database: StateDatabase, options: ShardOptions): Promise<Store> {
   const { source, as, clock } = options;
   const isHolder = typeof as === "object";
@@ -35,7 +32,6 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   let operationsSeen = Number(operations);
   let isOpen = true;
 
-  /** Forgets cached state after an operator's change and wakes the sinks. */
   async function lookForOperations(): Promise<void> {
     const { rows: found } = await query("select operations::double precision from source where name = $1", [source]);
     const now = Number(found[0]?.[0] ?? 0);
@@ -55,10 +51,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
     for (const set of new Set(sets)) versions.set(set, (versions.get(set) ?? 0) + 1);
   }
 
-  /**
-   * A process that does not hold the source is not notified. It compares `xmin`, which changes with each update of the
-   * source's row.
-   */
+  /** A process that does not hold the source compares `xmin`, which changes with each update of the source's row. */
   async function changes(): Promise<number> {
     if (isHolder) return writer.commits() + operationsSeen;
     const { rows: found } = await query("select xmin::text::double precision from source where name = $1", [source]);
@@ -134,7 +127,6 @@ function quotaClocks(sql: SqlDriver): Pick<QuotaStore, "loadClock" | "saveClock"
       return mark;
     },
 
-    /** Replaces the mark of another boot or machine, which is useless. */
     async saveClock(key, boot, { wallMs, sinceBootMs }) {
       await sql.commit([
         {

@@ -7,17 +7,14 @@ import { createDeferredWrites, type DeferredWrites } from "../../engine/store/de
 import { Fenced } from "../../engine/store/fenced-store.ts";
 import { type Query, type QueryResult, type ShardOptions, type StateDatabase, sourceTopic } from "./state-database.ts";
 
-/** Writes to the state of one source, one transaction after the other. */
 export interface Writer {
   readonly soon: DeferredWrites<() => Query, Promise<unknown>>;
   /**
-   * Sends one transaction in one packet. Returns null when it was committed and its reply was lost: callers that need
-   * the reply query again. Throws `Fenced` when another member holds the source.
+   * One transaction in one packet. Null: committed, but its reply was lost. Throws `Fenced` when another member holds
+   * it.
    */
   commit(asked: readonly Query[]): Promise<readonly QueryResult[] | null>;
-  /** Runs a short transaction whose statements depend on earlier results. */
   work<T>(work: (session: Work) => Promise<T>): Promise<T>;
-  /** Number of transactions. */
   commits(): number;
   close(): Promise<void>;
 }
@@ -31,19 +28,16 @@ const BACKOFF = { firstMs: 100, maxMs: 2_000 };
 
 export interface WriterOptions extends ShardOptions {
   readonly database: StateDatabase;
-  /** `last_commit` of the source when the holder opened it. */
   readonly lastCommit: string;
 }
 
 /**
- * Each transaction of a holder begins with the fence. It checks that the source's row has the holder's epoch and the
- * mark of its previous commit, and sets a new mark:
+ * Each transaction of a holder begins with the fence: the source's row must have the holder's epoch and last mark.
  *
  *   last_commit   3f9a-7 ──fence(3f9a-7 → 3f9a-8)──► 3f9a-8
  *
- * When the connection ends before the reply to a commit, the mark shows whether it was committed. The query also
- * changes the mark (`3f9a-7+`), so that a delayed packet finds an unexpected mark and fails. Nothing else is written
- * until then.
+ * When a reply is lost, the mark shows whether the commit happened. The query changes the mark (`3f9a-7+`), so that a
+ * delayed packet fails.
  */
 export function createWriter(options: WriterOptions): Writer {
   const { database, source, as, clock, log } = options;
@@ -66,7 +60,6 @@ export function createWriter(options: WriterOptions): Writer {
     };
   }
 
-  /** Returns null after a commit whose reply was lost. */
   async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {
     if (as === "reader") throw new ConfigError("This state was opened for reading only.");
     if (fenced !== null) throw fenced;
@@ -88,7 +81,6 @@ export function createWriter(options: WriterOptions): Writer {
     return answer;
   }
 
-  /** Throws unless the transaction with this mark was committed. */
   async function refuseUncommitted(mark: string, lost: Unanswered): Promise<void> {
     if (epoch === null) {
       throw new Retryable(lost.message, { hint: "It may have been done or not; look before you repeat it." });
