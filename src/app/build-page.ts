@@ -19,7 +19,6 @@ import type { Status } from "../ui/status/report.ts";
 import type { PageSettings } from "./build-status.ts";
 import { type Config, connectorOf } from "./config/config.ts";
 
-/** Builds the JSON of each view of the page. */
 export function buildResponses(options: {
   readonly config: Pick<Config, "sources">;
   readonly page: PageSettings;
@@ -85,7 +84,7 @@ export async function buildPlots(options: {
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Pick<Metrics, "deliveries" | "quotaSlots">;
-  /** Parts that exist only after everything else is built. */
+  /** Parts that are built after the plots. */
   readonly running: () => {
     readonly status: Pick<Status, "sinks">;
     readonly works: ReadonlyMap<string, SourceWork>;
@@ -97,7 +96,6 @@ export async function buildPlots(options: {
     await clearPlots(store, sources);
     return null;
   }
-  /** Number of the last request that was looked at, by source. */
   const seen = new Map<string, number>();
   const facts: OwnFacts = {
     async levels() {

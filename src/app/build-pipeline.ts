@@ -45,8 +45,7 @@ import type { Config } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
 /**
- * Everything between one store's services and its sinks, without the parts that a process has once (page, control socket,
- * reload). A worker has one pipeline with all sources; a fleet member has one per source that it holds.
+ * Services between a store and its sinks. A worker has one pipeline; a fleet member has one per held source.
  *
  *   store ◄─ delivery ◄─ sinks          commands ◄─ MQTT, command line
  *     ▲                                    │
@@ -61,19 +60,15 @@ export interface Pipeline extends ReturnType<typeof inOrder> {
   readonly answers: Responses;
   readonly metrics: Metrics;
   readonly commitTrouble: () => CommitTrouble | null;
-  /** Parts that accept a changed configuration. */
   readonly parts: readonly Reconfigurable[];
-  /** Sets the gauges that are computed at a scrape. */
   refreshGauges(): Promise<void>;
-  /** Ends the connections to the services, after a stop. */
   close(): Promise<void>;
 }
 
-/** Additional context when a fleet member holds the source by a lease. */
 export interface LeaseContext extends FleetAssignment {
   /** Called before each request to the service; throws when it may not leave. */
   readonly leaving: Leaving;
-  /** The longest time from a slot's record to its request's arrival, in milliseconds. */
+  /** Longest time from a slot's record to its request's arrival. */
   readonly longestWayMs: number;
 }
 
@@ -98,7 +93,7 @@ export interface PipelineOptions {
   readonly ticker: Ticker;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Additional parts of the process's status: its configuration, and messages. */
+  /** Additional parts of the process's status. */
   readonly beside: {
     configuration(): ConfigurationState | null;
     notices(): readonly string[];
@@ -106,13 +101,12 @@ export interface PipelineOptions {
 }
 
 /**
- * Wraps the store. A layer sees the writes of the layers outside it, so the order matters; from the inside:
- *
- *   (fencedStore)     member-source.ts, in a fleet only: turns a lost lease into a stop before anything counts it as a failure
- *   watchCommits      records failing writes for the status; inside, so that it sees each write as the disk does
- *   countCommitted    counts committed events; outside watchCommits, because a failed commit counts nothing
+ * Wraps the store, from the inside:
+ *   (fencedStore)     in a fleet only: turns a lost lease into a stop before anything counts it as a failure
+ *   watchCommits      records failing writes for the status
+ *   countCommitted    counts committed events, after `watchCommits` because a failed commit counts nothing
  *   withTickets       adds ticket names to alarms; only commits of sync have them
- *   createGroupCommit joins the replies of several sources into one transaction; outside all, so one commit passes through
+ *   createGroupCommit joins the replies of several sources into one transaction
  */
 function decorateStore(
   inner: Store,
@@ -126,7 +120,7 @@ function decorateStore(
   return { store, ticketed, groupCommit, commitTrouble };
 }
 
-/** Counts committed events, but not those whose id was in the log already. */
+/** Skips events whose id was in the log already. */
 function countCommitted(store: Store, metrics: Pick<Metrics, "eventsCommitted">): Store {
   return {
     ...store,

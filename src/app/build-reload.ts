@@ -22,7 +22,6 @@ import type { Config } from "./config/config.ts";
 import { aroundWriting } from "./config/config.ts";
 import type { Reconfigurable } from "./reload/reloader.ts";
 
-/** Parts of a running worker that accept a changed configuration. */
 export interface RunningParts {
   readonly config: Config;
   readonly environment: Readonly<Record<string, string | undefined>> | undefined;
@@ -38,10 +37,7 @@ export interface RunningParts {
   readonly syncs: ReadonlyMap<string, BuiltSync>;
 }
 
-/**
- * Returns the parts in the order in which they apply a new configuration: writing is closed before anything is opened, and a sink is
- * registered before its events are requested, as at a start.
- */
+/** In the order of a reload: writing closes first; a sink is registered before its events are requested. */
 export function reconfigurableParts(parts: RunningParts): readonly Reconfigurable[] {
   const { backPressure, commands, config, dispatcher, environment, listening, log, page, pruning } = parts;
   const { sinks, sinkParts, syncs } = parts;

@@ -7,11 +7,9 @@ import { createSinkState } from "../engine/delivery/sink-state-access.ts";
 import type { Store } from "../engine/store/store.ts";
 import { type Config, connectorOf, type SinkEntry } from "./config/config.ts";
 
-/** Parts of one enabled sink of the configuration. */
 export interface BuiltSink {
   readonly entry: SinkEntry;
   readonly configured: ConfiguredSink | null;
-  /** Source of commands, when the connector can listen and is configured to. */
   readonly listener: CommandSource | null;
 }
 
@@ -21,22 +19,17 @@ export type BuiltSinks = ReadonlyMap<string, BuiltSink>;
 export type StandIn = (name: string, context: ConnectorContext) => Sink | null;
 
 export interface SinkParts extends Pick<ConnectorContext, "clock" | "log" | "metrics" | "picture"> {
-  /** For simulations. */
   readonly standIn?: StandIn | undefined;
   readonly store: Store;
   readonly followsHistory?: boolean;
   readonly share?: FleetAssignment | undefined;
 }
 
-/** Whether a source of this configuration follows history, so days are accounted for. */
 export function followsHistory({ sources }: Pick<Config, "sources">): boolean {
   return Object.values(sources).some(({ history }) => history.length > 0);
 }
 
-/**
- * Builds every enabled sink with its connector. A sink that is configured as in `before` is reused, and one with the same
- * connector options keeps listening. When it rejects, it closes what it has built.
- */
+/** Reuses sinks that are configured as in `before`. When it rejects, it closes what it has built. */
 export async function buildSinks(
   config: Config["sinks"],
   parts: SinkParts,
@@ -84,7 +77,6 @@ async function buildSink(
   return { entry, configured, listener };
 }
 
-/** Closes sinks and listeners that were built but are not used. */
 export async function closeNew(built: BuiltSinks, before: BuiltSinks): Promise<void> {
   for (const [name, { configured, listener }] of built) {
     const former = before.get(name);
@@ -97,7 +89,6 @@ export function sinksOf(built: BuiltSinks): readonly ConfiguredSink[] {
   return [...built.values()].flatMap(({ configured }) => configured ?? []);
 }
 
-/** Names of the sinks that create tickets. */
 export function ticketMakers(built: BuiltSinks): readonly string[] {
   return sinksOf(built).flatMap(({ name, sink }) => (sink.test === undefined ? [] : name));
 }
@@ -107,13 +98,10 @@ export function listenersOf(built: BuiltSinks): readonly CommandSource[] {
 }
 
 export interface Listening extends Service {
-  /** Closes all other listeners. */
   keepOnly(listeners: readonly CommandSource[]): Promise<void>;
-  /** Opens those that are not open. */
   openAll(listeners: readonly CommandSource[]): Promise<void>;
 }
 
-/** Passes the commands of the listeners to the gate. */
 export function listening(listeners: readonly CommandSource[], accept: Accept): Listening {
   const open = new Set<CommandSource>();
   let running: AbortSignal | null = null;
@@ -127,7 +115,7 @@ export function listening(listeners: readonly CommandSource[], accept: Accept): 
     }
   }
 
-  /** A listener that cannot be closed does not keep the others open. */
+  /** Closes all listeners even if one cannot be closed. */
   async function keepOnly(wanted: readonly CommandSource[]): Promise<void> {
     const leaving = [...open].filter((listener) => !wanted.includes(listener));
     for (const listener of leaving) open.delete(listener);

@@ -14,13 +14,11 @@ export interface BuiltSource {
   readonly entry: SourceEntry;
   readonly source: Source;
   readonly quota: Quota;
-  /** Recent tag requests. */
   readonly trace: RequestTrace;
 }
 
 type Optional<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
-/** Builds one source with its quota, for the worker, and for the command line when no worker is running. */
 export function buildSource(
   options: {
     readonly name: string;

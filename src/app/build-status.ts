@@ -14,17 +14,14 @@ import { createStatus, type Status } from "../ui/status/report.ts";
 import type { ShownSource } from "../ui/status/sources.ts";
 import type { Config, SourceEntry } from "./config/config.ts";
 
-/** Parts of a configuration that the status shows, with or without a worker. */
 export interface ConfigView {
   readonly sources: readonly ShownSource[];
   readonly sinks: readonly string[];
   readonly wanted: ReadonlyMap<string, Wanted>;
 }
 
-/** Current settings of the page. */
 export interface PageSettings extends ConfigView {
   readonly credentials: Credentials | null;
-  /** Whether commands are enabled. */
   readonly writes: boolean;
   /** All configured sinks, also disabled ones. */
   readonly entries: Config["sinks"];
@@ -55,11 +52,11 @@ export function configView({ sources, sinks }: Pick<Config, "sources" | "sinks">
   };
 }
 
-/** Tolerance for a slow run or a busy machine before an age counts as too large, in milliseconds. */
+/** Tolerance for a slow run or a busy machine before an age counts as too large. */
 const GRACE_MS = 3 * 60_000;
 /** Tolerance for rare jobs, as a share of their interval. */
 const GRACE_SHARE = 0.1;
-/** Tolerance for history, whose requests wait until a bucket has closed and a slot is free, in milliseconds. */
+/** Tolerance for history, whose requests wait until a bucket has closed and a slot is free. */
 const HISTORY_GRACE_MS = 30 * 60_000;
 
 function pacesOf({ schedules, read, history, spread }: SourceEntry): Paces {
@@ -89,7 +86,6 @@ function paceOf(nextMatch: (afterMs: number) => number, spreadMs: number): Pace 
   };
 }
 
-/** Status of a running worker: its current configuration and its parts. */
 export function buildStatus(options: {
   readonly store: Store;
   readonly clock: Clock;
@@ -129,7 +125,6 @@ export function buildStatus(options: {
   });
 }
 
-/** Warnings about damage that the store found when it was opened. */
 export async function warningsOf(store: Store): Promise<readonly string[]> {
   const { takenOver, lostLog } = await store.describe();
   return [

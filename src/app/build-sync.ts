@@ -36,13 +36,11 @@ export interface BuiltSync {
   /** Watches the values of `service`; started before it and stopped after it. */
   readonly sensors: Service;
   readonly work: SourceWork;
-  /** Sets the gauges that are computed at a scrape. */
   refreshGauges(): void;
   /** Applies a changed configuration, except for options of the connection. */
   change(entry: SourceEntry, state: StateConfig): Promise<void>;
 }
 
-/** Builds the work for one source: lists and alarms at their scheduled times, live reads and history all the time. */
 export async function buildSync(options: {
   readonly built: BuiltSource;
   readonly store: Store;
@@ -163,7 +161,6 @@ export async function buildSync(options: {
   };
 }
 
-/** Classes of the live reads, and of history by resolution. */
 function classLists({ read, history }: SourceEntry): ClassLists {
   const series = Map.groupBy(history, ({ resolution, total }) =>
     total ? `history ${resolution} totals` : `history ${resolution}`,
@@ -171,7 +168,6 @@ function classLists({ read, history }: SourceEntry): ClassLists {
   return new Map<string, SourceEntry["read"] | SourceEntry["history"]>([["read", read], ...series]);
 }
 
-/** Settings for the plan of a source. */
 export function planSettings(source: string, entry: SourceEntry, state: StateConfig): PlanSettings {
   const { read, history, quota, time_zone: timeZone } = entry;
   const valuesMax = valuesThatFit(Math.min(entry.max_body_bytes, largestReply(state.max_bytes)));
@@ -183,10 +179,9 @@ export function planSettings(source: string, entry: SourceEntry, state: StateCon
   };
 }
 
-/** Time limit for a watch that is switched off to store its results, in milliseconds. */
 const STOP_MS = 5_000;
 
-/** Builds the watch of a source's sensors, which can be switched off and on by a changed configuration. */
+/** Builds the sensor watch of a source, which a changed configuration can switch on and off. */
 export function buildSensors(
   source: string,
   first: SourceEntry,

@@ -29,11 +29,7 @@ import type { Config } from "./config/config.ts";
 import { aroundWriting } from "./config/config.ts";
 import { type ConfigFile, createReloader, type Reloader } from "./reload/reloader.ts";
 
-/**
- * Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. This file has no
- * logic of its own. The way from the services to the sinks and back is one pipeline (`build-pipeline`); the parts that a process
- * has once are built here.
- */
+/** Builds, connects, starts and stops the parts of a worker: receivers start before senders, and stop after them. */
 export interface Worker {
   readonly store: Store;
   readonly sources: ReadonlyMap<string, Source>;
@@ -42,9 +38,8 @@ export interface Worker {
   stop(deadlineMs: number): Promise<void>;
   /** Accepts commands without a listener, for simulations. */
   readonly accept: Accept;
-  /** Base address of the status page, once started. */
   statusUrl(): string;
-  /** Reads the configuration again and applies what is possible; null without a configuration file. */
+  /** Null without a configuration file. */
   readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
 }
 
@@ -53,17 +48,12 @@ export interface WorkerOptions {
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly clock?: Clock;
   readonly log?: Log;
-  /** Last lines of that log, for the control socket. */
   readonly recentLog?: () => readonly string[];
-  /** Arms the state for writing, should it not be armed yet. */
   readonly armWriting?: boolean;
-  /** File of the configuration, so that its changes apply without a restart. */
   readonly configFile?: ConfigFile;
   /** Replaces the state's own: the requests count for another worker, which pauses meanwhile. */
   readonly quotaStore?: QuotaStore;
-  /** Replaces HTTP, for simulations. */
   readonly transport?: Transport;
-  /** Replaces connectors, for simulations. */
   readonly standIn?: StandIn;
 }
 

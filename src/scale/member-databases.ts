@@ -7,25 +7,20 @@ import { TIMING } from "./fleet/timing.ts";
 import { openStateDatabase } from "./postgres/open.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** Connections of a member. */
 export interface MemberDatabases {
-  /** For the states of the sources: as many connections as are configured. */
+  /** For the states of the sources. */
   readonly database: StateDatabase;
   /** The same tables for leases, kill switch and guards, which no load of the sources delays. */
   readonly urgent: StateDatabase;
   close(): Promise<void>;
 }
 
-/** Two at work, one for a person who looks at the fleet, and one that listens for notifications. */
+/** Two at work, one for the fleet's status, and one that listens for notifications. */
 const URGENT_CONNECTIONS = 4;
-/** Time limit in milliseconds: a lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
+/** A lease is renewed every 3 s and trusted for 8 s, so a renewal can be repeated. */
 const URGENT_LIMIT_MS = 3_000;
 
-/**
- * Opens both. With 300 sources the configured connections may all be busy, or wait for a lock, for as long as a transaction may
- * take (10 s). That would lose a lease, which has to be renewed within 8 s, and stop all writing, because the kill switch
- * has to be seen every 2 s. Throws as `openStateDatabase`.
- */
+/** Opens two pools: 300 busy sources must not delay lease renewals. Throws as `openStateDatabase`. */
 export async function openMemberDatabases(options: {
   readonly config: PostgresState;
   readonly clock: Clock;
@@ -51,14 +46,12 @@ export async function openMemberDatabases(options: {
   }
 }
 
-/** The database is not the one that the members used last. */
+/** Result of a detected restore. */
 export interface Restored {
-  /** Last renewal of a member in this database, ISO 8601 in UTC; null without one. */
   readonly lastHeardAt: string | null;
   readonly message: string;
 }
 
-/** Key of the document with the identity of the database. */
 const KEY = "place";
 
 /** Identity of the server, its timeline and the table; a restored backup differs. */
@@ -66,11 +59,8 @@ const PLACE = `select concat_ws(' ', (pg_control_system()).system_identifier,
   left(pg_walfile_name(pg_current_wal_lsn()), 8), to_regclass($1)::oid)`;
 
 /**
- * Checks that the database is the one that the members used last, before this one joins; null when it is. A restore from a backup or a
- * failover makes it another one.
- *
- * While no other member runs, every sink then starts a new sequence, because receivers have seen the next numbers with other events.
- * Running members went through the change and know what they have sent. A complete disk that was set back cannot be detected.
+ * Detects a restored backup or a failover before this member joins. While no other member runs, every sink then starts a new
+ * sequence, because receivers have seen the next numbers with other events. A disk that was set back cannot be detected.
  */
 export async function detectRestore({ table, work }: StateDatabase): Promise<Restored | null> {
   return work(async (session) => {

@@ -14,13 +14,9 @@ import type { Clock } from "../core/runtime/clock.ts";
 import type { Log } from "../core/runtime/log.ts";
 import { isoUtc } from "../core/values/iso-utc.ts";
 
-/**
- * The configuration file of a member. All members of a fleet have the same configuration, and prove it to each other when they
- * start, so no member applies a change by itself: changes of the file wait until all are stopped and started.
- */
+/** Watches the configuration file of a member. Changes wait until all members of the fleet are stopped and started. */
 export function createMemberFile(options: {
   readonly configFile: ConfigFile;
-  /** Current configuration. */
   readonly config: Config;
   readonly clock: Clock;
   readonly log: Log;

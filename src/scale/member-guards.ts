@@ -12,18 +12,17 @@ import { openFleetDocument, readOrWriteBody, writeBody } from "./fleet/document.
 import type { FleetKillSwitch } from "./fleet/kill-switch.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
-/** The guards that are common to all members of a fleet, as one member sees them. */
 export interface FleetGuards extends Guards {
   /** Arms writing in every source of the fleet, present and future, and this machine for its database. */
   arm(by: string): Promise<void>;
   close(): void;
 }
 
-/** Key of the document of who approved last. */
+/** Document key: who approved last. */
 export const PIN = "approvers";
-/** Key of the request to arm all sources of the fleet. */
+/** Document key: request to arm all sources of the fleet. */
 export const ARM = "arm-writing";
-/** Key of the database's random id. */
+/** Document key: random id of the database. */
 export const DATABASE_ID = "database-id";
 
 export interface ArmRequest {
@@ -35,7 +34,7 @@ export interface ArmRequest {
 export async function openFleetGuards(options: {
   readonly database: StateDatabase;
   readonly killSwitch: FleetKillSwitch;
-  /** This machine's state folder: holds its kill switch file and the database for which it is armed. */
+  /** This machine's folder with its kill switch file and the database for which it is armed. */
   readonly stateFolder: string;
   /** Path of this machine's approvals; null without a two-person rule. */
   readonly approvals: string | null;
@@ -98,11 +97,7 @@ export async function openFleetGuards(options: {
   };
 }
 
-/**
- * File with the digest of the database id for which this machine may write to buildings. The configuration names the database, so
- * an armed flag in the database is not enough: an editor could name another database, and leave kill switch, counters and
- * approvers behind.
- */
+/** Digest of the database for which this machine is armed, in case an edited configuration names another one. */
 const ARMED_MACHINE_FILE = "ARMED-DATABASE";
 const DIGEST_LENGTH = 64;
 
@@ -119,7 +114,7 @@ export async function armFleetHere(database: StateDatabase, stateFolder: string,
   await writeBody(database, ARM, JSON.stringify(request));
 }
 
-/** Whether this machine was armed for the database with this id. A file of another user does not count. */
+/** Ignores a file of another user. */
 export function isMachineArmed(stateFolder: string, databaseId: string | null): boolean {
   const file = join(stateFolder, ARMED_MACHINE_FILE);
   try {

@@ -22,7 +22,6 @@ import { type DatabaseTime, inSteadyTime } from "./member-time.ts";
 import type { StateDatabase, StateDatabaseDescription } from "./postgres/state-database.ts";
 import { openShard } from "./postgres/store.ts";
 
-/** Work for one source while this member holds it. */
 export interface RunningSource {
   readonly pipeline: Pipeline;
   /** Finishes current work within the deadline; after the lease is over, it only ends. */
@@ -31,14 +30,11 @@ export interface RunningSource {
 
 export interface RunningSourceOptions {
   readonly lease: Lease;
-  /** Configuration of the complete fleet. */
   readonly config: Config;
-  /** Identity of the fleet. */
   readonly fleet: string;
   readonly environment?: Readonly<Record<string, string | undefined>> | undefined;
   readonly database: StateDatabase;
   readonly time: DatabaseTime;
-  /** Description of the database, equal for all sources. */
   readonly described: () => Promise<StateDatabaseDescription>;
   readonly guards: Guards;
   readonly clock: Clock;
@@ -47,17 +43,13 @@ export interface RunningSourceOptions {
   readonly log: Log;
 }
 
-/**
- * A request leaves within this time after its slot was recorded, in milliseconds, or not at all: a suspended machine would otherwise
- * send it in a minute in which the service counts other requests.
- */
+/** Maximum delay between slot and send: a suspended machine would send in a minute with another quota. */
 const LEAVES_WITHIN_MS = 2_000;
-/** Longest believable time of a request on its way to the service, in milliseconds; the same as for a single worker. */
+/** Longest believable time of a request on its way to the service. */
 const WAY_MS = 3_000;
-/** Time limit for ending a failed start, in milliseconds. */
 const STOP_MS = 1_000;
 
-/** Begins to work for a source. Rejects with `Stopping` when its lease ends meanwhile. */
+/** Rejects with `Stopping` when its lease ends meanwhile. */
 export async function runSource(options: RunningSourceOptions): Promise<RunningSource> {
   const { clock, clockDoubt, config, database, environment, lease, ticker, time } = options;
   const { source } = lease;
@@ -122,10 +114,7 @@ export async function runSource(options: RunningSourceOptions): Promise<RunningS
   }
 }
 
-/**
- * Writes warnings and errors at level `debug` after the signal aborts, or when they are caused by a stop: the next holder continues
- * the work, so they are no faults.
- */
+/** Logs warnings at `debug` after the signal aborts or if a stop caused them: the next holder continues. */
 function quietAfter(over: AbortSignal, log: Log): Log {
   const quiet = Object.create(log) as Log;
   const isNoFault = (first: unknown) =>
@@ -164,7 +153,6 @@ function configOf(config: Config, source: string): { readonly entry: SourceEntry
   return { entry, own: { ...config, ...own } };
 }
 
-/** Metrics of one source, with its name in each sample, and without those that the process has once. */
 function sourceMetrics(source: string): Metrics {
   const metrics = createMetrics();
   metrics.registry.setDefaultLabels({ source });

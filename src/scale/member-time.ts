@@ -7,33 +7,23 @@ import type { QuotaSlot, QuotaStore } from "../engine/store/store.ts";
 import type { StateDatabase } from "./postgres/state-database.ts";
 
 /**
- * Two clocks that all members of a fleet share, by measured time since the last look at the database.
- *
- * The wall clock is the database's, and members stamp and show all times by it, e.g. of a commit or of a source's last poll. A member
- * whose own clock is wrong writes the same times as any other. When the database's clock is set, members follow it within a
- * second, and the clock check warns until a service's clock agrees.
- *
- * The steady clock never follows a step. It stamps spent slots of the quota: by a clock that was set forward ten minutes, a
- * member would consider its predecessor's slots long spent and spend them again.
+ * Two clocks that all members of a fleet share. The wall clock is the database's and follows its steps within a second. The
+ * steady clock never follows a step and stamps spent quota slots: after a step of ten minutes, a member would consider its
+ * predecessor's slots long spent and spend them again. The member that notices a step first stores it.
  *
  *   database's clock   12:00:00 ── set back 10 min ── 11:50:01
  *   clock_set_by_ms           0                       −600,000
  *   steady clock       12:00:00 ───────────────────── 12:00:01
- *
- * The member that notices a step first stores by how much the clock was set, so one that starts later measures the same.
  */
 export interface DatabaseTime {
   /** The database's wall clock, milliseconds since 1970. */
   now(): number;
-  /** Earliest possible time of the steady clock. */
   earliest(): number;
   /** Latest possible time of the steady clock: the response may have been under way for as long as the request took. */
   latest(): number;
-  /** Warns when the clock of this machine differs from the database's. */
   notices(): readonly string[];
-  /** Looks once. Throws when the database does not respond. */
+  /** Throws when the database does not respond. */
   look(): Promise<void>;
-  /** Looks every second until the signal aborts. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
@@ -47,7 +37,6 @@ const YIELDING_LOOKS = 10;
 /** Difference of this machine's clock that is worth a notice. */
 const DIFFERENCE_MS = 30_000;
 
-/** Result of one look. */
 interface Seen {
   readonly wallMs: number;
   readonly setByMs: number;
@@ -55,7 +44,6 @@ interface Seen {
   readonly answered: Moment;
 }
 
-/** Throws when the database does not respond. */
 export async function openDatabaseTime(options: {
   readonly database: StateDatabase;
   /** The machine's own clock. */
@@ -95,7 +83,7 @@ export async function openDatabaseTime(options: {
     const found = await read();
     const wasSet = beyond(found.wallMs, fromWallMs, latestWallMs()) !== 0;
     const byMs = beyond(found.wallMs - found.setByMs, fromMs, latest());
-    // Without a step, the value that another member has stored is wrong: it was suspended, and took that for a step.
+    // Without a step, the stored value is wrong: the member that stored it was suspended and took that for a step.
     const isSettled = looks >= SETTLED_LOOKS && looks - storedAtLook > YIELDING_LOOKS;
     let { setByMs } = found;
     if (byMs !== 0 && (wasSet || isSettled)) {
@@ -112,7 +100,6 @@ export async function openDatabaseTime(options: {
     offsetMs = Math.min(Math.max(offsetMs, wallMs - answered.monotonicMs), wallMs - sent.monotonicMs);
   }
 
-  /** Whole milliseconds, like any other wall clock. */
   const now = () => Math.floor(offsetMs + clock.monotonic());
 
   return {
@@ -148,7 +135,7 @@ function beyond(ms: number, fromMs: number, toMs: number): number {
   return ms > toMs + STEP_MS ? ms - toMs : 0;
 }
 
-/** Quota store whose times are stored by the steady clock; the caller sees them by `clock`. An uncertain time counts as the later one. */
+/** Stores quota times by the steady clock; the caller sees them by `clock`. An uncertain time counts as later. */
 export function inSteadyTime(
   store: QuotaStore,
   time: Pick<DatabaseTime, "earliest" | "latest">,

@@ -29,24 +29,16 @@ export interface MemberView {
 export interface MemberViewOptions {
   readonly clock: Clock;
   readonly startedAtMs: number;
-  /** Name of the member. */
   readonly name: string;
-  /** Name of the database, for people. */
   readonly place: string;
-  /** Pipelines of the held sources, by source. */
   readonly pipelines: ReadonlyMap<string, Pipeline>;
   readonly configuration: () => StatusReport["configuration"];
-  /** Messages of the member. */
   readonly notices: () => readonly string[];
   readonly databaseBytes: () => Promise<number>;
-  /** Returns the holder of a source that is not held here. */
   readonly elsewhere: (source: string) => Promise<Elsewhere | null>;
 }
 
-/**
- * Longest age of a view in milliseconds, per held source: every open page, probe and scrape asks the database about each source.
- * With two sources it is 20 ms, with 300 it is 3 s.
- */
+/** Longest age of a view per held source, so that open pages cost few queries: 2 sources give 20 ms, 300 give 3 s. */
 const AGE_PER_SOURCE_MS = 10;
 
 export function createMemberView(options: MemberViewOptions): MemberView {
@@ -180,10 +172,7 @@ export function createMemberView(options: MemberViewOptions): MemberView {
   };
 }
 
-/**
- * Ends a silence in every source that has it: a silence for all sources exists once in each. Sources held here emit the end at once;
- * for the others their holder emits it. False without such a silence.
- */
+/** Ends a silence in every source that has it; holders elsewhere emit the end. False without such a silence. */
 export async function endSilenceOfFleet(
   {
     pipelines,

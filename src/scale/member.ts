@@ -43,8 +43,7 @@ import { type DatabaseTime, openDatabaseTime } from "./member-time.ts";
 import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
 
 /**
- * A member of a fleet: runs one pipeline for each source whose lease it gets, on that source's own part of the database, and stops
- * it when the lease ends. The parts that a process has once are built here: page, control socket, metrics, kill switch, clock.
+ * A fleet member: runs one pipeline for each source whose lease it holds.
  *
  *   fleet ── lease ──► pipeline of a source ◄─► its part of the database
  *     │                      │
@@ -52,21 +51,17 @@ import { createMemberView, endSilenceOfFleet } from "./member-view.ts";
  */
 export interface Member {
   readonly name: string;
-  /** Sources that it works for now. */
   held(): readonly string[];
   fleet(): Promise<FleetStatus>;
   start(): Promise<void>;
   /** Hands all sources over within the deadline; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
-  /** Base address of the status page, once started. */
   statusUrl(): string;
   readonly reload: ((by: ReloadedBy, isDryRun: boolean) => Promise<ReloadReport>) | null;
 }
 
 export interface MemberOptions {
-  /** With `state.postgres`. */
   readonly config: Config;
-  /** Unique in the fleet. */
   readonly name: string;
   /** Folder of this member on its machine, e.g. for the control socket. */
   readonly folder: string;
@@ -78,12 +73,12 @@ export interface MemberOptions {
   readonly configFile?: ConfigFile;
 }
 
-/** Maximum age of the description of the database in milliseconds: its size takes a look at every table. */
+/** Maximum age of the description of the database: its size takes a look at every table. */
 const DESCRIBED_MS = 30_000;
-/** Time limit for storing the kill switch before the caller continues, in milliseconds. */
+/** Time limit for storing the kill switch before the caller continues. */
 const THROWN_WITHIN_MS = 2_000;
 
-/** Connects to the database. Throws `ConfigError` or `Retryable` when that fails. */
+/** Throws `ConfigError` or `Retryable` when it cannot connect to the database. */
 export async function createMember(options: MemberOptions): Promise<Member> {
   refuseUnverifiedTls();
   const { config } = options;
@@ -137,7 +132,6 @@ async function build(
   const cache = createCache(clock);
   const described = () => cache("database", DESCRIBED_MS, () => urgent.describe());
 
-  /** By held source. */
   const pipelines = new Map<string, Pipeline>();
   const sources = new Map<string, Source>();
   const works = new Map<string, SourceWork>();
@@ -277,7 +271,6 @@ async function build(
   };
 }
 
-/** A member without its database is not ready, whatever it held last. */
 async function readinessOf(own: () => Promise<Readiness>, status: () => Promise<FleetStatus>): Promise<Readiness> {
   const [{ reasons }, { trouble }] = await Promise.all([own(), status()]);
   const away = {

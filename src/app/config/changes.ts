@@ -5,11 +5,6 @@ import { formatDuration } from "../../core/values/duration.ts";
 import { Config, connectorOf, type SinkEntry } from "./config.ts";
 import { isText } from "./schema-walk.ts";
 
-/**
- * Differences between two configurations, and which of them a running worker can apply. Pure: the log, the page, `plenum reload
- * --dry-run` and the event `configuration-changed` show this list.
- */
-
 /** Options that are used only at the start, by path; `*` is a user-defined name. */
 const AT_START: Readonly<Record<string, string>> = {
   "state.folder": "the state is opened at a start",
@@ -60,7 +55,6 @@ const WHILE_RUNNING: Readonly<Record<string, string>> = {
   commands: "at once, as far as it is approved",
 };
 
-/** Every difference, in the order of the new file. */
 export function changesBetween(before: Config, after: Config): readonly ConfigChange[] {
   return differences([], before, after).map(({ path, old, now }) => {
     const why = whyRestart(path, before, after);
@@ -73,7 +67,6 @@ export function changesBetween(before: Config, after: Config): readonly ConfigCh
   });
 }
 
-/** The new configuration without the changes that need a restart. */
 export function inForceAfter(before: Config, after: Config): Config {
   return {
     ...after,
@@ -94,7 +87,6 @@ export function inForceAfter(before: Config, after: Config): Config {
   };
 }
 
-/** Returns the new value with the old values of options that need a restart. */
 function withoutRestartOptions(path: readonly string[], old: unknown, now: unknown): unknown {
   if (AT_START[patternOf(path)] !== undefined) return old;
   if (!isPlain(old) || !isPlain(now)) return now;
@@ -202,7 +194,6 @@ function byName(list: unknown): Named | null {
   return named;
 }
 
-/** A sink that was added or removed is shown by its connector. */
 function displayPair(path: readonly string[], old: unknown, now: unknown) {
   if (path.length === 2 && path[0] === "sinks") {
     const of = (sink: unknown) => (sink === undefined ? null : connectorOf(sink as SinkEntry));
@@ -213,7 +204,6 @@ function displayPair(path: readonly string[], old: unknown, now: unknown) {
   return { before, after: after !== null && after === before ? `another ${after}` : after };
 }
 
-/** Maximum length of a displayed value, in characters. */
 const LONGEST = 160;
 
 function isPlain(value: unknown): value is Readonly<Record<string, unknown>> {
@@ -245,7 +235,7 @@ function isSecret(value: unknown): boolean {
   return others.length === 0 && (only?.[0] === "file" || only?.[0] === "env") && typeof only[1] === "string";
 }
 
-/** Cuts the path of an address, which is the secret of some receivers. */
+/** Hides the path of a URL, which is the secret of some receivers. */
 function originOnly(text: string): string {
   const url = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? URL.parse(text) : null;
   if (url === null) return text;

@@ -14,8 +14,6 @@ import { SilentSensorsConfig } from "../../engine/sync/sensors/config.ts";
 import { StatusConfig } from "../../ui/status/config.ts";
 import { contradictions } from "./contradictions.ts";
 
-/** The complete configuration file. Each package declares its section next to its code; here they are combined. */
-
 /** Names go into topics, metrics and file names. */
 const Name = z
   .string()
@@ -87,7 +85,6 @@ function carriesSequence(name: ConnectorName): boolean {
   return definitionOf(name).carriesSequence === true;
 }
 
-/** The connector's default schedule; false without one. */
 function conventionOf(sink: Parameters<typeof connectorsOf>[0]): number[] | false {
   const [name] = connectorsOf(sink);
   const scheduleMs = name && definitionOf(name).scheduleMs;
@@ -135,14 +132,13 @@ export const Config = z
 export type Config = z.output<typeof Config>;
 export type SourceEntry = Config["sources"][string];
 
-/** Returns the connector of a sink. The schema has checked that there is exactly one. */
 export function connectorOf(sink: SinkEntry): ConnectorName {
   const [name] = connectorsOf(sink);
   if (name === undefined) throw new Error("a sink without a connector passed the schema");
   return name;
 }
 
-/** The configuration file as JSON Schema (draft 7, which editors' YAML servers know). */
+/** JSON Schema of draft 7, which editors' YAML servers know. */
 export function configJsonSchema(): Record<string, unknown> {
   return {
     ...z.toJSONSchema(Config, { target: "draft-7", io: "input", unrepresentable: "any" }),
@@ -150,10 +146,7 @@ export function configJsonSchema(): Record<string, unknown> {
   };
 }
 
-/**
- * Settings outside the section `commands` that decide about writing, for approval by a second person: services, proxies and time
- * zones of the sources, and the complete sinks that accept commands. Secrets appear only as references.
- */
+/** Settings outside `commands` that decide about writing, for approval by a second person. Contains no secrets. */
 export function aroundWriting(config: Config): Readonly<Record<string, unknown>> {
   const sources = Object.entries(config.sources).map(
     ([name, { base_url, ca_file, proxy, time_zone }]) => [name, { base_url, ca_file, proxy, time_zone }] as const,
@@ -165,12 +158,10 @@ export function aroundWriting(config: Config): Readonly<Record<string, unknown>>
   return { sources: Object.fromEntries(sources), senders: Object.fromEntries(senders) };
 }
 
-/** Whether the sink's connector can receive commands at all. */
 export function canListen(sink: SinkEntry): boolean {
   return definitionOf(connectorOf(sink)).commands !== undefined;
 }
 
-/** Whether the sink accepts commands. */
 export function isListening(sink: SinkEntry): boolean {
   return sink.enabled && canListen(sink) && commandsOf(sink)?.enabled === true;
 }

@@ -25,7 +25,6 @@ type SinkSection = Readonly<Partial<Record<ConnectorName, unknown>>> & {
   readonly parquet?: { readonly folder?: string | undefined; readonly table_format: "plain" | "delta" } | undefined;
 };
 
-/** The parts of the configuration that name each other. */
 interface Sections {
   readonly sources: Readonly<
     Record<
@@ -48,7 +47,6 @@ interface Sections {
   };
 }
 
-/** Finds sections of a valid configuration that contradict each other. */
 export function contradictions(config: Sections): readonly Contradiction[] {
   return [
     ...unknownClasses(config),
@@ -147,7 +145,6 @@ function unknownNames(
   );
 }
 
-/** Finds sinks that would write to the same place as an earlier sink. */
 function sharedFolders({ sinks }: Sections): readonly Contradiction[] {
   return CONNECTOR_NAMES.flatMap((connector) => {
     const { shared } = definitionOf(connector);
@@ -175,10 +172,7 @@ interface FoundSecret {
   readonly source: string | null;
 }
 
-/**
- * Finds sinks, passwords and other sources that name the token of a source, and would send it to another server. Files are compared
- * by location, so links, other spellings and hard links count.
- */
+/** Finds sections that would send a source's token to another server. Files are compared by identity (links count). */
 export function sharedTokens(config: object): readonly Contradiction[] {
   const owners = new Map<string, string>();
   const tokensFirst = secretsIn(config, []).toSorted((a, b) => Number(isToken(b)) - Number(isToken(a)));
@@ -217,7 +211,6 @@ function secretsIn(value: unknown, path: Path): readonly FoundSecret[] {
   return entries.flatMap(([key, each]) => secretsIn(each, [...path, key]));
 }
 
-/** Returns `{file: path}` or `{env: NAME}`; null for anything else. */
 function refIn(value: object): SecretRef | null {
   const [[key, text] = [], ...more] = Object.entries(value);
   if (more.length > 0 || typeof text !== "string") return null;

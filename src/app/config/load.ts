@@ -16,7 +16,7 @@ export interface LoadOptions<T extends z.ZodType> {
   readonly environment: Readonly<Record<string, string | undefined>>;
 }
 
-/** Reads, interpolates and validates one YAML file. Throws `ConfigurationError` with every problem found. */
+/** Throws `ConfigurationError` with every problem found. */
 export function loadYaml<T extends z.ZodType>(options: LoadOptions<T>): z.output<T> {
   return parseYaml({ ...options, text: readText(options.file) });
 }
@@ -42,7 +42,7 @@ const UNREADABLE: Readonly<Record<string, string>> = {
   EACCES: "may not be read by this user",
 };
 
-/** A file with more uses of YAML aliases is an attempt to fill the memory. */
+/** More uses of YAML aliases could fill the memory. */
 const MOST_ALIASES = 100;
 
 export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { readonly text: string }): z.output<T> {
@@ -82,14 +82,13 @@ export function parseYaml<T extends z.ZodType>(options: LoadOptions<T> & { reado
   const dropped = prototypes(content);
   if (parsed.success && problems.length === 0 && dropped.length === 0) return parsed.data;
 
-  // The content of a missing variable is unknown, so nothing else is reported about it.
+  // The content of a missing variable is unknown, so report nothing else about it.
   const unknown = new Set(problems.map(({ path }) => path));
   const complain = ({ path, message, atKey = false }: Finding) => {
     const problem = at(offsetOf(document.contents, path, atKey), path, message);
     if (!unknown.has(problem.path)) problems.push(problem);
   };
   for (const finding of relevantFindings({ schema, content }, parsed.error?.issues ?? [])) complain(finding);
-  // The schema has already reported unknown names of this section.
   const known = new Set(problems.map(({ path }) => path));
   for (const finding of dropped) if (!known.has(finding.path.map(String).join("."))) complain(finding);
   throw new ConfigurationError(problems.toSorted((a, b) => a.line - b.line || a.column - b.column));
@@ -119,7 +118,6 @@ function prototypes(content: unknown, path: readonly PropertyKey[] = []): readon
   });
 }
 
-/** Returns the content as plain values, or throws the `failure` for invalid aliases. */
 function plain(document: Document, failure: (message: string, offset: number) => Error): unknown {
   let content: unknown;
   try {
@@ -138,12 +136,10 @@ function plain(document: Document, failure: (message: string, offset: number) =>
   return content ?? null;
 }
 
-/** Location of the state in a configuration that may be invalid elsewhere. */
 export interface LenientState {
   /** Null if missing, or if it depends on a variable that is not set. */
   readonly folder: string | null;
   readonly isFleet: boolean;
-  /** Null without a fleet, and for an invalid section. */
   readonly postgres: PostgresState | null;
 }
 

@@ -1,7 +1,7 @@
 import { ConfigError, sentence } from "../../core/errors/errors.ts";
 import { withoutCredentials } from "../../core/runtime/log.ts";
 
-/** One problem of a configuration file, its location and what to do. Lines and columns count from 1. */
+/** Lines and columns count from 1. */
 export interface ConfigProblem {
   readonly file: string;
   readonly line: number;
@@ -11,13 +11,11 @@ export interface ConfigProblem {
   readonly message: string;
 }
 
-/** A contradiction between two sections of the configuration. */
 export interface Contradiction {
   readonly path: readonly (string | number)[];
   readonly message: string;
 }
 
-/** All problems of a configuration file. */
 export class ConfigurationError extends ConfigError {
   readonly problems: readonly ConfigProblem[];
   constructor(problems: readonly ConfigProblem[]) {
@@ -31,7 +29,6 @@ export function problemLine(problem: ConfigProblem): string {
   return `${place} ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`;
 }
 
-/** Lines for a file that cannot be used, as `plenum check` prints them. */
 export function problemLines(error: unknown): readonly string[] {
   const lines = error instanceof ConfigurationError ? error.problems.map(problemLine) : [sentence(error)];
   return lines.map(withoutCredentials);

@@ -1,6 +1,5 @@
 import type { z } from "zod";
 
-/** Looks into a zod schema by the paths of a configuration file, so that messages can say what is known where. */
 type AnySchema = z.core.$ZodType;
 
 interface Definition {
@@ -17,13 +16,12 @@ function definitionOf(schema: AnySchema): Definition {
   return schema._zod.def as unknown as Definition;
 }
 
-/** The keys that a schema knows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
+/** Keys that a schema knows at a path of the configuration, e.g. `["sinks", "lake", "influxdb"]`. */
 export function knownKeys(schema: AnySchema, path: readonly PropertyKey[]): readonly string[] {
   const found = schemaAt(schema, path);
   return found === undefined ? [] : Object.keys(shapeOf(found));
 }
 
-/** Description of the option at a path in the schema; undefined without one. */
 export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): string | undefined {
   let current = schemaAt(schema, path);
   while (current !== undefined) {
@@ -34,16 +32,13 @@ export function descriptionOf(schema: AnySchema, path: readonly PropertyKey[]): 
   return undefined;
 }
 
-/** Whether an option is written as a text, whatever it becomes: a number that is one was a duration. */
+/** True for options that are written as text, also if they become numbers, e.g. durations. */
 export function isText(schema: AnySchema, path: readonly PropertyKey[]): boolean {
   const found = schemaAt(schema, path);
   return found !== undefined && definitionOf(unwrap(found)).type === "string";
 }
 
-/**
- * Every option that can be written, as dotted paths with `*` for a name of one's own and `[]` for an entry of a
- * list, e.g. `sinks.*.webhook.url` or `commands.allow[].min`.
- */
+/** Dotted paths of all options: `*` is a user-defined name, `[]` a list entry, e.g. `commands.allow[].min`. */
 export function optionPaths(schema: AnySchema, path = ""): readonly string[] {
   const inner = unwrap(schema);
   const { element, valueType, shape, options = [] } = definitionOf(inner);
@@ -87,7 +82,7 @@ function shapeOf(schema: AnySchema): Readonly<Record<string, AnySchema>> {
   return shape ?? Object.assign({}, ...options.map(shapeOf));
 }
 
-/** Takes optional, default, pipe and the like off, down to what has keys or a value. */
+/** Removes optional, default and pipe. */
 function unwrap(schema: AnySchema): AnySchema {
   let current = schema;
   for (let next = wrapped(current); next !== undefined; next = wrapped(current)) current = next;

@@ -6,7 +6,7 @@ import { knownKeys, optionPaths } from "./schema-walk.ts";
 
 type AnySchema = z.core.$ZodType;
 
-/** Advice for an unknown key, as a sentence with a leading space; may be empty. */
+/** Returns a sentence with a leading space; may be empty. */
 export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key: string): string {
   const here = knownKeys(schema, path);
   const plain = key.replaceAll("-", "_").toLowerCase();
@@ -18,7 +18,7 @@ export function helpForKey(schema: AnySchema, path: readonly PropertyKey[], key:
   return far === null ? suggestion(key, here) : ` It belongs under ${far}.`;
 }
 
-/** One level down, or one or two up. */
+/** Looks one level down, then one or two up. */
 function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, here: readonly string[]): string | null {
   const child = here.find((each) => knownKeys(schema, [...path, each]).includes(key));
   if (child !== undefined) return `under \`${child}\``;
@@ -29,7 +29,6 @@ function nearby(schema: AnySchema, path: readonly PropertyKey[], key: string, he
   return null;
 }
 
-/** Caches a schema's paths, of which there are hundreds. */
 const pathsOf = new WeakMap<AnySchema, readonly string[]>();
 
 function allPaths(schema: AnySchema): readonly string[] {
@@ -48,10 +47,7 @@ function places(schema: AnySchema, key: string): string | null {
   return best.length === 0 || best.length > 2 ? null : best.join(" or ");
 }
 
-/**
- * Advice when options appear without the user-defined name above them; null otherwise. `known` are an entry's
- * options.
- */
+/** Returns advice when options appear without the user-defined name above them. `known` are an entry's options. */
 export function nameMissing(section: unknown, known: readonly string[], name: string): string | null {
   if (typeof section !== "object" || section === null || Array.isArray(section)) return null;
   const entry = Object.entries(section).find(([key, value]) => known.includes(key) && !hasKnownKey(value, known));
@@ -63,17 +59,13 @@ function hasKnownKey(value: unknown, known: readonly string[]): boolean {
   return typeof value === "object" && value !== null && Object.keys(value).some((key) => known.includes(key));
 }
 
-/** An invalid value. */
 export interface InvalidValue {
   readonly key: string;
   readonly value: unknown;
-  /** Whether the option accepts a text. */
   readonly acceptsText: boolean;
-  /** Returns the schema's complaint for another value; null when it would be valid. */
   readonly complaintWith: (value: unknown) => string | null;
 }
 
-/** Suggests a value that the schema accepts; null without one. */
 export function meantInstead(place: InvalidValue): string | null {
   const { value } = place;
   if (typeof value === "string") {
@@ -113,7 +105,7 @@ function forText(text: string, key: string): readonly unknown[] {
   ];
 }
 
-/** Keys that end in their unit take the number alone. */
+/** Parses a text for keys that end in their unit, e.g. `_ms`. */
 function inUnitOf(key: string, text: string): readonly number[] {
   if (key.endsWith("_ms")) return [parseDuration(text)].filter((ms) => ms !== null);
   const bytes = key.endsWith("_mb") ? parseByteSize(text.replace(/([kmgt])b$/i, "$1iB")) : null;
@@ -131,7 +123,6 @@ function leftOut(place: InvalidValue, text: string): string | null {
   return passes(place, undefined) ? "Leave this key out for all of them." : null;
 }
 
-/** Units that a number without one is tried with. */
 const UNITS = ["s", "m", "h", "d"];
 
 /** For a number or a boolean where a text belongs: suggests quotes, or a duration. */
@@ -171,7 +162,6 @@ function passes({ complaintWith }: InvalidValue, value: unknown): boolean {
 /** Words that need quotes, because a YAML version reads them as another type. */
 const RESERVED = /^(true|false|null|yes|no|on|off)$/i;
 
-/** The value as YAML on one line. */
 function shown(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(shown).join(", ")}]`;
   if (typeof value !== "string") return String(value);

@@ -3,7 +3,6 @@ import { dirname, join, parse, resolve, sep } from "node:path";
 import { ConfigError } from "../../core/errors/errors.ts";
 import { systemCodeOf } from "../../core/errors/local-failure.ts";
 
-/** The option of `plenum run` and `plenum check` that switches this check off. No configuration can set it. */
 export const ALLOW_WRITABLE = "--allow-writable-config";
 
 type Marks = Pick<Stats, "mode" | "uid" | "gid">;
@@ -13,11 +12,7 @@ const STICKY = 0o1000;
 /** As many as Linux follows. */
 const MOST_LINKS = 40;
 
-/**
- * Throws ConfigError where another user could decide what the configuration file says: where others may write to the file,
- * to its folder or to the folder of a link on the way, or one of these belongs to neither root nor this user. A file that is
- * missing passes, because reading it says so. `own` is the user id of the worker; null on Windows, which has no such ids.
- */
+/** Throws `ConfigError` if another user could change the file, its folder, or a link on the way. */
 export function refuseUntrustedFile(file: string, own: number | null = process.geteuid?.() ?? null): void {
   const marks = own === null ? undefined : marksOf(file);
   if (own === null || marks === undefined) return;
@@ -31,7 +26,7 @@ export function refuseUntrustedFile(file: string, own: number | null = process.g
   }
 }
 
-/** Undefined for what is missing, and for what the permission model of Node.js hides. */
+/** Undefined if the path is missing, or the permission model of Node.js hides it. */
 function marksOf(path: string, look: typeof statSync = statSync): Stats | undefined {
   try {
     return look(path, { throwIfNoEntry: false });
@@ -58,7 +53,6 @@ function wayTo(file: string): readonly Step[] {
   return steps;
 }
 
-/** The first part of a path that is a link; null where there is none. */
 function firstLink(path: string): string | null {
   const { root } = parse(path);
   let current = root;
@@ -84,10 +78,7 @@ function folderMarks(folder: string): Marks | undefined {
   return { mode: isSafe ? 0 : mode, uid, gid };
 }
 
-/**
- * Kubernetes gives the folder of a ConfigMap the mode 0777 and mounts it read-only, so no user of the container can write
- * there. A read-only folder alone proves nothing: of a bind mount, users of the host may write to it.
- */
+/** True for a ConfigMap: Kubernetes mounts its folder read-only with mode 0777. Bind mounts are not exempt. */
 function isVolumeOfKubernetes(folder: string, uid: number): boolean {
   const data = marksOf(join(folder, "..data"), lstatSync);
   if (uid !== 0 || data?.isSymbolicLink() !== true) return false;

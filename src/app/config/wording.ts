@@ -3,11 +3,9 @@ import { closest } from "../../core/values/suggest.ts";
 import { descriptionOf, knownKeys } from "./schema-walk.ts";
 import { helpForKey, meantInstead } from "./suggestions.ts";
 
-/** One problem of a configuration, with a message for its author. */
 export interface Finding {
   readonly path: readonly PropertyKey[];
   readonly message: string;
-  /** True when the key itself is wrong, not its value. */
   readonly atKey?: boolean;
 }
 
@@ -15,7 +13,6 @@ type Issue = z.core.$ZodIssue;
 
 export interface Written {
   readonly schema: z.core.$ZodType;
-  /** Contents of the file as plain values. */
   readonly content: unknown;
   /** True while a suggestion is checked, so that the check makes no suggestions itself. */
   readonly isTrial?: boolean;
@@ -60,7 +57,6 @@ function describe(written: Written, issue: Issue, path: readonly PropertyKey[]):
   }
 }
 
-/** True when the value has a wrong type or is an invalid text; false for keys and numbers. */
 function canMeanOther({ code }: Issue, value: unknown): boolean {
   if (code === "custom") return typeof value === "string";
   return ["invalid_type", "invalid_union", "invalid_value"].includes(code);
@@ -92,7 +88,6 @@ function fromUnion(
   return findings(written, best.issues, path);
 }
 
-/** Distance from which an alternative of a union cannot have been meant. */
 const NOT_MEANT = 5;
 
 function distanceOf(issues: readonly Issue[]): number {
@@ -131,7 +126,6 @@ function typeMessage(written: Written, expected: string, path: readonly Property
   return `Write ${wanted} here${unquoted ? ", without quotes" : ""}, not ${kindOf(value)}.`;
 }
 
-/** Advice for a value where a section belongs: suggests the key that it may be meant for. */
 function sectionHelp(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   if (typeof value === "string" && /^[\w-]+:(?!\/\/)\S/.test(value)) {
     return `Put a space behind the colon of \`${value.slice(0, value.indexOf(":"))}\`.`;
@@ -148,7 +142,7 @@ function passes(written: Written, path: readonly PropertyKey[], value: unknown):
   return complaintWith(written, path, value) === null;
 }
 
-/** Returns the schema's complaint for another value; null when it would be valid. */
+/** Null when the value would be valid. */
 function complaintWith(written: Written, path: readonly PropertyKey[], value: unknown): string | null {
   const content = replaced(written.content, path, value);
   const issues = z.safeParse(written.schema, content).error?.issues ?? [];

@@ -17,12 +17,8 @@ import {
 } from "yaml";
 
 /**
- * `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` in any text of the file are replaced from the
- * environment, before the schema looks at the values. `$${` stands for a literal `${`. An empty variable counts
- * as one that is not set.
- *
- * A plain scalar that was replaced is read as YAML again, so `port: ${PORT}` gives a number; a quoted one
- * stays text.
+ * Replaces `${NAME}`, `${NAME:-default}` and `${NAME:?what to do}` from the environment; `$${` is a literal `${`. An empty
+ * variable counts as unset. A replaced plain scalar is read as YAML again: `port: ${PORT}` gives a number.
  */
 export interface NodeProblem {
   readonly node: Scalar;
@@ -94,10 +90,7 @@ function pathOf(ancestors: readonly unknown[], node: Node): readonly PropertyKey
   return path;
 }
 
-/**
- * Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables, which are not
- * replaced.
- */
+/** Finds valid YAML that is probably a mistake: typographic quotes, and shell or Windows variables. */
 export function slips(document: Document, text: string): readonly NodeProblem[] {
   if (!SUSPICIOUS.test(text)) return [];
   const problems: NodeProblem[] = [];
@@ -122,9 +115,7 @@ function slipIn(text: string, isPlain: boolean): string | null {
   return name === undefined ? null : `A variable of the environment is written with braces: \${${name}}.`;
 }
 
-/**
- * Offset of a path in the text: its value, or its key when the key is wrong; for a missing path, the nearest parent.
- */
+/** Offset of a value, or of its key if the key is wrong; for a missing path, the nearest parent. */
 export function offsetOf(root: Node | null, path: readonly PropertyKey[], wantKey: boolean): number {
   let node: Node | null = root;
   let offset = startOf(root) ?? 0;
@@ -155,7 +146,6 @@ function startOf(node: unknown): number | undefined {
   return isNode(node) ? node.range?.[0] : undefined;
 }
 
-/** True for `key:` without a value. */
 function isEmpty(node: Node): boolean {
   return isScalar(node) && node.value === null && node.source === "";
 }
@@ -163,7 +153,7 @@ function isEmpty(node: Node): boolean {
 /** Location of paths in the configuration file, as `plenum.yaml:12:9`. */
 export type Places = (path: readonly PropertyKey[]) => string;
 
-/** Locations in a file that was just loaded. When it is gone, every location is the file. */
+/** When the file is gone, every location is the file. */
 export function placesIn(file: string): Places {
   try {
     return placesOf(file, readFileSync(file, "utf8"));
@@ -181,13 +171,12 @@ export function placesOf(file: string, text: string): Places {
   };
 }
 
-/** A YAML syntax error, its location, and what to write. Offsets start at 0. */
 export interface SyntaxProblem {
   readonly offset: number;
   readonly message: string;
 }
 
-/** Returns the first problem of each line in plain words: one mistake causes several errors of the parser, in its own terms. */
+/** Returns one problem per line in plain words, because one mistake causes several parser errors. */
 export function syntaxProblems(document: Document.Parsed, text: string): readonly SyntaxProblem[] {
   const found = document.errors.map((error) => problemOf(document, text, error));
   const lineOf = ({ offset }: SyntaxProblem) => text.slice(0, offset).split("\n").length;
@@ -263,7 +252,7 @@ function openedBefore(document: Document, offset: number, isQuote: boolean): num
   return opened;
 }
 
-/** Offset of an alias without an anchor; 0 when it is not found. */
+/** Returns 0 without such an alias. */
 export function offsetOfAlias(document: Document, name: string): number {
   let offset = 0;
   visit(document, {

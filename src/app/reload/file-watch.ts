@@ -4,18 +4,13 @@ import { type Service, Stopping, startedOnce } from "../../core/runtime/lifecycl
 import type { Log } from "../../core/runtime/log.ts";
 import { loop, within } from "../../core/runtime/waiting.ts";
 
-/** Interval of looks at the file, in milliseconds; each is one system call. */
 const LOOK_EVERY_MS = 1_000;
-/** Time without a change before the file is read, in milliseconds: an editor may still be writing. */
+/** Time without a change before the file is read: an editor may still be writing. */
 const QUIET_MS = 2_000;
-/** Interval of retries while the file is invalid, in milliseconds: the cause may be another file, e.g. a secret's. */
+/** Interval of retries while the file is invalid: the cause may be another file, e.g. a secret's. */
 const AGAIN_MS = 30_000;
 
-/**
- * Calls once after a file has changed and is stable. Polls the file's attributes instead of using notifications: editors replace
- * files, a Kubernetes ConfigMap changes a link two folders above, and network folders send no notifications. A missing file is
- * ignored. While `onQuiet` returns false, it is called again, even without a change.
- */
+/** Polls because editors replace files and ConfigMaps change links. Calls `onQuiet` again while it returns false. */
 export function watchFile(options: {
   readonly file: string;
   readonly clock: Clock;
@@ -62,10 +57,7 @@ export function watchFile(options: {
   });
 }
 
-/**
- * Returns a text that differs between versions of the file; null without a file, and for a pipe (`--config <(decrypt it)`), because
- * reading a pipe again could wait for ever.
- */
+/** Returns null without a file, and for a pipe (`--config <(decrypt it)`), which must not be read again. */
 function versionOf(file: string): string | null {
   try {
     const stats = statSync(file);

@@ -22,38 +22,31 @@ import { sharedTokens } from "../config/contradictions.ts";
 import { problemLines } from "../config/problems.ts";
 import { watchFile } from "./file-watch.ts";
 
-/** A part of the worker that can apply a changed configuration. Only these parts read a configuration after the start. */
+/** Part of the worker that can apply a changed configuration. */
 export interface Reconfigurable {
-  /** For the log. */
   readonly name: string;
-  /**
-   * Prepares the change without applying anything: an error rejects the complete file. `takeOver` must not fail for a reason
-   * that could have been found here.
-   */
+  /** Prepares the change without applying anything: an error rejects the complete file. */
   prepare(next: Config): Promise<Prepared>;
 }
 
 export interface Prepared {
-  /** The configuration is in force when it resolves. */
   takeOver(): Promise<void> | void;
   /** Frees what was prepared, instead of `takeOver`. */
   discard?(): Promise<void>;
 }
 
 export interface Reloader extends Service {
-  /** Runs one reload at a time. Never rejects: problems are in the report. */
+  /** Never rejects: problems are in the report. */
   reload(by: ReloadedBy, isDryRun: boolean): Promise<ReloadReport>;
   state(): ConfigurationState;
   /** The last accepted configuration, with the old values of options that wait for a restart. */
   inForce(): Config;
-  /** Empty while the file is in force. */
   notices(): readonly string[];
 }
 
 export interface ReloaderOptions extends ConfigFile {
-  /** Configuration at the start. */
   readonly config: Config;
-  /** In the order in which they take over: what closes or receives before what opens or sends. */
+  /** In the order in which they take over. */
   readonly parts: readonly Reconfigurable[];
   readonly store: Pick<Store, "commit">;
   readonly clock: Clock;
@@ -63,13 +56,12 @@ export interface ReloaderOptions extends ConfigFile {
 
 export interface ConfigFile {
   readonly file: string;
-  /** Reads the file now; throws its problems. */
+  /** Throws the problems of the file. */
   load(): Config;
-  /** False: the file is read again only on request. */
   readonly isWatched: boolean;
 }
 
-/** Time limit for recording a reload before the caller continues, in milliseconds; recording is retried in the background. */
+/** Time limit for recording a reload before the caller continues; recording is retried in the background. */
 const RECORDED_WITHIN_MS = 5_000;
 
 export function createReloader(options: ReloaderOptions): Reloader {
@@ -83,7 +75,6 @@ export function createReloader(options: ReloaderOptions): Reloader {
   let failures: readonly string[] = [];
   const recording = new Set<Promise<unknown>>();
 
-  /** Prepares all parts for the file, without changing anything. */
   async function prepareAll() {
     const wanted = options.load();
     const next = inForceAfter(inForce, wanted);
@@ -155,7 +146,6 @@ export function createReloader(options: ReloaderOptions): Reloader {
     last = report;
   }
 
-  /** Logs the changes and commits the event `configuration-changed`. */
   async function record({ by, at, changes, pending: waiting }: ReloadReport): Promise<void> {
     const lines = { changes: changes.map(changeLine), pending: waiting.map(changeLine) };
     const restart = "the configuration file was changed, and a restart has to follow";
@@ -186,7 +176,6 @@ export function createReloader(options: ReloaderOptions): Reloader {
     ...{ file, clock, log },
     onQuiet: async () => (await oneReload(() => reload("file", false))).refused === null,
   });
-  /** Resolves when the first reload may start. */
   const begun = Promise.withResolvers<void>();
   const service = startedOnce({
     name: "reload",

@@ -21,14 +21,10 @@ import {
 } from "./tables.ts";
 import type { Timing, Trust } from "./timing.ts";
 
-/**
- * Reads the tables and acts on them: leases that were lost, taken, or have to be given away. Each step starts from the tables, so
- * the next one repairs what a previous one missed.
- */
+/** Acts on the fleet's tables. Each step starts from the tables, so it repairs what an earlier step missed. */
 export interface Assignment {
   /** Returns the milliseconds until the next step at the latest. Begins nothing after the signal has aborted. */
   step(me: Myself, signal: AbortSignal): Promise<number>;
-  /** The tables at the latest step; null before the first. */
   latest(): View | null;
   notices(): readonly string[];
 }
@@ -44,19 +40,17 @@ export interface AssignmentOptions {
   readonly log: Log;
   readonly handovers: HandoverLog;
   readonly metrics: Pick<Metrics, "fleetMembers" | "fleetTakeovers"> | undefined;
-  /** Waits for the database within its time limit. */
   ask<T>(work: Promise<T>): Promise<T>;
-  /** Called when this session was declared gone. */
   onGone(): void;
 }
 
-/** Sources that start at the same time, so that a member that joins a moment later gets its share before they start here. */
+/** Limits simultaneous starts, so that a member that joins a moment later gets its share before they start here. */
 const STARTING_AT_ONCE = 8;
-/** Interval without notifications, for changes that they have missed, in milliseconds. */
+/** Interval without notifications, in case one was missed. */
 const SLOW_MS = 30_000;
-/** Time to finish the work for a source whose service this member does not reach, in milliseconds. */
+/** Time to finish the work for a source whose service this member does not reach. */
 const UNREACHED_MS = 1_000;
-/** Interval while a transaction holds a row that should be free, in milliseconds. */
+/** Interval while a transaction holds a row that should be free. */
 const SOON_MS = 250;
 
 export function createAssignment(options: AssignmentOptions): Assignment {
@@ -65,7 +59,6 @@ export function createAssignment(options: AssignmentOptions): Assignment {
   let isHandingOver = false;
   let unassigned: readonly string[] = [];
 
-  /** Makes this member's state and the tables agree. */
   async function reconcile(view: View, me: Myself): Promise<void> {
     for (const { lease, incarnation, state } of holdings.all()) {
       const row = view.sources.find(({ name }) => name === lease.source);

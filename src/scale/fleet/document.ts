@@ -2,22 +2,16 @@ import { sentence } from "../../core/errors/errors.ts";
 import type { Log } from "../../core/runtime/log.ts";
 import type { StateDatabase } from "../postgres/state-database.ts";
 
-/**
- * A small document that is common to the whole fleet, such as who approved last. `read` returns at once what the last look
- * found; a change by another member is seen when it is notified, half a minute later at most.
- */
+/** JSON document of the whole fleet. `read` returns the last known state; notifications refresh it within 30 s. */
 export interface FleetDocument<T> {
-  /** Null without a document. */
   read(): T | null;
-  /** Changes when the document does; empty without one. */
+  /** Changes when the document does; empty without a document. */
   mark(): string;
-  /** When it resolves, the document is durable for all, and `read` returns it. */
   write(value: T): Promise<void>;
   /** Removes the document if it still is what `read` returns; false when another member was quicker. */
   remove(): Promise<boolean>;
-  /** Looks now. Throws when the database does not respond. */
+  /** Throws when the database does not respond. */
   refresh(): Promise<void>;
-  /** Stops listening for changes. */
   close(): void;
 }
 
@@ -27,7 +21,6 @@ interface FleetDocumentOptions {
   readonly log: Log;
 }
 
-/** Opens a document and reads it. The body has the type that was written, because nothing else writes under the key. */
 export async function openFleetDocument<T>(options: FleetDocumentOptions): Promise<FleetDocument<T>> {
   const document = createFleetDocument<T>(options);
   try {
@@ -46,7 +39,7 @@ export function createFleetDocument<T>({ database, key, log }: FleetDocumentOpti
   let asked = 0;
   let applied = 0;
 
-  /** Responses may arrive in another order than the requests: the latest request counts. */
+  /** Applies the response of the latest request: responses may arrive in another order. */
   function apply(order: number, next: string | null): void {
     if (order < applied) return;
     applied = order;
@@ -108,7 +101,6 @@ export async function readOrWriteBody(database: StateDatabase, key: string, body
   return stored;
 }
 
-/** Removes the document if it has this body. */
 export async function removeBody(database: StateDatabase, key: string, body: string): Promise<boolean> {
   const text = `delete from ${database.table("fleet_document")} where key = $1 and body = $2 returning 1`;
   const [removed] = await database.transact([{ text, values: [key, body] }, database.notify(topicOf(key))]);

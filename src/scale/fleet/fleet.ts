@@ -27,12 +27,10 @@ import {
 import { createHeartbeats, createTrust, TIMING, type Timing, withTimeLimit } from "./timing.ts";
 
 /**
- * A member of a fleet: shares the sources with the other members of the same database, and holds some of them. There is no leader,
- * and members do not talk to each other; their common state is in the tables.
+ * Member of a fleet without a leader: members share the sources through the tables of one database.
  *
- * Five loops: `renewing` renews this member's lease, `observing` detects members that do not renew theirs, `sharing` reads the
- * tables and acts on them (`assignment.ts`), `checking` checks services that a member does not reach (`reach.ts`), and `watching`
- * measures time, so that all work here ends before another member may begin, also while the database is away.
+ * Five loops: `renewing` renews this member's lease, `observing` detects silent members, `sharing` acts on the tables
+ * (`assignment.ts`), `checking` checks unreached services (`reach.ts`), and `watching` ends expired leases in time.
  */
 export interface Fleet extends Service {
   /** Returns the last known state while the database is away. */
@@ -42,19 +40,14 @@ export interface Fleet extends Service {
 
 export interface FleetOptions {
   readonly database: StateDatabase;
-  /** Name of this member; unique in the fleet. */
   readonly name: string;
   readonly sources: readonly string[];
-  /** Digest of the configuration (`digestOf`): a member with another one is rejected while others run. */
+  /** Digest of the configuration (`digestOf`). The fleet rejects a member with another digest while others run. */
   readonly digest: string;
-  /** Address of this member's status page; empty without one. */
   page(): string;
-  /**
-   * Begins the work for a source. May take seconds, and should end early when the lease's signal aborts. When it throws, the lease is
-   * released, and others may try.
-   */
+  /** Begins the work for a source; ends early when the lease's signal aborts. If it throws, the lease is released. */
   hold(lease: Lease): Promise<HeldLease>;
-  /** One free health check of a source's service, held here or not. Without it no service counts as unreached. */
+  /** Performs a health check without quota. If absent, no service counts as unreached. */
   check?(source: string, signal: AbortSignal): Promise<boolean>;
   readonly clock: Clock;
   readonly log: Log;
@@ -63,16 +56,14 @@ export interface FleetOptions {
   readonly random?: () => number;
 }
 
-/** Longest interval of checks whether the leases have run out, in milliseconds: also after a suspended machine continues. */
+/** Longest interval of lease expiry checks, so that a suspended machine notices the expiry after it continues. */
 const WATCH_MS = 1_000;
-/** Time to sign off at a stop, in milliseconds, in addition to the deadline. */
+/** Time to sign off at a stop, after the deadline. */
 const GOODBYE_MS = 1_000;
-/** Time limit for a status, in milliseconds; then the last known one is shown. */
 const STATUS_MS = 2_000;
-/** Waits between tries while the database is away. */
 const RETRY = { firstMs: 250, maxMs: 1_000 };
 
-/** `start` throws a `ConfigError` when the member is rejected: its name is taken, or others run another configuration. */
+/** `start` throws a `ConfigError` when the name is taken, or when others run another configuration. */
 export function createFleet(options: FleetOptions): Fleet {
   const { clock, database, log, metrics, name, sources } = options;
   const timing: Timing = { ...TIMING, ...options.timing };
@@ -85,14 +76,12 @@ export function createFleet(options: FleetOptions): Fleet {
   const joined = createWakeup();
   const checkDue = createWakeup();
   const stopping = new AbortController();
-  /** Aborts after the last source is handed over. */
   const ending = new AbortController();
   let running: readonly Promise<void>[] = [];
   let unlisten = () => {};
   /** Null while this member does not take part. */
   let me: Myself | null = null;
   let isLeaving = false;
-  /** Last failure to take part: of the database, or a rejection, which a person has to resolve. */
   let failure: { readonly message: string; readonly isRejection: boolean } | null = null;
 
   const ask = <T>(work: Promise<T>) => withTimeLimit(clock, timing.renewMs, work);
@@ -101,8 +90,7 @@ export function createFleet(options: FleetOptions): Fleet {
     ...{ clock, log, handovers, failedStarts, trust, hold: options.hold, changed: tablesChanged.wakeUp },
     async release({ lease, incarnation }, reason) {
       const { source, epoch } = lease;
-      // Mark the source unavailable on this member before releasing the lease; otherwise the assignment would hand it
-      // straight back.
+      // Report the failed start before releasing the lease; otherwise the assignment would return the source at once.
       if (reason === "could-not-start" && me !== null)
         await ask(reportFailedStarts(database, me, failedStarts.sources()));
       await ask(releaseSources(database, incarnation, [{ source, epoch, reason }]));
@@ -149,11 +137,7 @@ export function createFleet(options: FleetOptions): Fleet {
     return [];
   }
 
-  /**
-   * A process that was killed and restarted finds its former self, which counts as alive until it was silent for the lease
-   * duration; after a change of the configuration it finds others that were killed. A member that renews meanwhile is alive, and
-   * keeps this one out.
-   */
+  /** Joins when all blockers were silent for the lease duration, e.g. this member's killed predecessor; else throws. */
   async function join(signal: AbortSignal): Promise<void> {
     const first = await tryToJoin();
     const [blocker] = first;
@@ -179,7 +163,6 @@ export function createFleet(options: FleetOptions): Fleet {
       me = null;
       loseAll("this member was not heard of in time");
     }
-    // A member that has signed off does not register again.
     if (!isLeaving) await join(signal);
   }
 
@@ -192,7 +175,6 @@ export function createFleet(options: FleetOptions): Fleet {
     failure = null;
   }
 
-  /** Logs the first failure only, not each retry. */
   function noteFailure(error: unknown): void {
     const message = sentence(error);
     if (failure === null) log.warn({ database: database.name, reason: message }, "this member cannot take part");
@@ -278,7 +260,6 @@ export function createFleet(options: FleetOptions): Fleet {
       } catch (error) {
         if (untilStop.aborted) return;
         if (error instanceof ConfigError) throw error;
-        // The loop retries temporary failures.
         noteFailure(error);
       }
       signal.addEventListener("abort", () => loseAll("this member stops"), { once: true });

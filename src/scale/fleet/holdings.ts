@@ -6,34 +6,25 @@ import { within } from "../../core/runtime/waiting.ts";
 import type { Reason } from "./tables.ts";
 import type { Trust } from "./timing.ts";
 
-/** A member's right to one source, as the worker of that source sees it. */
 export interface Lease {
   readonly source: string;
   /** Rises by one with every change of holder; every transaction of the source proves it. */
   readonly epoch: number;
-  /**
-   * Milliseconds for which no other member can hold the source, by measured time; 0 when the lease is over. Checked before each request
-   * and each write to the building.
-   */
+  /** Measured milliseconds for which no other member can hold the source; 0 when the lease is over. */
   leftMs(): number;
-  /**
-   * Aborts at once when the lease is lost or has run out: nothing more can be committed then. At a handover it aborts when
-   * `HeldLease.stop` is done or was given up; while `hold` still starts, at once.
-   */
+  /** Aborts when the lease is lost; at a handover, when `HeldLease.stop` is done (during `hold`, at once). */
   readonly signal: AbortSignal;
-  /** Ends the ownership, after the database rejected this holder (`Fenced`) because another member holds the source. */
+  /** Ends the ownership after the database rejected this holder (`Fenced`). */
   fenced(): void;
   /** Reports that the service responded, failed to (a connection failure), or has been silent for seconds (null). */
   reached(isReached: boolean | null): void;
 }
 
-/** Work that runs for a source while its lease is held. */
 export interface HeldLease {
-  /** Finishes current work within the deadline; the lease is released afterwards. After a lost lease it only has to end. */
+  /** Finishes current work within the deadline. After a lost lease it only has to end. */
   stop(deadlineMs: number): Promise<void>;
 }
 
-/** Reason of an ended lease's signal. */
 class LeaseOver extends Error {
   constructor(source: string, why: string) {
     super(`The lease on ${source} is over: ${why}.`);
@@ -42,15 +33,14 @@ class LeaseOver extends Error {
 }
 
 /**
- * Sources of this member, from the taken lease to the end of their work. A source never starts while an earlier ownership of the same
- * source is ending.
+ * Sources of this member. A source never starts while an earlier ownership of the same source is ending.
  *
  *   begin ─► starting ─► held ─► stopping ─► (released) ─► over
  *               └── could not start ──┘  └── lost: at once, nothing to release
  */
 export interface Holdings {
   begin(source: string, epoch: number, incarnation: string): void;
-  /** Ends the work within the deadline and releases the lease. Resolves when both are done, or were given up. */
+  /** Resolves when the work has ended and the lease is released, or both were given up. */
   handOver(source: string, reason: Reason, deadlineMs: number): Promise<void>;
   /** Ends the ownership at once: another member may have the source. */
   lose(source: string, why: string): void;
@@ -80,17 +70,14 @@ export interface HoldingsOptions {
   readonly failedStarts: FailedStarts;
   readonly trust: Pick<Trust, "leftMs">;
   hold(lease: Lease): Promise<HeldLease>;
-  /** Writes to the database. Errors are logged; the next look repairs the tables. */
+  /** Errors are logged; the next step of the assignment repairs the tables. */
   release(holding: Holding, reason: Reason): Promise<void>;
-  /** See `Lease.reached`. */
   reached(source: string, isReached: boolean | null): void;
-  /** Called when an ownership has begun or ended. */
   changed(): void;
 }
 
-/** Time limit for ending a source's work after its lease was lost, in milliseconds. */
 const LOST_MS = 5_000;
-/** Additional time for a source's work to stop after its deadline, in milliseconds. */
+/** Additional time for a source's work to stop after its deadline. */
 const PATIENCE_MS = 500;
 
 export function createHoldings(options: HoldingsOptions): Holdings {
@@ -192,13 +179,11 @@ export function createHoldings(options: HoldingsOptions): Holdings {
 
 /** Writes one line for all sources that change their holder together, instead of one for each of 300. */
 export interface HandoverLog {
-  /** Adds a source to the line with this text and these fields. */
   note(level: "info" | "warn", text: string, fields: object, source: string): void;
-  /** Writes the lines without a new source for 2 s; at the end all. */
+  /** Writes lines that got no new source for 2 s; at the end all. */
   flush(isEnd?: boolean): void;
 }
 
-/** A line is complete after this time without another source, in milliseconds: a handover gives the next one sooner. */
 const COMPLETE_MS = 2_000;
 
 export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log): HandoverLog {
@@ -221,16 +206,12 @@ export function createHandoverLog(clock: Pick<Clock, "monotonic">, log: Log): Ha
   };
 }
 
-/**
- * Sources that this member could not start. It leaves them to others for a growing time, and tries again when no other member can
- * start them either.
- */
+/** Sources that this member could not start: left to other members for a growing time, then tried again. */
 export interface FailedStarts {
   failed(source: string, error: unknown): void;
   worked(source: string): void;
-  /** Sources left to others now, sorted. */
   sources(): readonly string[];
-  /** Milliseconds until one is tried again; infinite when there is none. */
+  /** Infinite when no source is left to others. */
   nextMs(): number;
   notices(): readonly string[];
 }

@@ -9,33 +9,25 @@ import { createFleetDocument, readBody, removeBody, writeBody } from "./document
 import { withTimeLimit } from "./timing.ts";
 
 /**
- * Kill switch of the fleet. It is in the database, so that any member and the command line can throw it, and is checked before each
- * write without waiting: each member reads it once a second and after a notification, and a member that has not read it for two
- * seconds treats it as thrown.
- *
- * A switch thrown here counts here at once, and is written until the database has it. If this member ends before that, the database
- * was unreachable: either for all members, which stops them as well, or only for this one, and then the others were not stopped.
+ * Kill switch of the fleet, stored in the database. Each member reads it every second, and treats it as thrown after two
+ * seconds without a read. A switch thrown here counts here at once, and is written until the database has it.
  */
 export interface FleetKillSwitch extends Service {
-  /** How a person continues. */
   readonly remedy: string;
   thrown(): boolean;
   /** Stops writes of this member when it returns, and those of all members two seconds after it resolves. */
   throwIt(by: string, at: string): Promise<void>;
 }
 
-/** Who threw it, and when (ISO 8601, UTC). */
 export interface Thrown {
   readonly by: string;
   readonly at: string;
 }
 
-/** Key of its document. */
 export const KILL_SWITCH = "kill-switch";
 const LOOK_EVERY_MS = 1_000;
-/** Without a look for this long, the switch counts as thrown. */
+/** The switch counts as thrown if it was not read for this long. */
 const BLIND_MS = 2_000;
-/** Time limit of one statement, in milliseconds. */
 const ANSWER_MS = 1_000;
 const BACKOFF = { firstMs: 200, maxMs: 1_000 };
 
@@ -48,7 +40,7 @@ export function createFleetKillSwitch(options: {
   const document = createFleetDocument<Thrown>({ database, key: KILL_SWITCH, log });
   const stopping = new AbortController();
   let running: Promise<void> | null = null;
-  /** Start of the latest successful look. */
+  /** Start of the latest successful read. */
   let seen: Moment | null = null;
   let throwing: Promise<void> | null = null;
   let isBlind = false;
@@ -108,13 +100,12 @@ export function createFleetKillSwitch(options: {
   });
 }
 
-/** Returns null while the switch is not thrown. */
 export async function readFleetKillSwitch(database: StateDatabase): Promise<Thrown | null> {
   const body = await readBody(database, KILL_SWITCH);
   return body === null ? null : (JSON.parse(body) as Thrown);
 }
 
-/** Two seconds after it resolves no member writes any more. */
+/** No member writes from two seconds after it resolves. */
 export async function throwFleetKillSwitch(database: StateDatabase, thrown: Thrown): Promise<void> {
   await writeBody(database, KILL_SWITCH, JSON.stringify(thrown));
 }

@@ -5,30 +5,21 @@ import { isReached as isReachedIn, type Reached } from "./share.ts";
 import { holderOf, type View } from "./tables.ts";
 
 /**
- * Which services this member reaches, in comparison with the other members.
- *
- * Its own requests tell for a held source, and a free health check for any other. A holder that does not reach the service of a
- * source lists the source in its row; the others then check that service and list the result. So a failure of the service (no
- * member reaches it) differs from a failure of this member's network (another member reaches it):
+ * Compares which services this member and other members reach: by own requests for a held source, else by health checks.
  *
  *   a holds s1   two failures in a row ─► s1: false ┐
  *   b                     checks s1 ────► s1: true  ┴─► a hands s1 over to b as a trial; b polls s1 ─► a hands over the rest
  *
- * A failed trial is repeated after growing waits. A source that was handed over is left to others until a health check from
- * here works again.
+ * A failed trial is repeated after growing waits. If no member reaches a service, its source stays where it is.
  */
 export interface Reach {
-  /** Records that the service of a held source responded, failed to (a connection failure), or is silent for seconds (null). */
+  /** Records the result of an own request for a held source, see `Lease.reached`. */
   noteRequest(source: string, isReached: boolean | null): void;
-  /** This member holds the source from now on, and has not polled it yet. */
   begin(source: string): void;
-  /** Takes in the contents of the tables. */
   update(view: View): void;
-  /** Returns what this member lists in its row. */
   report(): Reached;
-  /** True for a held source whose service this member does not reach. */
   isUnreached(source: string): boolean;
-  /** Whether such a source may be handed over now; the first one is a trial. */
+  /** Whether an unreached source may be handed over now; the first handover is a trial. */
   mayHandOver(source: string, view: View): boolean;
   /** Runs due checks and returns the milliseconds until the next one. */
   checkServices(signal: AbortSignal): Promise<number>;
@@ -41,40 +32,35 @@ export interface ReachOptions {
   readonly name: string;
   readonly sources: readonly string[];
   readonly isHeld: (source: string) => boolean;
-  /** One health check of the source's service, without quota: false without a response. */
+  /** False without a response. Needs no quota. */
   readonly check: (source: string, signal: AbortSignal) => Promise<boolean>;
-  /** Called when `report` changes. */
   readonly changed: () => void;
-  /** Woken up when a check is due. */
   readonly due: Wakeup;
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;
 }
 
-/** Failures in a row after which a service counts as not reached. */
+/** Consecutive failures after which a service counts as unreached. */
 const FAILURES = 2;
-/** A check this long after a failure replaces the second failure where polls are rare, in milliseconds. */
+/** Where polls are rare, a check this long after a failure replaces the second failure. */
 const CONFIRM_MS = 2_000;
 const CHECKS_AT_ONCE = 5;
-/** Wait between two checks of a service that is not reached. */
 const RECHECK = { firstMs: 10_000, maxMs: 60_000 };
 /** Time for which a source that was handed over is not taken back, even if its check works. */
 const LEFT = { firstMs: 15_000, maxMs: 900_000 };
-/** Wait between two trials after a failed one. */
 const TRIAL = { firstMs: 60_000, maxMs: 1_800_000 };
-/** A trial without a result for this long has failed, in milliseconds. */
+/** A trial without a result for this long has failed. */
 const TRIAL_MS = 60_000;
-/** After a successful trial the other sources may follow for this long, in milliseconds. */
+/** After a successful trial the other sources may follow for this long. */
 const OPEN_MS = 60_000;
 
 const NEVER = Number.POSITIVE_INFINITY;
 
 interface ServiceReach {
   isReached: boolean | null;
-  /** True when its own requests were answered since the source is held here; otherwise a check was. */
+  /** True once the service answered its own requests in the current ownership. */
   isPolled: boolean;
   failures: number;
-  /** Failed checks since the last successful one. */
   failedChecks: number;
   checkAtMs: number;
   timesLeft: number;
@@ -92,7 +78,6 @@ export function createReach(options: ReachOptions): Reach {
       },
     ]),
   );
-  /** Sources whose service another member does not reach. */
   let unreachedByOthers: ReadonlySet<string> = new Set();
   /** True when another member reaches a service that this one does not reach. */
   let isCut = false;
@@ -103,7 +88,6 @@ export function createReach(options: ReachOptions): Reach {
 
   const now = () => clock.monotonic();
   const isDue = ({ checkAtMs }: ServiceReach) => checkAtMs <= now();
-  /** Whether other members need to know that this one reaches the service. */
   const isNeeded = (source: string) => unreachedByOthers.has(source) || (isCut && !isHeld(source));
 
   function set(source: string, service: ServiceReach, isReached: boolean): void {
@@ -111,7 +95,7 @@ export function createReach(options: ReachOptions): Reach {
     const before = service.isReached;
     if (before === isReached) return;
     service.isReached = isReached;
-    // Checks from before the failure prove nothing any more.
+    // Checks from before the failure are outdated.
     if (!isReached && isHeld(source))
       for (const [other, each] of services) if (!isHeld(other) && each.isReached === true) each.isReached = null;
     if (!isReached || before === false || isNeeded(source)) changed();

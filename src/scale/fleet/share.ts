@@ -1,11 +1,8 @@
 /**
  * Assigns sources to members. Pure, and equal in every member that sees the same tables: there is no leader.
  *
- * A source moves from a holder that does not reach its service to a member that does, and stays where no member reaches it. A member
- * that does not reach what others reach takes only sources that it has checked.
- *
- * Even: two members that can take all sources differ by at most one. Few moves: a source stays unless its holder must lose it or has
- * two more than another member. Of 10 sources at `a` and none at `b`, five move; of 3 and 2, none.
+ * A source moves only if its holder must lose it, does not reach its service while another member does, or has two more
+ * sources than another member. Of 10 sources at `a` and none at `b`, five move; of 3 and 2, none.
  */
 export interface Candidate {
   readonly name: string;
@@ -16,10 +13,9 @@ export interface Candidate {
   readonly reach?: Reached;
 }
 
-/** By source, whether a member reaches its service: by its own requests for a held source (`true`), or by a health check. */
+/** By source: whether a member reaches its service by its own requests (`true`, if held) or by a health check. */
 export type Reached = Readonly<Record<string, boolean | "checked">>;
 
-/** A source and its current holder; null without one, or when the holder is gone. */
 export type Holder = readonly [source: string, member: string | null];
 
 /** Assigned member by source; null when no member can hold it. */
@@ -31,7 +27,7 @@ interface Load {
   readonly reach: Reached;
   /** Another member reaches a service that this one does not reach. */
   readonly isCut: boolean;
-  /** Assigned sources; the member gives away the last one first. */
+  /** The member gives away the last source first. */
   readonly sources: string[];
 }
 
@@ -54,7 +50,6 @@ export function assignSources(members: readonly Candidate[], holders: readonly H
   ]);
 }
 
-/** Assigns sources to their holders where possible, and returns the others. */
 function keepWithHolders(loads: readonly Load[], holders: readonly Holder[]): readonly string[] {
   const moving: string[] = [];
   for (const [source, member] of holders.toSorted(([a], [b]) => compare(a, b))) {
@@ -68,7 +63,6 @@ function keepWithHolders(loads: readonly Load[], holders: readonly Holder[]): re
   return moving;
 }
 
-/** False also when unknown. */
 export function isReached(reach: Reached, source: string): boolean {
   return reach[source] === true || reach[source] === "checked";
 }
@@ -76,7 +70,7 @@ export function isReached(reach: Reached, source: string): boolean {
 const canReach = ({ reach, isCut }: Load, source: string) =>
   isReached(reach, source) || (reach[source] === undefined && !isCut);
 
-/** Assigns a source to the member with the fewest, preferring members that reach its service; false when none can take it. */
+/** Prefers members that reach the service, then the member with the fewest sources; false without a candidate. */
 function assign(loads: readonly Load[], source: string): boolean {
   const able = loads.filter(({ unable }) => !unable.has(source));
   const reaching = able.filter((load) => canReach(load, source));

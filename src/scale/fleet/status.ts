@@ -5,7 +5,7 @@ import { durabilityWarnings, type StateDatabase, type StateDatabaseDescription }
 import { FLEET, holderOf, type MemberRow, type Reason, readTables, utc, type View } from "./tables.ts";
 import { TIMING } from "./timing.ts";
 
-/** A fleet as a person sees it. Times are the database's, ISO 8601 in UTC. */
+/** State of a fleet for people. Times are the database's, ISO 8601 in UTC. */
 export interface FleetStatus {
   /** Name of the responding member; null from the command line. */
   readonly self: string | null;
@@ -13,9 +13,8 @@ export interface FleetStatus {
   readonly sources: readonly SourceOwnership[];
   /** The newest first. */
   readonly takeovers: readonly Takeover[];
-  /** Null while the database does not respond. */
   readonly database: DatabaseStatus | null;
-  /** Message while the database does not respond; everything else is then the last known state. */
+  /** Set while the database does not respond; everything else is then the last known state. */
   readonly trouble: string | null;
 }
 
@@ -24,31 +23,22 @@ export interface MemberStatus
     MemberRow,
     "name" | "host" | "version" | "page" | "startedAt" | "seenAt" | "isDraining" | "unable" | "digest"
   > {
-  /**
-   * `alive`: renews its leases. `draining`: does so, and takes no source. `leaving`: hands over because it stops. `left`: has signed
-   * off. `lost`: did not renew in time.
-   */
+  /** `draining`: holds its lease but takes no source. `leaving`: hands over to stop. `lost`: did not renew in time. */
   readonly state: "alive" | "draining" | "leaving" | "left" | "lost";
-  /** Number of sources that it holds. */
   readonly sources: number;
-  /** Sources whose service it does not reach. */
   readonly unreached: readonly string[];
 }
 
 export interface SourceOwnership {
   readonly source: string;
-  /** Null without a holder. */
   readonly holder: string | null;
   readonly epoch: number;
-  /** Start of the current ownership; null without a holder. */
   readonly since: string | null;
-  /** Reason of the last takeover; null without a holder. */
   readonly reason: Reason | null;
 }
 
 export interface Takeover {
   readonly source: string;
-  /** Null when the source had no holder before. */
   readonly from: string | null;
   readonly to: string;
   readonly epoch: number;
@@ -63,10 +53,9 @@ export interface DatabaseStatus extends StateDatabaseDescription {
   readonly doubts: readonly string[];
 }
 
-/** Number of takeovers in a status. */
 const MOST_TAKEOVERS = 100;
 
-/** Reads the status for a member, or for the command line (`self` null), which sees all sources that ever existed. */
+/** The command line passes `self` null and sees all sources that ever existed. */
 export async function readFleet(
   database: StateDatabase,
   self: string | null = null,
@@ -104,10 +93,7 @@ export function statusOf(view: View): Pick<FleetStatus, "members" | "sources"> {
   return { members, sources };
 }
 
-/**
- * Address at which a person at the machine `here` can open a member's page; empty without one. A page on loopback can be opened
- * on its own machine only; one that listens on all addresses (`http://0.0.0.0:9850`) has the machine's name.
- */
+/** Page address as the machine `here` can open it; else empty. Replaces 0.0.0.0 by the member's host name. */
 export function pageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: string): string {
   if (page === "") return "";
   const address = new URL(page);
@@ -117,7 +103,7 @@ export function pageOf({ host, page }: Pick<MemberRow, "host" | "page">, here: s
 
 function stateOf({ gone, unheardMs, isLeaving, isDraining }: MemberRow): MemberStatus["state"] {
   if (gone !== null) return gone;
-  // No member has declared it gone yet. After a step of the database's clock a live member renews within seconds.
+  // After a step of the database's clock, a live member is lost only until its next renewal, seconds later.
   if (Math.abs(unheardMs) >= TIMING.ttlMs) return "lost";
   if (isLeaving) return "leaving";
   return isDraining ? "draining" : "alive";
@@ -138,10 +124,7 @@ async function readTakeovers(database: StateDatabase): Promise<readonly Takeover
   }));
 }
 
-/**
- * Makes a member hand over all its sources, or take part again. The flag belongs to the name: it survives restarts, and can be set
- * while the member is stopped. Throws a `ConfigError` for an unknown name.
- */
+/** Makes a member hand over all its sources. The flag survives restarts. Throws a `ConfigError` for an unknown name. */
 export async function setDraining(database: StateDatabase, name: string, isDraining: boolean): Promise<void> {
   const text = `update ${database.table("member")} set draining = $2::boolean where name = $1 returning 1`;
   const [changed] = await database.transact([{ text, values: [name, String(isDraining)] }, database.notify(FLEET)]);
@@ -155,7 +138,6 @@ export async function setDraining(database: StateDatabase, name: string, isDrain
   });
 }
 
-/** Says which member holds a source, for a person who asked another one. */
 export function whereabouts(
   source: string,
   { members, self, sources }: Pick<FleetStatus, "members" | "self" | "sources">,

@@ -7,12 +7,11 @@ import type { Candidate, Holder, Reached } from "./share.ts";
 import type { Heartbeat } from "./timing.ts";
 
 /**
- * Statements on the fleet's tables. A member's lease is its own row and covers all its sources: one row is renewed, however many
- * there are.
+ * Statements on the fleet's tables. A member's lease is its own row and covers all its sources.
  *
- * An observer that measures no renewal for the lease duration (`Heartbeats`) declares the member gone, and only sources of a gone
- * session may be taken. A renewal and `declareGone` lock the same row, `declareGone` names the renewal that it saw last, and a gone
- * session cannot renew. So, whatever the clocks show, a member with a successful renewal was not declared gone before it.
+ * An observer that measures no renewal for the lease duration (`Heartbeats`) declares the member gone, and only sources of
+ * a gone session may be taken. A renewal and `declareGone` lock the same row, and `declareGone` names the last seen renewal.
+ * So a member with a successful renewal was not declared gone before it, whatever the clocks show.
  */
 export interface Myself {
   readonly name: string;
@@ -20,13 +19,10 @@ export interface Myself {
   readonly incarnation: string;
 }
 
-/** Topic of notifications: a member arrived, left, took or released a source. */
 export const FLEET = "fleet";
 
-/** Number of takeovers that the table retains. */
 const MOST_TAKEOVERS = 1_000;
 
-/** Contents of the tables at one moment. Times are the database's, UTC. */
 export interface View {
   readonly members: readonly MemberRow[];
   readonly sources: readonly SourceRow[];
@@ -40,11 +36,11 @@ export interface MemberRow {
   readonly page: string;
   readonly startedAt: string;
   readonly seenAt: string;
-  /** Milliseconds since its last renewal by the database's wall clock, which may have been set since: for people only. */
+  /** By the database's wall clock, which may have been set since: for people only. */
   readonly unheardMs: number;
   readonly isDraining: boolean;
   readonly isLeaving: boolean;
-  /** Null while it takes part. A session that is gone stays gone: it can renew nothing. */
+  /** Null while it takes part. A gone session cannot renew. */
   readonly gone: "left" | "lost" | null;
   readonly unable: readonly string[];
   readonly reach: Reached;
@@ -64,20 +60,14 @@ export interface SourceRow {
   readonly reason: Reason | null;
 }
 
-/**
- * Reason of a takeover. `first`: the source had no holder before. `joined`: a member had less than its share. `left`: its holder
- * stopped. `drained`: an operator requested it. `lease-ran-out`: its holder did not renew in time. `could-not-start`: its holder could
- * not start it. `unreachable`: its holder did not reach the service, and another member did.
- */
+/** Reason of a takeover. `joined`: a member had less than its share. `left`: the previous holder stopped. */
 export type Reason = "first" | "joined" | "left" | "drained" | "lease-ran-out" | "could-not-start" | "unreachable";
 
-/** Members that left are listed for a day; draining members for a week. */
 const FORGOTTEN = `gone is not null and seen_at < clock_timestamp() - case when draining then interval '7 days' else interval '1 day' end`;
 
-/** SQL for a time in ISO 8601, UTC, with milliseconds. */
 export const utc = (column: string) => `to_char(${column} at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
-/** Reads these sources, or all known ones (null), and all members, by one statement so that they match. */
+/** Reads these sources, or all known ones (null), and all members in one statement, so that they match. */
 export async function readTables(database: StateDatabase, sources: readonly string[] | null): Promise<View> {
   const member = `'name', name, 'incarnation', incarnation, 'host', host, 'version', version, 'page', page,
     'startedAt', ${utc("started_at")}, 'seenAt', ${utc("seen_at")},
@@ -100,7 +90,7 @@ function byName<T extends { readonly name: string }>(rows: readonly T[]): readon
   return rows.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Returns the member that holds the source; null without one, or when it is gone. */
+/** Null without a holder, or when the holder is gone. */
 export function holderOf(source: SourceRow, { members }: View): MemberRow | null {
   const holder = members.find(({ name }) => name === source.holder);
   return holder?.gone === null && holder.incarnation === source.incarnation ? holder : null;
@@ -118,7 +108,6 @@ export function holdersOf(view: View): readonly Holder[] {
   return view.sources.map((source) => [source.name, holderOf(source, view)?.name ?? null]);
 }
 
-/** Options that must be equal in all members, because they decide how a source is handled. */
 interface SharedConfig {
   readonly sources: unknown;
   readonly sinks: unknown;
@@ -126,10 +115,7 @@ interface SharedConfig {
   readonly state: Readonly<Record<"max_bytes" | "max_age" | "replay_window", number> & { plots: boolean }>;
 }
 
-/**
- * Digest of a configuration: 16 hexadecimal digits, independent of the order of keys. Options of one machine (log, status page,
- * folder, connection to the database) do not count, and no secret goes into it.
- */
+/** Digest of the shared options: 16 hexadecimal digits, independent of the order of keys; contains no secrets. */
 export function digestOf({ sources, sinks, commands, state }: SharedConfig): string {
   const { max_bytes, max_age, replay_window, plots } = state;
   const all = { sources, sinks, commands, state: { max_bytes, max_age, replay_window, plots } };
@@ -156,10 +142,7 @@ export interface Registration {
   readonly page: string;
 }
 
-/**
- * Registers, unless a member has the name or another configuration. Such a member may have been killed a moment ago:
- * the caller observes by the heartbeats of all members whether it still renews.
- */
+/** Registers, unless blocked. A blocker may be dead: the caller observes the heartbeats. */
 export async function register(
   database: StateDatabase,
   { name, sources, digest, page }: Registration,
@@ -200,7 +183,6 @@ export async function register(
   });
 }
 
-/** Error of a member that a running one keeps out. */
 export function blockedBy(blocker: Blocker, name: string): ConfigError {
   if (blocker.name === name) {
     return new ConfigError(`Another member with the name ${name} runs in this fleet already, on ${blocker.host}.`, {
@@ -223,7 +205,6 @@ export async function renew(database: StateDatabase, me: Myself, page: string): 
   return rows.length > 0;
 }
 
-/** Reads the heartbeats of the other members that take part. */
 export async function readHeartbeats(database: StateDatabase, me: Myself): Promise<readonly Heartbeat[]> {
   const { rows } = await database.query(
     `select name, incarnation, renewals::text from ${database.table("member")} where gone is null and name <> $1`,
@@ -234,7 +215,7 @@ export async function readHeartbeats(database: StateDatabase, me: Myself): Promi
   }));
 }
 
-/** Declares members gone that have not renewed since: others may take their sources. */
+/** Skips members that have renewed since. */
 export async function declareGone(database: StateDatabase, silent: readonly Heartbeat[]): Promise<void> {
   const text = `update ${database.table("member")} as it set gone = 'lost', leaving = false
     from unnest($1::text[], $2::bigint[]) as silent (incarnation, renewals)
@@ -243,22 +224,18 @@ export async function declareGone(database: StateDatabase, silent: readonly Hear
   await database.transact([{ text, values }, database.notify(FLEET)]);
 }
 
-/** Announces that the member takes no more sources and hands over those that it holds. */
 export function announceLeaving(database: StateDatabase, me: Myself): Promise<void> {
   return updateMember(database, me, "leaving = true");
 }
 
-/** Signs off, after all sources were handed over. */
 export function leave(database: StateDatabase, me: Myself): Promise<void> {
   return updateMember(database, me, "gone = 'left', leaving = false, seen_at = clock_timestamp()");
 }
 
-/** Lists the sources that this member leaves to others because it could not start them. */
 export function reportFailedStarts(database: StateDatabase, me: Myself, sources: readonly string[]): Promise<void> {
   return updateMember(database, me, "unable = $3", JSON.stringify(sources));
 }
 
-/** Lists which services this member reaches and which not. */
 export function reportReach(database: StateDatabase, me: Myself, reach: Reached): Promise<void> {
   return updateMember(database, me, "reach = $3", JSON.stringify(reach));
 }
@@ -275,10 +252,7 @@ export interface TakenSource {
   readonly reason: Reason;
 }
 
-/**
- * Takes free sources and returns those it got. Each take names the epoch at which the source was free: a quicker member has changed
- * the epoch. Rows that a transaction locks are left for the next look.
- */
+/** Returns the sources that it got: a quicker member has changed the epoch, and locked rows are skipped. */
 export async function takeSources(
   database: StateDatabase,
   me: Myself,
@@ -315,7 +289,7 @@ export async function takeSources(
   }));
 }
 
-/** Releases sources. Those that another member has taken meanwhile do not change. */
+/** Skips sources that another member has taken meanwhile. */
 export async function releaseSources(
   database: StateDatabase,
   incarnation: string,
