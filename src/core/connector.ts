@@ -27,11 +27,9 @@ import type { Metrics } from "./runtime/metrics.ts";
  */
 export interface Sink extends SinkBase, SinkDelivery, SinkDiagnostics {}
 
-/** Members that every sink implements. */
 export interface SinkBase {
   /** Most events per batch; the option `batch` when absent. Example: 1 for a webhook that takes one event per request. */
   readonly maxBatch?: number;
-  /** Connects. Called before the first write and again after a lost connection; does nothing when already open. */
   open(signal: AbortSignal): Promise<void>;
   /**
    * Sends a batch in commit order and returns what became of it. Called serially with 1 to `maxBatch` events. It neither
@@ -39,26 +37,16 @@ export interface SinkBase {
    * that a crash does not repeat them.
    */
   write(batch: readonly Event[], signal: AbortSignal, accepted?: Accepted, offer?: Offered): Promise<Receipt>;
-  /** Frees everything. Called once after the last write, also when `open` never succeeded. */
   close(): Promise<void>;
 }
 
 /** Optional: how events reach the server. */
 export interface SinkDelivery {
-  /**
-   * A repeated event replaces the first one, e.g. a retained message or a point of the same time. The engine then records
-   * the sink's position with the next transaction, and a crash repeats up to 100 events.
-   */
+  /** A repeated event replaces the first one, e.g. a retained message. A crash may then repeat up to 100 events. */
   readonly mayRepeat?: true;
-  /**
-   * All events stay in commit order, e.g. for a file that is read line by line. Other sinks get alarms, gateway states and
-   * results of commands before values that wait.
-   */
+  /** All events stay in commit order, e.g. for a file. Other sinks get alarms and results of commands before values. */
   readonly oneOrder?: true;
-  /**
-   * Work without new events, e.g. repeating alarms to Alertmanager or writing a file that was gathered. Called after `open`
-   * and again after the returned time, never during a write. Its errors mean what those of `write` mean.
-   */
+  /** Work without new events, e.g. repeating alarms. Called after `open` and after the returned time. */
   tick?(signal: AbortSignal): Promise<Ticked>;
   /** Requests that settled events still cause, e.g. 12 tickets to open. Part of the sink's lag. */
   waiting?(): number;
@@ -72,27 +60,16 @@ export interface SinkDiagnostics {
   probe?(signal: AbortSignal): Promise<void>;
   /** Opens, changes and closes a marked test alarm, e.g. for `plenum sink test slack`. Prints one line per step. */
   test?(say: (line: string) => void, signal: AbortSignal): Promise<void>;
-  /**
-   * Detects a restart of a server that may have lost what it acknowledged, e.g. by its start time. `before` is the last
-   * result, also of an earlier run. Null when the server does not tell. Called after `open` and every 30 s.
-   */
+  /** Detects a restart that may have lost acknowledged events. Called after `open` and every 30 s. */
   look?(before: string | null, signal: AbortSignal): Promise<ServerInstance | null>;
-  /**
-   * Retention of the server in milliseconds, e.g. 30 days for an InfluxDB bucket; infinite when it deletes nothing, null
-   * when it does not tell. `plenum check` compares it with what will be sent.
-   */
+  /** Retention in milliseconds; infinite when the server deletes nothing, null when unknown. */
   keepsMs?(signal: AbortSignal): Promise<number | null>;
-  /**
-   * Monotonic time of the last progress, e.g. the start of the latest request. The write's time limit counts from there, so
-   * that a slow but healthy server is not cut off within a request.
-   */
+  /** Monotonic time of the last progress. The time limit of a write counts from there. */
   lastStepMs?(): number;
 }
 
-/** Settles the first `count` events of the batch. `remember` is written in the same transaction. */
 export type Accepted = (count: number, remember?: SinkStateChange) => void;
 
-/** Positions and times of the events of a batch. */
 export interface Offered {
   /** Positions in the log, ascending; an event keeps its position when offered again. 0 for an event marked `snapshot`. */
   readonly positions: readonly number[];
@@ -108,11 +85,8 @@ export interface Ticked {
   readonly remember?: SinkStateChange;
   /** Accepted events that the server later rejected for good; they become dead letters. */
   readonly refused?: readonly { readonly position: number; readonly reason: string }[];
-  /** See `Receipt`. */
   readonly failing?: Failing;
-  /** Everything gathered is durable now. */
   readonly settled?: true;
-  /** Milliseconds until the next tick. */
   readonly inMs: number;
 }
 
@@ -131,7 +105,6 @@ export interface SinkState {
 export interface BuildingView {
   /** Alarms of all sources that the service listed as active. */
   activeAlarms(): Promise<readonly AlarmView[]>;
-  /** Latest state of an alarm; undefined when it is unknown. */
   alarm(source: string, id: string): Promise<AlarmView | undefined>;
   inventory<N extends keyof Inventory>(noun: N): Promise<readonly ListedObject<Inventory[N]>[]>;
   /** One object by its id, as last listed; undefined when it is unknown. Constant cost. */
@@ -150,7 +123,6 @@ export interface BuildingView {
    * the log and sends no request. Empty when no tag, or more than one, has the alarm's source name.
    */
   curves(source: string, alarm: Alarm, span: TimeRange): Promise<readonly TimeSeries[]>;
-  /** Active and future silences. */
   silences(): Promise<readonly SilenceView[]>;
   /** True after the alarms and tags of every source were read once. Before that, an absent object proves nothing. */
   isWhole(): Promise<boolean>;
@@ -158,20 +130,16 @@ export interface BuildingView {
   timeZone(source: string): string;
 }
 
-/** Values of one tag over time. */
 export interface TimeSeries {
   readonly tag: Tag;
-  /** Ascending by time; null where the tag could not be read. */
   readonly points: readonly TimeSeriesPoint[];
 }
 
 export interface TimeSeriesPoint {
-  /** Milliseconds since 1970. */
   readonly atMs: number;
   readonly value: TagValue;
 }
 
-/** Milliseconds since 1970. */
 export interface TimeRange {
   readonly fromMs: number;
   readonly toMs: number;
@@ -186,11 +154,9 @@ export interface Inventory {
 }
 
 export interface ListedObject<T> {
-  /** Name of the source. */
   readonly source: string;
   readonly siteId: number | null;
   readonly value: T;
-  /** False while complete lists do not contain it. */
   readonly isThere: boolean;
 }
 
@@ -203,7 +169,6 @@ export interface AlarmView {
 }
 
 export interface SilenceView {
-  /** Milliseconds since 1970. */
   readonly fromMs: number;
   readonly toMs: number;
   covers(source: string, alarm: Alarm): boolean;
@@ -213,7 +178,6 @@ export interface TagSystemsView {
   readonly source: string;
   readonly siteId: number | null;
   readonly tag: Tag;
-  /** By id. */
   readonly systems: TagSystemsFact["systems"];
 }
 
@@ -223,7 +187,6 @@ export interface ValueView {
   readonly tag: Tag;
   readonly value: TagValue;
   readonly quality: Quality;
-  /** Time of the reading, UTC. */
   readonly time: string;
   /** The last value that was not null, with its time; null before the first. */
   readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
@@ -238,23 +201,17 @@ export interface Receipt {
   readonly rejected: readonly Rejection[];
   readonly kept?: { readonly from: number; readonly error: unknown };
   readonly remember?: SinkStateChange;
-  /**
-   * The sink buffers the batch, e.g. until a file is worth writing. The first receipt without this, or a tick with
-   * `settled`, settles all of it; after a throw, `kept` or a crash the engine offers all of it again.
-   */
+  /** The sink buffers the batch. The first receipt without this, or a tick with `settled`, settles all of it. */
   readonly gathered?: true;
   /** The sink accepted the batch and still sends its consequences; their failure appears in its status. */
   readonly failing?: Failing;
-  /** Requests a tick in so many milliseconds, when that is earlier than planned. */
   readonly tickInMs?: number;
 }
 
 /** A failure that a sink retries by itself, so that other events do not wait. */
 export interface Failing {
   readonly error: unknown;
-  /** Calls that failed since the last one that succeeded. */
   readonly attempts: number;
-  /** The next attempt is in so many milliseconds. */
   readonly inMs: number;
 }
 
@@ -266,13 +223,7 @@ export interface Rejection {
 /** Receipt of a batch of which every event was accepted. */
 export const ACCEPTED: Receipt = { rejected: [] };
 
-/**
- * Receives commands from a broker.
- *
- * `open` starts listening and returns; the connector passes arrivals to `accept` one at a time. `accept` resolves when the
- * command is durable: written to the journal, or rejected with a published result. Only then may the connector acknowledge
- * it to its broker; when `accept` rejects, it must not.
- */
+/** Receives commands from a broker. `accept` resolves when the command is durable; only then acknowledge it. */
 export interface CommandSource {
   open(accept: Accept, signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -280,11 +231,9 @@ export interface CommandSource {
 
 export type Accept = (arrival: Arrival) => Promise<void>;
 
-/** A command as it arrived, before any check. */
 export interface Arrival {
   /** The connector instance, e.g. the sink's name in the configuration. */
   readonly via: string;
-  /** Topic, or its equivalent. */
   readonly topic: string;
   /** Tag in the topic; null when the payload names it. */
   readonly tagId: string | null;
@@ -295,41 +244,28 @@ export interface Arrival {
   readonly payload: Uint8Array;
   /** True for a retained message that the broker delivered again. */
   readonly retained: boolean;
-  /** True when the broker marks it as a possible duplicate. */
   readonly duplicate: boolean;
   /** Remaining lifetime in seconds (MQTT 5 message expiry); null when the broker states none. */
   readonly expirySeconds: number | null;
-  /** MQTT 5 response topic; null when there is none. */
   readonly replyTo: string | null;
-  /** MQTT 5 correlation data, base64; null when there is none. */
   readonly correlation: string | null;
-  /** MQTT 5 user properties or what corresponds to them. */
   readonly properties: Readonly<Record<string, string>>;
-  /** Wall time of arrival, milliseconds since 1970. */
   readonly receivedAtMs: number;
 }
 
-/**
- * The source that a sink of a fleet works for. The source may move to another machine, so names at a server contain the
- * source and not the machine.
- */
 export interface FleetAssignment {
-  /** Id of the fleet: 8 hexadecimal digits, the same in all members. */
   readonly fleet: string;
   readonly source: string;
   /** Common wall clock of all members, milliseconds since 1970. */
   now(): number;
 }
 
-/** Dependencies of a connector; there are no globals. */
 export interface ConnectorContext {
-  /** The instance's name in the configuration. */
   readonly name: string;
   /** Distinguishes this worker from the one whose state folder was copied; absent without a copy. */
   readonly identity?: string;
   /** Present when a source reads history, so that `day-sealed` events follow. */
   readonly followsHistory?: true;
-  /** Present in a fleet. */
   readonly share?: FleetAssignment;
   readonly log: Log;
   readonly clock: Clock;
@@ -349,16 +285,12 @@ export interface SharedStore {
   readonly bearsOthers?: true;
 }
 
-/** Entry of the catalogue. A connector has a capability when the function is present. */
 export interface ConnectorDefinition<C = unknown> {
   readonly name: string;
   /** One line for `plenum check` and the documentation. */
   readonly summary: string;
   readonly Config: ZodType<C>;
-  /**
-   * Default waits in milliseconds between attempts for one event that the server rejects; after the last it becomes a dead
-   * letter. The option `schedule` overrides them. Absent: retried until the log deletes the event.
-   */
+  /** Default waits between attempts for one rejected event; then it is a dead letter. Absent: retried until deleted. */
   readonly scheduleMs?: readonly number[];
   /** The sink sends `Offered.sequences`. Without this, the configuration rejects `sequence: true`. */
   readonly carriesSequence?: true;

@@ -2,8 +2,7 @@ import type { Devices } from "./devices.ts";
 import type { SimulatorOptions } from "./options.ts";
 import { ALARM_COPY_STEP, type Episode, type Site, type World } from "./world.ts";
 
-// The alarms of the service: recorded ones, computed from the timelines of the sites, and those that the control
-// interface raised. A recorded alarm that the control interface changes is stored like a raised one.
+// Alarms of the simulated service: recorded ones and those that the control interface raised or changed.
 
 export interface Acknowledgement {
   readonly by: string;
@@ -18,7 +17,6 @@ interface AlarmFacts {
   readonly tagId: string;
   readonly triggeredAtMs: number;
   readonly value: number;
-  /** Replaces the description of the trigger. */
   readonly description: string | null;
 }
 
@@ -31,9 +29,7 @@ export interface Alarm extends AlarmFacts {
   readonly episodes: number;
 }
 
-/** An alarm before the changes of the control interface. */
 export interface BaseAlarm extends AlarmFacts {
-  /** When the recording resolves it; null: only the control interface does. */
   readonly resolvesAtMs: number | null;
 }
 
@@ -52,7 +48,6 @@ export interface AlarmTransition {
   readonly alarmId: string;
   readonly siteId: number;
   readonly kind: "raised" | "resolved" | "acknowledged" | "unacknowledged" | "recovering" | "retriggered" | "deleted";
-  /** Start of the episode that the transition belongs to. */
   readonly triggeredAtMs: number;
 }
 
@@ -73,7 +68,6 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
   const retentionMs = options.alarms.resolved_retention_h * 3_600_000;
   const recoveringMs = options.alarms.recovering_s * 1000;
 
-  /** Returns the wall times of an episode in whole seconds. */
   function timesOf({ timeline }: Site, { raised, resolved }: Episode, pass: number) {
     const start = pass * timeline.lengthMs;
     return {
@@ -82,7 +76,6 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     };
   }
 
-  /** Visits the recorded episodes that overlap a time range. */
   function visitRecorded(
     site: Site,
     fromMs: number,
@@ -115,13 +108,12 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     };
   }
 
-  /** Returns 0 where the recording has no value: the interface requires a number. */
+  /** The interface requires a number, so 0 stands for a missing value. */
   function valueAt(tagId: string, atMs: number): number {
     const tag = world.tags.get(tagId);
     return tag === undefined ? 0 : (devices.valueAt(tag, atMs) ?? 0);
   }
 
-  /** Returns the alarm with its changes; undefined when it was deleted. */
   function alarmNow(base: BaseAlarm, nowMs: number): Alarm | undefined {
     const change = changes.get(base.id);
     if (change?.deleted === true) return undefined;
@@ -150,14 +142,12 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
     return [...found, ...ofSite];
   }
 
-  /** Returns the listed alarms in order of id. Resolved alarms stay listed until their retention ends. */
   function list(nowMs: number, { siteId, status }: AlarmFilter = {}): Alarm[] {
     const retainedSinceMs = nowMs - retentionMs;
     const found: Alarm[] = [];
     for (const base of basesSince(status === "active" ? nowMs : retainedSinceMs, nowMs, siteId)) {
       const alarm = alarmNow(base, nowMs);
       if (alarm === undefined || (alarm.resolvedAtMs ?? nowMs) < retainedSinceMs) {
-        // Delete alarms of the control interface that ended, so that they do not slow down later lists.
         if (base.resolvesAtMs === null) {
           stored.delete(base.id);
           changes.delete(base.id);
@@ -192,7 +182,6 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
       const base = baseOf(id, nowMs);
       return base === undefined ? undefined : alarmNow(base, nowMs);
     },
-    /** Changes an alarm; ignores an unknown id. */
     change(id: string, nowMs: number, change: AlarmChange): void {
       const base = baseOf(id, nowMs);
       if (base === undefined) return;
@@ -200,7 +189,6 @@ export function createAlarmStore(world: World, devices: Devices, options: Simula
       changes.set(id, { ...changes.get(id), ...change });
     },
     addTransition: (transition: AlarmTransition) => transitions.push(transition),
-    /** Returns all transitions with fromMs <= time <= toMs, in order of time. */
     transitions(fromMs: number, toMs: number): AlarmTransition[] {
       const found = [] as AlarmTransition[];
       for (const site of world.sites.values()) {

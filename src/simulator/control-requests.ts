@@ -98,7 +98,6 @@ const QUERIES: Readonly<Record<string, (simulator: Simulator, query: URLSearchPa
   state: (simulator) => simulator.exportState(),
 };
 
-/** `path`: the path after `/_simulator/`. */
 export function handleControl(
   simulator: Simulator,
   method: string,

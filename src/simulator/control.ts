@@ -24,12 +24,10 @@ interface ControlParts {
   readonly faults: FaultPlan;
   readonly now: () => number;
   readonly tagOf: (id: string) => Tag;
-  /** Returns a number that no raised alarm has. */
   readonly nextAlarm: () => number;
   readonly setHealth: (health: SimulatorOptions["health"]) => void;
 }
 
-/** Ids of raised alarms are larger than all recorded ones. */
 const FIRST_RAISED_ID = 900_000_000_000;
 
 /** Changes the simulated world at its present time. Throws on unknown ids. */
@@ -63,7 +61,6 @@ export function createControl(parts: ControlParts) {
   }
 
   return {
-    /** Returns the id of the new alarm. */
     raiseAlarm(alarm: NewAlarm): string {
       const atMs = now();
       const { siteId, triggerId, tagId } = subjectOf(alarm);
@@ -98,19 +95,15 @@ export function createControl(parts: ControlParts) {
         episodes,
       }));
     },
-    /** Removes the alarm without resolving it. */
     deleteAlarm: (id: string) => changeAlarm(id, "deleted", () => ({ deleted: true })),
     setGateway(id: number, online: boolean): void {
       if (!world.gateways.has(id)) throw new Error(`There is no gateway ${id}.`);
       devices.setOnline(id, now(), online);
     },
-    /** Sets the value of the device until it is released; null: the device cannot be read. */
     setTag: (id: string, value: Value) => devices.override(tagOf(id), now(), toRaw(tagOf(id), value)),
-    /** Lets the tag follow the recording again. */
     releaseTag: (id: string) => devices.release(tagOf(id), now()),
     changeToken: tokens.change,
     changeInventory: inventory.change,
-    /** Replaces the fault plan; an empty list ends all faults. */
     setFaults: (rules: readonly unknown[]) =>
       faults.set(
         rules.map((rule) => FaultRule.parse(rule)),

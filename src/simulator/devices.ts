@@ -8,7 +8,7 @@ import type { Tag, World } from "./world.ts";
 export type RawValue = number | null;
 export type Value = number | boolean | null;
 
-/** From `atMs` on the tag has this value; `held` null: it follows the recording again. Stored in the exported state. */
+/** From `atMs` on the tag has the value `held`; null follows the recording again. Part of the exported state. */
 export interface ValueOverride {
   readonly atMs: number;
   readonly held: { readonly value: RawValue } | null;
@@ -86,7 +86,6 @@ export function createDevices(world: World, options: SimulatorOptions) {
     return override ? override.value : recordedAt(tag, atMs);
   }
 
-  /** Visits the samples with fromMs <= time < toMs in order of time. */
   function visitSamples(tag: Tag, fromMs: number, toMs: number, visit: VisitSample): void {
     if (logEveryMs > 0) {
       const startMs = Math.max(fromMs, tag.site.timeline.wallAt(0));
@@ -101,7 +100,6 @@ export function createDevices(world: World, options: SimulatorOptions) {
       return;
     }
 
-    // A written value is a sample of its own, at the time of the write.
     const written = (ofTag ?? []).filter(({ atMs, held }) => held !== null && atMs >= fromMs && atMs < toMs);
     let next = 0;
     visitRecorded(tag, fromMs, toMs, (atMs) => {

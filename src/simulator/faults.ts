@@ -151,7 +151,6 @@ export const FaultRule = z.strictObject({
 });
 export type FaultRule = z.infer<typeof FaultRule>;
 
-/** The properties of a request that rules match. */
 export interface MatchedRequest {
   readonly endpoint: EndpointName | null;
   readonly method: string;
@@ -174,11 +173,9 @@ export function createFaultPlan(initial: readonly FaultRule[], nowMs: number, ra
     rules.map((rule) => ({ rule, setMs, matched: 0, applied: 0 }));
   let active = activate(initial, nowMs);
   return {
-    /** Replaces the plan and restarts its counters and time windows. */
     set(rules: readonly FaultRule[], atMs: number) {
       active = activate(rules, atMs);
     },
-    /** Returns the faults that apply to this request, in the order of the rules. */
     faultsFor(describeRequest: () => MatchedRequest, atMs: number): Fault[] {
       if (active.length === 0) return [];
       const request = describeRequest();

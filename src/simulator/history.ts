@@ -25,7 +25,6 @@ export function createBuckets() {
   const zones = new Map<string, { readonly zone: IANAZone; readonly offsetsOfDays: Map<number, number> }>();
   const longBuckets = new Map<string, Bucket>();
 
-  /** Returns the local time of the zone minus UTC. */
   function offsetMs(name: string, atMs: number): number {
     const known = zones.get(name) ?? { zone: IANAZone.create(name), offsetsOfDays: new Map() };
     zones.set(name, known);
@@ -40,7 +39,6 @@ export function createBuckets() {
     return (Number.isNaN(minutes) ? known.zone.offset(atMs) : minutes) * 60_000;
   }
 
-  /** Returns the bucket of a time, aligned to the local time of the zone. Weeks begin on Monday. */
   function bucketAt(resolution: Resolution, zone: string, atMs: number): Bucket {
     const shift = offsetMs(zone, atMs);
     if (resolution === "5m" || resolution === "1h") {
@@ -65,7 +63,6 @@ export function createBuckets() {
 export interface Range {
   readonly fromMs: number;
   readonly toMs: number;
-  /** Later samples, and samples that arrive later, are not in the log. */
   readonly nowMs: number;
 }
 

@@ -21,7 +21,6 @@ const MODELS: Record<RateLimit["model"], Model> = {
   weighted_counter: weightedCounter,
 };
 
-/** Returns a function that counts a request by its key, such as the user id. */
 export function createLimiter({ model, limit, window_s, burst }: RateLimit) {
   const counters = new Map<string, Counter>();
   return (key: string, nowMs: number): Verdict => {

@@ -225,5 +225,4 @@ export const SimulatorOptions = z.strictObject({
   faults: z.array(FaultRule).default([]).describe("The fault plan."),
 });
 export type SimulatorOptions = z.infer<typeof SimulatorOptions>;
-/** Options as a configuration file states them: every option may be absent. */
 export type SimulatorOptionsInput = z.input<typeof SimulatorOptions>;

@@ -5,7 +5,6 @@ export type Random = ReturnType<typeof createRandom>;
 /** mulberry32: 32 bits of state, enough for faults and orders. */
 export function createRandom(seed: number) {
   let state = seed >>> 0;
-  /** Returns the next number in [0, 1). */
   function next(): number {
     state = (state + 0x6d2b79f5) >>> 0;
     let mixed = state;
@@ -13,7 +12,6 @@ export function createRandom(seed: number) {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   }
-  /** Returns a new array with the same members in another order. */
   function shuffled<T>(items: readonly T[]): T[] {
     return items
       .map((item) => ({ item, rank: next() }))

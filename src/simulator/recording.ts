@@ -82,7 +82,6 @@ export interface Recording extends Metadata {
   readonly alarms: readonly RecordedAlarm[];
 }
 
-/** Reads all except the series: the world reads a series when it needs it first. */
 export function loadRecording(folder: string): Recording {
   const metadata: Metadata = JSON.parse(readFileSync(join(folder, "metadata.json"), "utf8"));
   return { ...metadata, folder, alarms: loadAlarms(join(folder, "alarm_events.csv")) };
@@ -107,7 +106,6 @@ function loadAlarms(path: string): RecordedAlarm[] {
 
 /** The readings of one file: one column per tag, NaN for an empty cell (null). */
 export interface SeriesTable {
-  /** Sample times in milliseconds since 1970, strictly increasing. */
   readonly timesMs: Float64Array;
   readonly columns: ReadonlyMap<string, Float64Array>;
 }

@@ -4,8 +4,7 @@ import type { Buckets } from "./history.ts";
 import { chanceOf } from "./random.ts";
 import type { Gateway, Host, Site, System, Tag, World } from "./world.ts";
 
-// The records of the interface: the recording with the changes of the control interface. Attributes that the
-// recording lacks are derived from the id, so they are always the same.
+// Records of the interface: the recording with the changes of the control interface.
 
 export const INVENTORY_KINDS = ["sites", "tags", "gateways", "hosts", "systems", "triggers"] as const;
 export type InventoryKind = (typeof INVENTORY_KINDS)[number];
@@ -18,7 +17,6 @@ export interface InventoryChange {
 
 export type Inventory = ReturnType<typeof createInventory>;
 
-/** Stores which objects the control interface renamed, changed or removed. */
 export function createInventory() {
   const changes = new Map<string, InventoryChange>();
   return {
@@ -152,12 +150,10 @@ export function triggerRecord({ world, inventory }: RecordContext, triggerId: nu
   });
 }
 
-/** Returns ISO 8601 in UTC with a trailing Z, in whole seconds. */
 export function utc(atMs: number): string {
   return `${new Date(atMs).toISOString().slice(0, 19)}Z`;
 }
 
-/** Returns ISO 8601 with a numeric offset, in whole seconds. */
 function withOffset(atMs: number, offsetMs: number): string {
   const minutes = Math.abs(Math.round(offsetMs / 60_000));
   const twoDigits = (value: number) => String(value).padStart(2, "0");

@@ -1,30 +1,23 @@
 import type { RetryAfter } from "./options.ts";
 
-// Requests and replies of the simulated service without a socket: the server translates them from and to HTTP,
-// a test makes them itself. Below them the bodies that all endpoints share: errors and lists.
+// Requests and replies of the simulated service without a socket, and the reply bodies that all endpoints share.
 
 export interface SimRequest {
   readonly method: string;
-  /** Path without query, beginning with a slash. */
   readonly path: string;
   readonly query: URLSearchParams;
-  /** Names in lower case. */
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly body?: string | undefined;
-  /** Arrival time in milliseconds since 1970; the rate limiters count by it. */
   readonly receivedAtMs: number;
 }
 
 /** Faults of the connection. `handle` only states them; the server, or the test, carries them out. */
 export interface Transport {
-  /** Time between the request and the first byte of the reply. */
   readonly delayMs?: number;
-  /** The connection breaks after this many bytes of the body. */
   readonly cutAfterBytes?: number;
   /** The body is sent in pieces of this size, one every `dripEveryMs`. */
   readonly dripBytes?: number;
   readonly dripEveryMs?: number;
-  /** The connection is reset without a response. */
   readonly reset?: boolean;
 }
 
@@ -91,7 +84,6 @@ export function tooManyReply(retryAfterS: number, { form, places }: RetryAfter):
 }
 
 export interface PageRequest {
-  /** Origin and path of the list, without query. */
   readonly address: string;
   readonly query: URLSearchParams;
   readonly page: number;
@@ -100,7 +92,7 @@ export interface PageRequest {
   readonly emptyMeta: "null" | "zero";
 }
 
-/** Returns one page in the list envelope. Builds the records of that page only. */
+/** Returns one page in the list envelope and builds the records of that page only. */
 export function listReply<Row>(
   rows: readonly Row[],
   record: (row: Row) => unknown,

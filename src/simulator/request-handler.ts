@@ -20,8 +20,7 @@ import {
 import type { LoggedRequest } from "./request-log.ts";
 import type { Token, Tokens } from "./tokens.ts";
 
-// The steps of each request: faults of a proxy, token, rate limit, faults of the service, rights, the endpoint, and
-// faults that change the finished reply.
+// Steps of each request: proxy faults, token, rate limit, service faults, rights, endpoint, reply faults.
 
 const me: Endpoint = {
   name: "me",
@@ -35,7 +34,6 @@ const me: Endpoint = {
   },
 };
 
-/** The ten endpoints that require a token; the eleventh is the health check. */
 const ENDPOINTS = [sites, alarms, tags, read, write, history, me, gateways, hosts, systems];
 const HEALTH_PATH = "/api/v1/healthcheck";
 const HEALTH_HEADERS = {
@@ -47,7 +45,6 @@ const HEALTH_HEADERS = {
 };
 const HEALTH_STATUS = { healthy: 200, failing_500: 500, failing_503: 503, unhealthy_200: 200 } as const;
 
-/** Facts about a request that its log entry states. */
 interface Progress {
   endpoint: EndpointName | null;
   tokenName: string | null;
@@ -132,7 +129,6 @@ export function createRequestHandler(context: ServiceContext, tokens: Tokens, fa
   };
 }
 
-/** The health check requires no token and no rate limit applies. */
 function healthReply(health: SimulatorOptions["health"], nowMs: number): SimReply {
   const status = health === "healthy" ? "healthy" : "unhealthy";
   return jsonReply(HEALTH_STATUS[health], { status, timestamp: utc(nowMs) }, HEALTH_HEADERS);

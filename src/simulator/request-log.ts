@@ -11,11 +11,9 @@ export interface LoggedRequest {
   readonly endpoint: string | null;
   readonly tokenName: string | null;
   readonly httpStatus: number;
-  /** Status of the first error in the body, if any. */
   readonly errorStatus: number | null;
   /** Verdict of the rate limit of the tag endpoints; none: the limit does not apply. */
   readonly limit: "allowed" | "refused" | "none";
-  /** Kinds of the faults that applied. */
   readonly faults: readonly string[];
 }
 
@@ -24,7 +22,6 @@ export interface WrittenValue {
   readonly requestNumber: number;
   readonly tagId: string;
   readonly value: Value;
-  /** Whether the device applied the value. */
   readonly outcome: "held" | "ignored" | "dropped" | "waiting";
 }
 
@@ -40,7 +37,6 @@ export function createRequestLog(retained: number) {
   return {
     requests: requests as readonly LoggedRequest[],
     writes: writes as readonly WrittenValue[],
-    /** Number of requests since the start by `endpoint status`. */
     totals: totals as Readonly<Record<string, number>>,
     nextNumber(): number {
       number += 1;

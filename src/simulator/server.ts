@@ -95,7 +95,6 @@ function writePiece(response: ServerResponse, piece: Buffer): Promise<void> {
   });
 }
 
-/** Returns undefined for a body above the limit. */
 async function bodyOf(request: IncomingMessage): Promise<string | undefined> {
   const pieces: Buffer[] = [];
   let size = 0;

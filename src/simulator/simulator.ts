@@ -12,8 +12,7 @@ import { createRequestLog } from "./request-log.ts";
 import { createTokens } from "./tokens.ts";
 import { buildWorld, type Tag } from "./world.ts";
 
-// The simulated monitoring service without a socket: `handle` responds to requests, `control` changes the world,
-// `truth` returns the facts, whatever the service responded.
+// The simulated service without a socket. `handle` responds, `control` changes the world, `truth` returns the facts.
 
 export interface HistoryQuery {
   readonly tagId: string;
@@ -78,7 +77,6 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
         return raisedAlarms;
       },
     }),
-    /** Times are milliseconds since 1970. */
     truth: {
       alarms: { list: alarms.list, find: alarms.find, transitions: alarms.transitions },
       gatewayChanges: () =>
@@ -90,7 +88,6 @@ export function createSimulator(input: SimulatorOptionsInput, { now }: { readonl
       totals: () => log.totals,
       busiestMinute: log.busiestMinute,
       value: (tagId: string, atMs: number): Value => fromRaw(tagOf(tagId), devices.valueAt(tagOf(tagId), atMs)),
-      /** Returns the points of a history request without faults. */
       history: ({ tagId, fromMs, toMs, resolution, tz }: HistoryQuery): Point[] =>
         history.points(tagOf(tagId), { fromMs, toMs, nowMs: now() }, resolution, tz),
       hasLog: (tagId: string) => history.hasLog(tagOf(tagId)),

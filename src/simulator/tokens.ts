@@ -13,7 +13,6 @@ export interface Token {
   readonly revoked: boolean;
 }
 
-/** Properties of a token that the control interface can change. */
 export type TokenChange = Partial<
   Pick<TokenOptions, "abilities" | "permissions" | "sites" | "expires_at" | "revoked"> & {
     visible_tags: readonly string[] | null;
@@ -30,7 +29,6 @@ export function createTokens(settings: readonly TokenOptions[], epochMs: number)
   return {
     changes,
     has: (text: string) => tokens.has(text),
-    /** Returns the token of an Authorization header if it is known, not revoked and not expired. */
     authenticate(authorization: string | undefined, nowMs: number): Token | undefined {
       const text = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
       const token = text === undefined ? undefined : tokens.get(text);

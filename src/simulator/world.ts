@@ -30,7 +30,6 @@ interface AlarmTimes {
   readonly resolved: number;
 }
 
-/** One recorded alarm. */
 export interface Episode extends AlarmTimes {
   readonly id: number;
   readonly triggerId: number;
@@ -155,7 +154,6 @@ export function buildWorld(recording: Recording, options: SimulatorOptions, epoc
   };
 }
 
-/** Tag ids are strings of digits. */
 function copiedTagId(id: string, copy: number): string {
   return copy === 0 ? id : String(Number(id) + copy * COPY_STEP);
 }
@@ -186,7 +184,6 @@ function episodesOf(recording: Recording, shape: AnchoredSite, copy: number): Ep
     }));
 }
 
-/** Returns the rows of all chosen sites and their copies by their new ids; `copyRow` changes the other properties. */
 function copyRows<Row extends { readonly id: number; readonly site_id: number }, Copy extends Row>(
   rows: readonly Row[],
   sites: ReadonlyMap<number, Site>,
@@ -201,8 +198,7 @@ function copyRows<Row extends { readonly id: number; readonly site_id: number },
   return new Map(copies.map((copy) => [copy.id, copy]));
 }
 
-// Each site repeats its recording without end. A position is a time in milliseconds on this sequence of passes:
-// 0 is the start of the first pass, `lengthMs` the start of the second. The anchor is the position of the epoch.
+// A position is a time in ms on a site's endless sequence of recording passes; the second pass starts at `lengthMs`.
 
 export type Timeline = ReturnType<typeof createTimeline>;
 
@@ -213,17 +209,12 @@ const WEEK_MS = 7 * DAY_MS;
 function createTimeline(epochMs: number, speed: number, anchor: number, lengthMs: number) {
   return {
     lengthMs,
-    /** Returns the position at a wall time; negative before the first pass. */
     positionAt: (wallMs: number) => anchor + (wallMs - epochMs) * speed,
-    /** Returns the wall time of a position, rounded to whole milliseconds. */
     wallAt: (position: number) => Math.round(epochMs + (position - anchor) / speed),
   };
 }
 
-/**
- * A pass lasts whole weeks, so every pass starts on the same weekday. At another speed weekdays have no meaning, and
- * whole days keep the pause at the end of a pass short.
- */
+/** A pass lasts whole weeks, so that each pass starts on the same weekday. */
 function passLength(recordedMs: number, speed: number): number {
   const unit = speed === 1 ? WEEK_MS : DAY_MS;
   return Math.ceil(recordedMs / unit) * unit;
@@ -231,18 +222,15 @@ function passLength(recordedMs: number, speed: number): number {
 
 interface AnchoredSite {
   readonly id: number;
-  /** Start of the recording, milliseconds since 1970. */
   readonly firstMs: number;
   readonly lengthMs: number;
-  /** Positions of the recorded alarms that were resolved. */
   readonly episodes: readonly AlarmTimes[];
 }
 
-/** With anchor `next-alarm`: the first alarm is raised 12 s after the epoch ... */
+/** With anchor `next-alarm`: time from the epoch to the first alarm. */
 const FIRST_ALARM_S = 12;
-/** ... lasts about this long ... */
 const EPISODE_S = 33;
-/** ... and the alarms of the next sites follow at this interval. */
+/** Interval between the first alarms of neighbouring sites. */
 const NEXT_SITE_S = 25;
 /** Fraction of a pass before the epoch, so that there is history to fetch and alarms will follow. */
 const FRACTION_BEFORE = 0.6;

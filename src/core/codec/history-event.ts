@@ -6,11 +6,7 @@ import { COMMA, letterOf, PACKED_BYTES, PackedTimes, WORDS } from "./packed-poin
 import { listText, PointTime, QUOTED_POINT, writeNumber } from "./point-text.ts";
 import type { Points } from "./points.ts";
 
-/**
- * History events as stored text: the JSON of the event with its points packed into one string. A backfill has millions of
- * points, so the text is written once from columns, without an object per point. `data` is parsed at the first access. Files,
- * line protocol and messages convert the text directly. The id is that of `makeEvent`.
- */
+/** Stored text of history events: JSON with packed points, written from columns because a backfill has millions. */
 export interface HistoryFields {
   readonly source: string;
   readonly subject: string;
@@ -22,7 +18,6 @@ export interface HistoryFields {
   /** Ascending. */
   readonly points: Points;
   readonly origin: TagHistoryFact["origin"];
-  /** Time at which buckets were emitted with changed values; null for buckets that are emitted for the first time. */
   readonly revisedAt: string | null;
 }
 
@@ -88,7 +83,6 @@ export function historyIn(text: string): Event<"tag-history"> | null {
   return event;
 }
 
-/** Stored text of an event from `historyEvent` or `historyIn`; undefined for any other event. */
 export function storedHistory(event: Event): string | undefined {
   return texts.get(event);
 }
@@ -103,13 +97,11 @@ export function cloudEventTexts(event: Event, further: object = {}): readonly st
   return [before, ...dataTexts(text), "}"];
 }
 
-/** The event's data as JSON. */
 export function dataText(event: Event): string {
   const text = texts.get(event);
   return text === undefined ? JSON.stringify(event.data) : dataTexts(text).join("");
 }
 
-/** JSON of a history event's data, from its stored text, in parts. */
 function dataTexts(text: string): readonly string[] {
   const start = text.indexOf(DATA) + DATA.length;
   const packed = packedIn(text, start);
@@ -155,7 +147,6 @@ const BRACE = 125;
 /** Most bytes of a point in quoted JSON: 17 and 16 characters around a time of 24 and a number of 25, and `},`. */
 const QUOTED_BYTES = 84;
 const DAY_MS = 86_400_000;
-/** Years of four digits. */
 const FIRST_MS = Date.UTC(-1, 11, 31) + DAY_MS;
 const END_MS = Date.UTC(10_000, 0, 1);
 

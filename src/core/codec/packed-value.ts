@@ -21,7 +21,6 @@ interface PackedValue extends Pick<Event<"tag-value">, "id" | "source" | "type" 
   ];
 }
 
-/** Numbers of fields of a complete event, its data, its tag and its last good value. */
 const FIELDS = { event: 7, data: 7, tag: 4, lastGood: 2 };
 
 /** Packed text of a good value; null for any other event. */
@@ -54,14 +53,12 @@ function isGood(event: Event<"tag-value">): boolean {
   );
 }
 
-/** Counts fields without the array of `Object.keys`. */
 function fieldsOf(object: object): number {
   let count = 0;
   for (const _ in object) count += 1;
   return count;
 }
 
-/** Returns the event that a parsed text of the log represents. */
 export function unpacked(parsed: Event | PackedValue): Event {
   if (!("good" in parsed)) return parsed;
   const { id, source, type, subject, time, good } = parsed;

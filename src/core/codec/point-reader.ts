@@ -11,7 +11,6 @@ export class PointReader {
   /** Milliseconds since 1970; NaN in a JSON list, which has only the text of the time. */
   timeMs = Number.NaN;
   readonly #text: string;
-  /** Index after the value: a separator, or the end. */
   #at = 0;
   #valueAt = 0;
   #stepMs = 0;
@@ -23,7 +22,6 @@ export class PointReader {
     this.#listed = points.startsWith("[") ? (JSON.parse(points) as readonly Measurement[]) : null;
   }
 
-  /** Moves to the next point; false after the last. */
   next(): boolean {
     if (this.#listed !== null) return this.#count++ < this.#listed.length;
     const text = this.#text;
@@ -63,7 +61,6 @@ export class PointReader {
     return at;
   }
 
-  /** Time of the point as emitted. */
   get time(): string {
     return this.#listed?.[this.#count - 1]?.time ?? isoUtc(this.timeMs);
   }

@@ -2,9 +2,7 @@ import { isoUtc } from "../values/iso-utc.ts";
 import { COMMA } from "./packed-points.ts";
 import { PointReader } from "./point-reader.ts";
 
-/** Converts points of a history event to JSON: `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`. */
-
-/** Returns the JSON list of packed points; a JSON list unchanged. */
+/** Returns packed points as a JSON list `[{"time":"2026-01-01T00:00:00.000Z","value":21.5}]`; a list unchanged. */
 export function listText(points: string): string {
   if (points.startsWith("[")) return points;
   const bytes = bufferFor(points);
@@ -21,12 +19,11 @@ export function listText(points: string): string {
 
 /** Points of one day (UTC) as JSON, with commas between them. */
 export interface DayText {
-  /** Timestamp of the first point. */
   readonly time: string;
   readonly text: string;
 }
 
-/** Splits packed points by day (UTC). Points of a JSON list come one by one, because they have only the text of a time. */
+/** Splits packed points by day (UTC). Points of a JSON list come singly, because they have only the text of a time. */
 export function* dayTexts(points: string): Generator<DayText> {
   const reader = new PointReader(points);
   if (points.startsWith("[")) {
@@ -47,7 +44,6 @@ export function* dayTexts(points: string): Generator<DayText> {
   for (; reader.next(); ) {
     if (at > 0 && Math.floor(reader.timeMs / DAY_MS) !== Math.floor(firstMs / DAY_MS)) {
       yield dayText();
-      // Other work may have used the buffer during the pause.
       bytes = bufferFor(points);
       at = 0;
     }
@@ -66,7 +62,7 @@ function writePoint(reader: PointReader, times: PointTime, bytes: Buffer, from: 
   return at;
 }
 
-/** Buffer for a complete list; a packed point has at least two characters. */
+/** A packed point has at least two characters. */
 function bufferFor(points: string): Buffer {
   const most = points.length + (points.length / 2 + 1) * POINT_BYTES;
   if (reused.length < most) reused = Buffer.allocUnsafeSlow(2 * most);
@@ -115,7 +111,6 @@ export class PointTime {
   }
 }
 
-/** `08:05:00.000` */
 function writeClock(bytes: Buffer, at: number, ms: number): void {
   const seconds = (ms / 1_000) | 0;
   const minutes = (seconds / 60) | 0;

@@ -33,7 +33,6 @@ export class Points implements Iterable<Measurement> {
     return points;
   }
 
-  /** Concatenates series. */
   static joined(parts: readonly Points[]): Points {
     const [only] = parts;
     if (only !== undefined && parts.length === 1) return only;
@@ -56,7 +55,6 @@ export class Points implements Iterable<Measurement> {
     return this.#times[at] as number;
   }
 
-  /** The value as one number, see `codeOf`. */
   code(at: number): number {
     return this.#codes[at] as number;
   }
@@ -69,7 +67,6 @@ export class Points implements Iterable<Measurement> {
     return this.#texts?.get(at) ?? isoUtc(this.#times[at] as number);
   }
 
-  /** Appends a point whose text follows from its milliseconds. */
   push(timeMs: number, code: number): void {
     const at = this.#length;
     if (at === this.#times.length) this.#grow();
@@ -87,7 +84,6 @@ export class Points implements Iterable<Measurement> {
     this.push(timeMs, codeOf(value));
   }
 
-  /** Appends a point of another series. */
   copy(other: Points, at: number): void {
     const text = other.#texts?.get(at);
     if (text !== undefined) {
@@ -109,7 +105,6 @@ export class Points implements Iterable<Measurement> {
     return part;
   }
 
-  /** Sorts by time. Of equal times the last point remains; invalid times are dropped. */
   ascending(): Points {
     if (this.isAscending()) return this;
     const last = new Map<number, number>();
@@ -132,7 +127,6 @@ export class Points implements Iterable<Measurement> {
     return points;
   }
 
-  /** Points from `fromMs` up to `toMs` (exclusive) of an ascending series. */
   between(fromMs: number, toMs: number): Points {
     return this.part(this.placeOf(fromMs), this.placeOf(toMs));
   }

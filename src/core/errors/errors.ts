@@ -121,7 +121,6 @@ export function meaningOf(error: unknown): Failure {
   return new Retryable(error instanceof Error ? error.message : String(error), { cause: error });
 }
 
-/** One line: the message and its hint. */
 export function sentence(error: unknown): string {
   const failure = meaningOf(error);
   return failure.hint === undefined ? failure.message : `${failure.message} ${failure.hint}`;

@@ -3,7 +3,6 @@ import { basename, dirname, join, resolve } from "node:path";
 import { ConfigError, type Failure, meaningOf, Retryable } from "./errors.ts";
 import { systemCodeOf } from "./local-failure.ts";
 
-/** Hints for codes that need a person; other failures may pass by themselves. */
 const SETTINGS: Readonly<Record<string, string>> = {
   EACCES: "Give the user that runs Plenum the right to write there.",
   EPERM: "Give the user that runs Plenum the right to write there.",
@@ -45,7 +44,6 @@ export function danglingLink(path: string): string | null {
     if (existsSync(whole)) return null;
     if (lstatSync(whole, { throwIfNoEntry: false })?.isSymbolicLink()) return whole;
   } catch {
-    // Below a file, or without permission.
     return null;
   }
   return dirname(whole) === whole ? null : danglingLink(dirname(whole));
@@ -59,13 +57,12 @@ export function linkProblem(link: string, cause?: unknown): ConfigError {
   });
 }
 
-/** Resolves links in a path as far as it exists, so that two spellings of one folder are equal. */
+/** Resolves links as far as the path exists, so that two spellings of one folder are equal. */
 export function realFolder(path: string): string {
   const whole = resolve(path);
   try {
     return realpathSync.native(whole);
   } catch {
-    // It does not exist yet, or this process may not read it.
     return dirname(whole) === whole ? whole : join(realFolder(dirname(whole)), basename(whole));
   }
 }

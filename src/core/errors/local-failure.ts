@@ -14,7 +14,6 @@ const OURS: Readonly<Record<string, readonly [fault: string, hint: string]>> = {
   EAGAIN: ["it has no resources left at the moment", "End what takes them."],
 };
 
-/** Wait in milliseconds after a failure of this machine. */
 export const LOCAL_RETRY_MS = 5_000;
 
 /** The failure of this machine that a system code means; null for other codes. `what` begins the message. */
@@ -25,7 +24,6 @@ export function localFailureOf(code: string, what: string, cause?: unknown): Loc
   return new LocalFailure(`${what}, because of this machine: ${fault} (${code}).`, { hint, cause });
 }
 
-/** System code of an error; empty without one. */
 export function systemCodeOf(error: unknown): string {
   const { code } = error as { readonly code?: unknown };
   return typeof code === "string" ? code : "";

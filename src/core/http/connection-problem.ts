@@ -15,22 +15,18 @@ import { VERIFIED_TLS } from "./verified-tls.ts";
  * | the operator of *this* machine   | no file descriptor, memory or port left           | `LocalFailure`                   |
  */
 
-/** The server of a connection, in the words of the configuration. */
 export interface Server {
   /** For people, e.g. `https://service.example` or `The broker at mqtt.example:8883`. Never with credentials. */
   readonly name: string;
   /** Verb of the error message. */
   readonly failed: "could not be asked" | "could not be reached";
-  /** The option that holds its address. */
   readonly addressOption: string;
-  /** The option that names a private authority. */
   readonly authorityOption: string;
-  /** How an address begins with TLS, and how without. */
   readonly secureScheme: string;
   readonly plainScheme: string;
 }
 
-/** A fault and its hint; `{address}` and `{authority}` stand for the names of options. */
+/** `{address}` and `{authority}` stand for the names of options. */
 type Words = readonly [fault: string, hint: string];
 
 const PRIVATE_AUTHORITY =
@@ -84,7 +80,6 @@ const PASSES: Readonly<Record<string, string>> = {
   UND_ERR_CLOSED: "the connection was closed here",
 };
 
-/** Advice for a failure that lasts. */
 const LASTING: Readonly<Record<string, string>> = {
   ENOTFOUND: "If that stays so, check {address}.",
   ECONNREFUSED: "If that stays so, check whether it is running, and the port in {address}.",
@@ -149,16 +144,12 @@ export function noTls(server: Server, code: string): ConfigError {
 /** Response of a proxy to CONNECT, without its text, which may quote the password. */
 export interface TunnelResponse {
   readonly status: number;
-  /** Header Proxy-Authenticate, e.g. `Negotiate, Basic realm="out"`. */
   readonly schemes: string;
   /** The proxy sent data after its response, before the server received any. */
   readonly saysMore: boolean;
 }
 
-/**
- * Failure of a CONNECT request; null when the tunnel to `authority` is open. Never uses the reasons `unauthenticated` and
- * `forbidden`: those mean that the service rejects the token, and sites would count as lost.
- */
+/** Never `unauthenticated` or `forbidden`: those mean that the service rejects the token, and sites count as lost. */
 export function failureOfTunnel(
   { status, schemes, saysMore }: TunnelResponse,
   { name }: Server,
@@ -189,10 +180,7 @@ export function failureOfTunnel(
   });
 }
 
-/**
- * Explains a plain request without a response: a port for https hangs up without a word, as a restarting server does.
- * Returns a failure if the server speaks TLS; `connectTls` makes a handshake with it.
- */
+/** Returns a failure when a server that ended a plain request without a response speaks TLS. */
 export async function plainTextAtTlsPort(
   error: unknown,
   url: URL,
@@ -205,7 +193,6 @@ export async function plainTextAtTlsPort(
   return isTls ? wantsTls(server) : null;
 }
 
-/** Plain text was tried at a port that wants TLS. */
 export function wantsTls(server: Server): ConfigError {
   return new ConfigError(`${server.name} speaks TLS, and was talked to without.`, {
     field: server.addressOption,
@@ -226,10 +213,7 @@ export function endedUnanswered(error: unknown): boolean {
   return ["ECONNRESET", "EPIPE", "UND_ERR_SOCKET"].includes(code) || isNoHttp(code);
 }
 
-/**
- * True when the server speaks TLS. Only a handshake is made; one that fails for its certificate counts as TLS. `connect`
- * opens the connection, e.g. through a proxy.
- */
+/** True when the server speaks TLS, whatever its certificate. `connect` opens the connection, e.g. through a proxy. */
 export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknown>): Promise<boolean> {
   try {
     await connect(AbortSignal.timeout(PROBE_MS));
@@ -239,7 +223,6 @@ export async function speaksTls(connect: (signal: AbortSignal) => Promise<unknow
   }
 }
 
-/** Longest time of such a handshake, in milliseconds. */
 const PROBE_MS = 3_000;
 
 /** Makes a TLS handshake with `host`, through a tunnel where a proxy is configured, and closes the connection. */
@@ -277,7 +260,6 @@ function isNoHttp(code: string): boolean {
   return code === "HTTPParserError" || code.startsWith("HPE_") || code === "UND_ERR_HEADERS_OVERFLOW";
 }
 
-/** Node.js has only a message for this, no code. */
 function wasCutInHandshake(error: unknown): boolean {
   return error instanceof Error && error.message.includes("before secure TLS connection was established");
 }
@@ -286,7 +268,6 @@ function filled(hint: string, { addressOption, authorityOption }: Server): strin
   return hint.replace("{address}", addressOption).replace("{authority}", authorityOption);
 }
 
-/** Code of the system or library, from the error or its cause; otherwise the error's name, such as TimeoutError. */
 function codeOf(error: unknown): string {
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
     const { code } = at as { code?: unknown };

@@ -56,13 +56,11 @@ export const ProxyConfig = z
   .meta({ description: "HTTP proxy on the way there; none by default, whatever the environment says." });
 export type ProxyConfig = z.infer<typeof ProxyConfig>;
 
-/** Target of a tunnel; an IPv6 host may have brackets. */
 export interface Target {
   readonly host: string;
   readonly port: number;
 }
 
-/** Host and port of a URL, with the scheme's default port. */
 export function targetOf(url: { readonly hostname: string; readonly port: string; readonly protocol: string }): Target {
   return { host: url.hostname, port: Number(url.port) || (url.protocol === "https:" ? 443 : 80) };
 }
@@ -72,11 +70,7 @@ export interface HttpProxy {
   tunnel(target: Target, signal: AbortSignal): Promise<Socket>;
 }
 
-/**
- * Opens tunnels by CONNECT, also for http:// targets, so that the proxy's credentials and the target's never share a
- * request. undici's ProxyAgent is not used: it caches the password, hides the proxy's response, and the InfluxDB client
- * accepts no dispatcher.
- */
+/** Opens tunnels by CONNECT, also for http://, so that credentials of proxy and target never share a request. */
 function createProxy(
   config: ProxyConfig,
   clock: Pick<Clock, "monotonic">,
@@ -158,7 +152,6 @@ function createProxy(
   };
 }
 
-/** The configured proxy; null without one. */
 export function proxyOf(
   config: ProxyConfig | undefined,
   clock: Pick<Clock, "monotonic">,
@@ -167,7 +160,6 @@ export function proxyOf(
   return config === undefined ? null : createProxy(config, clock, environment);
 }
 
-/** `probeServer`, through the proxy if there is one. */
 export async function probeThroughProxy(proxy: HttpProxy | null, address: Target, signal: AbortSignal): Promise<void> {
   return probeServer(address, signal, proxy === null ? null : await proxy.tunnel(address, signal));
 }

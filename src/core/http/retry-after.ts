@@ -1,10 +1,6 @@
-/** Longest accepted wait, in milliseconds: a day. */
 const LONGEST_MS = 86_400_000;
 
-/**
- * Milliseconds to wait by a `Retry-After` header: seconds or an HTTP date (RFC 9110, 10.2.3). A date is compared with the
- * reply's own `Date`, because our clock may be wrong. Null if the header is unusable or the time has passed.
- */
+/** Milliseconds by a `Retry-After` in seconds or as a date, which counts from the reply's own `Date`. */
 export function retryAfterMs(retryAfter: Header, nowMs: number, date?: Header): number | null {
   const header = lastOf(retryAfter);
   const until = httpDate(header);
@@ -13,14 +9,13 @@ export function retryAfterMs(retryAfter: Header, nowMs: number, date?: Header): 
   return Math.min(Math.ceil(seconds) * 1000, LONGEST_MS);
 }
 
-/** A header as HTTP libraries return it; the last of several values counts. */
+/** The last of several values counts. */
 type Header = string | readonly string[] | undefined;
 
 function lastOf(header: Header): string | undefined {
   return typeof header === "object" ? header.at(-1) : header;
 }
 
-/** A number of seconds that is at least 0, as a number or as text; null for anything else. */
 export function secondsIn(header: unknown): number | null {
   if (typeof header === "string") return /^\s*\d{1,12}(\.\d{1,12})?\s*$/.test(header) ? Number(header) : null;
   return typeof header === "number" && Number.isFinite(header) && header >= 0 ? header : null;

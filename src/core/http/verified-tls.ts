@@ -1,18 +1,11 @@
 import { ConfigError } from "../errors/errors.ts";
 
-/**
- * TLS options of every connection: certificates are verified, TLS 1.2 or newer. Without them, Node.js would follow
- * NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0` in NODE_OPTIONS.
- */
+/** Without these options, Node.js would follow NODE_TLS_REJECT_UNAUTHORIZED and `--tls-min-v1.0`. */
 export const VERIFIED_TLS = { rejectUnauthorized: true, minVersion: "TLSv1.2" } as const;
 
-/** Options of Node.js that write TLS keys or decrypted data to a file or the log. */
 const REVEALS_KEYS = /^--(tls[-_]keylog|trace[-_]tls)\b/;
 
-/**
- * Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. Plenum would verify anyway, but
- * such a setting is a mistake that must be visible. Called before the first request.
- */
+/** Throws `ConfigError` when the environment disables certificate checks or logs TLS keys. */
 export function refuseUnverifiedTls(
   environment: Readonly<Record<string, string | undefined>> = process.env,
   nodeOptions: readonly string[] = process.execArgv,

@@ -2,7 +2,6 @@ import { z } from "zod";
 import type { Server } from "../http/connection-problem.ts";
 import { isLoopback } from "../http/loopback.ts";
 
-/** Address and user of the database. */
 export interface Address {
   /** Without brackets; a path for a socket of this machine. */
   readonly host: string;
@@ -12,7 +11,6 @@ export interface Address {
   readonly sslmode: SslMode;
 }
 
-/** Parts of a PostgreSQL address: keywords of libpq, or a URL. */
 type AddressParts = { readonly url?: string | undefined } & {
   readonly [Part in keyof Address]?: Address[Part] | undefined;
 };
@@ -22,7 +20,6 @@ export type SslMode = "verify-full" | "disable";
 
 const PORT = 5432;
 
-/** Splits an address into scheme and credentials, servers, and the rest. */
 const SERVERS = /^(postgres(?:ql)?:\/\/(?:[^@/?#]*@)?)([^/?#]*)(.*)$/;
 
 /** An address for each server of `postgresql://plenum@a:5432,b:5433/plenum`; of any other text it is itself. */
@@ -77,12 +74,10 @@ export function serverAt(address: Address): Server {
   };
 }
 
-/** `db.example:5432`, or the folder of a socket. */
 export function displayAddress({ host, port }: Pick<Address, "host" | "port">): string {
   return isSocket(host) ? host : `${host.includes(":") ? `[${host}]` : host}:${port}`;
 }
 
-/** Reasons why a keyword of libpq is not supported. */
 const REFUSED: Readonly<Record<string, string>> = {
   allow: "sslmode allow goes on without TLS where the server wants it so; write verify-full, or disable.",
   prefer: "sslmode prefer goes on without TLS where the server has none; write verify-full, or disable.",

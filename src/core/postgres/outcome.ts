@@ -3,7 +3,7 @@ import { failureOfConnection, noTls, type Server } from "../http/connection-prob
 import { type Address, serverAt } from "./address.ts";
 import { Unanswered } from "./transact.ts";
 
-/** An error of the server. `detail` is not read, because it may quote a row. */
+/** The field `detail` is not read, because it may quote a row. */
 export interface ServerError {
   readonly code: string;
   readonly message: string;
@@ -11,7 +11,6 @@ export interface ServerError {
   readonly constraint?: string;
 }
 
-/** Longest message of the server that is passed on, in characters. */
 const MOST_CHARACTERS = 300;
 
 /** Five capital letters and digits: https://www.postgresql.org/docs/current/errcodes-appendix.html */
@@ -34,7 +33,6 @@ export function isAboutTables(error: unknown): boolean {
   return isServerError(error) && error.code.startsWith("42") && error.code !== "42501";
 }
 
-/** The reason of a dead letter. */
 export function reasonOf(error: unknown): string {
   if (!isServerError(error)) return messageOf(error);
   const rule = error.constraint === undefined ? "" : `, constraint ${error.constraint}`;
@@ -86,20 +84,16 @@ export function failureOf(error: unknown, address: Address, wording: Wording = F
   return new Retryable(`${end.name} ${fault}: ${message}.`, hint === undefined ? {} : { hint });
 }
 
-/** Texts that differ between the users of a database. */
 export interface Wording {
   readonly addressOption: "host" | "url";
   /** Permissions that a role lacks, after "Grant the role …". */
   readonly rights: string;
   /** Text after the server's name when it rejects every row. */
   readonly refused: string;
-  /** Advice when tables were changed. */
   readonly changed: string;
-  /** Advice when a statement takes too long. */
   readonly tooLong: string;
 }
 
-/** Texts of the connector, which writes rows for other programs. */
 const FOR_TABLES: Wording = {
   addressOption: "host",
   rights: "usage and create on the schema, and select, insert and update on its tables",
@@ -110,7 +104,6 @@ const FOR_TABLES: Wording = {
 
 type Settings = readonly [fault: string, field: string, hint: string];
 
-/** Advice for errors that a person has to fix; null for errors that may pass. */
 function settingsOf(code: string, { user, sslmode }: Address, wording: Wording): Settings | null {
   const tls = sslmode === "disable" ? "; let sslmode out if it wants TLS" : "";
   const advice: readonly (readonly [codes: RegExp, ...Settings])[] = [
@@ -136,7 +129,6 @@ const PASSES: Readonly<Record<string, readonly [fault: string, hint?: string]>> 
   "40": ["had somebody else in the way"],
 };
 
-/** Meaning of an error of the client library, which has no code. */
 function failureOfLibrary(error: unknown, end: Server, { user }: Address): Failure {
   const text = error instanceof Error ? error.message : "";
   if (text === "The server does not support SSL connections") return noTls(end, "it says so");

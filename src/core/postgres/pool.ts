@@ -12,7 +12,6 @@ interface PoolOptions {
 /** Pause after a failed connection; requests during the pause fail at once. */
 const BACKOFF: Backoff = { firstMs: 100, maxMs: 2_000 };
 
-/** Runs work on a session, which is cut when the work takes longer. */
 export async function cutAfter<T>(
   session: Session,
   limitMs: number,
@@ -44,7 +43,6 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       taken += 1;
       return;
     }
-    // The next waiting caller gets the connection when one is released.
     await new Promise<void>((resolve) => waiting.push(resolve));
   }
 
@@ -73,10 +71,7 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
   }
 
   return {
-    /**
-     * Runs work on a connection, which is cut after `limitMs`. Throws the error of `connect`, and for a moment after a
-     * failed connection the same error at once.
-     */
+    /** The connection is cut after `limitMs`. Rejects with the error of `connect`, and during back-off at once. */
     async use<T>(limitMs: number, work: (session: Session) => Promise<T>): Promise<T> {
       await takeTurn();
       try {
@@ -94,7 +89,6 @@ export function createPool({ connections, clock, connect }: PoolOptions) {
       }
     },
 
-    /** Closes all connections; running statements fail. */
     async close(): Promise<void> {
       const error = new Retryable("The connections to the database were closed.");
       closing.abort(error);

@@ -4,15 +4,11 @@ import { failureOf, type Wording } from "./outcome.ts";
 import { openSession, type Session, type SessionOptions } from "./session.ts";
 
 export interface PrimaryOptions extends Omit<SessionOptions, "address"> {
-  /** In the order in which they are tried. */
   readonly addresses: readonly Address[];
   readonly wording: Wording;
 }
 
-/**
- * Connects to the first server that accepts writes. A single server's error is thrown as it is. With several servers, a
- * `ConfigError` is thrown only when none may become the primary soon.
- */
+/** Connects to the first server that accepts writes. `ConfigError` means that none may become primary soon. */
 export async function openPrimary(options: PrimaryOptions, signal: AbortSignal): Promise<Session> {
   const { addresses, wording } = options;
   const failures: Error[] = [];
@@ -39,13 +35,11 @@ export async function openPrimary(options: PrimaryOptions, signal: AbortSignal):
   });
 }
 
-/** Settings of a server that decide whether a commit is durable. */
 export interface Durability {
   readonly synchronousCommit: string;
   readonly fsync: string;
 }
 
-/** The server is a replica, or the database is set to read-only. */
 class ReadOnly extends ConfigError {}
 
 /** Throws `ConfigError` for a read-only server, and for a database that cannot store every text. */

@@ -5,16 +5,13 @@ import { VERIFIED_TLS } from "../http/verified-tls.ts";
 import type { Secret } from "../runtime/log.ts";
 import { type Address, serverAt } from "./address.ts";
 
-/** One connection to the database. Errors are those of the server or the library. */
 export interface Session {
   readonly address: Address;
   /** Without values, the text may hold several statements; returns the result of the last one. */
   query(text: string, values?: Values): Promise<QueryResult>;
   /** Sends all statements at once. Throws the first error when all are answered. */
   queries(asked: readonly Query[]): Promise<readonly QueryResult[]>;
-  /** Does the same and returns the outcome of each. */
   outcomes(asked: readonly Query[]): Promise<readonly PromiseSettledResult<QueryResult>[]>;
-  /** Returns why the connection is unusable; null while it works. */
   lost(): unknown;
   /** Ends the connection at once. The server rolls back, unless it has received the commit already. */
   cut(reason: unknown): void;
@@ -30,18 +27,15 @@ export interface Query {
   readonly name?: string;
 }
 
-/** Value of one column in a row. */
 export type Cell = string | number | boolean | null;
 
 export interface QueryResult {
   /** Such as `COMMIT`. */
   readonly command: string;
   readonly rows: readonly (readonly Cell[])[];
-  /** Names of the columns. */
   readonly columns?: readonly string[];
 }
 
-/** Notification on a channel of this connection. */
 export interface Notification {
   readonly channel: string;
   readonly payload: string;
@@ -55,14 +49,11 @@ export interface SessionOptions {
   readonly ca: string | undefined;
   readonly connectTimeoutMs: number;
   readonly onNotification?: (notification: Notification) => void;
-  /** The connection has ended. */
   readonly onLost?: () => void;
 }
 
-/** Idle time before the first keep-alive packet, in milliseconds. */
 const KEEP_ALIVE_MS = 10_000;
 
-/** Longest wait for the server to close the connection, in milliseconds. */
 const GOODBYE_MS = 1_000;
 
 export async function openSession(options: SessionOptions, signal: AbortSignal): Promise<Session> {
@@ -102,7 +93,6 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
   });
   client.on("notification", ({ channel, payload = "" }) => options.onNotification?.({ channel, payload }));
 
-  /** The library says only that the connection was terminated. */
   let cutBecause: unknown = null;
   const cut = (reason: unknown) => {
     cutBecause ??= reason;
@@ -167,7 +157,6 @@ export async function openSession(options: SessionOptions, signal: AbortSignal):
   };
 }
 
-/** Type number of `bigint`. All of Plenum's fit into a number. */
 const BIGINT = 20;
 
 function getTypeParser(type: number, format?: "text" | "binary") {

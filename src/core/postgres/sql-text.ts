@@ -1,10 +1,8 @@
-/** Quotes a name for a statement. */
 export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
 const HEAD_BYTES = 20;
-/** The server's number of the type `text`. */
 const TEXT_TYPE = 25;
 
 /**
@@ -27,7 +25,6 @@ export function textList(texts: readonly string[]): Buffer {
   return bytes;
 }
 
-/** Encodes a list of numbers or truth values as text. */
 export function plainList(values: readonly (number | boolean)[]): string {
   return `{${values.join(",")}}`;
 }

@@ -4,21 +4,15 @@ import type { Query, QueryResult, Session } from "./session.ts";
 /** Longest pause within a transaction, in milliseconds; then the server rolls back and releases its locks. */
 const IDLE_MS = 60_000;
 
-/** Limits of one transaction, in milliseconds. */
 export interface Limits {
-  /** Time limit of each statement except the commit. */
   readonly statementMs: number;
-  /** Until the next statement. */
   readonly idleMs?: number;
 }
 
 /** The connection was lost during the commit, so its result is unknown. `cause` has the error. */
 export class Unanswered extends Retryable {}
 
-/**
- * Runs one transaction. It is durable when the promise resolves and undone when it rejects, unless with `Unanswered`. The
- * limits apply to this transaction only, so that poolers such as PgBouncer work.
- */
+/** Runs one transaction: durable when it resolves, undone when it rejects, unless with `Unanswered`. */
 export async function transact<T>(session: Session, limits: Limits, work: () => Promise<T>): Promise<T> {
   await session.query(begin(limits));
   let result: T;
@@ -55,19 +49,13 @@ function begin({ statementMs, idleMs = IDLE_MS }: Limits): string {
   return `begin isolation level read committed; set local statement_timeout = ${statementMs}; set local idle_in_transaction_session_timeout = ${idleMs}`;
 }
 
-/**
- * A commit has no time limit: a commit that waits for a replica would then end as if it had succeeded.
- * https://www.postgresql.org/docs/15/warm-standby.html#SYNCHRONOUS-REPLICATION
- */
+/** Without a time limit: a commit that waits for a replica would otherwise end as if it had succeeded. */
 const COMMIT: readonly Query[] = [{ text: "set local statement_timeout = 0" }, { text: "commit" }];
 
 /** Codes with which the server ends a connection while it may be committing. */
 const ENDS_CONNECTION = /^(57P|08|25P03|58|XX)/;
 
-/**
- * Throws unless the commit succeeded. Results come in the order of the statements, so an error before the commit proves
- * that nothing was committed. An error of the commit itself proves it only when the connection goes on.
- */
+/** Throws unless the commit succeeded. Only an error before the commit proves that nothing was committed. */
 function proveCommitted(outcomes: readonly PromiseSettledResult<QueryResult>[]): void {
   const commit = outcomes.at(-1);
   if (commit?.status === "fulfilled" && commit.value.command === "COMMIT") return;

@@ -18,7 +18,6 @@ import { createWakeup, loop, type Wakeup } from "./waiting.ts";
 export interface ClockCheck {
   /** Compares wall and measured time. Every other method does so by itself. */
   look(): void;
-  /** Wakes up at every step. */
   readonly steps: Wakeup;
   /** A step that no service's clock has agreed to yet; null while there is none. */
   stepped(): ClockDifference | null;
@@ -28,12 +27,10 @@ export interface ClockCheck {
   compared(service: string, aheadMs: number): void;
   /** Messages about steps. Differences to a service's clock are reported with the service. */
   notices(): readonly string[];
-  /** Looks every few seconds until the signal aborts. */
   watch(signal: AbortSignal): Promise<void>;
 }
 
 export interface ClockDifference {
-  /** Wall time at which it was noticed, as the clock stood then. */
   readonly sinceMs: number;
   /** How far the clock went forward, or is ahead of the service's, in milliseconds. */
   readonly byMs: number;
@@ -45,10 +42,7 @@ export const DIFFERENCE_BOUND_MS = 30_000;
 
 /** Change of wall time against measured time that counts as a step, in milliseconds. */
 const STEP_MS = 2_000;
-/**
- * Rate at which a time server may slew a clock, plus crystal differences: 500 ppm (the kernel's limit). Slower changes are
- * followed and never add up to a step, e.g. 1.8 s in an hour.
- */
+/** Rate at which a time server may slew a clock (kernel limit, 500 ppm). Slower changes are no step: 1.8 s per hour. */
 const SLEW = 500e-6;
 const LOOK_EVERY_MS = 5_000;
 /** Consecutive replies that must agree, because a single one may come from a proxy's cache. */
@@ -151,7 +145,6 @@ export function createClockCheck(options: ClockCheckOptions): ClockCheck {
   };
 }
 
-/** Looks at the clocks for as long as the worker runs. */
 export function watching(check: Pick<ClockCheck, "watch">): Service {
   const stopping = new AbortController();
   let running: Promise<void> | null = null;

@@ -9,19 +9,16 @@ export interface Clock {
   monotonic(): number;
   /** Resolves after `ms`, or rejects with the signal's reason as soon as it aborts. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
-  /** Absent or null if the machine does not provide it. */
   sinceBoot?(): SinceBoot | null;
 }
 
 /** Measured time that continues across processes until the machine restarts. */
 export interface SinceBoot {
-  /** Id of the machine's start. */
   readonly boot: string;
   /** Milliseconds since then, including suspended time. */
   readonly ms: number;
 }
 
-/** The longest delay that a timer of the runtime accepts, in milliseconds (a signed 32-bit number). */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** The kernel's name for the start of the machine: https://man7.org/linux/man-pages/man5/proc_sys_kernel.5.html */
@@ -32,7 +29,6 @@ function thisBoot(): string | null {
   try {
     return readFileSync(BOOT_ID, "utf8").trim();
   } catch {
-    // Not Linux, or no permission.
     return null;
   }
 }

@@ -26,12 +26,8 @@ export function isStopping(error: unknown): boolean {
   return error instanceof Stopping;
 }
 
-/**
- * Makes `start` and `stop` safe in any order and number. The service starts once and never after a stop. A stop during
- * the start aborts the start first; a stop before it does nothing. Every call waits until the work is done.
- */
+/** Starts the service once and never after a stop. A stop during the start aborts the start. */
 export function startedOnce<S extends Service>(service: S): S & Service {
-  /** Aborts what the service has under way. */
   const working = new AbortController();
   let isStarting = false;
   let started: Promise<void> | null = null;
@@ -70,10 +66,7 @@ export function startedOnce<S extends Service>(service: S): S & Service {
   };
 }
 
-/**
- * Combines services of one kind, such as all sources: they start in order and stop at once. One after the other, eight
- * sources with a reply under way would take 8 × 1.6 s of a container's 10 s. A failed stop does not affect the others.
- */
+/** Starts services of one kind in order and stops them at once, because stopping in turn would exceed the deadline. */
 export function sideBySide(name: string, services: readonly Service[], log: Log): Service {
   return {
     name,
@@ -94,20 +87,16 @@ async function stopQuietly(service: Service, deadlineMs: number, log: Log): Prom
   }
 }
 
-/** A process's services from start to end. */
 export interface Run {
-  /** True when all have started and no stop has begun. */
   isReady(): boolean;
-  /** If a service does not start, all are stopped and the error is thrown. */
+  /** Stops all services and rethrows when one does not start. */
   start(): Promise<void>;
   /** Lets current work finish until `deadlineMs` from now; a second call waits for the first. */
   stop(deadlineMs: number): Promise<void>;
 }
 
-/** Deadline of a stop after a failed start, in milliseconds: hardly any work is under way. */
 const NOT_STARTED_MS = 1_000;
 
-/** Runs services once. Calls `started` after all have started and `ended` after all have stopped. */
 export function createRun(
   services: Pick<Service, "start" | "stop">,
   {
@@ -154,16 +143,12 @@ export function createRun(
   };
 }
 
-/** A service and its greatest share of a stop's deadline, 0 to 1. */
 export interface Member {
   readonly service: Service;
   readonly share: number;
 }
 
-/**
- * Combines services that start in order, receivers before senders, and stop in the opposite order. After a failed start
- * the caller stops the others; a failed stop does not end the stop.
- */
+/** Starts services in order, receivers before senders, and stops them in the opposite order, also after failures. */
 export function inOrder(
   members: readonly Member[],
   { clock, log }: { readonly clock: Clock; readonly log: Log },

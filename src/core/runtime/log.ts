@@ -26,12 +26,9 @@ export class Secret {
   }
 }
 
-/**
- * Removes secrets from a text that comes from outside: the secrets of this process in any spelling, user names and passwords
- * in addresses, and text that looks like credentials.
- */
+/** Masks secrets, user names and passwords in addresses, and text that looks like credentials. */
 export function withoutCredentials(text: string): string {
-  // The scheme has a greatest length, so that a long text without one costs time in proportion to its length.
+  // A bounded scheme keeps the cost of a long text linear.
   return masked(text)
     .replace(/\b([a-z][a-z0-9+.-]{0,30}:\/\/)[^\s/@]+@/gi, "$1[redacted]@")
     .replace(
@@ -58,19 +55,12 @@ export interface LogOptions {
   readonly level: string;
   /** Destination of the JSON lines; standard error by default, so that standard output is free for data. */
   readonly destination?: DestinationStream;
-  /** Receives every line, without secrets. */
   readonly recent?: Pick<RecentLines, "add">;
 }
 
-/** Fields whose values are masked. */
 const SECRET_KEYS = ["token", "password", "secret", "authorization"];
 
-/**
- * JSON lines by pino. Warnings and errors have a static message and fields, so that they can be counted.
- *
- * pino would repeat a field that a child logger already has (`child({ source })`, then `{ source }`). An equal field is
- * left out here; another value is written as `line_source`, because readers differ about duplicate keys.
- */
+/** pino would repeat a field of a child logger: an equal field is omitted, another value becomes `line_source`. */
 export function createLog(options: LogOptions): Log {
   const threshold = { least: numberOf(options.level) };
   const log: Log = pino(
@@ -100,7 +90,6 @@ export function createLog(options: LogOptions): Log {
     options.destination ?? pino.destination({ dest: 2, sync: true }),
   );
   const child = log.child;
-  // Every logger that comes of this one inherits it.
   log.child = function distinctChild(this: Log, bindings: object, ...more: []) {
     return child.call(this, distinct(bindings, this.bindings()), ...more);
   } as typeof log.child;
@@ -110,7 +99,6 @@ export function createLog(options: LogOptions): Log {
 
 const thresholds = new WeakMap<Log, { least: number }>();
 
-/** Sets the lowest level of a logger of `createLog` and all its children. */
 export function setLevel(log: Log, level: string): void {
   const threshold = thresholds.get(log);
   if (threshold !== undefined) threshold.least = numberOf(level);
@@ -120,10 +108,8 @@ function numberOf(level: string): number {
   return pino.levels.values[level] ?? Number.POSITIVE_INFINITY;
 }
 
-/** Keys that pino adds to every line. */
 const OWN_KEYS = ["level", "time", "msg"];
 
-/** Arguments of a log call with distinct fields. */
 function distinctArguments(args: readonly unknown[], bound: Readonly<Record<string, unknown>>): unknown[] {
   const [first, ...rest] = args;
   if (typeof first !== "object" || first === null) return [...args];
@@ -166,16 +152,12 @@ function describe(error: unknown): unknown {
   };
 }
 
-/** Last lines of the log, kept in memory for `plenum doctor`. */
 export interface RecentLines {
   add(line: string): void;
-  /** Oldest first. */
   lines(): readonly string[];
 }
 
-/** Number of recent lines. */
 const RECENT_LINES = 300;
-/** Most characters of a recent line; all lines together take at most 600 kB. */
 const RECENT_LENGTH = 2_000;
 
 export function createRecentLines(): RecentLines {

@@ -5,7 +5,6 @@ import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "@pro
 /** Every metric of the worker. Ids of tags, alarms and commands are no labels: a building has thousands of them. */
 export type Metrics = ReturnType<typeof createMetrics>;
 
-/** Adds metrics of this process: memory, processor time, garbage collection. Call it once per process. */
 export function addProcessMetrics({ registry }: Metrics): void {
   collectDefaultMetrics({
     register: registry,
@@ -24,10 +23,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** Milliseconds between two checks of the event loop. Every 50 ms costs 0.08 % of a core, every 20 ms twice that. */
 const LOOK_MS = 50;
 
-/**
- * Seconds for which the event loop was blocked since the last scrape. A block of 100 ms delays the next check by 50 to
- * 100 ms, because it began anywhere between two checks. So half of the interval is added to a long delay.
- */
+/** Seconds for which the event loop was blocked. Half of the check interval is added to a long delay. */
 export function addEventLoopMetrics(registry: Registry): void {
   const delays = monitorEventLoopDelay({ resolution: LOOK_MS });
   delays.enable();
@@ -36,7 +32,6 @@ export function addEventLoopMetrics(registry: Registry): void {
     return delayMs < LOOK_MS / 2 ? delayMs : delayMs + LOOK_MS / 2;
   };
   const seconds = (nanoseconds: number) => stopMs(nanoseconds / 1e6 - LOOK_MS) / 1_000;
-  /** Delay of our own first check after a reset, in milliseconds: the histogram begins with the second check. */
   let firstMs = 0;
   const restart = () => {
     delays.reset();

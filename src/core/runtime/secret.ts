@@ -37,14 +37,11 @@ export const SecretRef = z
   });
 export type SecretRef = z.infer<typeof SecretRef>;
 
-/** Folders whose files the kernel makes up: the environment and the memory of the process, devices. */
 const KERNEL_FOLDERS = ["/proc", "/sys", "/dev"];
-/** A disk in memory, with ordinary files. */
 const SHARED_MEMORY = "/dev/shm";
 
 /** Complaint about a path, links followed, that cannot be a secret file; null if it can. */
 function kernelComplaint(path: string): string | null {
-  // A missing file is checked again when it is read.
   const real = existsSync(path) ? realFolder(path) : resolve(path);
   const isIn = (folder: string) => real === folder || real.startsWith(`${folder}/`);
   const folder = KERNEL_FOLDERS.find(isIn);
@@ -68,10 +65,7 @@ class NoSecret extends ConfigError {}
 /** How long a known secret may be missing while it is being replaced, in milliseconds. */
 const EXCHANGED_WITHIN_MS = 60_000;
 
-/**
- * Reads a secret without its final line break. Throws ConfigError when it is missing, empty, or a file that others may
- * read (`isOpenToOthers`), and LocalFailure when this machine cannot read files at the moment.
- */
+/** Throws ConfigError for a missing, empty or shared file, and LocalFailure when this machine cannot read files. */
 export function readSecret(
   ref: SecretRef,
   environment: Readonly<Record<string, string | undefined>> = process.env,
@@ -89,11 +83,7 @@ export function readSecret(
   return read;
 }
 
-/**
- * Returns a function that reads the secret again at each call, so that a new one works without a restart. While this
- * machine cannot read files, it returns the last secret. While the file is missing or empty, which happens during a
- * replacement, it throws LocalFailure for a minute and then ConfigError.
- */
+/** Rereads the secret at each call. A missing or empty file throws LocalFailure for a minute, then ConfigError. */
 export function cachedSecret(
   ref: SecretRef,
   clock: Pick<Clock, "monotonic">,
@@ -120,7 +110,6 @@ export function cachedSecret(
   };
 }
 
-/** Changes when the file or its permissions change. A file that is missing for a moment is being replaced. */
 export function secretStamp(file: string): string {
   try {
     const { mtimeMs, ctimeMs, ino, size } = statSync(file);
@@ -200,13 +189,8 @@ function ownFile(path: string): string {
   }
 }
 
-/**
- * True if others may read or change a file. A group may read files that a platform provides by group: files of another
- * owner (root:plenum 0640), or read-only ones (0440: `fsGroup` of Kubernetes, credentials of systemd). Our own file with
- * 0640 is an accident of the umask.
- */
+/** A group may read files of another owner (root:plenum 0640) or read-only ones (0440: `fsGroup`, systemd). */
 function isOpenToOthers(mode: number, uid: number): boolean {
-  // Windows has no such bits.
   if (process.platform === "win32") return false;
   if ((mode & 0o037) !== 0) return true;
   const isHandedOut = uid !== process.geteuid?.() || (mode & 0o200) === 0;
@@ -220,10 +204,7 @@ function unreadable(error: unknown, what: string): Error {
   return localFailureOf(code, what, error) ?? new LocalFailure(`${what} at the moment (${code}).`, { cause: error });
 }
 
-/**
- * Reads certificates (PEM) from a file. Throws ConfigError with the option `field` when the file is invalid, and
- * LocalFailure when this machine cannot read files at the moment.
- */
+/** Reads PEM. Throws ConfigError for an invalid file, LocalFailure when this machine cannot read files. */
 export function readCertificates(path: string, field: string): string {
   const what = `The certificate file ${path} cannot be read`;
   try {

@@ -2,26 +2,19 @@ import { readFileSync } from "node:fs";
 
 interface Manifest {
   readonly version: string;
-  /** The commit that a package was made of; `npm run release` writes it. */
   readonly gitHead?: string;
 }
 
-/** Digits of a commit in the version; enough to be unique. */
 const COMMIT_DIGITS = 12;
 
 const manifest: Manifest = JSON.parse(read("package.json") ?? "");
 const commit = manifest.gitHead ?? commitOfCheckout();
 
-/**
- * Version of package.json and the commit, as a semantic version: `0.1.0+1a2b3c4d5e6f`. A package of uncommitted files ends
- * with `.dirty`. Only the version when the commit is unknown.
- */
+/** `0.1.0+1a2b3c4d5e6f`: version and commit; `.dirty` marks uncommitted files. */
 export const VERSION: string = commit === null ? manifest.version : `${manifest.version}+${shortened(commit)}`;
 
-/** Version of package.json without the commit. */
 export const RELEASE: string = manifest.version;
 
-/** User agent of every HTTP request. */
 export const USER_AGENT = `plenum/${VERSION}`;
 
 function shortened(id: string): string {
@@ -29,7 +22,6 @@ function shortened(id: string): string {
   return digits.slice(0, COMMIT_DIGITS) + rest;
 }
 
-/** Commit of a clone, read from .git without running git. */
 function commitOfCheckout(): string | null {
   const head = read(".git/HEAD")?.trim();
   const branch = /^ref: (\S+)$/.exec(head ?? "")?.[1];

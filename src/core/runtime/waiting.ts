@@ -4,9 +4,7 @@ import type { Clock } from "./clock.ts";
 /** Wakes waiting code. A loop that compares `wakeups` before and after its work misses none. */
 export interface Wakeup {
   wakeUp(): void;
-  /** Number of wake-ups so far. */
   wakeups(): number;
-  /** Resolves at the next wake-up, or when the signal aborts. */
   nextWakeup(signal: AbortSignal): Promise<void>;
   /** Calls `onWakeup` once, at the next wake-up. Returns a function that cancels it. */
   listen(onWakeup: () => void): () => void;
@@ -137,15 +135,10 @@ export async function within(clock: Clock, ms: number, work: Promise<unknown>): 
 export interface WorkSignal {
   readonly signal: AbortSignal;
   abort(reason: unknown): void;
-  /** Removes the listeners. Call it when the work has ended. */
   end(): void;
 }
 
-/**
- * Aborts with the reason of the first signal that aborts. `end` removes all listeners at once. `AbortSignal.any` leaves that
- * to the garbage collector: a batch of 100 events then survives until a full collection, which costs thirty times as much
- * (test/let-go.test.ts).
- */
+/** Aborts like the first signal. `AbortSignal.any` keeps listeners until a full collection, at 30 times the cost. */
 export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
   const first = new AbortController();
   const listening = signals.map((signal) => {
@@ -163,10 +156,7 @@ export function firstOf(...signals: readonly AbortSignal[]): WorkSignal {
   };
 }
 
-/**
- * Time limit in milliseconds for one request, in addition to its signal. `AbortSignal.timeout` keeps listeners until the
- * time is up: 4 MB at 2 writes of 64 KiB a second and 30 s.
- */
+/** `AbortSignal.timeout` keeps its listeners until the time is up: 4 MB at 2 writes of 64 KiB a second and 30 s. */
 export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown = timeout): WorkSignal {
   const limit = firstOf(signal);
   const timer = setTimeout(() => limit.abort(late()), ms);
@@ -179,7 +169,6 @@ export function timeLimit(signal: AbortSignal, ms: number, late: () => unknown =
   };
 }
 
-/** The error of `AbortSignal.timeout`. */
 function timeout(): DOMException {
   return new DOMException("The operation was aborted due to timeout", "TimeoutError");
 }
@@ -209,21 +198,12 @@ export function oneAtATime(): OneAtATime {
 
 export interface Loop {
   readonly clock: Clock;
-  /** Ends the loop and its sleep. */
   readonly signal: AbortSignal;
-  /** Starts the next turn at once. */
   readonly bell?: Wakeup;
-  /**
-   * Does the work and returns the milliseconds until the next turn; infinity waits for a wake-up, 0 only yields to the
-   * event loop, and null ends the loop.
-   */
+  /** Returns the milliseconds until the next turn; infinity waits for a wake-up, null ends the loop. */
   turn(): Promise<number | null>;
-  /**
-   * True if turns only look for something new. They then start at full seconds, up to a second early, together with other
-   * such loops: each wake-up costs an idle machine 0.15 ms.
-   */
+  /** True if turns only check for changes: they start together at full seconds, which saves wake-ups (0.15 ms each). */
   readonly looks?: boolean;
-  /** Called when a turn throws; the next turn starts after `inMs` milliseconds. An error thrown here ends the loop. */
   fault(error: unknown, inMs: number): void;
   /** Wait after consecutive faults; 1 s to 1 min by default. */
   readonly backoff?: { readonly firstMs: number; readonly maxMs: number };
@@ -254,7 +234,6 @@ export async function loop(options: Loop): Promise<void> {
   }
 }
 
-/** Work that is retried until it succeeds. */
 export interface Persistence<T> {
   readonly clock: Clock;
   readonly signal: AbortSignal;
@@ -265,10 +244,7 @@ export interface Persistence<T> {
   readonly random?: () => number;
 }
 
-/**
- * Repeats work with back-off until it succeeds. Tries once even after the signal aborted, and rejects with the signal's
- * reason if that attempt fails.
- */
+/** Tries once even after the signal aborted, and rejects with the signal's reason if that attempt fails. */
 export async function persist<T>(options: Persistence<T>): Promise<T> {
   const { clock, signal, backoff = FAULT_BACKOFF } = options;
   for (let failed = 1; ; failed += 1) {
@@ -284,7 +260,6 @@ export async function persist<T>(options: Persistence<T>): Promise<T> {
   }
 }
 
-/** Lets the event loop run other work once. */
 export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
@@ -303,10 +278,7 @@ export async function yieldUnlessAborted(clock: Clock, signal: AbortSignal): Pro
   signal.throwIfAborted();
 }
 
-/**
- * Runs a generator of long work and returns its result. After every `stepsAtOnce` steps the event loop runs other work.
- * Rejects with the signal's reason when it aborts.
- */
+/** Runs a generator and yields after every `stepsAtOnce` steps. Rejects with the signal's reason when it aborts. */
 export async function runInSlices<T>(
   steps: Generator<unknown, T, undefined>,
   stepsAtOnce: number,
@@ -332,16 +304,12 @@ type Sleep = Pick<Clock, "sleep">;
 /** A full second, and the sleepers that it wakes. */
 interface Second {
   readonly sleepers: Set<PromiseWithResolvers<void>>;
-  /** Aborted when the last sleeper leaves. */
   readonly abandoned: AbortController;
 }
 
 const secondSleeps = new WeakMap<Clock, Sleep>();
 
-/**
- * A sleep that ends at a full second of the monotonic clock, up to a second early, so that all sleepers share one wake-up.
- * Sleeps below one second are exact. Twenty idle sources woke the machine eight times a second before, at 0.15 ms each.
- */
+/** Ends sleeps of a second or more at a full second, up to a second early, so that all sleepers share one wake-up. */
 export function inFullSeconds(clock: Clock): Sleep {
   const sleep = secondSleeps.get(clock) ?? { sleep: sleepBySeconds(clock) };
   secondSleeps.set(clock, sleep);

@@ -37,7 +37,6 @@ function complaint(text: string): string {
   return `Write ${digits}${letter}B (thousands) or ${digits}${letter}iB (1,024).`;
 }
 
-/** A number of bytes in the configuration, with or without a unit. */
 export function byteSize({ min, max }: { readonly min: number; readonly max?: number }) {
   const number = z.int().min(min);
   const text = z.string().transform((given, context) => {

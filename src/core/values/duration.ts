@@ -42,7 +42,6 @@ function unitOf(word: string): string | undefined {
   return isPlain ? SPELLED.find(([, spelled]) => spelled.test(word.toLowerCase()))?.[0] : undefined;
 }
 
-/** One sentence on how to write an invalid duration. */
 function durationComplaint(text: string): string {
   const given = text.trim();
   if (/^\d+(\.\d+)?$/.test(given)) {

@@ -1,7 +1,4 @@
-/**
- * Masks secrets. Servers and proxies may echo what Plenum sent, so every text from outside passes `masked` before it is
- * stored or shown. All secrets of this process are registered here, in the usual spellings, complete or in part.
- */
+/** Texts from outside may echo secrets, so they pass `masked` first. Secrets of this process are registered here. */
 
 /** Consecutive characters of a secret that are masked; of a shorter secret all. */
 const PART = 12;
@@ -12,9 +9,7 @@ const MOST_EXCHANGED = 64;
 
 export const MASK = "[redacted]";
 
-/** Secrets in use, and the latest replaced ones. */
 const known = new Set<string>();
-/** Replaced secrets, oldest first. */
 const exchanged = new Set<string>();
 /** Current secret by the place where it was read. */
 const placed = new Map<string, string>();
@@ -69,7 +64,6 @@ function forget(secret: string): void {
   for (const same of parts.values()) for (const part of same.keys()) beginnings[beginning(part, 0)] = 1;
 }
 
-/** Forgets all secrets, for tests that share a process. */
 export function forgetSecrets(): void {
   for (const all of [known, exchanged, placed, parts]) all.clear();
   learned += 1;
@@ -78,10 +72,7 @@ export function forgetSecrets(): void {
 /** An address: scheme, user name and password, and the part after the server's name. */
 const ADDRESS = /^(https?:)\/\/(?:([^/?#\s]*)@)?[^/?#@\s]+([/?].*)$/is;
 
-/**
- * Parts of a secret address (`https://me:word@hooks.example.com/T0/B0/x`) to mask. The server's name is no secret: messages
- * and mail addresses contain it.
- */
+/** Parts of an address to mask, e.g. of `https://me:word@hooks.example.com/T0`, without the name of the server. */
 function secretPartsOf(secret: string): readonly string[] {
   const [, scheme = "", user, behind] = ADDRESS.exec(secret) ?? [];
   if (behind === undefined) return [secret];
@@ -91,7 +82,6 @@ function secretPartsOf(secret: string): readonly string[] {
   return [said.length < SHORTEST ? scheme + said : said, user, behind];
 }
 
-/** Hash of the four characters from `at` on. */
 function beginning(characters: string, at: number): number {
   let number = 0;
   for (let i = at; i < at + 4; i += 1) number = (number * 37 + characters.charCodeAt(i)) % BEGINNINGS;
@@ -122,7 +112,6 @@ export function masked(text: string): string {
     const length = beginnings[number] === 1 ? partAt(characters, at) : 0;
     number = nextBeginning(number, characters, at);
     if (length === 0) continue;
-    // Overlapping parts are one.
     if (at >= end) result += text.slice(shown, beginOf(at)) + MASK;
     end = Math.max(end, at + length);
     shown = beginOf(end);
@@ -140,7 +129,6 @@ function partAt(characters: string, at: number): number {
 
 interface Plain {
   readonly characters: string;
-  /** Index of character `i` in the text, including the omitted characters before it. */
   beginOf(i: number): number;
 }
 
@@ -191,7 +179,6 @@ function base64Of(text: string): readonly string[] {
   });
 }
 
-/** Every part of every spelling of a secret. */
 function* partsOf(secret: string): Generator<string> {
   for (const spelling of secretPartsOf(secret).flatMap(spellingsOf)) {
     const { characters } = withoutEscapes(spelling);

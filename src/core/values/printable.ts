@@ -1,9 +1,7 @@
-/** Texts of other systems may contain characters that control a terminal, change the direction of text or are invisible. */
+/** Texts of other systems may contain characters that control a terminal or are invisible. */
 
-/** Other forms of space, which become a space. */
 const SPACES = /[\t-\r\u0085\u2028\u2029]/g;
 const CONTROLS = /\p{Cc}/gu;
-/** Direction marks, zero-width characters, tags, fillers, byte order marks. */
 const UNSEEN = /[\p{Cf}\p{Default_Ignorable_Code_Point}]/gu;
 
 /** One readable line: control characters become �, invisible ones are removed. */

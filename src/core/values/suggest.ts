@@ -1,4 +1,3 @@
-/** The word that is closest to a mistyped one; undefined if none is close. */
 export function closest(word: string, words: readonly string[]): string | undefined {
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1;
@@ -19,10 +18,10 @@ export function suggestion(word: string, words: readonly string[]): string {
   return words.length > 0 && words.length <= 25 ? ` Known are: ${words.join(", ")}.` : "";
 }
 
-/** Longest text that is compared; longer ones are no typing errors. */
+/** Longer texts are no typing errors. */
 const LONGEST = 100;
 
-/** Levenshtein distance, one row at a time. */
+/** Levenshtein distance. */
 function editDistance(a: string, b: string): number {
   if (a.length > LONGEST || b.length > LONGEST) return LONGEST;
   let row = Array.from({ length: b.length + 1 }, (_, column) => column);

@@ -12,7 +12,6 @@ export function zoneComplaint(zone: string): string | null {
   return null;
 }
 
-/** The canonical name of a zone; null for an unknown one. */
 function resolved(zone: string): string | null {
   try {
     return new Intl.DateTimeFormat("en", { timeZone: zone }).resolvedOptions().timeZone;
@@ -21,7 +20,6 @@ function resolved(zone: string): string | null {
   }
 }
 
-/** Suggestion for a city or a mistyped name; empty if nothing is close. */
 function meant(zone: string): string {
   const zones = Intl.supportedValuesOf("timeZone");
   const city = zones.find((each) => each.toLowerCase().endsWith(`/${zone.toLowerCase().replaceAll(" ", "_")}`));

@@ -36,9 +36,8 @@ export function createAllowList(config: CommandsConfig, sourceNames: readonly st
     sourceOf: (named: string | null): string | null =>
       named === null ? only : sourceNames.includes(named) ? named : null,
     entry: (source: string, tagId: string) => entries.get(tagKey({ source, tagId })),
-    /** True while the entry that accepted a command is unchanged. */
     holds: ({ command, entry }: Accepted): boolean => entries.get(tagKey(command)) === entry,
-    /** Replaces the entries. An equal entry stays the same object, so that its commands stay valid. */
+    /** Replaces the entries. Equal entries stay the same object, so that commands they accepted stay valid. */
     change(next: CommandsConfig): void {
       const listed = entriesOf(next);
       for (const [key, entry] of entries) if (isDeepStrictEqual(listed.get(key), entry)) listed.set(key, entry);
@@ -52,7 +51,6 @@ export interface WritableTag {
   readonly type: "number" | "boolean";
   readonly min: number | null;
   readonly max: number | null;
-  /** Largest change at once. */
   readonly step: number | null;
   /** Message why nothing is written now, whatever the value; null where the gate decides by the value. */
   readonly closed: string | null;

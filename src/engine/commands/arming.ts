@@ -17,12 +17,9 @@ import { WRITE_COUNT } from "./write-count-limit.ts";
  */
 export type Arming = Awaited<ReturnType<typeof openArming>>;
 
-/** Request to arm writing, by a person with access to the state folder. */
 export interface ArmRequest {
-  /** Who asks, for the audit log. */
   readonly by: string;
   isThere(): boolean;
-  /** Reports that the request was executed. */
   taken(): void;
 }
 
@@ -32,7 +29,6 @@ export const ARM_FILE = "ARM-WRITES";
 const ARMED = "command-armed";
 const KEY = "writing";
 
-/** Document sets required to enforce write limits. */
 const GUARDS = [ARMED, WRITE_COUNT, RESTORES, UNRESTORED];
 
 interface Armed {
@@ -53,7 +49,6 @@ export async function openArming(options: {
     readonly armRequest: ArmRequest;
     unarmedHere(): string | null;
   };
-  /** True when the worker was started with `--arm-writing`. */
   readonly atStart: boolean;
   readonly journal: Pick<Journal, "note">;
   readonly clock: Clock;
@@ -118,7 +113,6 @@ function notArmed(place: string, found: Awaited<ReturnType<typeof readArming>>):
   };
 }
 
-/** Document that stores that a state is armed. */
 export function armedAs(armed: Armed): DocumentChange {
   return { set: ARMED, put: [[KEY, armed]] };
 }
@@ -131,7 +125,6 @@ export function requestArming(stateFolder: string): void {
   writeFileSync(file, "", { mode: 0o600, flag: "wx" });
 }
 
-/** The request as a file in the state folder. */
 export function armRequestIn(stateFolder: string): ArmRequest {
   return {
     by: "a file in the state folder",

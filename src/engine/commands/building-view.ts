@@ -13,7 +13,6 @@ export function viewOf(store: Store) {
       const all = await store.documents<Listed<Gateway>>(documentSet("gateway", source));
       return [...all.values()].filter((gateway) => gateway.siteId === siteId);
     },
-    /** Undefined before the first request. */
     async token(source: string): Promise<TokenInfo | undefined> {
       return (await store.document<StoredToken>(documentSet("token", source), "token"))?.info;
     },

@@ -57,7 +57,6 @@ export function createClosingConditions(options: {
   }
 
   return {
-    /** Why nothing may be written; null when writing is open. */
     closed(): Refusing | null {
       if (!config().enabled) return { reason: "disabled", message: "Writing is switched off (commands.enabled)." };
       if (killSwitch.thrown()) {
@@ -65,7 +64,6 @@ export function createClosingConditions(options: {
       }
       return unarmed() ?? approval.refusing() ?? auditSpace.full();
     },
-    /** Warnings for people. */
     notices(): readonly string[] {
       if (!config().enabled) return [];
       const messages = [unarmed()?.message, approval.refusing()?.message, auditSpace.notice()];

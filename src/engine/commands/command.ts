@@ -1,7 +1,6 @@
 import type { TagScalar, TagValue } from "../../core/model/building.ts";
 import type { CommandOutcome } from "../../core/model/command-facts.ts";
 
-/** A command that passed the gate: one value for one tag. */
 export interface Command {
   readonly id: string;
   readonly source: string;
@@ -10,13 +9,11 @@ export interface Command {
   readonly value: TagScalar;
   /** Write only if the tag still holds this value. */
   readonly expect: TagScalar | null;
-  /** After this many milliseconds the old value is put back; null for a write that stays. */
+  /** After this time the old value is put back; null for a write that stays. */
   readonly forMs: number | null;
-  /** True when a second person must agree before it is sent. */
   readonly needsSecond: boolean;
-  /** The connector instance, or `operator`. */
   readonly via: string;
-  /** Requester: the connector instance and topic, or the operator on the command line. */
+  /** Connector instance and topic, or the operator on the command line. */
   readonly by: string;
   readonly receivedAt: string;
   /** The command is not sent after this time, UTC. */
@@ -79,7 +76,6 @@ export const ENDINGS = [
 ] as const;
 export type Reason = CommandRefusal | (typeof ENDINGS)[number];
 
-/** Result of a finished command. */
 export interface Finish {
   readonly outcome: CommandOutcome;
   /** Null when confirmed. */
@@ -92,7 +88,6 @@ export interface Finish {
   readonly answer?: string;
 }
 
-/** Key of a tag in maps and documents. */
 export function tagKey({ source, tagId }: { readonly source: string; readonly tagId: string }): string {
   return `${source}/${tagId}`;
 }

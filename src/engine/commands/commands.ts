@@ -27,26 +27,16 @@ import { createRefusals } from "./refusals.ts";
 import { createRestores } from "./restores.ts";
 import { createWriter, STOPPED, type Writer } from "./writer.ts";
 
-/**
- * Writes to the building: intake (gate and journal) → writer → read-back → result.
- *
- * A start sends nothing by itself: a command that was accepted but not sent ends as `expired`, and one that may have been
- * sent is read back.
- */
+/** Writes to the building: intake (gate and journal) → writer → read-back → result. A restart sends nothing again. */
 export interface Commands extends Service {
   readonly accept: Accept;
   readonly killSwitch: KillSwitch;
   status(): CommandsStatus;
-  /** Warnings for people; empty when all is well. */
   notices(): readonly string[];
-  /** How long the quota would delay a command now, in milliseconds; null means the only source. */
+  /** Milliseconds that the quota would delay a command now; null means the only source. */
   expectedWaitMs(source: string | null): number;
-  /**
-   * Applies other rules, or throws and changes nothing. Sent commands are read back as before; a queued command ends when its
-   * own entry changed. With the two-person rule, writing is closed until the new rules are found approved.
-   */
+  /** Applies other rules, or throws and changes nothing. A queued command ends when its own entry changed. */
   change(config: CommandsConfig, around: Rules): void;
-  /** Values that a person may write to a tag; null when the allow-list does not contain it. */
   writable(source: string, tagId: string): WritableTag | null;
 }
 
@@ -63,7 +53,6 @@ export interface CommandsOptions {
   readonly sources: readonly CommandsSource[];
   readonly store: Store;
   readonly guards: Guards;
-  /** Arms a state that is not armed; see `Arming`. */
   readonly armAtStart?: boolean;
   /** Other settings that decide what is written where, e.g. addresses of sources; approved with the configuration. */
   readonly around?: Rules;
@@ -167,7 +156,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
     return HOUR_MS;
   }
 
-  /** Ends or verifies the commands that the last run left open. */
   async function recover(signal: AbortSignal): Promise<void> {
     for (const { command, state, changedAt } of journal.open()) {
       const line = lines.get(command.source);
@@ -239,7 +227,6 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
         closing.watch(ending),
       ]);
     },
-    /** Sends nothing more. A running request may finish, and queued commands end with a result. */
     stop(deadlineMs) {
       stopped ??= end(deadlineMs);
       return stopped;
@@ -247,10 +234,7 @@ export async function createCommands(options: CommandsOptions): Promise<Commands
   };
 }
 
-/**
- * Upper bound of the time that the quota delays a write behind `waiting` others, in milliseconds. A write goes before every
- * poll, so the wait of a poll is enough for the first request.
- */
+/** Upper bound of the milliseconds that the quota delays a write behind `waiting` other writes. */
 function quotaWaitMs(source: Source, waiting: number, clock: Clock): number {
   const { buckets, heldUntilMs } = source.quota();
   const left = (untilMs: number | null) => (untilMs === null ? 0 : untilMs - clock.now());

@@ -55,7 +55,6 @@ const BooleanEntry = z.strictObject({
   ...Common,
 });
 
-/** One tag that may be written, and how. */
 export const AllowedTag = z
   .discriminatedUnion("type", [NumberEntry, BooleanEntry])
   .refine((entry) => entry.type === "boolean" || entry.min <= entry.max, {
@@ -77,14 +76,12 @@ const AllowList = z.array(AllowedTag).superRefine((entries, context) => {
   }
 });
 
-/** An Ed25519 key as OpenSSL prints it between the two lines of a public key's PEM. */
 const ApproverKey = z.string().superRefine((text, context) => {
   if (publicKeyOf(text) !== null) return;
   const message = "Write an Ed25519 public key: the middle line of `openssl pkey -in key.pem -pubout`.";
   context.addIssue({ code: "custom", message });
 });
 
-/** Who has to agree to what may be written. */
 export const ApprovalConfig = z
   .strictObject({
     approvers: z
@@ -113,7 +110,7 @@ export const ApprovalConfig = z
   });
 export type ApprovalConfig = z.output<typeof ApprovalConfig>;
 
-/** The guarded way back into the building. Closed unless opened here, tag by tag. */
+/** Rules of writing to the building. Writing is closed unless this section opens it, tag by tag. */
 export const CommandsConfig = z.strictObject({
   enabled: z.boolean().default(false).meta({ description: "Nothing is ever written while this is false." }),
   rehearsal: z.boolean().default(false).meta({

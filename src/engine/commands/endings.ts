@@ -4,20 +4,17 @@ import { persist } from "../../core/runtime/waiting.ts";
 import type { Command, Finish } from "./command.ts";
 import type { Journal } from "./journal.ts";
 
-/**
- * Records the ends of commands. A failure (a full disk) is retried until the worker stops; the next start then finds the
- * command and reads it back.
- */
+/** Records the ends of commands. Failures (a full disk) are retried; the next start reads open commands back. */
 export type Endings = ReturnType<typeof createEndings>;
 
-/** Short, because somebody waits for the result. */
+/** Short, because a person waits for the result. */
 const BACKOFF = { firstMs: 1_000, maxMs: 4_000 };
 
 export function createEndings(options: {
   readonly journal: Journal;
   readonly clock: Clock;
   readonly log: Log;
-  /** True when the command is tried again instead of ending; see `Restores`. */
+  /** True when the command is retried instead of ending; see `createRestores`. */
   readonly putsOff: (command: Command, finish: Finish) => boolean;
   readonly count: (outcome: string, reason: string | null) => void;
 }) {
@@ -39,7 +36,6 @@ export function createEndings(options: {
       options.count(finish.outcome, finish.reason);
       for (const listener of listeners) listener();
     },
-    /** Calls the listener after each end. */
     onEnd: (listener: () => void): void => void listeners.push(listener),
   };
 }

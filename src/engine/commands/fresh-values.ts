@@ -11,7 +11,7 @@ import type { Accepted, Journal } from "./journal.ts";
 /** Current values of tags: from live reads when they are recent, otherwise from a request. */
 export type FreshValues = ReturnType<typeof createFreshValues>;
 
-/** A slower reading is not waited for, because other commands may leave without it. */
+/** Stop waiting for a slow reading, because other commands may be ready. */
 const PATIENCE_MS = 3_000;
 
 export function createFreshValues(options: {
@@ -53,7 +53,6 @@ export function createFreshValues(options: {
     return clock.monotonic() - (triedAtMs.get(accepted) ?? Number.NEGATIVE_INFINITY) > FRESH_MS;
   }
 
-  /** Takes over the readings of a reply. */
   function learn(reply: ReadReply): void {
     const time = isoUtc(reply.receivedAtMs);
     for (const { id, value } of reply.readings) {
@@ -79,7 +78,6 @@ export function createFreshValues(options: {
     of,
     learn,
     isMissing,
-    /** Reads the missing values of these commands. */
     async refresh(group: readonly Accepted[], signal: AbortSignal): Promise<void> {
       const missing: Accepted[] = [];
       for (const accepted of group.slice(0, TAGS_PER_REQUEST)) {

@@ -22,23 +22,19 @@ export interface Refusing {
   readonly message: string;
 }
 
-/** Fields of a reading that the gate checks. */
 export type FreshValue = Pick<StoredValue, "value" | "quality" | "time">;
 
 /** An older value is too old to measure a step against. */
 export const FRESH_MS = 60_000;
-/** A reading further in the future was made before a clock step, so its age is unknown; milliseconds. */
+/** A reading further in the future was made before a clock step, so its age is unknown. */
 const AHEAD_MS = 1_000;
 const DAY_MS = 86_400_000;
 
 export interface PastWrites {
-  /** Wall times of the tag's writes within the last 24 hours, ascending. */
   readonly ofTag: readonly number[];
-  /** Number of writes of all tags of the source within the last hour. */
   readonly lastHour: number;
 }
 
-/** Facts for the rate limits of a tag. */
 export interface RateFacts {
   readonly entry: AllowedTag;
   readonly forMs: number | null;
@@ -53,7 +49,7 @@ export interface ArrivalFacts extends Pick<Arrival, "retained" | "expirySeconds"
   readonly maxTtlMs: number;
   readonly maxPerHour: number;
   readonly maxRestoreAfterMs: number;
-  /** Our clock minus the service's, in milliseconds; null when unknown. */
+  /** Our clock minus the service's; null when unknown. */
   readonly clockSkewMs: number | null;
   /** A step of our clock that no service has confirmed yet. */
   readonly clockStep: ClockDifference | null;
@@ -92,10 +88,7 @@ function checkTime(facts: ArrivalFacts, expiresAtMs: number): Refusing | null {
   return refuse("expired", "The command is older than its time to live.");
 }
 
-/**
- * Refuses while the wall clock is in doubt, because times to live and limits use it: to a clock that was set back by an hour,
- * a command from an hour ago looks fresh.
- */
+/** Refuses while the wall clock is unverified: after a step back, a command from an hour ago looks fresh. */
 export function checkClock(skewMs: number | null, step: ClockDifference | null): Refusing | null {
   if (step !== null) return refuse("clock-skew", step.message);
   if (skewMs === null || Math.abs(skewMs) <= DIFFERENCE_BOUND_MS) return null;
@@ -145,7 +138,6 @@ function isOfType(value: TagScalar, entry: AllowedTag): boolean {
   return typeof value === entry.type && (typeof value === "boolean" || Number.isFinite(value));
 }
 
-/** True when a value has the type and is in the range of an entry. */
 export function isLawful(value: TagScalar, entry: AllowedTag): boolean {
   if (!isOfType(value, entry)) return false;
   return entry.type === "boolean" || (Number(value) >= entry.min && Number(value) <= entry.max);
@@ -164,9 +156,7 @@ function checkTimed(forMs: number | null, entry: AllowedTag, longestMs: number):
 export interface DispatchFacts extends RateFacts {
   readonly value: TagScalar;
   readonly expect: TagScalar | null;
-  /** The latest reading since Plenum last wrote the tag. */
   readonly current: FreshValue | undefined;
-  /** All gateways of the site. */
   readonly gateways: readonly Listed<Gateway>[];
   readonly timeZone: string;
 }
@@ -175,7 +165,6 @@ export function checkDispatch(facts: DispatchFacts): Refusing | null {
   return checkStep(facts) ?? checkRate(facts) ?? checkHours(facts) ?? checkGateway(facts);
 }
 
-/** True when a check needs the present value of the tag. */
 export function needsFreshValue(
   entry: AllowedTag,
   { expect, forMs }: { readonly expect: TagScalar | null; readonly forMs: number | null },
@@ -183,13 +172,11 @@ export function needsFreshValue(
   return expect !== null || forMs !== null || (entry.type === "number" && entry.max_step !== undefined);
 }
 
-/** The present value when it is good and at most a minute old. */
 export function freshValue(current: FreshValue | undefined, nowMs: number): TagValue {
   if (current === undefined || current.quality !== "good" || isFromBefore(current, nowMs)) return null;
   return nowMs - Date.parse(current.time) <= FRESH_MS ? current.value : null;
 }
 
-/** True when a reading was made before the clock was set back. */
 export function isFromBefore({ time }: FreshValue, nowMs: number): boolean {
   return Date.parse(time) > nowMs + AHEAD_MS;
 }
@@ -262,10 +249,7 @@ export function checkHours(facts: Pick<DispatchFacts, "entry" | "forMs" | "nowMs
   return refuse("outside-hours", `${message}, and so has it to be put back.`);
 }
 
-/**
- * Checks the gateway that the entry names. The interface does not state a tag's gateway, so without a name the write is
- * refused only when every gateway of the site is offline. A gateway without a state counts as online.
- */
+/** Without a gateway in the entry, refuses only when all gateways of the site are offline. */
 export function checkGateway({ entry, gateways }: Pick<DispatchFacts, "entry" | "gateways">): Refusing | null {
   const id = entry.gateway_id;
   const present = gateways.filter((each) => (id === undefined || each.value.id === id) && each.missingSince === null);

@@ -6,14 +6,12 @@ import { createKillSwitch, type KillSwitch } from "./kill-switch.ts";
 
 /** State outside the store that may close writing: files in the state folder, or rows that a fleet shares. */
 export interface Guards {
-  /** Name for people, e.g. `the state /var/lib/plenum/state`. */
   readonly place: string;
   readonly killSwitch: KillSwitch;
   readonly armRequest: ArmRequest;
   /** Why this machine may not write although the state is armed; null when it may. */
   unarmedHere(): string | null;
   readonly pin: Pin;
-  /** Free bytes on the disk of the audit log; null when unknown. */
   freeBytes(): number | null;
 }
 

@@ -14,7 +14,6 @@ import type { Refusals } from "./refusals.ts";
 import type { MessageResult } from "./result-event.ts";
 import { isRestoreId } from "./timed.ts";
 
-/** A value for a tag, as far as the message states it. */
 type Subject = Pick<Request, "source" | "tagId" | "value">;
 
 interface Why {
@@ -35,13 +34,9 @@ const FLOODS = [
   { count: 120, withinMs: 3_600_000, period: "an hour" },
 ] as const;
 const LONGEST_MS = 3_600_000;
-/** `via` of arrivals from the command line. */
 const OPERATOR = "operator";
 
-/**
- * Takes a message and ends with a rejection that is published and audited, or with commands in the journal as `accepted`. It
- * never waits for the service, because the broker is acknowledged only afterwards.
- */
+/** Ends each message with a rejection or a journaled command. The broker waits for this, so send no request here. */
 export function createIntake(options: {
   readonly config: () => CommandsConfig;
   readonly allowList: AllowList;
@@ -49,14 +44,11 @@ export function createIntake(options: {
   readonly journal: Journal;
   readonly refusals: Refusals;
   readonly killSwitch: KillSwitch;
-  /** Why nothing may be written; null when writing is open. */
   readonly closed: () => Refusing | null;
   readonly clock: Clock;
   readonly clockSkewMs: (source: string) => number | null;
   readonly clockDoubt: Pick<ClockCheck, "stepped">;
-  /** Passes accepted commands to the writer. */
   readonly dispatch: (accepted: Accepted) => void;
-  /** Called when a second person has agreed to a command of this source. */
   readonly onSecond: (source: string) => void;
   readonly count: (outcome: string, reason: string | null) => void;
 }): Accept {
@@ -88,7 +80,6 @@ export function createIntake(options: {
     await options.refusals.report(results);
   }
 
-  /** Counts a command for a tag, unless there were too many lately. */
   function checkFlood(source: string, tagId: string): Refusing | null {
     const now = clock.monotonic();
     const key = tagKey({ source, tagId });
@@ -141,7 +132,6 @@ export function createIntake(options: {
     return { command, entry };
   }
 
-  /** Why the agreement of a second person does not count; null when it does. */
   function wrongSecond(arrival: Arrival, { id, value }: Second): Why | null {
     const command = journal.unseconded(id);
     let message: string | null = null;
@@ -216,7 +206,6 @@ function senderOf({ properties, topic, via }: Arrival): string {
   return user === undefined || user === "" ? way : `${way}, says ${user.toWellFormed()}`;
 }
 
-/** Id for the result of a message that states none. */
 function substituteId(arrival: Arrival): string {
   return arrival.correlation?.slice(0, 128) ?? `unnamed-${arrival.receivedAtMs}`;
 }

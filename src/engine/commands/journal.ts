@@ -36,14 +36,12 @@ import { createWriteCountLimit, WRITE_COUNT, type WriteCount } from "./write-cou
  */
 export type Journal = Awaited<ReturnType<typeof openJournal>>;
 
-/** A command with the entry that accepted it. */
 export interface Accepted {
   readonly command: Command;
   readonly entry: AllowedTag;
 }
 
 export interface Leaving extends Accepted {
-  /** Last value of the tag; null when unknown. */
   readonly before: TagValue;
 }
 
@@ -58,12 +56,11 @@ interface StoredEntry {
   readonly state: CommandState;
   readonly changedAt: string;
   readonly command?: Command;
-  /** Value that a finished command has sent. */
   readonly sent?: { readonly tag: string; readonly value: TagScalar };
 }
 
 const COMMANDS = "command";
-/** Finished entries are deleted after a week, far beyond any time to live. */
+/** Far beyond any time to live. */
 const RETENTION_MS = 7 * 86_400_000;
 
 export async function openJournal(options: {
@@ -77,9 +74,8 @@ export async function openJournal(options: {
   const { store, clock, rehearsal, expectedWaitMs } = options;
   const wearSet = rehearsal ? `${WRITE_COUNT}-rehearsal` : WRITE_COUNT;
   const open = new Map<string, OpenEntry>();
-  /** Times at which finished commands ended, by id. */
   const finished = new Map<string, string>();
-  /** Result of the last write that was sent, by tag. */
+  /** Last finished write of each tag, for `isUnproved`. */
   const lastSent = new Map<string, StoredEntry>();
   for (const [id, stored] of await store.documents<StoredEntry>(COMMANDS)) {
     const { state, changedAt, command, sent } = stored;
@@ -99,7 +95,6 @@ export async function openJournal(options: {
   /** The audit chain has one tip, so steps run one at a time. */
   const inTurn = oneAtATime();
 
-  /** `events` are made from the hashes of the audit records, in their order. */
   async function commit(
     audits: readonly AuditEntry[],
     documents: readonly DocumentChange[],
@@ -132,7 +127,6 @@ export async function openJournal(options: {
   }
 
   return {
-    /** Journals the new commands and returns them; leaves out those whose id is known. */
     accept: (all: readonly Accepted[]): Promise<readonly Accepted[]> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
@@ -152,7 +146,6 @@ export async function openJournal(options: {
         return fresh;
       }),
 
-    /** Records that these commands leave in one request, and counts them as writes. */
     sending: (leaving: readonly Leaving[]): Promise<void> =>
       inTurn(async () => {
         const changedAt = isoUtc(clock.now());
@@ -182,7 +175,6 @@ export async function openJournal(options: {
         for (const [key, promise] of promises) restores.set(key, promise);
       }),
 
-    /** Records that a second person agrees; returns false when the command does not wait for that. */
     second: (id: string, by: string): Promise<boolean> =>
       inTurn(async () => {
         const command = unseconded(id);
@@ -191,13 +183,9 @@ export async function openJournal(options: {
         seconded.add(id);
         return true;
       }),
-    /** The command if it waits for a second person. */
     unseconded,
 
-    /**
-     * Records the outcome; returns false when the command had ended before. The end of a restore also ends its promise, and
-     * emits `command-not-restored` when the old value does not hold again. A written command ends earlier promises of its tag.
-     */
+    /** Records the outcome; returns false when the command had ended before. Also ends the restores that it settles. */
     finish: (command: Command, finish: Finish): Promise<boolean> =>
       inTurn(async () => {
         const promise = restoreBy(command.id);
@@ -249,7 +237,6 @@ export async function openJournal(options: {
         return true;
       }),
 
-    /** Publishes and audits results of messages that never became commands; their ids stay free. */
     report: (results: readonly MessageResult[]): Promise<void> =>
       inTurn(async () => {
         const at = isoUtc(clock.now());
@@ -265,7 +252,6 @@ export async function openJournal(options: {
         );
       }),
 
-    /** Audits a step that belongs to no command, together with the documents that it changes. */
     note: (
       step: string,
       detail: Readonly<Record<string, unknown>>,
@@ -273,11 +259,9 @@ export async function openJournal(options: {
     ): Promise<void> => inTurn(() => commit([{ at: isoUtc(clock.now()), commandId: "-", step, detail }], documents)),
 
     knows: (id: string): boolean => open.has(id) || finished.has(id),
-    /** An entry without outcome. */
     entry: (id: string): OpenEntry | undefined => open.get(id),
-    /** Entries without outcome. */
     open: (): readonly OpenEntry[] => [...open.values()],
-    /** True when the tag is being written: from `sending` to the outcome. */
+    /** True from `sending` to the outcome of a write of the tag. */
     isUnderWay(tag: { readonly source: string; readonly tagId: string }): boolean {
       const key = tagKey(tag);
       return [...open.values()].some((entry) => entry.state === "sending" && tagKey(entry.command) === key);
@@ -291,11 +275,9 @@ export async function openJournal(options: {
     },
     wear: { ofTag: wear.ofTag, lastHour: wear.lastHour },
     auditSize,
-    /** Promises to put an old value back, until the restore has ended. */
     restores: (): readonly Restore[] => [...restores.values()],
     /** The promise that a command is to keep. */
     restoreBy,
-    /** Timed values that could not be taken back and may still be in force. */
     unrestored: (): readonly Unrestored[] => [...lost.values()],
     forgetUnrestored: (past: Unrestored): Promise<void> =>
       inTurn(async () => {
@@ -311,7 +293,6 @@ export async function openJournal(options: {
         if (records === 0) return;
         await store.commit({ events: [auditHeadEvent({ records, head: tip }, isoUtc(clock.now()))] });
       }),
-    /** Stores the audit log's size and deletes old finished entries. */
     tidy: (): Promise<void> =>
       inTurn(async () => {
         await auditSize.remember();

@@ -5,7 +5,6 @@ import { join } from "node:path";
 export interface KillSwitch {
   /** How a person continues, e.g. `remove /var/lib/plenum/state/WRITES-STOPPED`. */
   readonly remedy: string;
-  /** Called before every write. */
   thrown(): boolean;
   /** Stops this worker when it returns, and all members of a fleet when it resolves. */
   throwIt(by: string, at: string): Promise<void> | void;
@@ -18,7 +17,6 @@ export interface FolderKillSwitch extends KillSwitch {
   release(): void;
 }
 
-/** Name of the file inside the state folder. */
 export const KILL_FILE = "WRITES-STOPPED";
 
 export function createKillSwitch(stateFolder: string): FolderKillSwitch {

@@ -1,26 +1,21 @@
 import type { Arrival } from "../../core/connector.ts";
 import type { TagScalar } from "../../core/model/building.ts";
 
-/** Fields of every command from the command line or the status page. */
 interface FromOperator {
   readonly id: string;
   readonly source: string | null;
   readonly value: TagScalar;
-  /** User name on the machine. */
   readonly user: string | null;
   readonly receivedAtMs: number;
   readonly at?: "command line" | "status page";
 }
 
-/** An operator's command as an arrival. */
 export function operatorArrival(
   fields: FromOperator & {
     readonly tagId: string;
-    /** The old value is put back after this time; null for a write that stays. */
     readonly forSeconds: number | null;
     /** Write only if the tag still holds this value; null for any value. */
     readonly expect?: TagScalar | null;
-    /** Time to live; null for the configured one. */
     readonly ttlSeconds: number | null;
   },
 ): Arrival {
@@ -35,7 +30,6 @@ export function operatorArrival(
   return { ...arrivalOf(fields, command), tagId };
 }
 
-/** The operator as the second person who agrees to a command that came over MQTT. */
 export function operatorSecond(fields: FromOperator): Arrival {
   return { ...arrivalOf(fields, { second: fields.id, value: fields.value }), purpose: "second" };
 }

@@ -21,9 +21,7 @@ export interface Request {
   readonly value: TagScalar;
   readonly issuedAtMs: number | null;
   readonly ttlMs: number | null;
-  /** Put the old value back after this time. */
   readonly forMs: number | null;
-  /** Write only if the tag still holds this. */
   readonly expect: TagScalar | null;
 }
 
@@ -148,7 +146,6 @@ function claimedId(value: object): string | null {
   return id?.success === true ? id.data : null;
 }
 
-/** Id next to the payload, which only MQTT 5 has. */
 function givenId(arrival: Arrival): string | null {
   const id = Name.safeParse(arrival.properties.id ?? arrival.correlation);
   return id.success ? id.data : null;
@@ -159,7 +156,7 @@ function isMarked(arrival: Arrival): boolean {
   return "plenum-event-id" in arrival.properties;
 }
 
-/** True for Plenum's own events and states, which a bridge may send back; no command has these members. */
+/** True for Plenum's own events and states, which a bridge may send back. */
 function looksLikeOurs(value: object, id: string | null): boolean {
   if ("specversion" in value || "ts" in value || "quality" in value) return true;
   return id !== null && /\.[\w-]{22}$/.test(id) && (KINDS as readonly string[]).includes(id.slice(0, -23));

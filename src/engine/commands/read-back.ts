@@ -27,7 +27,6 @@ export type SendResult = "answered" | "in-doubt" | "group-refused";
 export interface Unverified {
   readonly command: Command;
   readonly sent: SendResult;
-  /** The service's reason for a rejected write, for people. */
   readonly complaint: string | null;
   readonly before: TagValue;
   /** Wall time of the write: earlier readings prove nothing. */
@@ -45,7 +44,6 @@ interface Verification {
   readonly postponedUntilMs: number;
   dueMs: number;
   attempts: number;
-  /** A first reading had another value; a slow device gets a second reading. */
   sawOther: boolean;
   /** The service refused a reading of several tags: read singly. */
   readsSingly: boolean;
@@ -57,7 +55,6 @@ export function createReadBack(options: {
   readonly endings: Endings;
   readonly clock: Clock;
   readonly log: Log;
-  /** Time that a device gets before the first reading. */
   readonly settleMs: () => number;
 }) {
   const { clock, endings, log, settleMs, source, values } = options;
@@ -69,7 +66,6 @@ export function createReadBack(options: {
     pending.delete(each);
   }
 
-  /** Ends the commands that a live read since the write confirms; returns the others. */
   async function confirmByLiveReads(due: readonly Verification[], signal: AbortSignal) {
     const others: Verification[] = [];
     for (const each of due) {
@@ -132,7 +128,7 @@ export function createReadBack(options: {
       for (const write of writes) pending.add({ write, dueMs, ...fresh });
       added.wakeUp();
     },
-    /** Works until the signal aborts. Pending commands stay `sending` and are verified at the next start. */
+    /** Pending commands stay `sending` when the signal aborts; the next start verifies them. */
     run: (signal: AbortSignal): Promise<void> =>
       loop({
         clock,

@@ -5,10 +5,7 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import type { Journal } from "./journal.ts";
 import type { MessageResult } from "./result-event.ts";
 
-/**
- * Reports rejections. At a normal rate each gets its own event and audit record. In a flood, such as a loop or an attack,
- * they are counted: one record per reason and minute, so that the audit log cannot be filled.
- */
+/** Reports rejections. In a flood, one record per reason and minute counts them, so the audit log cannot fill up. */
 export type Refusals = ReturnType<typeof createRefusals>;
 
 /** Token bucket of each reason: 30 reports at once, 10 a minute for ever, which is 14,400 a day. */
@@ -16,11 +13,9 @@ const BURST = 30;
 const PER_MINUTE = 10;
 const MINUTE_MS = 60_000;
 
-/** Rejections for one reason that are reported together. */
 interface Counted {
   count: number;
   readonly sinceMs: number;
-  /** When they are reported, on the monotonic clock. */
   readonly dueMs: number;
   latest: MessageResult;
 }
@@ -51,7 +46,6 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
     countingBegan.wakeUp();
   }
 
-  /** Reports what was only counted so far. */
   async function flush(): Promise<void> {
     const all = [...counted];
     counted.clear();
@@ -67,7 +61,6 @@ export function createRefusals(options: { readonly journal: Journal; readonly cl
   }
 
   return {
-    /** Resolves when the results are durable, or counted. */
     async report(results: readonly MessageResult[]): Promise<void> {
       const single: MessageResult[] = [];
       for (const result of results) {

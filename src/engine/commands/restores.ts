@@ -25,26 +25,18 @@ const BACKOFF = { firstMs: 30_000, maxMs: 300_000 };
 /** A wall clock that is set forward, and a value that is over by itself, are noticed within this time. */
 const CHECK_EVERY_MS = 30_000;
 
-/** State of one restoring command, by its id. */
 interface Attempt {
   /** When the time of the value is over, on the monotonic clock: a wall clock that is set back prolongs nothing. */
   dueMs?: number;
   tries: number;
   /** Null while the writer has the command. */
   againAtMs: number | null;
-  /** Why the last attempt was not sent. */
   why: string | null;
-  /** True while a final end is being recorded, which must not be postponed. */
+  /** True while a final end is recorded, which must not be postponed. */
   isEnding: boolean;
 }
 
-/**
- * Puts the old value of a timed write back with an ordinary command, which expects that the tag still holds ours. The promise
- * is in the journal, so it survives restarts.
- *
- * Before the command is sent, failures are retried for a day. After it was sent, it is never sent again. When the old value
- * does not hold in the end, `command-not-restored` is emitted.
- */
+/** Puts the old value of a timed write back with an ordinary command, which expects that the tag still holds ours. */
 export function createRestores(options: {
   readonly journal: Journal;
   readonly allowList: AllowList;
@@ -60,7 +52,7 @@ export function createRestores(options: {
   const attemptOf = (id: string) => attempts.get(id) ?? { tries: 0, againAtMs: 0, why: null, isEnding: false };
   const retry = createWakeup();
 
-  /** Starts a restore that is due. Returns the milliseconds until its next check; null when a wake-up follows. */
+  /** Starts a due restore. Returns the milliseconds until its next check; null when a wake-up follows. */
   async function check(restore: Restore, endings: Endings, signal: AbortSignal): Promise<number | null> {
     const id = restoreId(restore.command.id);
     const attempt = attemptOf(id);
@@ -165,7 +157,6 @@ export function createRestores(options: {
       retry.wakeUp();
       return true;
     },
-    /** Messages about values that are still in force after their time. */
     notices(): readonly string[] {
       const waiting = journal.restores().flatMap(({ command, before, dueAt }) => {
         const why = attempts.get(restoreId(command.id))?.why ?? null;

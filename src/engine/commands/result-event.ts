@@ -3,7 +3,6 @@ import type { CommandOutcome } from "../../core/model/command-facts.ts";
 import { type Event, makeEvent, sourceUri } from "../../core/model/event.ts";
 import type { Command, Finish, Reason } from "./command.ts";
 
-/** Event of a command that passed the gate, with its longest wait for the quota. */
 export function acceptedEvent(command: Command, waitMs: number, time: string): Event<"command-accepted"> {
   const { correlation, expiresAt, forMs, id: commandId, needsSecond, replyTo, source, siteId, tagId, value } = command;
   return makeEvent({
@@ -20,7 +19,6 @@ export function acceptedEvent(command: Command, waitMs: number, time: string): E
   });
 }
 
-/** Event of the end of a command. */
 export function resultEvent(command: Command, finish: Finish, time: string): Event<"command-result"> {
   const { correlation, id: commandId, replyTo, siteId, source, tagId, value: requested } = command;
   const { before = null, message, outcome, readBack = null, reason, rehearsal = false } = finish;
@@ -38,10 +36,8 @@ export function resultEvent(command: Command, finish: Finish, time: string): Eve
   });
 }
 
-/** Result of a message that never became a command. */
 export interface MessageResult {
   readonly commandId: string;
-  /** Null when the message named no source that exists. */
   readonly source: string | null;
   readonly siteId: number | null;
   readonly tagId: string | null;

@@ -18,7 +18,7 @@ export interface Restore {
   readonly command: Command;
   readonly before: TagScalar;
   readonly dueAt: string;
-  /** The promise that this one replaces once its own write is verified. */
+  /** The promise that this promise replaces once its own write is verified. */
   readonly older?: Restore;
 }
 
@@ -29,11 +29,7 @@ export function promiseOf(command: Command, before: TagScalar, older: Restore | 
   return { command, before: sameValue(older.command.value, before) ? older.before : before, dueAt, older };
 }
 
-/**
- * Returns the tag's promise after a command ended, and the promises that are over. Only a written value ends an older
- * promise: after 22 for two hours and a rejected 23, 22 still ends after two hours. When it is unknown whether 23 was written,
- * both stay: each puts back only the value that it wrote.
- */
+/** Returns the tag's promise after a command ended, and the promises that are over. */
 export function promisesAfter(
   command: Command,
   finish: Finish,
@@ -80,10 +76,7 @@ export function withOlder(restore: Restore): readonly Restore[] {
   return restore.older === undefined ? [restore] : [restore, ...withOlder(restore.older)];
 }
 
-/**
- * Time after which a value is no longer put back: a day. Most obstacles (a gateway without power, an expired token) are fixed
- * within a working day, and permitted hours come once a day. Later, a sudden change would do more harm than the report.
- */
+/** Later, a sudden change of the value does more harm than the report that the value was not restored. */
 export const PATIENCE_MS = 86_400_000;
 
 const ENDING = "/restore";
@@ -112,11 +105,7 @@ export function restoringCommand({ command, before, dueAt }: Restore, nowMs: num
   };
 }
 
-/**
- * Reasons of an end that may pass by itself, or when a person opens writing again. All other reasons are final: the value may
- * not be written back (`step-too-large`), or somebody has changed the tag (`unexpected-value`). `expired` is included because
- * a clock that was set forward by mistake also causes it.
- */
+/** Reasons that may pass by themselves or by a person, e.g. `expired` after a clock was set forward by mistake. */
 const TEMPORARY: ReadonlySet<Reason | null> = new Set<Reason>([
   "disabled",
   "killed",
@@ -155,7 +144,6 @@ export interface Unrestored {
   readonly source: string;
   readonly siteId: number;
   readonly tagId: string;
-  /** Last known value of the tag; null when unknown. */
   readonly inForce: TagValue;
   readonly since: string;
   readonly wanted: TagScalar;
@@ -201,7 +189,6 @@ export function takenOver({ command, before }: Restore): { readonly command: Com
   };
 }
 
-/** Message for people. */
 export function unrestoredLine(lost: Unrestored): string {
   const { commandId, dueAt, inForce, message, since, tagId, wanted } = lost;
   const holds = inForce === null ? "holds nobody knows what" : `still holds ${inForce}`;

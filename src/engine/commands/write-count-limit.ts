@@ -6,7 +6,6 @@ export interface WriteCount {
   readonly sentAtMs: readonly number[];
 }
 
-/** Document set of the write counts. */
 export const WRITE_COUNT = "command-wear";
 
 const HOUR_MS = 3_600_000;
@@ -20,9 +19,7 @@ export function createWriteCountLimit(byTag: Map<string, WriteCount>, clock: Clo
   const ofKey = (key: string) => within(byTag.get(key)?.sentAtMs, DAY_MS);
 
   return {
-    /** Wall times of a tag's writes within the last 24 hours, ascending. */
     ofTag: (source: string, tagId: string) => ofKey(tagKey({ source, tagId })),
-    /** Number of writes of all tags of a source within the last hour. */
     lastHour(source: string): number {
       const counts = [...byTag].filter(([key]) => key.startsWith(`${source}/`));
       return counts.reduce((sum, [, { sentAtMs }]) => sum + within(sentAtMs, HOUR_MS).length, 0);

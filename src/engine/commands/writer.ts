@@ -26,11 +26,10 @@ import type { ReadBack, SendResult } from "./read-back.ts";
 export type Writer = ReturnType<typeof createWriter>;
 
 interface WriterState {
-  /** By tag, oldest first; a later command for a tag supersedes the earlier one. */
+  /** By tag, oldest first. */
   readonly queue: Map<string, Accepted>;
   /** End of the time to live on the monotonic clock, so that setting the wall clock back prolongs none. */
   readonly deadlines: WeakMap<Accepted, number>;
-  /** The current wait for a slot of the quota. */
   slot: WorkSignal | null;
   /** Tags of a group that was refused as a whole: sent singly until one of them is answered. */
   readonly bisection: Set<string>;
@@ -62,7 +61,6 @@ export const STOPPED: Finish = {
 const BACKOFF = { firstMs: 3_000, maxMs: 4_000 };
 /** Wait while all queued commands need a slow reading. */
 const AFTER_MISSING_MS = 100;
-/** Interval of the check for closed writing while commands wait. */
 const CLOSED_CHECK_MS = 500;
 const QUEUE_EMPTY = new Error("No command waits for the slot any more.");
 
@@ -73,9 +71,7 @@ export function createWriter(options: {
   readonly view: BuildingView;
   readonly values: FreshValues;
   readonly journal: Journal;
-  /** Why nothing may be written to this source; null when it may. */
   readonly closed: () => Refusing | null;
-  /** True while the entry that accepted a command is unchanged. */
   readonly holds: (accepted: Accepted) => boolean;
   readonly readBack: Pick<ReadBack, "add">;
   readonly endings: Endings;
@@ -90,7 +86,6 @@ export function createWriter(options: {
     bisection: new Set(),
     background: new Set(),
   };
-  /** Wakes when a command arrives or may leave. */
   const mayLeave = createWakeup();
   const queueGrew = createWakeup();
 
@@ -116,7 +111,6 @@ export function createWriter(options: {
     return state.queue.get(key) === accepted && state.queue.delete(key);
   }
 
-  /** Queues a command that could not leave, unless a newer one for its tag has arrived. */
   function putBack(accepted: Accepted): void {
     const newer = state.queue.get(tagKey(accepted.command));
     if (newer === undefined) state.queue.set(tagKey(accepted.command), accepted);
@@ -132,7 +126,6 @@ export function createWriter(options: {
     });
   }
 
-  /** Why a queued command must not leave any more; null while it may. */
   function endInQueue(accepted: Accepted): Finish | null {
     const closed = options.closed();
     if (closed !== null) return { outcome: "rejected", ...closed };
@@ -141,7 +134,6 @@ export function createWriter(options: {
     return isUnseconded(accepted) ? NOT_SECONDED : EXPIRED;
   }
 
-  /** Why a command ends without being sent together with `others` commands; null when it may leave. */
   async function endBeforeSending(accepted: Accepted, others: number): Promise<Finish | null> {
     const ended = endInQueue(accepted);
     if (ended !== null) return ended;
@@ -182,11 +174,7 @@ export function createWriter(options: {
     return free.filter(({ command }) => !state.bisection.has(command.tagId)).slice(0, size);
   }
 
-  /**
-   * Decides which commands leave and journals them as `sending`. They leave the queue first, so that a newer command for
-   * the tag waits instead of superseding them; those that cannot leave yet go back. The time to live is checked again
-   * after the journal, which may be slow.
-   */
+  /** Selects and journals the commands that leave. Journaling may be slow, so expiry is checked again afterwards. */
   async function prepare(cutting: AbortSignal): Promise<readonly Leaving[]> {
     const taken = candidates();
     for (const accepted of taken) take(accepted);
@@ -345,7 +333,6 @@ export function createWriter(options: {
     add,
     /** Checks again which commands may leave, e.g. after a second person agreed. */
     wake: mayLeave.wakeUp,
-    /** Number of commands that have not left. */
     waiting: () => state.queue.size,
     /** Works until `stopping` aborts; `cutting` aborts a running request. */
     async run(stopping: AbortSignal, cutting: AbortSignal): Promise<void> {

@@ -11,7 +11,6 @@ import type { RequestLog } from "../request-log.ts";
 import type { Token } from "../tokens.ts";
 import type { World } from "../world.ts";
 
-/** Everything that the endpoints read and change. */
 export interface ServiceContext {
   readonly options: SimulatorOptions;
   readonly world: World;
@@ -30,7 +29,6 @@ export interface Call {
   readonly query: Query;
   readonly token: Token;
   readonly nowMs: number;
-  /** Number of the request in the request log. */
   readonly number: number;
 }
 
@@ -38,9 +36,7 @@ export interface Endpoint {
   readonly name: EndpointName;
   readonly method: "GET" | "POST";
   readonly path: string;
-  /** Required ability of the token. */
   readonly ability?: string;
-  /** Required permission of the user. */
   readonly permission?: string;
   /** The token needs no site. */
   readonly unscoped?: true;
@@ -49,7 +45,6 @@ export interface Endpoint {
   respond(call: Call): SimReply;
 }
 
-/** Tags per request: interface, Limits. */
 export const MAX_TAGS = 20;
 
 const UTC_TIMESTAMP = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d+)?)?Z$/;
@@ -104,7 +99,6 @@ export function readQuery(parameters: URLSearchParams) {
       const known = choices.find((choice) => choice === text(name));
       return parsed(name, known, `The selected ${words(name)} is invalid.`);
     },
-    /** Returns the distinct ids of the required list `tags`. */
     tagIds(): string[] {
       const value = required("tags");
       if (value === undefined) return [];

@@ -15,7 +15,6 @@ import type { Call, Endpoint } from "./endpoint.ts";
 
 // The paginated lists: sites, alarms, and the four lists of one site.
 
-/** Page sizes and search length: interface, Limits. */
 const PER_PAGE = 100;
 const MAX_ALARMS_PER_PAGE = 500;
 const MAX_SEARCH = 255;
@@ -40,7 +39,6 @@ function readListPage(call: Call): Page {
   return readPage(call, max_per_page, over_max);
 }
 
-/** Returns one page of the rows, or the errors of the query. */
 function pageReply<Row>(
   { context, query, request }: Call,
   page: Page,
@@ -55,7 +53,6 @@ function pageReply<Row>(
   return listReply(rows(), record, { address, query: request.query, ...page, links, emptyMeta });
 }
 
-/** Ignores case; an absent search matches everything. */
 function contains(search: string | undefined, ...texts: readonly (string | null)[]): boolean {
   if (search === undefined) return true;
   return texts.some((text) => text?.toLowerCase().includes(search.toLowerCase()) ?? false);
@@ -72,7 +69,6 @@ export const sites: Endpoint = {
   },
 };
 
-/** Returns the records of the sites in the scope of the token. */
 export function visibleSites({ context, token }: Call) {
   return [...context.world.sites.values()]
     .filter((site) => context.inventory.exists("sites", site.id) && maySeeSite(token, site.id))

@@ -18,7 +18,6 @@ import { type Call, type Endpoint, MAX_TAGS, requiredMessage } from "./endpoint.
 
 // The rate-limited endpoints: read, write and history of up to 20 tags.
 
-/** Returns the requested tags, or the reply when one of them is unknown or outside the scope. */
 function findTags(call: Call, ids: readonly string[]): readonly Tag[] | { readonly refusal: SimReply } {
   const { world, inventory, options } = call.context;
   const { unknown_tag, out_of_scope_tag, order } = options.reads;
@@ -34,7 +33,6 @@ function findTags(call: Call, ids: readonly string[]): readonly Tag[] | { readon
     const status = exists ? out_of_scope_tag : unknown_tag;
     if (status !== "omit") return { refusal: refusalOf(call, status, id) };
   }
-  // Ids are numbers as text: a shorter id is smaller.
   if (order === "id") tags.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
   return tags;
 }

@@ -7,7 +7,6 @@ import { parseNetwork } from "./networks.ts";
 /** Headers that the connection itself needs, or that would change how the request is read. */
 const RESERVED = /^(content-.*|host|connection|keep-alive|transfer-encoding|te|trailer|upgrade|expect|proxy-.*)$/i;
 
-/** The whole address of a receiver. */
 export const ReceiverUrl = z
   .url({ protocol: /^https?$/, error: "Write a whole address, such as https://example.com/hook." })
   .refine((text) => !hasCredentials(text), {
@@ -21,10 +20,9 @@ const HeaderName = z
 
 const HeaderText = z.string().regex(/^[\x20-\x7e]*$/, "A header value is one line of plain ASCII characters.");
 
-/** Headers by which somebody is let in, whatever a receiver calls them: `X-Api-Key`, `Ocp-Apim-Subscription-Key`. */
 const LETS_IN = /(^|-)(authorization|auth|cookie|(api|access|subscription|functions)-?key|token|secret|password)$/i;
 
-/** A secret in the configuration would be a text like any other, and shown where a receiver repeats what it was sent. */
+/** A secret in plain text in the configuration is not registered, so it would not be masked. */
 function isSecretInTheOpen(name: string, value: unknown): boolean {
   return typeof value === "string" && value !== "" && (LETS_IN.test(name) || /^(basic|bearer) /i.test(value));
 }
@@ -49,7 +47,6 @@ const Network = z
   .string()
   .refine((text) => parseNetwork(text) !== null, "Write a network as 10.1.0.0/16, fd00::/8 or 192.0.2.7/32.");
 
-/** Connection options of a receiver. */
 export const OUTBOUND = {
   timeout: Duration.refine((ms) => ms >= 100 && ms <= 30_000, "Choose between 100ms and 30s.")
     .prefault("15s")

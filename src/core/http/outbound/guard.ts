@@ -24,16 +24,7 @@ interface GuardOptions {
   readonly proxy: HttpProxy | null;
 }
 
-/**
- * Opens connections, but never to an address inside the house unless its network is allowed.
- *
- * The addresses that are checked are the addresses that are connected to: the check sits inside the one name
- * lookup of the connection, so an answer that changes between check and use (DNS rebinding) gains nothing. One
- * closed address among several refuses them all.
- *
- * Through a proxy it is the proxy that looks a name up and connects, so its rules say what may be reached. Here nothing
- * is looked up then; addresses in the URL, and names of the machine itself, are refused as ever.
- */
+/** Connects only to public or allowed addresses, checked inside the connection's lookup against DNS rebinding. */
 export function guardedConnector(options: GuardOptions): buildConnector.connector {
   const reach = reachOf(options.allowNetworks);
   const encrypted = options.url.protocol === "https:";
@@ -77,7 +68,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   });
 
   return (target, done) => {
-    // An address written into the URL is never looked up, so it has to be checked here.
+    // `lookup` is not called for an address in the URL.
     const host = target.hostname.replace(/^\[|\]$/g, "");
     const address = options.proxy !== null && isLoopback(host.replace(/\.$/, "")) ? "127.0.0.1" : host;
     const refused = isIP(address) === 0 ? null : refusal(address);
@@ -94,7 +85,7 @@ export function guardedConnector(options: GuardOptions): buildConnector.connecto
   };
 }
 
-/** Connects, with the handshake, and hangs up without a word: shows name, network, port and certificate. */
+/** Connects, with the TLS handshake, and closes the connection. */
 export function probe(
   connect: buildConnector.connector,
   url: Pick<URL, "hostname" | "host" | "protocol" | "port">,

@@ -2,10 +2,7 @@ import { ConfigError } from "../../errors/errors.ts";
 import type { Clock } from "../../runtime/clock.ts";
 import { cachedSecret, type SecretRef } from "../../runtime/secret.ts";
 
-/**
- * Configured request headers with lower-case names. Secrets are read at each call, so a changed secret needs no restart.
- * Throws `ConfigError` when a secret is not valid in a header.
- */
+/** Configured request headers. Secrets are read at each call. Throws `ConfigError` for a secret invalid in a header. */
 export function givenHeaders(
   headers: Readonly<Record<string, string | SecretRef>>,
   clock: Clock,
@@ -18,7 +15,6 @@ export function givenHeaders(
   return () => Object.fromEntries(texts.map(([name, text]) => [name, text()]));
 }
 
-/** Returns the secret when it is valid in a header. */
 export function inHeader(text: string, name: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text;
   throw new ConfigError(`The secret for the header ${name} has to be one line of plain ASCII characters.`, {

@@ -1,6 +1,5 @@
 import { BlockList, isIP } from "node:net";
 
-/** A network in CIDR notation. */
 export interface Network {
   readonly address: string;
   readonly prefix: number;
@@ -17,11 +16,7 @@ export function parseNetwork(text: string): Network | null {
   return { address, prefix, family: version === 4 ? "ipv4" : "ipv6" };
 }
 
-/**
- * Networks that are not the public internet: the special-purpose registries of IANA for IPv4 and IPv6. Of IPv6
- * everything but 2000::/3 is closed, which covers loopback, IPv4-mapped, NAT64, unique local, link-local and
- * multicast.
- */
+/** Special-purpose registries of IANA. Of IPv6 everything but 2000::/3 is closed, e.g. loopback, NAT64 and local. */
 const CLOSED: readonly string[] = [
   "0.0.0.0/8", // this network
   "10.0.0.0/8", // private
@@ -48,9 +43,8 @@ const CLOSED: readonly string[] = [
 ];
 
 export interface Reach {
-  /** The user named the network that the address is in. */
   isAllowed(address: string): boolean;
-  /** Public, or allowed. Anything that is no address at all is refused. */
+  /** Public or allowed; false for text that is no address. */
   isOpen(address: string): boolean;
 }
 
@@ -63,7 +57,7 @@ export function reachOf(allowNetworks: readonly string[]): Reach {
   };
 }
 
-/** One list a family: in a common one, an IPv4 address would be looked for among the IPv6 networks as well. */
+/** One list per family: a common one would look for an IPv4 address among the IPv6 networks as well. */
 function membership(networks: readonly string[]): (address: string) => boolean {
   const lists = { ipv4: new BlockList(), ipv6: new BlockList() };
   for (const text of networks) {

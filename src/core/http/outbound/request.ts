@@ -12,9 +12,7 @@ import { retryAfterMs, secondsIn } from "../retry-after.ts";
 import type { OutboundConfig } from "./config.ts";
 import { guardedConnector, type Lookup, probe } from "./guard.ts";
 
-/** Time for lookup, connection and handshake, in milliseconds. */
 const CONNECT_MS = 5_000;
-/** How long an unused connection stays open, in milliseconds. */
 const KEEP_ALIVE_MS = 4_000;
 
 interface HttpRequest {
@@ -29,23 +27,16 @@ export interface HttpResponse {
   readonly status: number;
   /** Names in lower case; the last of several headers of one name. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The start of the body, up to the requested size. */
   readonly body: string;
-  /** True if the body is incomplete. */
   readonly isCut: boolean;
 }
 
 /** Client of one origin, HTTP/1.1 through the guard: no redirect, one request at a time. */
 export interface HttpClient {
   readonly origin: string;
-  /**
-   * Sends one request and reads at most `bodyBytes(status)` of the response's body. Rejects with a failure of
-   * `core/errors` without a response, or with the signal's reason.
-   */
+  /** Rejects with a failure of `core/errors` when no response arrives, or with the signal's reason. */
   exchange(request: HttpRequest, signal: AbortSignal, bodyBytes: (status: number) => number): Promise<HttpResponse>;
-  /** Monotonic time of the last request; minus infinity before the first. */
   lastStepMs(): number;
-  /** Connects, with the TLS handshake, and closes the connection. */
   knock(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
@@ -120,7 +111,6 @@ export function createHttpClient(options: {
   };
 }
 
-/** Description of the receiver for failures. */
 export function receiverAt(origin: string): Server {
   return {
     name: origin,
@@ -132,7 +122,6 @@ export function receiverAt(origin: string): Server {
   };
 }
 
-/** Reads the start of a body up to the limit; a longer body closes the connection. */
 async function beginningOf(
   body: AsyncIterable<Buffer>,
   maxBytes: number,
@@ -160,24 +149,19 @@ function flat(headers: Readonly<Record<string, string | string[] | undefined>>):
   );
 }
 
-/** How much of an answer is read, in bytes; nothing that is asked of a receiver needs more. */
 const MAX_ANSWER_BYTES = 256 * 1024;
 
-/** Numbers above this are seconds since 1970, and not from now. */
+/** Larger numbers are seconds since 1970; smaller ones are seconds from now. */
 const EPOCH_SECONDS = 1e9;
-/** Longest wait that is believed, in milliseconds: an hour. */
 const LONGEST_RESET_MS = 3_600_000;
 
 export interface ReceiverRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** Path and query. */
   readonly path: string;
-  /** Sent as JSON; left out there is no body. */
   readonly json?: unknown;
   /** Sent as it is, in place of `json`. */
   readonly text?: { readonly body: string; readonly contentType: string };
   readonly headers?: Readonly<Record<string, string>>;
-  /** Statuses that the caller handles, in addition to 2xx. */
   readonly allow?: readonly number[];
 }
 
@@ -185,11 +169,11 @@ export interface ReceiverResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** The body as JSON; undefined where it is none, or too long to be read whole. */
+  /** Undefined when the body is not JSON or too long. */
   readonly json: unknown;
 }
 
-/** One question to a receiver, and its answer; throws what `failureOfResponse` makes of a refusal. */
+/** Sends one request. Throws what `failureOfResponse` makes of a refusal. */
 export async function sendRequest(
   end: HttpClient,
   question: ReceiverRequest,
@@ -275,22 +259,18 @@ export function failureOfResponse(answer: HttpResponse, origin: string, nowMs: n
   return new Rejected(`${said}.${words(answer.body)}`);
 }
 
-/**
- * Milliseconds until a rate limit is over, by the headers of those who send no `Retry-After`: seconds from now (Discord),
- * seconds since 1970 (Mattermost, Zulip) or a time (Jira). Null when none of them says so.
- */
+/** Milliseconds by headers in seconds from now (Discord), seconds since 1970 (Mattermost, Zulip) or a time (Jira). */
 function limitResetMs(headers: HttpResponse["headers"], nowMs: number): number | null {
   const { "x-ratelimit-reset": reset, "x-ratelimit-reset-after": resetAfter } = headers;
   const after = secondsIn(resetAfter);
   if (after !== null) return after * 1_000;
   const seconds = secondsIn(reset);
   const untilMs = seconds === null ? Date.parse(reset ?? "") : seconds * 1_000;
-  // A small number is seconds from now.
   const ms = seconds !== null && seconds < EPOCH_SECONDS ? untilMs : untilMs - nowMs;
   return ms > 0 && ms <= LONGEST_RESET_MS ? ms : null;
 }
 
-/** The first words of what it said, for a person; none where they are a page. */
+/** Start of the response's text for people; empty for a web page. */
 function words(body: string): string {
   const text = body.replaceAll(/[\p{Cc}\s]+/gu, " ").trim();
   return text === "" || isPage(text) ? "" : ` It said: ${text.slice(0, 300)}`;

@@ -12,40 +12,33 @@ import { isSignedBy } from "./signature.ts";
  */
 export type Rules = Readonly<Record<string, unknown>>;
 
-/** Who may approve, and how many have to. */
 export type Approvers = Pick<ApprovalConfig, "approvers" | "needed">;
 
-/** Contents of the approvals file. */
 export interface Approvals {
   /** UTC; the same for all signatures, and part of what is signed. */
   readonly at: string;
   /** The signed rules, so that an approver sees what has changed since. */
   readonly rules: Rules;
-  /** Base64, by approver. */
+  /** Base64, by approver name. */
   readonly signatures: Readonly<Record<string, string>>;
 }
 
-/** The approval that the worker accepted last. */
 export interface Pinned extends Approvers {
   readonly at: string;
   /** Path of the approvals file, so that removing `approval` from the configuration needs an approval there. */
   readonly file: string;
 }
 
-/** Stores the approval that was accepted last. */
 export interface Pin {
   /** Throws when it is unreadable. */
   read(): Pinned | null;
-  /** Null deletes it. After a promise, the pin is stored once `read` returns it. */
   write(pinned: Pinned | null): Promise<void> | void;
-  /** Changes when another process has written. */
+  /** Returns another text after another process has written. */
   mark(): string;
 }
 
-/** Most milliseconds by which an approver's clock may be ahead. */
 const AHEAD_MS = 300_000;
 
-/** The rules to approve: the section `commands` and the settings around it. */
 export function rulesOf(config: CommandsConfig, around: Rules): Rules {
   const { approval, allow, ...rest } = config;
   const entries = allow.map((entry) => [`${entry.source ?? ""}/${entry.tag_id}`, entry] as const);
@@ -56,7 +49,6 @@ export function rulesOf(config: CommandsConfig, around: Rules): Rules {
   };
 }
 
-/** Text that an approver signs. */
 export function textOf(rules: Rules, at: string): string {
   return JSON.stringify(["plenum approval 1", at, canonical(rules)]);
 }
@@ -71,7 +63,6 @@ export function signersOf(text: string, { signatures }: Approvals, { approvers }
 export function checkApproval(facts: {
   readonly rules: Rules;
   readonly approvals: Approvals | null;
-  /** Approvers in the configuration; null without the two-person rule. */
   readonly configured: Approvers | null;
   readonly pinned: Pinned | null;
   readonly nowMs: number;

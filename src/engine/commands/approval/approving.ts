@@ -15,7 +15,6 @@ import { readApprovals, writeApprovals } from "./files.ts";
 import { fileOf } from "./guard.ts";
 import { privateKeyOf, publicKeyText, signatureOf } from "./signature.ts";
 
-/** Input of an approval, which needs no running worker. */
 export interface ApprovalQuestion {
   readonly config: ApprovalConfig | null;
   readonly rules: Rules;
@@ -25,7 +24,6 @@ export interface ApprovalQuestion {
 
 export interface ApprovalState {
   readonly file: string;
-  /** Why writing is closed; null when it is approved. */
   readonly refusing: string | null;
   readonly approvedBy: readonly string[];
   /** Differences from the last approval: `+` is new, `-` is removed. */
@@ -70,7 +68,7 @@ function approvalsFile({ config, pinned }: ApprovalQuestion): string {
   throw new ConfigError("There is no two-person rule.", { hint: "Name approvers under commands.approval." });
 }
 
-/** Without enough valid signatures of the file's contents, every rule counts as new. */
+/** Lists every rule as new when the file has too few valid signatures. */
 function changesSince(approvals: Approvals | null, groups: readonly Approvers[], rules: Rules): readonly string[] {
   const text = approvals === null ? "" : textOf(approvals.rules, approvals.at);
   const isValid =

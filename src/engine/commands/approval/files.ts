@@ -4,7 +4,6 @@ import { z } from "zod";
 import { ConfigError } from "../../../core/errors/errors.ts";
 import type { Approvals, Pinned } from "./approval.ts";
 
-/** File in the state folder with the last approval. */
 const PIN_FILE = "approvers.json";
 
 const Time = z.iso.datetime();
@@ -33,7 +32,6 @@ export function readPin(stateFolder: string): Pinned | null {
   return read(join(stateFolder, PIN_FILE), PinFile);
 }
 
-/** Null deletes the file. */
 export function writePin(stateFolder: string, pinned: Pinned | null): void {
   const file = join(stateFolder, PIN_FILE);
   if (pinned === null) rmSync(file, { force: true });

@@ -8,10 +8,7 @@ import type { Refusing } from "../gate.ts";
 import { checkApproval, type Pin, type Pinned, type Rules } from "./approval.ts";
 import { readApprovals } from "./files.ts";
 
-/**
- * Checks before every write whether the rules are approved. It notices a changed approvals file, so an approval or its
- * withdrawal counts without a restart.
- */
+/** Checks before each write whether the rules are approved. A changed approvals file counts without a restart. */
 export type ApprovalGuard = ReturnType<typeof createApprovalGuard>;
 
 export function createApprovalGuard(options: {
@@ -56,7 +53,6 @@ export function createApprovalGuard(options: {
       }
       return verdict;
     },
-    /** Time of the last approval, for the audit log. */
     approvedAt: () => pinned?.at ?? null,
     /** Replaces the rules; they count as approved only after the next check. */
     change(next: { readonly config: ApprovalConfig | null; readonly rules: Rules }): void {
@@ -73,7 +69,6 @@ function unapproved(message: string): Refusing {
   return { reason: "unapproved", message };
 }
 
-/** Path of the approvals; null without the rule. */
 export function fileOf(config: ApprovalConfig | null, pinned: Pinned | null): string | null {
   return config === null ? (pinned?.file ?? null) : resolve(config.file);
 }

@@ -15,7 +15,6 @@ export function publicKeyOf(text: string): KeyObject | null {
   }
 }
 
-/** Public key in the format of the configuration. */
 export function publicKeyText(privateKey: KeyObject): string {
   return createPublicKey(privateKey).export({ format: "der", type: "spki" }).toString("base64");
 }
@@ -24,15 +23,12 @@ export function privateKeyOf(pem: string, place: string): KeyObject {
   try {
     const key = createPrivateKey(pem);
     if (key.asymmetricKeyType === KIND) return key;
-  } catch {
-    // Not a key: reported below.
-  }
+  } catch {}
   throw new ConfigError(`${place} holds no Ed25519 private key in PEM without a passphrase.`, {
     hint: "Make one with `openssl genpkey -algorithm ed25519`.",
   });
 }
 
-/** Base64. */
 export function signatureOf(text: string, key: KeyObject): string {
   return sign(null, Buffer.from(text), key).toString("base64");
 }

@@ -3,10 +3,7 @@ import type { AuditHead } from "../../../core/model/command-facts.ts";
 import { type Event, makeEvent } from "../../../core/model/event.ts";
 import type { Store } from "../../store/store.ts";
 
-/**
- * The audit log: one record per step of a command, append-only, each with the hash of the previous one. An edited, removed or
- * reordered record breaks the chain.
- */
+/** The audit log: append-only records, each with the hash of the previous one, so an edit breaks the chain. */
 export const AUDIT_LOG = "audit";
 
 export interface AuditEntry {

@@ -10,11 +10,9 @@ const PAGE = 1_000;
 
 interface Measured {
   readonly bytes: number;
-  /** Sequence number of the last counted record. */
   readonly through: number;
 }
 
-/** Starts from the stored size and measures the records since. */
 export async function openAuditSize(store: Store) {
   let { bytes, through } = (await store.document<Measured>(SET, KEY)) ?? { bytes: 0, through: 0 };
   function add(records: readonly AuditRecord[]): void {
@@ -31,7 +29,6 @@ export async function openAuditSize(store: Store) {
     bytes: () => bytes,
     records: () => through,
     add,
-    /** Stores the size, so that the next start need not measure again. */
     async remember(): Promise<void> {
       await store.commit({ documents: [{ set: SET, put: [[KEY, { bytes, through }]] }] });
     },

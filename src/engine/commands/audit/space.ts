@@ -4,13 +4,9 @@ import type { Metrics } from "../../../core/runtime/metrics.ts";
 import type { Refusing } from "../gate.ts";
 import type { AuditSize } from "./size.ts";
 
-/**
- * Space for the audit log: the configured bytes, or less when the disk has less. Records are never removed, so that the chain
- * stays complete; when the log is full, nothing is written to the building.
- */
+/** Limits the audit log to the configured bytes or the free disk. When the log is full, writing closes. */
 export type AuditSpace = ReturnType<typeof createAuditSpace>;
 
-/** Share of the space from which a warning is shown. */
 const SCARCE = 0.8;
 const MEBIBYTE = 1024 ** 2;
 
@@ -31,7 +27,6 @@ export function createAuditSpace(options: {
     return free === null ? maxBytes : Math.min(maxBytes, size.bytes() + free);
   }
 
-  /** Warning from 80 % of the space; null below. */
   function notice(most = limit()): string | null {
     const bytes = size.bytes();
     if (bytes < SCARCE * most) return null;
@@ -43,13 +38,11 @@ export function createAuditSpace(options: {
   }
 
   return {
-    /** Why nothing may be written; null while there is space. */
     full: (): Refusing | null =>
       size.bytes() < maxBytes
         ? null
         : { reason: "audit-full", message: "The audit log is full; raise commands.audit_max_bytes." },
     notice: () => notice(),
-    /** Updates the metrics, and logs once when space becomes scarce. */
     look(): void {
       const most = limit();
       metrics.auditBytes.set(size.bytes());
