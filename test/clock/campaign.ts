@@ -10,10 +10,7 @@ import type { VirtualClock } from "../virtual-clock.ts";
 import { START_MS, startVirtualWorker, type VirtualWorker } from "../virtual-worker.ts";
 import { type ClockJudge, createClockJudge, type Sent } from "./judge.ts";
 
-/**
- * The whole worker while its wall clock is set, slewed and put right at random, its process stands still and its machine
- * is suspended. The service keeps true time. What is judged is in judge.ts.
- */
+/** Runs the whole worker while its wall clock is set, slewed, frozen and corrected at random; `judge.ts` checks it. */
 export function campaign(seed: number): Promise<CampaignResult> {
   return withChanceFrom(seed, () => play(seed));
 }
@@ -23,16 +20,15 @@ const MINUTE_MS = 60 * SECOND_MS;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const TROUBLES = 6;
-/** With the clock set right, this is enough for everything to work again. */
 const REST_MS = 12 * MINUTE_MS;
-/** A sink that takes nothing: every event waits for it. */
+/** This sink accepts no event, so every event must remain in the outbox. */
 const DEAD_SINK = "dead";
 
 async function play(seed: number): Promise<CampaignResult> {
   const random = seededRandom(seed);
   const tags = tagsOf(createSimulator({ sites: [SITE] }, { now: () => START_MS }), 2 * TAGS_PER_REQUEST);
   const judge = createClockJudge(tags);
-  /** How long the machine was suspended: true time that no measured time knows of. */
+  /** True time that no clock of the machine measured. */
   let suspendedMs = 0;
   const trueMs = (clock: VirtualClock) => START_MS + Math.floor(clock.monotonic()) + suspendedMs;
   const watched = (transport: Transport, clock: VirtualClock): Transport => {
@@ -123,7 +119,6 @@ async function play(seed: number): Promise<CampaignResult> {
     if (kind === "ahead") await wasAhead(ms);
   }
 
-  /** A clock that is ahead for some minutes, and is set right while the worker is stopped or just before. */
   async function wasAhead(ms: number): Promise<void> {
     step(ms);
     await run(3 * MINUTE_MS);
@@ -131,7 +126,6 @@ async function play(seed: number): Promise<CampaignResult> {
     await worker.restart("stop");
   }
 
-  /** As a time server does it: at most 500 millionths. */
   async function slew(perSecondMs: number): Promise<void> {
     for (let second = 0; second < 120; second += 1) {
       await run(SECOND_MS);
@@ -146,7 +140,6 @@ async function play(seed: number): Promise<CampaignResult> {
       await trouble();
       const until = clock.monotonic() + (1 + random.below(9)) * MINUTE_MS;
       while (clock.monotonic() < until) {
-        // Most are new, some were kept by somebody for up to two hours.
         if (random.chance(0.5)) await command(random.chance(0.4) ? random.below(2 * HOUR_MS) : 0);
         await run(random.below(MINUTE_MS));
       }
@@ -171,7 +164,6 @@ async function play(seed: number): Promise<CampaignResult> {
   }
 }
 
-/** Nothing was dropped: every event still waits for the sink that takes nothing. */
 async function judgeEnd(worker: VirtualWorker, complain: ClockJudge["complain"]): Promise<void> {
   const { outbox } = worker.worker.store;
   for (const gap of await outbox.gaps()) complain("nothing is dropped", `${gap.count} events, ${gap.reason}`);
@@ -182,7 +174,6 @@ async function judgeEnd(worker: VirtualWorker, complain: ClockJudge["complain"])
   if (events < 20) complain("there was work", `only ${events} events were told`);
 }
 
-/** Over every request as the service saw it, and every event. */
 async function digestOf({ events, simulator }: VirtualWorker): Promise<string> {
   const asked = simulator.truth.requests().map(({ atMs, path, query }) => `${atMs} ${path}?${query}`);
   const told = (await events()).map((event) => JSON.stringify(event));

@@ -1,7 +1,6 @@
 import { afterEach, expect, test } from "vitest";
 import { createRig, type Rig, SITE, START_MS, tagsOf } from "../commands/rig.ts";
 
-/** Commands while the wall clock is wrong: the service keeps its own time, and lives are measured. */
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { runPlenum } from "../plenum-process.ts";
 import { absent, freePort, temporaryFolder } from "../real-servers.ts";
 
-/** The real process, whose wall clock libfaketime sets while it runs; the service and measured time go on as they are. */
+/** Runs the real process while libfaketime changes its wall clock. */
 
 describe.skipIf(absent("faketime"))("the real process", () => {
   test("continues polling and stays responsive when the clock is set", { timeout: 120_000 }, async () => {
@@ -44,7 +44,7 @@ sources:
     });
     onTestFinished(async () => {
       await worker.end("SIGKILL");
-      // Nobody takes away what libfaketime shares with the children of a program that becomes another.
+      // libfaketime does not delete the shared memory of a process that replaced itself.
       for (const left of globSync(`/dev/shm/*faketime*_${worker.pid}`)) rmSync(left, { force: true });
       rmSync(folder, { recursive: true, force: true });
     });
@@ -64,7 +64,6 @@ sources:
     await worker.says("it is trusted", 30_000);
     expect(await worker.end("SIGTERM")).toBe(0);
 
-    /** Three more polls. A worker that follows a clock set back by an hour would make none for an hour. */
     async function pollsOn(): Promise<void> {
       const before = await polls();
       await expect.poll(polls, { message: worker.output() }).toBeGreaterThanOrEqual(before + 3);
@@ -76,7 +75,6 @@ sources:
       return data.totals["alarms 200"] ?? 0;
     }
 
-    /** In one step, so that nobody reads half a line. */
     function setClock(offset: string): void {
       writeFileSync(`${file}.new`, `${offset}\n`);
       renameSync(`${file}.new`, file);
@@ -84,7 +82,6 @@ sources:
   });
 });
 
-/** Processor time of a process, in seconds; Linux counts it in hundredths. */
 function cpuSeconds(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
   return (Number(fields[11]) + Number(fields[12])) / 100;

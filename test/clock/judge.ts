@@ -4,39 +4,28 @@ import type { Problem } from "../campaign/campaign.ts";
 export type ClockJudge = ReturnType<typeof createClockJudge>;
 
 interface Moment {
-  /** By our clock, and by the service's. */
   readonly wallMs: number;
   readonly trueMs: number;
 }
 
 export interface Sent {
-  /** True time. */
   readonly issuedMs: number;
-  /** Measured time. */
   readonly arrivedMs: number;
   readonly ttlMs: number;
-  /** No two commands have the same. */
   readonly value: number;
 }
 
 const INTERVAL_MS = 60_000;
-/** A request takes 100 ms there and back, and stands in line behind others. */
 const GRACE_MS = 10_000;
 const QUOTA = 20;
 const WINDOW_MS = 60_000;
-/** The bound of doubt, and the second that a Date header cannot tell. */
+/** The 30 s bound of clock differences plus the resolution of a Date header. */
 const DIFFERENCE_MS = 31_000;
-/** From here on a step has to be noticed. */
 const STEP_MS = 2_100;
 const AGREEING_REPLIES = 2;
-/** Wakes of sleepers in a second of measured time; a worker at rest has about five. */
 const MOST_WAKES = 40;
 const TAG_ENDPOINTS = /\/tags\/(read|write|history)/;
 
-/**
- * Checks what must hold whatever happens to the wall clock; times are milliseconds. `tags`: tags whose values are read
- * every minute.
- */
 export function createClockJudge(tags: readonly string[]) {
   const problems: Problem[] = [];
   const commands = new Map<number, Sent>();
@@ -49,7 +38,6 @@ export function createClockJudge(tags: readonly string[]) {
 
   const complain = (rule: string, text: string) => void problems.push({ rule, text });
 
-  /** What is asked every minute, with a rule that names it. */
   function watchGaps(rule: string) {
     let askedMs = 0;
     let stillMs = 0;
@@ -90,7 +78,6 @@ export function createClockJudge(tags: readonly string[]) {
   }
 
   return {
-    /** A request leaves. */
     left(request: Parameters<Transport>[0], at: Moment & { readonly measuredMs: number }) {
       if (/\/alarms\b/.test(request.path)) alarms.asked(at.measuredMs);
       if (/\/tags\/read/.test(request.path)) {
@@ -110,11 +97,9 @@ export function createClockJudge(tags: readonly string[]) {
     answered({ wallMs, trueMs }: Moment) {
       agreeing = Math.abs(wallMs - trueMs) <= DIFFERENCE_MS ? agreeing + 1 : 0;
     },
-    /** The wall clock was stepped. */
     stepped(byMs: number) {
       if (Math.abs(byMs) > STEP_MS) agreeing = 0;
     },
-    /** The process stood still. */
     stoodStill(ms: number) {
       alarms.stoodStill(ms);
       for (const gaps of reads.values()) gaps.stoodStill(ms);

@@ -1,6 +1,6 @@
 import { conduct } from "../campaign/conduct.ts";
 
-/** A thousand wall clocks that are set at random, on every core (`npm run clock:long`). */
+/** A thousand random wall clocks on every core (`npm run clock:long`). */
 await conduct({
   campaign: new URL("campaign.ts", import.meta.url),
   script: "clock:long",

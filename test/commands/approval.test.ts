@@ -10,8 +10,6 @@ import { ApprovalConfig, CommandsConfig } from "#src/engine/commands/config.ts";
 import { type ConfigInput, SITE, tagsOf } from "./rig.ts";
 import { testRig } from "./test-rig.ts";
 
-/** The two-person rule: what may be written counts only as approvers have signed it. */
-
 function person() {
   const { privateKey } = generateKeyPairSync("ed25519");
   const pem = privateKey.export({ format: "pem", type: "pkcs8" }).toString();
@@ -57,7 +55,6 @@ async function start(options: { readonly needed?: number } = {}) {
     question,
     sign: (input: ConfigInput, name: string, { pem }: { readonly pem: string }) =>
       approve(question(input), name, pem, "key.pem"),
-    /** What becomes of a command now: `confirmed`, or the reason why not. */
     attempt: async (): Promise<string> => {
       count += 1;
       const id = `attempt-${count}`;

@@ -99,7 +99,6 @@ test("the kill switch is audited while the store cannot record the arming reques
   await rig.clock.advance(10_000);
   expect((await rig.audit()).map(({ step }) => step)).toContain("writing-stopped");
   expect(existsSync(join(rig.folder, ARM_FILE))).toBe(true);
-  // A restart asks for it again, and starts all the same.
   await rig.restart();
   await rig.clock.advance(10_000);
   expect(rig.commands.status()).toMatchObject({ enabled: true, stopped: true });

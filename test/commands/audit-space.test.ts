@@ -11,8 +11,6 @@ import { TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** The audit log has a limit; when it is full, or cannot be written, nothing is written to the building. */
-
 const MEBIBYTE = 1024 ** 2;
 
 function spaceOf(bytes: () => number, free: number | null, maxBytes = 100 * MEBIBYTE) {
@@ -59,7 +57,6 @@ describe("the space limit of the audit log", () => {
   });
 });
 
-/** A log that was written by a worker that did not count yet, so many bytes large. */
 async function fill(rig: Rig, bytes: number): Promise<void> {
   let previous = CHAIN_START;
   let left = bytes;
@@ -107,7 +104,6 @@ test("the worker writes no value to the building while the disk is full", async 
     expect(error).toMatchObject({ code: "ENOSPC" });
   }
   closeSync(ballast);
-  // What is in the write-ahead log already may be written over; beyond that there is no room.
   let refused = 0;
   for (let n = 0; n < 50; n += 1) {
     await rig.send({ id: `${n}`, tag: "?".repeat(100), value: 22 }).catch(() => (refused += 1));

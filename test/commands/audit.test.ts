@@ -48,7 +48,6 @@ test("the verification of the audit log finds a changed, removed or moved record
     );
     await restoreAfter(
       () => void database.prepare("delete from record where sequence = ? and log = 'audit'").run(row),
-      // The end of a chain cannot be missed from inside.
       (brokenAt) => expect(brokenAt, `taken out ${row}`).toBe(row === 10 ? null : row + 1),
     );
     if (row === 10) continue;
@@ -107,7 +106,6 @@ test("audit-head is emitted with each write and hourly, and a stored head detect
 });
 
 test("audit-head is emitted hourly even before the clocks of worker and service were compared", async () => {
-  // Its clocks were never compared with the service's, so nothing old is forgotten.
   const rig = await testRig();
   await rig.send({ id: "a", tag: "nobody-allowed-it", value: 21 });
   await rig.clock.advance(60_000);

@@ -4,14 +4,13 @@ import { AllowedTag } from "#src/engine/commands/config.ts";
 import { checkClock, checkDispatch, freshValue, isLawful } from "#src/engine/commands/gate.ts";
 import { isFurther } from "#src/engine/commands/step.ts";
 
-/** The limits themselves are allowed; one unit in the last place beyond them is not. */
 const NOW = Date.parse("2026-11-20T12:00:00Z");
 
 function entry(limits: { readonly min: number; readonly max: number; readonly max_step?: number }) {
   return AllowedTag.parse({ site_id: 1, tag_id: "1", type: "number", ...limits });
 }
 
-/** The next number that a double can hold, upwards or downwards. */
+/** Adjacent double above or below a number. */
 function next(value: number, direction: 1 | -1): number {
   if (value === 0) return direction * Number.MIN_VALUE;
   const view = new DataView(new ArrayBuffer(8));

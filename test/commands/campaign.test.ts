@@ -5,11 +5,9 @@ import { runCampaign } from "./campaign.ts";
 
 const COMMANDS = sized(20_000, 5_000);
 
-/** The long form is `npm run commands:long`: a million commands, in campaigns of this size. */
 test(`${COMMANDS} random commands cause only allowed writes, at most one write for each id, and exactly one emitted and audited result each`, async () => {
   const report = await runCampaign({ seed, commands: COMMANDS });
   expect(report.violations.slice(0, 20), replay).toEqual([]);
-  // The campaign has to have tried what it is about.
   expect(report.writes).toBeGreaterThan(COMMANDS / 40);
   expect(report.restarts).toBeGreaterThan(3);
   for (const reason of ["duplicate", "retained", "expired", "out-of-range", "invalid", "flood", "superseded"]) {

@@ -3,14 +3,7 @@ import { AUDIT_LOG, type AuditRecord } from "#src/engine/commands/audit/audit.ts
 import { createRig, type Rig, type Written } from "./rig.ts";
 import { seededRandom } from "./seeded-random.ts";
 
-/**
- * Thousands of commands of every kind against the gate, the journal and the writer, in virtual time: good ones,
- * repeated, retained, stale, malformed, out of range, unlisted, floods, groups; while the service throttles, cuts
- * and fails, devices ignore, the kill switch is thrown, the disk is full and the process is killed.
- *
- * An oracle that knows what each message was looks at every write that reaches the service. Every command has a
- * value of its own, by which a write is known.
- */
+/** Sends random commands to gate, journal and writer in virtual time; an oracle judges each write by its value. */
 export interface CampaignReport {
   readonly commands: number;
   readonly writes: number;
@@ -19,19 +12,15 @@ export interface CampaignReport {
   readonly audited: number;
   readonly restarts: number;
   readonly reasons: Readonly<Record<string, number>>;
-  /** What must not have happened; empty when all is well. */
   readonly violations: readonly string[];
 }
 
-/** So many times a worker is started anew at least, however few commands there are. */
 const PLANNED_RESTARTS = 5;
 
-/** What the oracle knows of a message. */
 interface Sent {
   readonly id: string;
   readonly tag: string;
   readonly isLawful: boolean;
-  /** By the latest time that it was sent: a message that was refused may come again and be taken. */
   expiresAtMs: number;
 }
 
@@ -119,7 +108,7 @@ export async function runCampaign(options: {
 
   function freshValue(): number {
     serial += 1;
-    // A fixed walk through the range that repeats no value: 7919 and a million have no common factor.
+    // Repeats no value, because 7919 and a million have no common factor.
     return ((serial * 7919) % 1_000_000) / 1000;
   }
 
@@ -166,10 +155,8 @@ export async function runCampaign(options: {
     }
   }
 
-  /** One to three bytes are replaced, taken out or doubled; what is then still the same command stays unlawful. */
   function mutate(text: string): Uint8Array {
     const bytes = [...Buffer.from(text)];
-    // Without its first brace it is surely no command any more, whatever else is changed.
     bytes.shift();
     for (let n = 0; n < 3; n += 1) bytes[Math.floor(random() * bytes.length)] = Math.floor(random() * 256);
     return Uint8Array.from(bytes);
@@ -186,7 +173,6 @@ export async function runCampaign(options: {
     return [{ id, writes }];
   }
 
-  /** Lawful by itself; whether the id is free, only the journal knows. */
   function anotherValue([payload]: Message): Message {
     return [newCommand({ id: (payload as { readonly id: string }).id })];
   }
@@ -221,7 +207,6 @@ export async function runCampaign(options: {
     return [[newCommand()]];
   }
 
-  /** The world's bad days. */
   async function disturb(): Promise<void> {
     const { control } = rig.simulator;
     switch (Math.floor(random() * 9)) {
@@ -296,7 +281,6 @@ export async function runCampaign(options: {
       if (!(payload instanceof Uint8Array) && history.length < 5_000) history.push(message);
       else if (!(payload instanceof Uint8Array)) history[Math.floor(random() * 5_000)] = message;
       if (!(payload instanceof Uint8Array)) sendAgain(payload);
-      // A message that cannot be recorded is not acknowledged; its sender may send it again.
       await rig.send(payload, changes).catch(() => undefined);
     }
   }
@@ -308,7 +292,6 @@ export async function runCampaign(options: {
     await say(messages);
     if (chance(0.5)) await rig.clock.advance(random() * 1_000);
     if (chance(0.01)) await disturb();
-    // By chance there are some; a short campaign has its five all the same.
     if (restarts < Math.floor((PLANNED_RESTARTS * said) / options.commands)) await restart();
   }
   rig.simulator.control.setFaults([]);
@@ -325,7 +308,6 @@ export async function runCampaign(options: {
   const endings = audit.filter(({ step }) => isEnd(step));
   const audited = countBy(endings, (record) => `${record.commandId} ${record.step}`);
   const told = countBy(results, (result) => `${result.commandId} ${result.outcome}`);
-  // A refusal says who asked; the end of an accepted command does not, because its first record does.
   const endsById = countBy(
     endings.filter(({ detail }) => detail.by === undefined),
     (record) => record.commandId,

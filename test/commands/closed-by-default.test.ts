@@ -6,8 +6,6 @@ import { allowed, TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** Writing is open only while every single condition holds; each that is missing closes it alone, with its own reason. */
-
 interface Case {
   readonly options?: RigOptions;
   readonly entry?: object;

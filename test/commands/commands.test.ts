@@ -3,8 +3,6 @@ import { describe, expect, test } from "vitest";
 import { booleanTags, type RigOptions } from "./rig.ts";
 import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
-/** Commands from their arrival to their result, over the real store, quota and client, against the simulated service. */
-
 const firstTag = TAG;
 const rigWith = testRig;
 const allow = (tag: string, more: object = {}) => [allowed(tag, more)];
@@ -256,7 +254,6 @@ describe("slow requests", () => {
 });
 
 describe("a command that waits for the quota", () => {
-  /** The service asks for 100 s of patience, so every lane waits. */
   async function held(options: RigOptions = {}) {
     const rig = await rigWith(options);
     rig.simulator.control.setFaults([{ when: { count: 1 }, fault: { kind: "maintenance", retry_after: 100 } }]);
@@ -400,7 +397,6 @@ describe("closed writing", () => {
     "rejects commands when the clocks of worker and service differ by %i s",
     async (clock_skew_s) => {
       const rig = await rigWith({ simulator: { clock_skew_s } });
-      // Accepted while nothing is known of the service's clock, judged again before it leaves.
       await rig.send({ id: "a", tag: firstTag, value: 22 });
       const read = rig.source.read([firstTag], "on-demand", new AbortController().signal);
       await rig.clock.advance(100);
@@ -575,10 +571,8 @@ describe("verification of a write by live reads", () => {
   });
 });
 
-/** Commands wait for a minute before they leave. */
 const sentLater = { group_window: "1m", default_ttl: "5m" };
 
-/** Puts the id of the first tag where the options say FIRST. */
 function withTag(options: RigOptions): RigOptions {
   return JSON.parse(JSON.stringify(options).replaceAll("FIRST", firstTag)) as RigOptions;
 }

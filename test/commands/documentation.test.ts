@@ -10,7 +10,6 @@ import { testRig } from "./test-rig.ts";
 
 const page = readFileSync(join(import.meta.dirname, "../../docs/commands.md"), "utf8");
 
-/** First words of the rows of the table below a heading. */
 function rowsBelow(heading: string): readonly string[] {
   const section = page.split(/^## /m).find((part) => part.startsWith(heading)) ?? "";
   return [...section.matchAll(/^\| `([a-z-]+)` \|/gm)].map((match) => match[1] ?? "");

@@ -130,7 +130,6 @@ describe("a message loop", () => {
   test("of bare values causes one write, because the tag already has the value", async () => {
     const { rig, tag } = await newRig();
     await rig.send("22", { tagId: tag });
-    // A flow that publishes each reading of the tag on the tag's own command topic.
     for (let n = 0; n < 200; n += 1) {
       await rig.clock.advance(5_000);
       const time = new Date(rig.clock.now()).toISOString();
@@ -140,7 +139,6 @@ describe("a message loop", () => {
     }
     expect(rig.posts).toHaveLength(1);
     expect(rig.requests("write")).toBe(1);
-    // Nothing waits for a slot that it does not need: the quota has room for a whole minute's reads.
     expect(rig.source.quota().buckets[0]?.used).toBeLessThanOrEqual(1);
   });
 });

@@ -4,8 +4,6 @@ import { TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** A step is measured against a value of which it is known how old it is. */
-
 test("a command requests a new reading when the live value is from before a clock step", async () => {
   const rig = await testRig();
   await rig.restart({

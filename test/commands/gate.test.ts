@@ -47,7 +47,6 @@ function past(ofTag: readonly number[], lastHour = 0): PastWrites {
   return { ofTag, lastHour };
 }
 
-/** So many writes within the last hour, the latest long enough ago. */
 function many(count: number): readonly number[] {
   return Array.from({ length: count }, (_, i) => NOW - 3_500_000 + i * 30_000);
 }
@@ -341,7 +340,6 @@ describe("the check of a command before sending", () => {
   });
 
   test("applies `hours` in the time zone of the building, also over midnight", () => {
-    // 12:00 UTC is 13:00 in Oslo in November.
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "13:00-14:00" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:30" } }))).toBeNull();
     expect(checkDispatch(dispatch({ entry: { ...setpoint, hours: "22:00-13:00" } }))?.reason).toBe("outside-hours");
@@ -388,7 +386,6 @@ describe("the check of a command before sending", () => {
         fc.integer({ min: 0, max: 200_000 }),
         fc.integer({ min: 0, max: 200_000 }),
         (value, present, ageMs, sinceWriteMs) => {
-          // At the limit itself the decimals decide, not their difference in binary (boundaries.test.ts).
           fc.pre(Math.abs(Math.abs(value - present) - 3) > 1e-9);
           const passedArrival = arrivalReason(arrival({ value })) === null;
           const passedDispatch =

@@ -2,13 +2,12 @@ import { afterEach, expect, test } from "vitest";
 import { sized } from "../sizes.ts";
 import { createProcessRig, isEnd, type ProcessRig } from "./worker-process.ts";
 
-/** kill -9 at every step between the arrival of a command and its result: never two POSTs for one id. */
 let rig: ProcessRig | undefined;
 afterEach(async () => {
   await rig?.close();
 });
 
-/** More with `PLENUM_KILL_ROUNDS`: each round takes about twelve seconds, and is a test. */
+/** Set `PLENUM_KILL_ROUNDS` for more rounds of about twelve seconds. */
 const ROUNDS = Number(process.env.PLENUM_KILL_ROUNDS ?? sized(2, 1));
 const STEPS = [
   ["accepted", "before"],
@@ -30,7 +29,6 @@ test.each(Array.from({ length: ROUNDS }, (_, n) => n + 1))(
   async () => {
     rig = await createProcessRig();
     const { simulator, tags } = rig;
-    /** Each command writes a value of its own, by which the service's record knows it. */
     const ids: string[] = [];
     const acknowledged = new Set<string>();
     let child = await rig.start();

@@ -2,8 +2,6 @@ import { expect, test } from "vitest";
 import type { Rig } from "./rig.ts";
 import { allowed, TAG, TAGS, testRig } from "./test-rig.ts";
 
-/** Readings that show for seconds what a tag held before it was written, and answers that say another value. */
-
 const tags = TAGS.slice(0, 3);
 const tag = TAG;
 
@@ -44,7 +42,6 @@ test.each([false, true])(
     expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", null]);
     expect(rig.posts.map(([write]) => write?.value)).toEqual([22, 20]);
 
-    // That one is proved, so the same value again is there already.
     await rig.send({ id: "c", tag, value: 20, expect: 20 });
     await rig.clock.advance(60_000);
     expect((await outcomes(rig)).at(-1)).toEqual(["confirmed", "already-set"]);

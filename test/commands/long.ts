@@ -3,11 +3,7 @@ import { seed } from "../seed.ts";
 import { runBrokerCampaign } from "./broker/campaign.ts";
 import { runCampaign } from "./campaign.ts";
 
-/**
- * The long run: `node test/commands/long.ts [commands] [seed]` (or PLENUM_SEED), 1,000,000 unless told otherwise, in virtual time, in
- * campaigns of 20,000 with a seed each; with `--mosquitto` over a real broker, in one campaign of some 240 messages a
- * second. Ends with 1 and the seed when anything happened that must not.
- */
+/** `node test/commands/long.ts [commands] [seed] [--mosquitto]`; exit code 1 prints the seed of a violation. */
 const { values, positionals } = parseArgs({
   options: { mosquitto: { type: "boolean", default: false } },
   allowPositionals: true,

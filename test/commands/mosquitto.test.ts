@@ -4,7 +4,6 @@ import { replay, seed } from "../seed.ts";
 import { sized } from "../sizes.ts";
 import { ENDS, leastOf, runBrokerCampaign } from "./broker/campaign.ts";
 
-/** More of them with `npm run commands:long -- --mosquitto 100000`. */
 const MESSAGES = sized(10_000, 3_500);
 
 describe.skipIf(absent("mosquitto"))("commands over a real Mosquitto", () => {
@@ -12,7 +11,6 @@ describe.skipIf(absent("mosquitto"))("commands over a real Mosquitto", () => {
     process.stderr.write(`${replay}\n`);
     const report = await runBrokerCampaign({ seed, messages: MESSAGES });
     expect(report.violations.slice(0, 20), replay).toEqual([]);
-    // The campaign has to have tried what it is about.
     expect(report.duplicates / report.messages, replay).toBeGreaterThan(0.3);
     expect(report.writes, replay).toBeGreaterThan(MESSAGES / 66);
     expect(report.restores, replay).toBeGreaterThan(leastOf(MESSAGES));

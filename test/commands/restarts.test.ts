@@ -3,7 +3,6 @@ import { SITE } from "./rig.ts";
 import { TAGS, testRig } from "./test-rig.ts";
 
 const RESTARTS = 1_000;
-/** Commands in every state that a life can leave behind, each after so many restarts. */
 const EVERY = 50;
 
 test(`${RESTARTS} stops and kills with pending commands send no write request by themselves`, async () => {

@@ -8,8 +8,6 @@ import { allowed, TAG, testRig } from "./test-rig.ts";
 
 const tag = TAG;
 
-/** The end of "22 °C for two hours" when something is in the way: it is tried again, and told loudly in the end. */
-
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 
@@ -26,7 +24,6 @@ async function rigWith(entry: object = {}) {
     const put = [...held].map(([id, each]) => [id, { ...each, value: { ...each.value, online } }] as const);
     await rig.store.commit({ documents: [{ set, put }] });
   };
-  /** What the live reads saw, as sync puts it into the store. */
   const see = (value: number) =>
     rig.store.commit({
       documents: [
@@ -42,7 +39,6 @@ async function rigWith(entry: object = {}) {
       ({ event }) => event as Event<"command-not-restored">,
     );
   const kinds = async () => (await rig.store.outbox.latest(100, ["command-accepted"])).length;
-  /** Written for two minutes, and so long ago that it should be back. */
   const overdue = async (hinder: () => unknown) => {
     await rig.send({ id: "a", tag, value: 22, for_s: 120 });
     await rig.clock.advance(MINUTE_MS);

@@ -28,7 +28,7 @@ import { simulatedTransport } from "../simulated-transport.ts";
 import { swiftPlace } from "../swift-place.ts";
 import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
-/** The commands over the real store, client and quota, beside the simulated service, on one clock that we move. */
+/** Commands over the real store, client and quota with the simulated service, on a virtual clock. */
 export interface Rig {
   readonly clock: VirtualClock;
   readonly simulator: Simulator;
@@ -37,27 +37,18 @@ export interface Rig {
   readonly commands: Commands;
   readonly folder: string;
   readonly killSwitch: FolderKillSwitch;
-  /** Hands over a message as a broker would. */
   send(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
-  /** Sends a message and lets 5 s pass. */
   sendAndWait(payload: unknown, changes?: Partial<Arrival>): Promise<void>;
-  /** Every result so far, oldest first. */
   results(): Promise<readonly CommandResult[]>;
-  /** Command id, outcome and reason of every result so far. */
   outcomes(): Promise<readonly (readonly [string, string, string | null])[]>;
   result(id: string): Promise<CommandResult | undefined>;
   audit(): Promise<readonly AuditRecord[]>;
-  /** POSTs that reached the service, with what they asked for. */
   readonly posts: readonly (readonly Written[])[];
-  /** Number of requests to an endpoint. */
   requests(endpoint: string): number;
-  /** As a kill does: nothing more happens in the old process; a new one begins with what is in the store. */
+  /** Abandons the old process as a kill does and starts a new one on the same store. */
   restart(config?: ConfigInput): Promise<void>;
-  /** Fails every commit from now on, as a full disk does. */
   breakStore(broken: boolean): void;
-  /** As polls do all the time: two replies of the service say what time it is, 200 ms. */
   compareClocks(): Promise<void>;
-  /** Commits of this step take so long from now on. */
   slowDown(step: string, ms: number): void;
   close(): Promise<void>;
 }
@@ -73,30 +64,21 @@ export interface RigOptions {
   readonly simulator?: SimulatorOptionsInput;
   readonly config?: ConfigInput;
   readonly hasToken?: boolean;
-  /** False: nobody has armed the state. */
   readonly isArmed?: boolean;
-  /** True: the service keeps its own time, whatever happens to our wall clock. */
   readonly ownTime?: boolean;
-  /** Where the state's folder is made; in memory or among temporary files when left out. */
   readonly place?: string;
-  /** False: the first life of the commands is made and not started. */
   readonly isStarted?: boolean;
-  /** Stands before the store that the commands use. */
   readonly around?: (store: Store) => Store;
   readonly log?: Log;
-  /** Called when a write is about to leave. */
   readonly onPost?: (writes: readonly Written[]) => Promise<void>;
 }
 
-/** The service is 20 ms away, and nobody waits for it longer than a minute. */
 const WAY = { thereMs: () => 20, backMs: 20, deadlineMs: 60_000 };
 
 export const START_MS = Date.parse("2026-11-20T12:00:00Z");
-/** A site with enough numbers for a group of 20, and one with a boolean. */
 export const SITE = 12;
 export const BOOLEAN_SITE = 3;
 
-/** The first numeric tags of the site; each is held at 20 by `createRig`. */
 export function tagsOf(simulator: Simulator, count: number): readonly string[] {
   const found = [...simulator.world.tags.values()].filter(
     (tag) => tag.site.id === SITE && tag.kind === "analog" && !tag.cumulative,
@@ -113,7 +95,6 @@ export function booleanTags(simulator: Simulator): readonly string[] {
 
 export async function createRig(options: RigOptions = {}): Promise<Rig> {
   const virtual = createVirtualClock(START_MS);
-  // A real wall clock knows whole milliseconds only.
   const clock: VirtualClock = { ...virtual, now: () => Math.floor(virtual.now()) };
   const service = options.ownTime === true ? { ...clock, now: () => START_MS + Math.floor(clock.monotonic()) } : clock;
   const simulator = createSimulator(
@@ -144,7 +125,7 @@ export async function createRig(options: RigOptions = {}): Promise<Rig> {
     await store.commit({
       documents: [armedAs({ at: "2026-11-01T00:00:00.000Z", by: "a test", damaged: 0 })],
     });
-  // Without any record the quota begins with a careful minute, which is another room's matter.
+  // Without an older request the quota begins with a careful minute.
   const longAgo = START_MS - 600_000;
   await opened.quotaStore.save("main/read", { id: 1, sentAtMs: longAgo, countedByMs: longAgo });
 
@@ -296,7 +277,6 @@ export function arrivalOf(payload: string | Uint8Array, receivedAtMs: number, ch
   };
 }
 
-/** What sync would have put into the store: tags, gateways and the token information. */
 export async function holdBuilding(store: Store, simulator: Simulator): Promise<void> {
   const held = (value: unknown, siteId: number | null) => ({
     value,

@@ -3,8 +3,6 @@ import type { Arrival } from "#src/core/connector.ts";
 import { operatorArrival, operatorSecond } from "#src/engine/commands/operator-arrival.ts";
 import { allowed, TAGS, testRig } from "./test-rig.ts";
 
-/** A tag whose every write needs a second person. */
-
 const SECOND: Partial<Arrival> = { purpose: "second", topic: "plenum/cmd/main/second" };
 const [tag = "", free = ""] = TAGS;
 const LIFE_S = 120;

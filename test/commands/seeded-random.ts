@@ -1,8 +1,6 @@
-/** A small seeded generator (mulberry32): the same seed gives the same numbers, from 0 up to 1. */
 export interface SeededRandom {
   (): number;
   readonly chance: (share: number) => boolean;
-  /** A whole number from 0 up to `count`. */
   readonly below: (count: number) => number;
   readonly pick: <T>(items: readonly T[]) => T;
 }

@@ -2,8 +2,6 @@ import { expect, test } from "vitest";
 import type { RigOptions } from "./rig.ts";
 import { allowed, TAG, testRig } from "./test-rig.ts";
 
-/** "22 °C for two hours": the old value is put back once, if the tag still holds ours. */
-
 const tag = TAG;
 const HOUR_MS = 3_600_000;
 
@@ -130,7 +128,6 @@ test("for_s is rejected unless the allow-list entry has restore: true", async ()
   expect(await outcomes()).toEqual([["a", "rejected", "not-restorable"]]);
 });
 
-/** A second write, of the tag whose first one is to end in two hours, that meets this. */
 async function secondMeets(fault: object, forS: number | null) {
   const trial = await rigWith(
     {},
@@ -174,7 +171,6 @@ test("after a second write with unknown result, the restore writes the first old
     const effect = wasWritten ? "applied" : "none";
     rig.simulator.control.setFaults([
       { match: { endpoints: ["write"] }, when: { count: 1 }, fault: { kind: "reset", effect } },
-      // The one before the write shows what is there.
       { match: { endpoints: ["read"] }, when: { skip: 1, for_s: 600 }, fault: { kind: "null_values" } },
     ] as never);
     await rig.send({ id: "b", tag, value: 23, for_s: 7200 });

@@ -16,12 +16,7 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { arrivalOf } from "./rig.ts";
 
-/**
- * The commands of a worker as a process of its own, to be killed. Each line on standard input is a command;
- * `ack <id>` is printed when it is durable, `result <id> <outcome>` when its end is. With the line `kill <step>
- * <before|after>` it kills itself at that step of the next command. There is no quota here: what is tried is what
- * the journal remembers, hundreds of times.
- */
+/** Executes a command per input line and prints `ack <id>` and `result <id> <outcome>`; `kill <step>` kills itself. */
 const [folder = "", url = "", config = "{}"] = process.argv.slice(2);
 const opened = await openStore({ folder, clock: systemClock });
 let plan = "";
@@ -101,7 +96,6 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
 }
 
-/** Prints every result that the store holds, and each new one. */
 async function tell(): Promise<void> {
   const told = new Set<string>();
   for (;;) {

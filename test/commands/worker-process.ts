@@ -13,24 +13,19 @@ import { startSimulatorServer } from "#src/simulator/server.ts";
 import { createSimulator, type Simulator } from "#src/simulator/simulator.ts";
 import { holdBuilding, SITE, tagsOf } from "./rig.ts";
 
-/** A process that runs the commands of a worker (worker-child.ts), as its parent sees it. */
 export interface WorkerProcess {
   readonly process: ChildProcess;
-  /** Ids that it said were durable. */
   readonly acknowledged: ReadonlySet<string>;
-  /** Outcomes that it has told, by id, those from before its start included. */
   readonly results: ReadonlyMap<string, string>;
   say(line: string): void;
   kill(): Promise<void>;
   readonly ended: Promise<unknown>;
 }
 
-/** A simulated service on a socket, a state folder that knows its tags, and processes over both. */
 export interface ProcessRig {
   readonly simulator: Simulator;
   readonly tags: readonly string[];
   start(): Promise<WorkerProcess>;
-  /** What the state folder holds, once no process runs. */
   remains(): Promise<{
     readonly verdict: AuditVerdict;
     readonly audit: readonly AuditRecord[];
@@ -118,7 +113,6 @@ export async function createProcessRig(): Promise<ProcessRig> {
   };
 }
 
-/** Whether an audited step is the end of a command. */
 export function isEnd(step: string): boolean {
   return !["accepted", "sending", "writing-stopped", "writing-released"].includes(step);
 }

@@ -35,7 +35,6 @@ test("a timed write is not sent without a fresh value that can be restored", asy
   const journal = await openJournal({ store, clock, rehearsal: false, expectedWaitMs: () => 0 });
   await journal.accept([{ command, entry }]);
 
-  // The reading turns a minute old between the check and the look at what is to be put back, and is then renewed.
   let looks = 0;
   const values: FreshValues = {
     live: async () => undefined,

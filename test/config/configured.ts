@@ -2,7 +2,6 @@ import { Config } from "#src/app/config/config.ts";
 
 export const KEY = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=";
 
-/** A configuration in which every section says something; `change` is merged into its sections. */
 export function configured(change: (whole: Parts) => void = () => undefined): Config {
   const whole: Parts = {
     state: { folder: "state" },

@@ -14,7 +14,7 @@ const file = join(root, "config/example.yaml");
 const text = readFileSync(file, "utf8");
 const environment = { PLENUM_SERVICE_URL: "https://monitoring.example.com" };
 
-/** The paths that a file uses, spelled as `optionPaths` does: `*` for a name of one's own, `[]` for an entry. */
+/** Paths as `optionPaths` spells them: `*` for a user-defined name, `[]` for an entry. */
 function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): readonly string[] {
   if (Array.isArray(value)) {
     return [path, ...value.flatMap((entry) => usedPaths(entry, known, `${path}[]`))];
@@ -27,7 +27,6 @@ function usedPaths(value: unknown, known: ReadonlySet<string>, path = ""): reado
   return path === "" || path.endsWith("*") || path.endsWith("]") ? keys : [path, ...keys];
 }
 
-/** The lines of `state.postgres`, which begin with `  # ` each. */
 function fleetIn(text: string): string {
   const [, block = ""] = /^( {2}# postgres:\n(?: {2}# {3}.*\n)+)/m.exec(text) ?? [];
   return block.replaceAll(/^ {2}# /gm, "");
@@ -70,13 +69,10 @@ describe("config/example.yaml", () => {
   test("has every option of the schema, and no other", () => {
     const known = new Set(optionPaths(Config));
     const used = new Set([...usedPaths(parse(text), known), ...usedPaths({ state: parse(fleetIn(text)) }, known)]);
-    // Of {file: …} or {env: …} one form is enough.
     const other = (path: string) => path.replace(/\.(file|env)$/, (end) => (end === ".env" ? ".file" : ".env"));
     const missing = [...known].filter((path) => !used.has(path) && !used.has(other(path)));
     expect(missing, "options without a line in config/example.yaml").toEqual([]);
     const unknown = [...used].filter((path) => !known.has(path));
-    // Names of one's own: further headers and the bodies of a webhook, words, tags of an InfluxDB point, labels of an
-    // alert, fields and priorities of a ticket, people who approve.
     const own = /\.(headers|tags|labels|approvers|jira\.priority|fields|words|body)\./;
     expect(unknown.filter((path) => !own.test(path))).toEqual([]);
   });
@@ -195,7 +191,6 @@ describe("config/example.yaml", () => {
     const seen = new Set<string>();
     const sinks = document.get("sinks");
     const parts = isMap(sinks) ? sinks.items.map((pair) => rangeOf(pair)) : [];
-    /** Of the sinks only the one that this place is in, or the first, each line where it was: to read them all takes long. */
     const around = (whole: string, at: number) => {
       const mine = parts.find(({ from, to }) => from <= at && at < to) ?? parts[0];
       return parts.reduce(

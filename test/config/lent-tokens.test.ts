@@ -12,7 +12,6 @@ beforeEach(() => {
   writeFileSync(join(folder, "token"), "service-token-0123456789", { mode: 0o600 });
 });
 
-/** Paths of the options that a configuration with this secret in a header is refused for. */
 function refused(secret: string): readonly string[] {
   const { error } = Config.safeParse({
     sources: {

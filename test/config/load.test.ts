@@ -24,7 +24,6 @@ function parsed(text: string, environment: Environment = {}) {
   return parseYaml({ schema: Config, file: "plenum.yaml", text, environment });
 }
 
-/** What is said about a text, line by line. */
 function complaints(text: string, environment: Environment = {}): readonly string[] {
   try {
     parsed(text, environment);
@@ -35,7 +34,6 @@ function complaints(text: string, environment: Environment = {}): readonly strin
   return [];
 }
 
-/** Each does what it says: the hint is put where it points, and the configuration is valid. */
 describe("a configuration that follows the hint of an error literally", () => {
   const read = (entry: string) => `${SOURCE}    read: [{ name: all, ${entry} }]\n`;
   test.each([

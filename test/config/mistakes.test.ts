@@ -7,11 +7,7 @@ import { placesOf } from "#src/app/config/yaml-text.ts";
 import { compareSource, filterLines } from "#src/cli/checking/check-building.ts";
 import { BUILDING } from "../sync/building-of-eight-tags.ts";
 
-/**
- * What people write by mistake, and what is said: the table is mistakes.txt, a case after each `===`, what is said of it
- * after `>>>`. `$S` stands for a source that is right. What begins with "building" is right by itself and means nothing
- * in a building, which `plenum check` says.
- */
+/** Cases of mistakes.txt: text after `===`, expected message after `>>>`; `$S` stands for a valid source. */
 const SOURCE = `sources:
   main:
     base_url: https://monitoring.example.com
@@ -27,7 +23,6 @@ const cases = readFileSync(join(import.meta.dirname, "mistakes.txt"), "utf8")
     return { what, written: written.replace("$S\n", SOURCE), said: said.trimEnd().split("\n") };
   });
 
-/** Each complaint as `line:column path: sentence`. */
 function told(written: string, isOfBuilding: boolean): readonly string[] {
   try {
     const config = parseYaml({ schema: Config, file: "f", text: written, environment: {} });

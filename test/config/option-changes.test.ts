@@ -10,7 +10,6 @@ interface Schema {
   readonly additionalProperties?: Schema;
 }
 
-/** Returns the configuration with another value at a path, valid or not. */
 function withAnother(path: readonly string[]): Config {
   const whole = structuredClone(configured()) as Parts;
   const last = path.at(-1) ?? "";
@@ -19,7 +18,6 @@ function withAnother(path: readonly string[]): Config {
   return whole as Config;
 }
 
-/** The path of every option, but for those of sinks, which are the connectors' own. */
 function everyOption(): readonly (readonly string[])[] {
   const { properties } = z.toJSONSchema(Config, { io: "output", unrepresentable: "any" }) as Schema;
   const optionsOf = (at: readonly string[], schema: Schema | undefined): readonly (readonly string[])[] =>
@@ -35,7 +33,6 @@ function everyOption(): readonly (readonly string[])[] {
   ];
 }
 
-/** Options that a running worker cannot take over. */
 const RESTART: readonly string[] = [
   "commands.rehearsal",
   "sources.main.allow_plain_http",

@@ -20,7 +20,6 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-/** What is said of two sinks, a and b, each as it is written; null where nothing. */
 function told(a: string, b: string, more = ""): string | null {
   const text = `${SOURCE}${more}sinks:\n  a: { ${a} }\n  b: { ${b} }\n`;
   try {

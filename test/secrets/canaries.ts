@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 
-/** A secret that nobody else has, so that wherever a part of it turns up, it was ours. */
 export const SLOTS = [
   "service",
   "influxToken",
@@ -28,12 +27,9 @@ export function canaries(): Canaries {
   };
 }
 
-/** What may not be seen in a row, characters. */
 const PART = 12;
 
-/** Every part of a secret as it is, in base64 wherever it may begin, in an address and in hex. */
 function partsOf(secret: string): ReadonlySet<string> {
-  // Words that everybody may use are not the secret.
   const own = secret.replace(/^(Bearer |whsec_|mqtt-|out-|page-|pass |17\|)/, "");
   const inBase64 = [0, 1, 2].map((before) => {
     const text = Buffer.from("x".repeat(before) + own).toString("base64");
@@ -46,7 +42,6 @@ function partsOf(secret: string): ReadonlySet<string> {
   );
 }
 
-/** Where secrets were seen: the place, the slot, and what stands around. */
 export function sightings(all: Canaries, places: Readonly<Record<string, string>>): readonly string[] {
   return SLOTS.flatMap((slot) => {
     const parts = partsOf(all[slot]);
@@ -67,7 +62,6 @@ const base64 = (text: string) => Buffer.from(text).toString("base64");
 const escapes = (text: string) =>
   Array.from(text, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
 
-/** What a server may make of a header that it repeats; one after the other. */
 const ECHOES: readonly ((header: string) => string)[] = [
   (header) => header,
   (header) => `Authorization: ${header}`,
@@ -86,7 +80,6 @@ const ECHOES: readonly ((header: string) => string)[] = [
   escapes,
 ];
 
-/** Gives the echoes in turn. */
 export function echoing(): (header: string) => string {
   let next = 0;
   return (header) => {

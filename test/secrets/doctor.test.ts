@@ -4,8 +4,6 @@ import { stringify } from "yaml";
 import { type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
 
-/** The file that is sent to support, from configurations in which people wrote secrets where they must not stand. */
-
 const NOBODY = "http://127.0.0.1:9";
 
 function configurations(all: Canaries): Readonly<Record<string, unknown>> {
@@ -106,7 +104,6 @@ test("`plenum doctor --log` includes no secret from a log of another program", a
   const text = await fileOf(place, "--log", "old.log");
   expect(sightings(all, { log: text })).toEqual([]);
   expect(text).toContain("broker.example");
-  // The configuration does not name the secrets at all, so that only their looks can give them away.
   writeFileSync(place.path("plenum.yaml"), "sources: {}\n");
   expect(sightings(all, { log: await fileOf(place, "--log", "old.log") })).toEqual([]);
 });

@@ -4,7 +4,7 @@ import { text } from "node:stream/consumers";
 import { onTestFinished } from "vitest";
 import { echoing } from "./canaries.ts";
 
-/** Far ends that repeat what they were sent, in every place where an answer has one. */
+/** Servers that repeat the credentials which they received in every part of their responses. */
 
 async function listening(server: Server): Promise<number> {
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -18,7 +18,6 @@ interface Answer {
   readonly body?: string;
 }
 
-/** HTTP, as the given function answers. */
 async function answering(
   answer: (request: IncomingMessage, body: string) => Promise<Answer> | Answer,
 ): Promise<string> {
@@ -32,7 +31,6 @@ async function answering(
   return `http://127.0.0.1:${await listening(server)}`;
 }
 
-/** All ways to answer with a text that is not asked for, in turn. */
 function ways(): (echo: string) => Answer {
   const plain = (echo: string) => echo.replaceAll(/[^\x20-\x7e]/g, "?");
   const all: readonly ((echo: string) => Answer)[] = [
@@ -60,16 +58,11 @@ function ways(): (echo: string) => Answer {
   };
 }
 
-/**
- * The service behind somebody who repeats the token: in every name of what is listed, and instead of an answer to
- * whatever `refusing` fits.
- */
 export function echoingService(serviceUrl: string, refusing: RegExp): Promise<string> {
   const echo = echoing();
   const way = ways();
   return answering(async (request, body) => {
     const { authorization = "", accept = "" } = request.headers;
-    // The token's own record has to stay, or nothing else would be asked for.
     if (refusing.test(request.url ?? "")) return way(echo(authorization));
     const reply = await fetch(new URL(request.url ?? "/", serviceUrl), {
       method: request.method ?? "GET",
@@ -84,10 +77,9 @@ export function echoingService(serviceUrl: string, refusing: RegExp): Promise<st
   });
 }
 
-/** So often a receiver refuses what it gets for good, and gets the next; then it answers in every way there is. */
+/** After so many rejected events the receiver has used each way of responding. */
 const REFUSALS = 40;
 
-/** A store of time series or a receiver of webhooks that repeats the headers. */
 export function echoingReceiver(): Promise<string> {
   const echo = echoing();
   const way = ways();
@@ -100,7 +92,6 @@ export function echoingReceiver(): Promise<string> {
   });
 }
 
-/** A proxy that connects nobody, and repeats who asked in its reason, its headers and its words. */
 export async function echoingProxy(): Promise<string> {
   const echo = echoing();
   const statuses = [407, 403, 502, 302];
@@ -118,7 +109,6 @@ export async function echoingProxy(): Promise<string> {
   return `http://127.0.0.1:${await listening(server)}`;
 }
 
-/** A broker that lets nobody in and gives the password as the reason (MQTT 5). */
 export async function echoingBroker(password: string): Promise<string> {
   const echo = echoing();
   const server = createSocketServer((socket) => {
@@ -133,7 +123,6 @@ export async function echoingBroker(password: string): Promise<string> {
   return `mqtt://127.0.0.1:${await listening(server)}`;
 }
 
-/** A length as MQTT writes it: seven bits a byte, the smallest first. */
 function variable(length: number): Buffer {
   return length < 128 ? Buffer.from([length]) : Buffer.from([(length & 0x7f) | 0x80, length >> 7]);
 }

@@ -8,7 +8,7 @@ import { simulatedServer, type Workplace, workplace } from "../cli/plenum.ts";
 import { type Canaries, canaries, SLOTS, sightings } from "./canaries.ts";
 import { echoingBroker, echoingProxy, echoingReceiver, echoingService } from "./echo-servers.ts";
 
-/** The real worker among far ends that repeat its secrets in every way: nothing of them is kept or shown. */
+/** Runs the real worker against servers that repeat its secrets: no file, page or log contains a part of them. */
 
 const COMMANDS = [
   "status",
@@ -31,7 +31,6 @@ const COMMANDS = [
   "doctor",
 ];
 
-/** Every text that a running or ended worker has left somewhere. */
 async function everythingOf(place: Workplace, page: URL, password: string): Promise<Record<string, string>> {
   const places: Record<string, string> = {};
   for (const line of COMMANDS) {
@@ -48,7 +47,6 @@ async function everythingOf(place: Workplace, page: URL, password: string): Prom
   return places;
 }
 
-/** Every file in a folder, as text. */
 function filesIn(folder: string): Record<string, string> {
   const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
   return Object.fromEntries(
@@ -162,7 +160,6 @@ test("the worker stores, emits and shows no part of a secret that servers echo",
   for (const slot of SLOTS) delete files[`secret-${slot}`];
   const all = { ...places, ...files, messages: messages(), log: stderr, "standard output": stdout };
   expect(sightings(secrets, all)).toEqual([]);
-  // They did echo, or there was nothing to find.
   const redacted = Object.values(all).join("").split("[redacted]").length;
   expect(redacted).toBeGreaterThan(100);
   expect(messages()).toContain("[redacted]");

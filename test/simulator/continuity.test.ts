@@ -132,7 +132,6 @@ describe("the simulator package", () => {
   });
 });
 
-/** Paths of the properties of a JSON schema that lack a description. */
 function undescribed(schema: unknown, path: string): string[] {
   if (typeof schema !== "object" || schema === null) return [];
   const properties = "properties" in schema && typeof schema.properties === "object" ? schema.properties : {};

@@ -25,7 +25,6 @@ describe("rate limit models", () => {
     expect(hit(59_999)).toMatchObject({ allowed: false, retryAfterS: 0 });
     expect(hit(30_000).retryAfterS).toBe(30);
     expect(hit(60_000)).toMatchObject({ allowed: true, remaining: 19 });
-    // Two adjacent full windows: the model allows 40 requests within two seconds.
     expect(allowedOf(limiter("first_hit_window"), [0, ...burst(19, 59 * SECOND), ...burst(20, 60 * SECOND)])).toBe(40);
   });
 

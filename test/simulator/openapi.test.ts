@@ -10,7 +10,6 @@ const ajv = new Ajv2020({ allErrors: true, strict: false });
 addFormats.default(ajv);
 ajv.addSchema(document, "service");
 
-/** Returns the differences between a response and the document. */
 function violations(method: string, path: string, answer: Answer): string[] {
   const operation = document.paths[`/api/v1/${path}`][method.toLowerCase()];
   const response = operation.responses[String(answer.status)];
@@ -26,7 +25,6 @@ function violations(method: string, path: string, answer: Answer): string[] {
 const RANGE = { from: "2026-11-01T00:00:00Z", to: "2026-11-21T12:00:00Z", tz: "Europe/Oslo" };
 const SITES = { site_id: 6 };
 
-/** Each endpoint with its kinds of success. */
 const SUCCESSES: readonly [string, Record<string, string | number>][] = [
   ["sites", {}],
   ["sites", { search: "nothing of that name" }],

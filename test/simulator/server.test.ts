@@ -60,7 +60,6 @@ describe("the simulator over a socket", () => {
     const { get } = await serve({ faults: [{ fault: { kind: "cut", after_bytes: 10 } }] });
     const response = await get("me");
     expect(Number(response.headers.get("content-length"))).toBeGreaterThan(10);
-    // Immediately, not at the timeout of an idle connection.
     expect(await ticksUntil(expect(response.text()).rejects.toThrow())).toBeLessThan(20);
   });
 

@@ -49,7 +49,6 @@ export function simulatedService(options: SimulatorOptionsInput = {}, startMs = 
   };
 }
 
-/** Returns the statuses of the errors in a body. */
 export function errorsOf(answer: Answer): number[] {
   return (answer.body?.errors ?? []).map((error: { status: number }) => error.status);
 }

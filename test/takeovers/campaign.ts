@@ -6,43 +6,29 @@ import { type Stage, setStage } from "./stage.ts";
 import { type Struck, strike } from "./strike.ts";
 import { fleetIsWell, isDelivered, until } from "./well.ts";
 
-/**
- * A fleet under load while its members are killed, stopped, frozen and cut off, their clocks are wrong and their
- * database goes away; one thing after the other, each until the fleet is well again. What must be true at the end is
- * judged by those who had no part in it.
- *
- * The seed decides what happens, in which order and for how long; how these meet in time, only the machine.
- */
+/** Runs a fleet under load with random faults, each until the fleet is well again; the judges check the evidence. */
 export interface TakeoverReport extends Verdict {
   readonly takeovers: number;
   readonly faults: number;
   readonly story: readonly string[];
-  /** The last lines of each member, for whoever looks for the cause. */
   readonly output: ReadonlyMap<string, string>;
 }
 
 export interface TakeoverCampaign {
   readonly seed: number;
   readonly sources: number;
-  /** Ends after the fault with which there were so many, */
   readonly takeovers?: number;
-  /** or after these, in place of what the seed says. */
   readonly plan?: readonly (readonly Fault[])[];
-  /** How long nothing happens at the end, in milliseconds: a sweep of resolved alarms. */
   readonly restMs: number;
-  /** Polling has to go on within so many milliseconds. */
   readonly soonMs: number;
   readonly commandEveryMs: number;
   readonly commandLifeS: number;
-  /** When resolved alarms are looked for that nobody has seen active; a cron expression. */
   readonly sweep: string;
-  /** Told as it goes on. */
   readonly say?: (line: string) => void;
   readonly signal?: AbortSignal;
 }
 
 const MEMBERS = ["a", "b", "c"];
-/** Between two faults, in milliseconds. */
 const CALM_MS = 1_000;
 
 export async function runTakeovers(campaign: TakeoverCampaign): Promise<TakeoverReport> {
@@ -123,7 +109,6 @@ async function begin(stage: Stage, sources: number): Promise<void> {
   await fleetIsWell(stage, sources);
 }
 
-/** Nothing happens any more, and what has happened is told. */
 async function settle(stage: Stage, { sources, restMs }: TakeoverCampaign): Promise<void> {
   stage.commander.rest();
   await stage.services.ask("rest");
@@ -148,7 +133,6 @@ async function gather(
   const due = new Map<string, number>();
   for (const [source, , position] of delivered)
     due.set(source, Math.min(position, due.get(source) ?? Number.POSITIVE_INFINITY));
-  // What was told before it is looked for in the log was committed before.
   const told = await receivers.ask<readonly Told[]>("record");
   return {
     ...known,
@@ -160,7 +144,6 @@ async function gather(
   };
 }
 
-/** Every member takes its leave when it is told to. */
 async function farewell({ members }: Stage): Promise<readonly string[]> {
   const codes = await Promise.all(
     [...members.values()].map(async (member) => [member.name, await member.stop()] as const),

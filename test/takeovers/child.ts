@@ -1,10 +1,9 @@
 import { type ChildProcess, fork } from "node:child_process";
 import { join } from "node:path";
 
-/** A part of the stage in a process of its own, which answers questions by name. */
+/** A process of the test stage that answers requests by name. */
 export interface Child {
   ask<T>(question: string, ...values: readonly unknown[]): Promise<T>;
-  /** Ends it at once; a second call is fine. */
   end(): Promise<void>;
 }
 
@@ -20,7 +19,6 @@ interface Reply {
   readonly error?: string;
 }
 
-/** `file` lies in this folder, and calls `answerTo`. */
 export function startChild(file: string, options: object): Child {
   const child: ChildProcess = fork(join(import.meta.dirname, file), [JSON.stringify(options)], {
     execArgv: [],
@@ -54,12 +52,10 @@ export function startChild(file: string, options: object): Child {
   };
 }
 
-/** The other side: what the process was started with. */
 export function childOptions<T>(): T {
   return JSON.parse(process.argv[2] ?? "{}") as T;
 }
 
-/** The other side: answers each question by the function of that name; ends with whoever asks. */
 export function answerTo(answers: Readonly<Record<string, (...values: readonly never[]) => unknown>>): void {
   process.on("message", ({ number, name, values }: Question) => {
     Promise.resolve()

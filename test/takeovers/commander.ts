@@ -3,7 +3,6 @@ import type { SeededRandom } from "../commands/seeded-random.ts";
 import type { SentCommand } from "./evidence.ts";
 import type { ServicePlace } from "./services.ts";
 
-/** Somebody who commands one tag after the other at the broker, whoever listens. */
 export interface Commander {
   readonly sent: readonly SentCommand[];
   rest(): void;
@@ -35,7 +34,6 @@ export async function startCommander(options: {
       source,
       tagId: random.pick(written),
       value: FIRST_VALUE + sent.length,
-      // Whoever commands at the moment of a takeover may say the same again.
       isRepeated: random.chance(0.2),
     };
     sent.push(command);

@@ -1,16 +1,13 @@
 import { connect, createServer, type Socket } from "node:net";
 
-/** The way of one member to the database: TCP on a port of its own, which can be cut and can come to a standstill. */
+/** TCP proxy between one member and the database that can be cut or stalled. */
 export interface DatabaseWay {
   readonly port: number;
   readonly connections: number;
-  /** Breaks all connections and lets none in, until `free`. */
   cut(): void;
-  /** Nothing passes until `free`; then all does that was held up, as in a network that was away. */
   stall(): void;
-  /** The same, beginning in the next packet that holds a change, of which so large a share passes. */
+  /** Starts in the next packet that contains a change, after `share` of its bytes (0 to 1). */
   inNextChange(what: "cut" | "stall", share: number): void;
-  /** True once what was asked for by `inNextChange` has begun. */
   hasBegun(): boolean;
   free(): void;
   close(): Promise<void>;
@@ -21,7 +18,6 @@ interface Pair {
   readonly server: Socket;
 }
 
-/** Statements that are read by their text; what is prepared once is told by its values alone, which are longer than this. */
 const CHANGE = /insert|update|delete|commit|fence/i;
 const LONG_BYTES = 400;
 
@@ -43,7 +39,6 @@ export async function startDatabaseWay(databasePort: number): Promise<DatabaseWa
       side.on("error", () => undefined);
       side.on("close", () => {
         pairs.delete(pair);
-        // After what is still to be written.
         pair.member.destroySoon();
         pair.server.destroySoon();
       });

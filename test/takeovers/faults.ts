@@ -1,10 +1,6 @@
 import type { SeededRandom } from "../commands/seeded-random.ts";
 
-/**
- * What happens to a fleet. `cut`: the connections of one member to the database are broken, and none is let in.
- * `stall`: they stay, and nothing passes; when it is over, everything passes that was held up. `…-in-commit`: the same,
- * beginning in the middle of a packet that the member sends.
- */
+/** `cut` breaks a member's database connections, `stall` delays them, `…-in-commit` begins inside a packet. */
 const WEIGHTS = {
   kill: 5,
   freeze: 5,
@@ -22,25 +18,19 @@ const KINDS = Object.keys(WEIGHTS) as readonly FaultKind[];
 
 export interface Fault {
   readonly kind: FaultKind;
-  /** Whom it meets; null where it meets the database. */
   readonly member: string | null;
-  /** How long it lasts, in milliseconds: until the process goes on or is started again, the way is free, … */
   readonly lastsMs: number;
-  /** Where a packet is torn, as a share of it: 0 is before its first byte, 1 behind the last. */
+  /** 0 is before the first byte of the packet, 1 after the last. */
   readonly tornAt: number;
-  /** A wall clock that is set as it begins, and stays so until it is set again: by so many seconds ahead of true time. */
   readonly clock: { readonly member: string; readonly aheadS: number } | null;
 }
 
 const SECOND_MS = 1_000;
-/** How wrong a wall clock may be, in seconds: 5 minutes either way, or not at all. */
 const AHEAD_S = [-300, 300, 0];
 const CLOCK_SHARE = 0.3;
 
-/** How often two members are met at once. */
 const TWO_SHARE = 0.12;
 
-/** The next one, or two at once; the same seed gives the same ones in the same order, whatever became of them. */
 export function drawFaults(random: SeededRandom, members: readonly string[]): readonly Fault[] {
   const first = drawFault(random, members);
   const second = drawFault(
@@ -70,7 +60,6 @@ function lastsMs(kind: FaultKind, random: SeededRandom): number {
   const share = random();
   switch (kind) {
     case "freeze":
-      // Most are longer than a lease, some shorter, some as long as a suspended machine.
       return share < 0.7 ? between(12, 20) : share < 0.85 ? between(4, 10) : between(55, 60);
     case "cut":
     case "stall":

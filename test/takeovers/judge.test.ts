@@ -3,7 +3,6 @@ import type { LoggedRequest } from "#src/simulator/request-log.ts";
 import type { Evidence, Told } from "./evidence.ts";
 import { judge } from "./judge/judge.ts";
 
-/** The judges of the takeovers find each wrong that they are there for: one quiet minute, and one thing wrong in it. */
 const SECOND = 1_000;
 const request = (atMs: number, changes: Partial<LoggedRequest> = {}): LoggedRequest => ({
   ...{ number: 1, atMs, method: "GET", path: "/api/v1/alarms", query: "", endpoint: "alarms" },
@@ -37,7 +36,6 @@ const counted = (value: number) =>
   ({ key: "tag", fact: { of: "value", tagId: "1", value } }) as const satisfies Partial<Told>;
 const command = (outcome: string | null) => ({ of: "command", commandId: "c1", outcome, reason: null }) as const;
 
-/** Member a holds the source, is killed after 25 s, and b has it from 30 s on. */
 function quietMinute(): Evidence {
   return {
     fromMs: 0,
@@ -63,7 +61,6 @@ function quietMinute(): Evidence {
       ...told("a1", { type: "command-accepted", fact: command(null) }),
       ...told("e1", { type: "command-result", fact: command("confirmed") }),
       ...told("d1", { type: "alarm-resolved", fact: alarm }),
-      // Once more, as it was.
       ...told("v2", counted(5)),
     ],
     log: ["v1", "r1", "v2", "a1", "e1", "d1"].map((id, n) => ({ source: "s01", position: n + 1, id })),

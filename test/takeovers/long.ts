@@ -2,22 +2,13 @@ import { availableParallelism, totalmem } from "node:os";
 import { absent } from "../real-servers.ts";
 import { runTakeovers } from "./campaign.ts";
 
-/**
- * Five hundred takeovers under load with 30 sources (`npm run fleet:long`).
- *
- *     node test/takeovers/long.ts [takeovers] [seed]
- *
- * Some 40 minutes. Prints what happens and a table at the end; what fails is told with the story and what the members
- * printed last, and the exit code is 1 then. Ctrl-C ends it early, judges what was and cleans up.
- */
+/** `npm run fleet:long`, or `node test/takeovers/long.ts [takeovers] [seed]`: 500 takeovers in 40 minutes. */
 const takeovers = Number(process.argv[2] ?? 500);
 const seed = Number(process.argv[3] ?? Math.floor(Math.random() * 1e6));
 const SOURCES = 30;
 const SOON_MS = 15_000;
 const COMMAND_EVERY_MS = 700;
-/** A sweep, and some time to do it in. */
 const REST_MS = 30_000;
-/** Characters of what a member has printed. */
 const LAST_WORDS = 6_000;
 
 if (["postgres", "mosquitto", "faketime"].some((program) => absent(program as "postgres"))) process.exit(1);

@@ -4,21 +4,16 @@ import { type Running, runPlenum } from "../plenum-process.ts";
 import { createWallClock } from "../wall-clock.ts";
 import { type DatabaseWay, startDatabaseWay } from "./database-way.ts";
 
-/** A member of the fleet as a user starts it, with a way of its own to the database and a wall clock of its own. */
 export interface Member {
   readonly name: string;
   readonly way: DatabaseWay;
-  /** Resolves when it says that it runs. */
   start(): Promise<void>;
   isRunning(): boolean;
   kill(): Promise<void>;
-  /** SIGTERM, and the farewell that it takes then; answers the exit code. */
   stop(): Promise<number | null>;
   freeze(): void;
   thaw(): void;
-  /** Its wall clock is so many seconds ahead of true time from now on. */
   setClock(aheadS: number): void;
-  /** What all its processes have printed. */
   output(): string;
   close(): Promise<void>;
 }
@@ -27,7 +22,6 @@ export interface MemberOptions {
   readonly name: string;
   readonly folder: string;
   readonly databasePort: number;
-  /** For the member's own port to the database. */
   readonly configuration: (databasePort: number) => object;
   readonly environment: Readonly<Record<string, string>>;
 }

@@ -1,25 +1,18 @@
 import { Client } from "pg";
 import type { LoggedEvent, Takeover } from "./evidence.ts";
 
-/** Looks at the fleet's tables beside all members, over a connection of its own each time. */
 export interface Observer {
-  /** Throws while the database is away. */
   look(): Promise<FleetLook>;
-  /** Those that were not answered before; of all there ever were the database keeps the last thousand. */
   newTakeovers(): Promise<readonly Takeover[]>;
   log(): Promise<readonly LoggedEvent[]>;
-  /** By source, the newest event's position. */
   newest(): Promise<ReadonlyMap<string, number>>;
-  /** By source and sink, up to where it is delivered. */
   delivered(): Promise<readonly (readonly [source: string, sink: string, position: number])[]>;
   deadLetters(): Promise<number>;
   drain(member: string, draining: boolean): Promise<void>;
 }
 
 export interface FleetLook {
-  /** Names of the members that take part, and hold sources. */
   readonly members: readonly string[];
-  /** How many sources each holder holds; what nobody holds is under the empty name. */
   readonly held: ReadonlyMap<string, number>;
 }
 
@@ -59,7 +52,6 @@ export function createObserver(url: string, schema: string): Observer {
         from: from === null ? null : String(from),
         to: String(to),
         epoch: Number(epoch),
-        // As the services have it.
         atMs: Math.floor(Number(atMs)),
         reason: String(reason),
       }));

@@ -5,10 +5,8 @@ import { connectAsync } from "mqtt";
 import { answerTo, childOptions } from "./child.ts";
 import type { Fact, Told } from "./evidence.ts";
 
-/** The far ends in a process of their own: a webhook that takes everything, and a subscriber of everything at the broker. */
 export interface ReceiversOptions {
   readonly broker: string;
-  /** First level of all topics. */
   readonly prefix: string;
 }
 
@@ -24,7 +22,7 @@ const server = createServer((request, response) => {
     () => response.destroy(),
   );
 });
-// As nginx has it; 5 s, as Node.js has it, would have many requests meet a connection that is just being closed.
+// With the 5 s of Node.js, many requests would meet a closing connection.
 server.keepAliveTimeout = 75_000;
 await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
 
@@ -50,7 +48,6 @@ interface CloudEvent {
   };
 }
 
-/** What a message says that is no CloudEvent. */
 interface State {
   readonly tag?: string;
   readonly value?: number | null;
@@ -80,7 +77,6 @@ function stateOf({ tag = "", value = null }: State): Fact {
 function factOf({ data }: CloudEvent): Fact | null {
   const { alarm, commandId, tag, value } = data;
   if (alarm !== undefined) {
-    // The service speaks in whole seconds.
     const triggeredAtMs = Math.floor(Date.parse(alarm.triggeredAt) / 1_000) * 1_000;
     return { of: "alarm", alarmId: alarm.id, triggeredAtMs };
   }
@@ -98,7 +94,6 @@ async function bodyOf(request: IncomingMessage): Promise<string> {
 
 answerTo({
   webhook: () => `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
-  /** Ids of commands that were accepted and have no end yet. */
   openCommands() {
     const open = new Set<string>();
     const ended = new Set<string>();

@@ -5,11 +5,6 @@ import { seededRandom } from "../commands/seeded-random.ts";
 import { answerTo, childOptions } from "./child.ts";
 import type { ServiceRecord } from "./evidence.ts";
 
-/**
- * Many monitoring services in one process, each at a port of its own and with a life of its own: alarms are raised,
- * acknowledged and resolved at random, and one tag counts. Each member has a token of its own, all of one user, so that
- * a service knows who asks and counts them together.
- */
 export interface ServicesOptions {
   readonly count: number;
   readonly seed: number;
@@ -19,9 +14,7 @@ export interface ServicesOptions {
 export interface ServicePlace {
   readonly source: string;
   readonly url: string;
-  /** Read all the time; the first one counts. */
   readonly read: readonly string[];
-  /** May be written. */
   readonly written: readonly string[];
   readonly siteId: number;
 }
@@ -31,7 +24,6 @@ const TAGS = 8;
 const READ = 4;
 const TICK_MS = 1_000;
 const COUNT_EVERY_MS = 2_000;
-/** How often a source raises an alarm, by the second. */
 const RAISE_SHARE = 0.04;
 const ACKNOWLEDGE_SHARE = 0.02;
 const MOST_OPEN = 4;
@@ -54,7 +46,6 @@ const alive: readonly Alive[] = Array.from({ length: count }, (_, n) => {
       seed: seed + n,
       max_tags: TAGS,
       alarms: { recorded: false },
-      // The strictest there is: 20 in any 60 s.
       limits: { tag_endpoints: { model: "sliding_log" } },
       request_log: 10_000_000,
       tokens: members.map((name) => ({ token: tokenOf(name), name })),
@@ -88,7 +79,6 @@ function live({ simulator: { control }, open }: Alive): void {
       open.delete(id);
     } else if (random.chance(ACKNOWLEDGE_SHARE)) control.acknowledgeAlarm(id, "Caretaker");
   }
-  // Some are over before anybody has seen them, most outlive a takeover.
   if (open.size < MOST_OPEN && random.chance(RAISE_SHARE))
     open.set(control.raiseAlarm({ siteId: SITE }), nowMs + 1_000 + random.below(60_000));
 }
@@ -108,11 +98,9 @@ for (const each of alive) each.simulator.control.setTag(each.tags[0] ?? "", 0);
 
 answerTo({
   places: () => places,
-  /** Nothing happens in the buildings any more. */
   rest() {
     for (const timer of life) clearInterval(timer);
   },
-  /** Names of the sources that nobody has asked since then. */
   silentSince: (sinceMs: number) =>
     alive
       .filter(({ simulator }) => (simulator.truth.requests().at(-1)?.atMs ?? 0) <= sinceMs)

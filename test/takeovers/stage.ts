@@ -8,7 +8,6 @@ import { createMember, type Member } from "./member.ts";
 import { createObserver, type Observer } from "./observer.ts";
 import type { ServicePlace } from "./services.ts";
 
-/** Everything around the members, and the members themselves, all as processes of their own. */
 export interface Stage {
   readonly members: ReadonlyMap<string, Member>;
   readonly database: RealServer;
@@ -17,7 +16,6 @@ export interface Stage {
   readonly receivers: Child;
   readonly commander: Commander;
   readonly random: SeededRandom;
-  /** Ends all of it, and leaves nothing behind. */
   close(): Promise<void>;
 }
 
@@ -25,10 +23,8 @@ export interface StageOptions {
   readonly seed: number;
   readonly sources: number;
   readonly members: readonly string[];
-  /** Between two commands, in milliseconds. */
   readonly commandEveryMs: number;
   readonly commandLifeS: number;
-  /** When resolved alarms are looked for; a cron expression. */
   readonly sweep: string;
 }
 
@@ -101,7 +97,6 @@ async function built(options: StageOptions, closing: (() => unknown)[]): Promise
   return { members, database, observer, services, receivers, commander, random };
 }
 
-/** The same for every member, but for the way to the database. */
 function configurationOf(parts: {
   readonly places: readonly ServicePlace[];
   readonly broker: string;
@@ -117,7 +112,7 @@ function configurationOf(parts: {
     spread: "2s",
     quota: { list_requests_per_minute: 60 },
     schedules: { alarms: "*/5 * * * * *", resolved_sweep: sweep },
-    // The whole quota: 20 requests a minute, so that whoever takes over has none to spare.
+    // Uses the whole quota of 20 requests a minute.
     read: [{ name: "all", every: "3s", select: { ids: read } }],
   });
   const allow = places.flatMap(({ source, siteId, written }) =>

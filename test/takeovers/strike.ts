@@ -5,11 +5,9 @@ import type { Stage } from "./stage.ts";
 
 export type Struck = Omit<FaultRecord, "toMs" | "story">;
 
-/** A member sends something within this; its lease is renewed every 3 s. */
 const COMMIT_WITHIN_MS = 5_000;
 const LOOK_EVERY_MS = 5;
 
-/** Does it to the fleet, and takes it back when its time is over. */
 export async function strike(stage: Stage, fault: Fault): Promise<Struck> {
   const { clock } = fault;
   if (clock !== null) stage.members.get(clock.member)?.setClock(clock.aheadS);
@@ -43,7 +41,6 @@ export async function strike(stage: Stage, fault: Fault): Promise<Struck> {
       await stage.observer.drain(member?.name ?? "", false);
       break;
     case "database-restart":
-      // Fast: it ends the connections of its clients, for whom it would wait otherwise.
       stage.database.signal("SIGINT");
       await stage.database.end();
       await lasts();

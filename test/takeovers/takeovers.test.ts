@@ -6,7 +6,6 @@ import type { Fault, FaultKind } from "./faults.ts";
 const SEED = Number(process.env.PLENUM_SEED ?? 1);
 const needs = [absent("postgres"), absent("mosquitto"), absent("faketime")];
 
-/** One thing of each sort, once; `npm run fleet:long` makes five hundred sources change their holder. */
 const fault = (kind: FaultKind, member: string | null, seconds: number): Fault => ({
   ...{ kind, member, lastsMs: seconds * 1_000, tornAt: 0.5 },
   clock: kind === "freeze" ? { member: "c", aheadS: -300 } : null,
@@ -25,7 +24,6 @@ describe.skipIf(needs.includes(true))("a fleet of three members", () => {
         [fault("stall-in-commit", "c", 11), fault("cut-in-commit", "a", 1)],
         [fault("stop", "b", 0)],
       ],
-      // Twice what is promised: other tests use the machine as well.
       soonMs: 30_000,
       commandEveryMs: 2_000,
       commandLifeS: 5,

@@ -1,10 +1,8 @@
 import type { Stage } from "./stage.ts";
 
 const LOOK_EVERY_MS = 300;
-/** Longest time to be well again, in milliseconds; what is promised is judged elsewhere. */
 const WELL_WITHIN_MS = 90_000;
 
-/** Looks again and again, also where a look fails; throws when the time is up. */
 export async function until(holds: () => Promise<string | null>, withinMs: number, what: string): Promise<void> {
   const endMs = performance.now() + withinMs;
   let why: string | null = "";
@@ -15,7 +13,6 @@ export async function until(holds: () => Promise<string | null>, withinMs: numbe
   }
 }
 
-/** All members take part, each holds its share, and every source has been polled since this was asked. */
 export async function fleetIsWell(stage: Stage, sources: number): Promise<void> {
   const sinceMs = Date.now();
   const { members, observer, services } = stage;
@@ -36,7 +33,6 @@ export async function fleetIsWell(stage: Stage, sources: number): Promise<void> 
   );
 }
 
-/** Every sink has all events up to these positions. */
 export async function isDelivered({ observer }: Stage, newest: ReadonlyMap<string, number>): Promise<string | null> {
   const behind = (await observer.delivered()).filter(([source, , position]) => position < (newest.get(source) ?? 0));
   return behind.length === 0

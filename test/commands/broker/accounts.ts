@@ -6,38 +6,20 @@ import type { Life } from "./lives.ts";
 import { type Kind, REASONS } from "./messages.ts";
 import type { Connection, Delivery } from "./wire-tap.ts";
 
-/**
- * What has to be true of every message when all is over.
- *
- * A message counts as *published* when the broker has acknowledged it to its sender, as *delivered* when it went over
- * the wire to the worker, and as *taken* when the worker has acknowledged it there. Then:
- *
- * 1. While the worker listens, the broker delivers what is published, in order: none is lost on the way.
- * 2. What was never delivered has left no trace: no record, no result, no write. Commands sent while Plenum is away
- *    are lost on purpose, also where the broker would have kept them for it.
- * 3. Each unit that was taken is accepted, or refused with a reason that fits, which is told by itself or counted in a
- *    flood; nothing is told of what was not delivered. A kill loses the count of at most a minute's flood.
- * 4. Each accepted command has one record `accepted`, one end in the audit log, and one result with the same words at
- *    the sink; the same event may come twice, with the same id and content.
- * 5. It was written at most once, only after `sending`, only within its life, and exactly as its end says.
- */
+/** Checks at the end that each message was delivered in order, answered once, audited once and written at most once. */
 export interface Books {
   readonly ledger: Ledger;
   readonly deliveries: readonly Delivery[];
   readonly connections: readonly Connection[];
-  /** Of each published message, the last that had begun when the broker acknowledged it. */
+  /** By message, the last publish that had begun when the broker acknowledged it. */
   readonly published: ReadonlyMap<number, number>;
   readonly lives: readonly Life[];
   readonly audit: readonly AuditRecord[];
-  /** Every result in the outbox. */
   readonly results: readonly Event<"command-result">[];
-  /** Of all events in the outbox, those that the file sink is still to be offered. */
+  /** Ids of outbox events that the file sink has not received yet. */
   readonly waiting: ReadonlySet<string>;
-  /** The lines of the file sink. */
   readonly downstream: readonly Event<"command-result">[];
-  /** Number of writes that reached the service, by id. */
   readonly writes: ReadonlyMap<string, number>;
-  /** How many milliseconds of the hurried clock pass in a second. */
   readonly secondMs: number;
 }
 
@@ -51,11 +33,8 @@ const OUTCOMES: ReadonlySet<string> = new Set([
   "duplicate",
   "unknown",
 ]);
-/** A lawful command may be refused because of others, or because it came late. */
 const CIRCUMSTANCES = ["flood", "too-soon", "too-many", "expired"];
-/** Counted refusals are told once a minute. */
 const FLUSH_MS = 60_000;
-/** Reasons of a rejection after the request had left. */
 const BY_THE_SERVICE = new Set(["throttled", "refused-by-service"]);
 
 export function openBooks(books: Books): readonly string[] {
@@ -98,7 +77,6 @@ function* withoutArrival({ audit, deliveries, ledger, published, writes }: Books
   }
 }
 
-/** A message that is refused before its units are read is told as one. */
 function unitsOf({ ledger }: Books, { serial }: Delivery): number {
   return ledger.message(serial)?.units.length ?? 0;
 }
@@ -124,7 +102,6 @@ const isRefusal = ({ detail, step }: AuditRecord) =>
   OUTCOMES.has(step) && typeof detail.by === "string" && !detail.by.startsWith("the end of ");
 const isCrowd = ({ commandId }: AuditRecord) => commandId.startsWith("many-");
 
-/** How many units of messages a record tells of. */
 function handledBy(record: AuditRecord): number {
   if (record.step === "accepted") return String(record.detail.by).startsWith("the end of ") ? 0 : 1;
   if (!isRefusal(record)) return 0;
@@ -170,11 +147,9 @@ function* ends({ audit, ledger, writes }: Books): Generator<string> {
     if (count((step) => step === "sending") > 1) yield `${id} was sent more than once`;
     if (sending === undefined && writes.has(id)) yield `${id} was written without a record of it`;
     const expiresAt = steps[0]?.detail.expiresAt;
-    // What is late already when its record is on disk stays here, and is told as expired.
     const isLate = sending !== undefined && typeof expiresAt === "string" && sending.at > expiresAt;
     if (isLate && writes.has(id)) yield `${id} left at ${sending.at}, after ${expiresAt}`;
     if (end !== undefined) yield* saysWhatHappened(id, end, writes.get(id) ?? 0);
-    // Another value may have come under the same id, with or without a time.
     const taken = ledger.arrivals(id).find(({ unit }) => unit.value === steps[0]?.detail.value);
     const forMs = taken?.unit.forMs ?? null;
     const mustEnd = forMs !== null && end?.step === "confirmed" && end.detail.reason === null;
@@ -195,7 +170,6 @@ function* saysWhatHappened(id: string, { detail, step }: AuditRecord, writes: nu
   if (isUnwritten && writes > 0) yield `${id} was written, and its end is ${step} (${String(reason)})`;
 }
 
-/** The audit log, the outbox and the sink tell the same, but for what the sink was not offered yet. */
 function* tellings({ audit, results, downstream, waiting }: Books): Generator<string> {
   const key = ({ commandId, outcome, reason }: CommandResult) => `${commandId} ${outcome} ${reason}`;
   const audited = countBy(

@@ -3,7 +3,6 @@ import type { CommandResult } from "#src/core/model/command-facts.ts";
 import { type RealServer, startMosquitto } from "../../real-servers.ts";
 import { CLIENT_ID } from "./building.ts";
 
-/** With sessions and kept messages on disk, which it writes when it is ended, and not when it is killed. */
 export function startBroker(port: number, folder: string): Promise<RealServer> {
   return startMosquitto({
     port,
@@ -17,10 +16,6 @@ export function startBroker(port: number, folder: string): Promise<RealServer> {
   });
 }
 
-/**
- * Asks the broker, under the worker's own name, to keep commands for it while it is away, as an older program or
- * another configuration might have left it. The worker must not take them.
- */
 export async function leaveSession(url: string): Promise<void> {
   const client = await connectAsync(url, {
     clientId: `${CLIENT_ID}-cmd`,
@@ -33,7 +28,6 @@ export async function leaveSession(url: string): Promise<void> {
   await client.endAsync();
 }
 
-/** Somebody at the broker who wants to know how commands end; what comes while the broker is away he misses. */
 export async function hear(url: string) {
   const outcomes = new Map<string, string>();
   const client = await connectAsync(url, { clientId: "listener", protocolVersion: 5, reconnectPeriod: 200 });

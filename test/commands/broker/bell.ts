@@ -1,4 +1,3 @@
-/** Waits for conditions: looks whenever something has happened, and now and then besides. */
 export function createBell() {
   const sleepers = new Set<() => void>();
   return {

@@ -3,16 +3,12 @@ import type { Simulator } from "#src/simulator/simulator.ts";
 import { FIRST_VALUE, LARGEST_PAYLOAD_BYTES, RANGE, type Tags } from "./messages.ts";
 import type { TagLimits } from "./post-judge.ts";
 
-/** Sites with some 250 tags that take numbers. */
 export const SITES = [1, 2, 9, 10, 11, 12, 13];
 const MIN_INTERVAL_MS = 20_000;
 const MAX_STEP = 300;
-/** The name of the sink at the broker; its ear for commands adds -cmd. */
 export const CLIENT_ID = "campaign";
-/** The sink whose files are compared with all else in the end. */
 export const FILES = "files";
 
-/** The tags of the building and what the allow-list says of each. */
 export function openTags(simulator: Simulator) {
   const analog = [...simulator.world.tags.values()].filter((tag) => tag.kind === "analog" && !tag.cumulative);
   const limits = new Map<string, TagLimits>();
@@ -47,7 +43,6 @@ export function openTags(simulator: Simulator) {
   return { tags, limits, allow };
 }
 
-/** What the worker is told; every sink gets the results only. */
 export function configurationOf(parts: {
   readonly stateFolder: string;
   readonly folder: string;
@@ -67,7 +62,6 @@ export function configurationOf(parts: {
         time_zone: "UTC",
         quota: { list_requests_per_minute: 600 },
         schedules: { alarms: false, resolved_sweep: false, hosts: false, systems: false },
-        // So that polls want the quota too, and some writes are proved by them.
         read: [{ name: "some", select: { sites: [10, 11] }, every: "60s" }],
       },
     },

@@ -8,59 +8,41 @@ import { createMessages, type Message } from "./messages.ts";
 import { besideTheWorker, isSettled, isWaiting, linesOf, remains, resultsIn } from "./remains.ts";
 import { FACTOR, type Stage, setStage } from "./stage.ts";
 
-/**
- * Thousands of commands of every kind over a real Mosquitto to the whole worker as a process of its own, which is
- * killed, stopped and cut off, while the broker is restarted and the service has its bad moments. Publishers, the
- * simulated service with its judge, and a tap on the worker's wire stand around it; `accounts.ts` says what must be
- * true in the end.
- *
- * The seed decides what is sent and what happens after how many messages; how these meet in time, only the machine.
- */
+/** Sends random commands over a real Mosquitto to a worker process that is killed, stopped and disconnected. */
 export interface BrokerReport {
   readonly messages: number;
   readonly kinds: Readonly<Record<string, number>>;
   readonly duplicates: number;
-  /** By the broker to their senders. */
   readonly acknowledged: number;
-  /** To the worker, over the wire. */
   readonly delivered: number;
-  /** By the moment at which they met the worker. */
   readonly kills: Readonly<Record<string, number>>;
   readonly stops: number;
   readonly brokerRestarts: number;
   readonly cuts: number;
-  /** Requests that wrote, and commands that they wrote. */
   readonly posts: number;
   readonly writes: number;
   readonly restores: number;
   readonly accepted: number;
   readonly results: number;
   readonly audited: number;
-  /** Requests that the service refused because of its limit. */
   readonly throttled: number;
   readonly reasons: Readonly<Record<string, number>>;
   readonly seconds: number;
-  /** What must not have happened; empty when all is well. */
   readonly violations: readonly string[];
 }
 
 export interface BrokerCampaign {
   readonly seed: number;
   readonly messages: number;
-  /** Told as it goes on. */
   readonly say?: (line: string) => void;
 }
 
-/** A message that is repeated comes from so many latest ones, or from any time before. */
 const RECENT = 40;
 const OLD = 5_000;
-/** Messages during which a disturbance lasts that does not end by itself. */
 const TROUBLE = 150;
 const STOPPED = 400;
-/** A kill that is armed waits for its moment this long: longer than writing is stopped, when nothing is written or read. */
 const ARMED = 2 * STOPPED;
 
-/** How commands have to have ended, or the campaign did not try what it is about; each more than once in 10,000 messages. */
 export const ENDS = [
   "clock-skew",
   "confirmed",
@@ -129,7 +111,6 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     },
     async revive() {
       await stage.revive(() => several(5 + random.below(30)));
-      // What was under way when it ended, once more.
       for (const message of recent.slice(-10)) {
         sent.duplicates += 1;
         sent.publish(message);
@@ -159,7 +140,6 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     for (let n = 0; n < count; n += 1) sent.publish(next());
   }
 
-  /** Resolves when a worker lives and there is room for a message. */
   async function room(): Promise<void> {
     if (!stage.isAlive()) await sent.revive();
     await stage.room();
@@ -180,13 +160,11 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     "broker-dies": () => stage.restartBroker("kill", () => several(20)),
     cut: () => stage.tap.cut(),
     async flood() {
-      // None while writing is stopped, when each is refused for that.
       if (existsSync(switchFile)) {
         plan.push({ at: said, what: "flood" });
         return;
       }
       await room();
-      // At once: a machine that is busy with something else would make a trickle of it.
       for (const message of messages.flood()) sent.publish(remembered(message));
     },
     "stop-message": () => sent.publish(messages.stop()),
@@ -197,7 +175,6 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     },
   };
 
-  /** Lets pass what does not end by itself. */
   function tend(): void {
     if (stage.isArmed() && said >= armedAt + ARMED) stage.strikeNow();
     if (said >= calmAt) {
@@ -215,7 +192,6 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
     await room();
     sent.publish(next());
     const [coming] = plan;
-    // Of two disturbances the second would take from a kill the moment that it waits for.
     if (coming !== undefined && said >= coming.at && !stage.isArmed()) {
       plan.shift();
       options.say?.(`${said} messages, ${stage.judge.posts} POSTs, ${coming.what}`);
@@ -227,19 +203,16 @@ async function sendAll(stage: Stage, random: SeededRandom, options: BrokerCampai
   return sent;
 }
 
-/** Ends all trouble, and waits until everything that was taken has its end. */
 async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
   stage.strikeNow();
   calm(stage.simulator);
   if (!stage.isAlive()) await sent.revive();
   await stage.until(async () => stage.publishers.underWay() === 0 && stage.tap.hears(), "everything is published");
   await tryWhatIsMissing(stage, sent, least);
-  // Something fresh gets through after all that, up to somebody who listens at the broker.
   const fresh: string[] = [];
   let latestAt = Number.NEGATIVE_INFINITY;
   await stage.until(async () => {
     if (performance.now() - latestAt > 500) {
-      // A message may have thrown it as the last thing that arrived.
       rmSync(stage.switchFile, { force: true });
       latestAt = performance.now();
       const message = sent.messages.lawful({ ttlMs: 60_000 });
@@ -251,26 +224,18 @@ async function settle(stage: Stage, sent: Sent, least: number): Promise<void> {
   await stage.until(() => besideTheWorker(stage.stateFolder, isSettled), "every command has its end", 120_000);
 }
 
-/** Longer than a value is borrowed, and than a flood takes to be told. */
 const TRY_AGAIN_MS = 10_000;
 const LOOK_AGAIN_MS = 1_000;
-/** Of every kind there are some among so many, and more than the service takes at once. */
 const MORE = 150;
 
-/**
- * Among few messages on a busy machine not everything may have come at its moment: a flood is one within a minute, of
- * what a worker hears while it is killed again and again it answers little, and it may end when no command waits.
- */
 async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promise<void> {
   const { judge, switchFile } = stage;
-  /** So that some of them are known already, and however many it takes, as many are repeated as were promised. */
   const sendTwice = (messages: readonly Message[]) => {
     sent.duplicates += messages.length;
     for (const message of [...messages, ...messages]) sent.publish(message);
   };
   const more = () => sendTwice(Array.from({ length: MORE }, () => sent.messages.next()));
   const flood = () => sendTwice(sent.messages.flood());
-  /** Calm, while writing is stopped, and to a worker that ends. */
   const inTurn = [
     more,
     () => {
@@ -330,7 +295,6 @@ async function tryWhatIsMissing(stage: Stage, sent: Sent, least: number): Promis
   }
 }
 
-/** How many commands ended how: the reason, or the outcome where it needs none. */
 function endsOf(results: readonly Event<"command-result">[]): ReadonlyMap<string, number> {
   return countBy(results, ({ data }) => data.reason ?? data.outcome);
 }

@@ -1,10 +1,8 @@
 import type { Simulator } from "#src/simulator/simulator.ts";
 import type { SeededRandom } from "../seeded-random.ts";
 
-/** However few messages there are: each of the moments below twice, and enough floods that some meet a worker that lives. */
 const LEAST: Partial<Record<string, number>> = { kill: 10, flood: 8 };
 
-/** What goes wrong, and how often in 20,000 messages. */
 const DISTURBANCES = {
   kill: 15,
   stop: 3,
@@ -18,11 +16,9 @@ const DISTURBANCES = {
 } as const;
 export type Disturbance = keyof typeof DISTURBANCES;
 
-/** Where a kill meets the worker: at once, or as soon as one of these passes between it and the others. */
 export const MOMENTS = ["write", "delivery", "acknowledgement", "read", "now"] as const;
 export type Moment = (typeof MOMENTS)[number];
 
-/** When what happens, in shuffled order and evenly spread. */
 export function planOf(random: SeededRandom, commands: number): { readonly at: number; readonly what: Disturbance }[] {
   const all = Object.entries(DISTURBANCES).flatMap(([what, count]) =>
     Array.from({ length: Math.max(LEAST[what] ?? 1, Math.round((count * commands) / 20_000)) }, () => ({
@@ -38,12 +34,10 @@ export function planOf(random: SeededRandom, commands: number): { readonly at: n
 
 const SLOW = { match: { endpoints: ["write", "read"] as ("write" | "read")[] } };
 
-/** Long enough for a kill to meet a request that is under way. */
 export function calm(simulator: Simulator): void {
   simulator.control.setFaults([{ ...SLOW, fault: { kind: "slow", delay_ms: 30 } }]);
 }
 
-/** One of the service's bad moments. */
 export function trouble(simulator: Simulator, random: SeededRandom): void {
   const match = { endpoints: ["write" as const] };
   simulator.control.setFaults([

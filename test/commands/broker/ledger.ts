@@ -1,16 +1,12 @@
 import type { Kind, Message, Unit } from "./messages.ts";
 import type { Delivery } from "./wire-tap.ts";
 
-/** What was sent under which number, and what of it arrived, by the id of each command. */
 export interface Ledger {
-  /** Numbers a publish. */
   enter(message: Message): number;
   lastSerial(): number;
   message(serial: number): Message | undefined;
   arrived(delivery: Delivery): void;
-  /** How a command's messages arrived, the oldest first. */
   arrivals(id: string): readonly Arrival[];
-  /** The command that writes this value, and the kind of its message. */
   byValue(value: number): { readonly unit: Unit; readonly message: Message } | undefined;
 }
 
@@ -45,10 +41,8 @@ export function createLedger(): Ledger {
   };
 }
 
-/** What a message is where it arrives. */
 export function kindOf({ delivery, message }: Pick<Arrival, "delivery" | "message">): Kind {
   if (delivery.retained) return "retained";
   const kind = delivery.connection.protocol === 5 ? message.kind : message.kindBy3;
-  // What is published to be kept is not yet a kept message for those who listen at that moment by MQTT 3.1.1.
   return kind === "retained" ? "lawful" : kind;
 }

@@ -5,24 +5,18 @@ import { monitorEventLoopDelay } from "node:perf_hooks";
 import { DEFAULT_TOKEN } from "#src/simulator/options.ts";
 import type { Hurry } from "./hurried-clock.ts";
 
-/** One process of the worker, from its start to its end. Times are of the hurried clock, milliseconds since 1970. */
 export interface Life {
   readonly number: number;
   readonly startMs: number;
   endMs: number;
   how: "running" | "killed" | "stopped" | "failed";
-  /** How late this process beside it was at most, as a machine that is busy makes both of them. */
   lateMs: number;
-  /** Resolves when it says that it has started, or has ended before. */
   readonly started: Promise<void>;
   readonly ended: Promise<void>;
-  /** kill -9, at once. */
   kill(): void;
-  /** SIGTERM, and the farewell that the worker takes then. */
   stop(): Promise<void>;
 }
 
-/** After this a worker that was told to stop counts as failed. */
 const FAREWELL_MS = 30_000;
 
 export function beginLife(options: {

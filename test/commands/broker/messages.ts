@@ -1,9 +1,7 @@
 import type { SeededRandom } from "../seeded-random.ts";
 
-/** What was done to a message so that it may not be written; `lawful` when nothing was. */
 export type Kind = "lawful" | keyof typeof REASONS;
 
-/** With which reasons the gate may refuse what is unlawful in only one way. */
 export const REASONS = {
   retained: ["retained"],
   stale: ["expired"],
@@ -20,17 +18,13 @@ export const REASONS = {
   stop: ["stop"],
 } as const satisfies Readonly<Record<string, readonly string[]>>;
 
-/** One message for the broker, without the mark that tells its deliveries apart. */
 export interface Message {
   readonly kind: Kind;
-  /** What it is to a worker that listens by MQTT 3.1.1, to whom the broker hands no properties. */
   readonly kindBy3: Kind;
   readonly topic: string;
   readonly payload: Buffer;
   readonly retain: boolean;
-  /** What only MQTT 5 can carry; a message that has it is sent by 5. */
   readonly beside: Beside | null;
-  /** What it asks for, one unit for each result that it may have; a single one when it asks for nothing. */
   readonly units: readonly Unit[];
 }
 
@@ -41,35 +35,30 @@ export interface Beside {
   readonly messageExpiryInterval?: number;
 }
 
-/** One value for one tag. Each has a value of its own, by which a write is known at the service. */
 export interface Unit {
   readonly id: string;
   readonly tag: string;
   readonly value: number;
   readonly ttlMs: number;
-  /** When it says that it was issued; null when it says nothing. */
   readonly issuedAtMs: number | null;
   readonly forMs: number | null;
   readonly expect: number | null;
 }
 
-/** The tags of the building, by what the allow-list says of them; those of `open` and `quiet` are written between 0 and 1000. */
 export interface Tags {
   readonly open: readonly string[];
-  /** Written for a time only and seldom, so that most are put back and not superseded before. */
   readonly quiet: readonly string[];
   readonly operatorOnly: readonly string[];
 }
 
 export const RANGE = { min: 0, max: 1000 };
 export const LARGEST_PAYLOAD_BYTES = 16_384;
-/** What the tags hold at first; no command writes it. */
+/** No command writes this value. */
 export const FIRST_VALUE = 500.0005;
 
 const TOPIC = "plenum/cmd/main/set";
 const topicOf = (tag: string) => `plenum/cmd/main/${tag}/set`;
 
-/** Messages of every kind, in the shares of a bad day. */
 export function createMessages(options: {
   readonly random: SeededRandom;
   readonly tags: Tags;
@@ -79,7 +68,7 @@ export function createMessages(options: {
   const { chance, pick, below } = random;
   let serial = 0;
 
-  /** A fixed walk through the range that repeats no value: 7919 and a million have no common factor. */
+  /** Repeats no value, because 7919 and a million have no common factor. */
   function freshValue(): number {
     serial += 1;
     return ((serial * 7919) % 1_000_000) / 1000;
@@ -126,7 +115,6 @@ export function createMessages(options: {
     };
   }
 
-  /** Written back after a while. */
   function borrowed(one = unit()): Message {
     return message({ ...one, tag: pick(tags.quiet), forMs: 1000 * (20 + below(20)) });
   }
@@ -148,7 +136,6 @@ export function createMessages(options: {
     return message(one);
   }
 
-  /** Up to 20 tags in one message, each a command of its own. */
   function group(): Message {
     const chosen = new Set(Array.from({ length: 2 + below(19) }, () => pick(tags.open)));
     const id = `g${serial}`;
@@ -207,7 +194,6 @@ export function createMessages(options: {
     }
   }
 
-  /** Bytes are replaced at random. Without its first brace it is surely no command any more. */
   function mutate(text: string): Buffer {
     const bytes = Buffer.from(text).subarray(1);
     for (let n = 0; n < 3; n += 1) bytes[below(bytes.length)] = below(256);
@@ -225,7 +211,6 @@ export function createMessages(options: {
       const tag = pick(tags.open);
       return Array.from({ length: FLOOD }, () => lawful({ tag }));
     },
-    /** Another value under an id that was used; lawful by itself. */
     underTheId({ units: [old] }: Message): Message {
       return message(unit(old === undefined ? {} : { id: old.id }));
     },
@@ -238,16 +223,11 @@ export function createMessages(options: {
 
 const UNLAWFUL = (Object.keys(REASONS) as (keyof typeof REASONS)[]).filter((kind) => kind !== "stop");
 
-/** Three times as many as may be written to a tag in a minute, because a busy machine takes its time with them. */
 const FLOOD = 60;
 
-/** Bits of a mark: 16 million publishes. */
 const MARK_BITS = 24;
 
-/**
- * The payload with the number of its publish behind it, in blanks and tabs, which JSON does not mind: so each
- * publish is known on the wire, with MQTT 3.1.1 as with 5, and means the same as without.
- */
+/** Appends the publish number in blanks and tabs, which JSON ignores, so that the wire tap recognizes each publish. */
 export function marked(payload: Buffer, serial: number): Buffer {
   const bits = serial.toString(2).padStart(MARK_BITS, "0");
   return Buffer.concat([payload, Buffer.from(bits.replaceAll("0", " ").replaceAll("1", "\t"))]);

@@ -9,16 +9,11 @@ import type { Simulator } from "#src/simulator/simulator.ts";
 import { type Arrival, kindOf, type Ledger } from "./ledger.ts";
 import { RANGE } from "./messages.ts";
 
-/**
- * Judges every write at the moment at which it reaches the service, by what was sent, what arrived on the wire, what
- * the tag really holds and what the audit log already says; by nothing that the worker tells.
- */
+/** Judges each write when it reaches the service, by what was sent, delivered and audited before. */
 export interface PostJudge {
   readonly violations: string[];
-  /** How often a command was written, those that put a value back (`<id>/restore`) included. */
   readonly writes: ReadonlyMap<string, number>;
   readonly posts: number;
-  /** Answers a request to the service, and looks at it when it is a write. */
   handle(request: SimRequest): SimReply;
 }
 
@@ -26,14 +21,11 @@ export interface TagLimits {
   readonly minIntervalMs: number;
   readonly maxPerDay: number;
   readonly maxStep: number | null;
-  /** Outside its hours, so that nothing may be written. */
   readonly isClosed: boolean;
 }
 
-/** What was promised to be put back. */
 interface Promised {
   readonly id: string;
-  /** What the command wrote, and what may be put back. */
   readonly value: number;
   readonly before: readonly number[];
   readonly dueMs: number;
@@ -44,9 +36,7 @@ interface TagState {
   promised: Promised | null;
 }
 
-/** The requests under way together hold no more than so many commands. */
 const LOOK_BACK = 200;
-/** The kill switch works within a second (requirements), by the machine's clock. */
 const SWITCH_MS = 1_000;
 
 export function createPostJudge(options: {
@@ -54,7 +44,6 @@ export function createPostJudge(options: {
   readonly stateFolder: string;
   readonly ledger: Ledger;
   readonly limits: ReadonlyMap<string, TagLimits>;
-  /** How long a request may have been under way, in milliseconds of the service's clock. */
   readonly wayMs: number;
 }): PostJudge {
   const { ledger, limits, simulator, stateFolder, wayMs } = options;
@@ -67,7 +56,6 @@ export function createPostJudge(options: {
   const present = (tag: string) => Number(simulator.truth.value(tag, simulator.now()));
   const complain = (text: string) => violations.push(`${new Date(simulator.now()).toISOString()} ${text}`);
 
-  /** When the audit log said that these were sending, by id. */
   function audited(): ReadonlyMap<string, number> {
     database ??= new DatabaseSync(join(stateFolder, "plenum.db"), { readOnly: true });
     const rows = database
@@ -125,8 +113,6 @@ export function createPostJudge(options: {
 
     const forMs = isRestore ? null : (owner?.unit.forMs ?? null);
     const held = present(tag);
-    // Written over a value that was itself to be put back, the older one stays what is put back, unless the command
-    // that puts it back was waiting already and is superseded.
     const isOver = promised !== null && !isRestore && sameValue(held, promised.value);
     const before = isOver ? [...promised.before, held] : [held];
     state.promised = forMs === null ? null : { id, value, before, dueMs: (sending.get(id) ?? now) + forMs };
@@ -150,7 +136,6 @@ export function createPostJudge(options: {
       const promisedBefore = new Map([...states].map(([id, { promised }]) => [id, promised]));
       for (const { tag_id, value } of tags) judge(tag_id, value, sending);
       const reply = simulator.handle(request);
-      // What did not reach the device is not put back either, and ends no older promise.
       for (const { tag_id, value } of tags) {
         const state = states.get(tag_id);
         if (state !== undefined && !sameValue(present(tag_id), Number(value)))
@@ -161,7 +146,6 @@ export function createPostJudge(options: {
   };
 }
 
-/** The end of a command's life by this arrival, at the latest: its life counts from when it is issued, or taken. */
 function lastMoment({ delivery, unit }: Arrival, nowMs: number): number {
   return (unit.issuedAtMs ?? delivery.acknowledgedAtMs ?? nowMs) + unit.ttlMs;
 }

@@ -1,15 +1,9 @@
 import { connectAsync, type IClientPublishOptions, type MqttClient } from "mqtt";
 import { type Message, marked } from "./messages.ts";
 
-/**
- * Those who send commands: over MQTT 5 and 3.1.1, with sessions that the broker is asked to keep, so that what it did
- * not acknowledge is sent again after a reconnect. Only what the broker acknowledged counts as published.
- */
 export interface Publishers {
-  /** Publishes as number `serial`; returns at once. */
   publish(message: Message, serial: number): void;
   underWay(): number;
-  /** Of each acknowledged publish the last number that had begun when its acknowledgement came. */
   readonly acknowledged: ReadonlyMap<number, number>;
   close(): Promise<void>;
 }

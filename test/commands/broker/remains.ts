@@ -7,7 +7,6 @@ import { openStore } from "#src/engine/store/open.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { FILES } from "./building.ts";
 
-/** Looks into the state, also while a worker runs. */
 export async function besideTheWorker<T>(folder: string, look: (store: Store) => Promise<T>): Promise<T> {
   const store = await openStore({ folder, clock: systemClock, readOnly: true });
   try {
@@ -17,13 +16,11 @@ export async function besideTheWorker<T>(folder: string, look: (store: Store) =>
   }
 }
 
-/** How commands ended so far. */
 export async function resultsIn(store: Store): Promise<readonly Event<"command-result">[]> {
   const latest = await store.outbox.latest(10_000_000, ["command-result"]);
   return latest.map(({ event }) => event as Event<"command-result">).toReversed();
 }
 
-/** What the worker leaves behind. */
 export async function remains(store: Store) {
   const verdict = await verifyAudit(store);
   const audit = (await store.records<AuditRecord>(AUDIT_LOG, 0, 10_000_000)).map((record) => record.body);
@@ -31,12 +28,10 @@ export async function remains(store: Store) {
     verdict,
     audit,
     results: await resultsIn(store),
-    // What is told while it stops may be delivered at its next start.
     waiting: new Set((await store.outbox.next(FILES, 10_000_000)).events.map(({ event }) => event.id)),
   };
 }
 
-/** What the file sink wrote. */
 export function linesOf(folder: string): readonly Event<"command-result">[] {
   return readdirSync(folder).flatMap((name) =>
     readFileSync(join(folder, name), "utf8")
@@ -46,14 +41,12 @@ export function linesOf(folder: string): readonly Event<"command-result">[] {
   );
 }
 
-/** Whether every command has its end, and nothing waits to be put back. */
 export async function isSettled(store: Store): Promise<boolean> {
   const entries = await store.documents<{ readonly command?: unknown }>("command");
   const restores = await store.documents("command-restore");
   return restores.size === 0 && ![...entries.values()].some(({ command }) => command !== undefined);
 }
 
-/** Whether a command has been accepted and not left yet. */
 export async function isWaiting(store: Store): Promise<boolean> {
   const entries = await store.documents<{ readonly state: string }>("command");
   return [...entries.values()].some(({ state }) => state === "accepted");

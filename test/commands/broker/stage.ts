@@ -21,7 +21,6 @@ import { type Publishers, startPublishers } from "./publishers.ts";
 import { besideTheWorker } from "./remains.ts";
 import { startWireTap, type WireTap } from "./wire-tap.ts";
 
-/** Everything around the worker, and the worker itself, one process after the other. */
 export interface Stage {
   readonly clock: { now(): number };
   readonly folder: string;
@@ -34,38 +33,25 @@ export interface Stage {
   readonly publishers: Publishers;
   readonly tags: Tags;
   readonly lives: readonly Life[];
-  /** Moments at which a process was killed; "now" where the one that was waited for did not come. */
   readonly kills: readonly Moment[];
-  /** How commands ended, as somebody heard at the broker. */
   readonly heard: ReadonlyMap<string, string>;
   publish(message: Message): void;
-  /** Resolves when there is room for a message. */
   room(): Promise<void>;
   isAlive(): boolean;
-  /** kill -9 at the next such moment. */
   arm(moment: Moment): void;
-  /** Whether a kill still waits for its moment. */
   isArmed(): boolean;
-  /** kill -9 now, if one was armed. */
   strikeNow(): void;
   stopWorker(): Promise<void>;
-  /** Another process of the worker, once the last one has ended; `meanwhile` before it begins. */
   revive(meanwhile: () => void): Promise<void>;
-  /** Ends the broker by SIGTERM or SIGKILL and starts it again; `meanwhile` in between. */
   restartBroker(how: "end" | "kill", meanwhile: () => void): Promise<void>;
   until(holds: () => Promise<boolean>, what: string, withinMs?: number): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Eight minutes in one: 20,000 messages then have a good ten minutes of the service's quota. */
 export const FACTOR = 8;
-/** What the senders send, in messages a second of the hurried clock. */
 const PACE = 30;
-/** Publishes that the broker has not acknowledged yet. */
 const MOST_UNDER_WAY = 40;
-/** Publishes that the worker is behind. */
 const MOST_AHEAD = 300;
-/** Publishes while the worker is away. */
 const MOST_LOST = 40;
 
 export async function setStage(seed: number, random: SeededRandom): Promise<Stage> {
@@ -90,7 +76,6 @@ async function built(
   const hurry: Hurry = { sinceMs: Date.now(), factor: FACTOR };
   const clock = hurriedClock(hurry);
   const now = () => clock.now();
-  // Whether state survives the machine is not tried here, and the hurried clock would make a slow disk eight times slower.
   const folder = runFolder(swiftPlace());
   closing.push(() => rmSync(folder, { recursive: true, force: true }));
   const stateFolder = join(folder, "state");
@@ -173,7 +158,6 @@ async function built(
 
   const sinceMs = now();
   let deafFrom: number | null = null;
-  /** Not further ahead of the worker than it can follow; while it is away, a few messages are lost on purpose. */
   function isRoom(): boolean {
     if (!isAlive()) return true;
     if (publishers.underWay() >= MOST_UNDER_WAY) return false;
@@ -219,7 +203,6 @@ async function built(
     },
     async restartBroker(how, meanwhile) {
       await broker[how]();
-      // Its folder goes with it.
       await broker.stop();
       meanwhile();
       broker = await startBroker(port, sessions);

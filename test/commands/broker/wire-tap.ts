@@ -3,44 +3,30 @@ import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { type Packet, parser } from "mqtt-packet";
 import { serialOf } from "./messages.ts";
 
-/**
- * Stands between the worker and the broker and writes down which commands the broker delivered over which connection,
- * and which of them the worker acknowledged: the truth of what arrived, whoever is killed.
- */
+/** Proxy between worker and broker that records which commands were delivered and acknowledged. */
 export interface WireTap {
   readonly port: number;
   readonly deliveries: readonly Delivery[];
   readonly connections: readonly Connection[];
-  /** Whether the worker listens for commands at this moment. */
   hears(): boolean;
-  /** The highest publish that it has acknowledged over its present connection; null while it does not listen. */
   handled(): number | null;
-  /** Cuts the worker off, as a network does. */
   cut(): void;
   close(): Promise<void>;
 }
 
 export interface Delivery {
-  /** Number of the publish that was delivered. */
   readonly serial: number;
   readonly connection: Connection;
-  /** As the flag on the wire says: the broker kept it. */
   readonly retained: boolean;
   readonly atMs: number;
-  /** When the worker acknowledged it; null when it did not. */
   acknowledgedAtMs: number | null;
 }
 
-/** One connection of the worker over which commands come. */
 export interface Connection {
-  /** Which process of the worker it belongs to. */
   readonly life: number;
   readonly protocol: number;
-  /** The last publish that had begun when it connected. */
   readonly connectedAfter: number;
-  /** The last publish that had begun when its subscription was granted; null before. */
   subscribedAfter: number | null;
-  /** The highest publish that was acknowledged over it. */
   handled: number;
   isOpen: boolean;
 }
@@ -48,7 +34,6 @@ export interface Connection {
 export interface TapListener {
   readonly now: () => number;
   readonly life: () => number;
-  /** The last publish that has begun. */
   readonly lastSerial: () => number;
   delivered(delivery: Delivery): void;
   acknowledged(delivery: Delivery): void;
@@ -74,7 +59,6 @@ export async function startWireTap(broker: () => number, listener: TapListener):
       socket.once("close", () => sockets.delete(socket));
     }
     const fromWorker = parser();
-    // A worker whose broker hung up without a word knocks with TLS once, to see whether the port wants that: no MQTT.
     fromWorker.on("error", () => undefined);
     fromWorker.on("packet", (packet: Packet) => {
       if (packet.cmd === "connect" && packet.clientId.endsWith("-cmd")) {
@@ -123,7 +107,6 @@ interface Tapped {
   end(): void;
 }
 
-/** Filters that the worker subscribes to, one after the other. */
 const SUBSCRIPTIONS = 2;
 
 function tap(protocolVersion: number, deliveries: Delivery[], listener: TapListener): Tapped {

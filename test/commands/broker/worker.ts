@@ -3,7 +3,6 @@ import { createWorker } from "#src/app/worker.ts";
 import { createLog } from "#src/core/runtime/log.ts";
 import { type Hurry, hurriedClock } from "./hurried-clock.ts";
 
-/** The whole worker as `plenum run` starts it, except for its clock, as a process of its own, to be killed. */
 const [configuration = "{}", hurry = "{}"] = process.argv.slice(2);
 const clock = hurriedClock(JSON.parse(hurry) as Hurry);
 const worker = await createWorker({

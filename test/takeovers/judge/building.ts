@@ -1,6 +1,5 @@
 import { ENDS, type Evidence, type ServiceRecord, some, type Told, type Verdict } from "../evidence.ts";
 
-/** What the receivers were told of the buildings is what happened there: each alarm's life, and a tag that only counts up. */
 export function judgeBuildings(evidence: Evidence): Verdict {
   const problems: string[] = [];
   let episodes = 0;
@@ -26,10 +25,8 @@ function firstArrivals(told: readonly Told[], end: Told["end"], source: string):
   });
 }
 
-/** Nothing of the kind happens in these buildings. */
 const FALSE_TYPES = ["alarm-vanished", "alarm-out-of-scope", "alarm-retriggered", "alarm-unacknowledged"];
 
-/** Each raise and each end is told once, and nothing else. */
 function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: number): readonly string[] {
   const problems: string[] = [];
   for (const kind of ["raised", "resolved"] as const) {
@@ -52,7 +49,6 @@ function alarmsAreTrue(service: ServiceRecord, told: readonly Told[], fromMs: nu
   return problems;
 }
 
-/** By episode, when it began. */
 function truthOf({ transitions }: ServiceRecord, kind: "raised" | "resolved"): ReadonlyMap<string, number> {
   return new Map(
     transitions
@@ -64,7 +60,6 @@ function truthOf({ transitions }: ServiceRecord, kind: "raised" | "resolved"): R
   );
 }
 
-/** A value of somebody who reads without a lease would be told after a newer one, or be none that the tag ever had. */
 function valuesAreTrue({ counter }: ServiceRecord, told: readonly Told[]): readonly string[] {
   const problems: string[] = [];
   let latest = 0;

@@ -1,6 +1,5 @@
 import { type Evidence, some, type Verdict } from "../evidence.ts";
 
-/** A command is written at most once, whoever held its source, and has one end that fits to what was written. */
 export function judgeCommands({ commands, services, told }: Evidence): Verdict {
   const problems: string[] = [];
   const written = new Map<string, number>();
@@ -22,7 +21,6 @@ export function judgeCommands({ commands, services, told }: Evidence): Verdict {
   for (const { end, type, id, fact } of told) {
     if (end !== "webhook" || fact?.of !== "command") continue;
     if (type === "command-accepted") accepted.add(fact.commandId);
-    // Whoever sends a command again is told so; that is no end of the command.
     if (type !== "command-result" || fact.outcome === "duplicate") continue;
     const own = ends.get(fact.commandId) ?? new Map<string, string>();
     ends.set(fact.commandId, own.set(id, fact.outcome ?? ""));
@@ -34,7 +32,6 @@ export function judgeCommands({ commands, services, told }: Evidence): Verdict {
   const outcomes = new Map<string, number>();
   for (const { id, source, tagId, value, isRepeated } of commands) {
     const all = [...(ends.get(id)?.values() ?? [])];
-    // Of an id that was sent twice the first message may come while writing is closed, and the second when it is open.
     const isRefusedFirst = isRepeated && all.length > 1 && all[0] === "rejected";
     const own = isRefusedFirst ? all.slice(1) : all;
     if (accepted.has(id) && own.length !== 1)

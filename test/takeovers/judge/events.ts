@@ -1,7 +1,6 @@
 import { isUrgent, type Kind } from "#src/core/model/event.ts";
 import { ENDS, type Evidence, type LoggedEvent, some, type Told, type Verdict } from "../evidence.ts";
 
-/** At least once, unaltered, in order: what stands in the log is at every receiver. */
 export function judgeEvents(evidence: Evidence): Verdict {
   const places = new Map(evidence.log.map((event) => [event.id, event]));
   const problems: string[] = [];
@@ -42,7 +41,6 @@ function repetitions(told: readonly Told[]): { readonly again: number; readonly 
   return { again, altered };
 }
 
-/** Per key, first arrivals follow the order of commit; each source has its own log. Urgent events overtake the others. */
 function outOfOrder(told: readonly Told[], places: ReadonlyMap<string, LoggedEvent>): readonly string[] {
   const seen = new Set<string>();
   const last = new Map<string, number>();

@@ -1,9 +1,7 @@
 import { type Evidence, type FaultRecord, some, spread, type Takeover, type Verdict } from "../evidence.ts";
 
-/** How long a request may have been under way on a busy machine when somebody else took its source over. */
 const UNDER_WAY_MS = 1_000;
 
-/** Who asks a service holds its source: never two members poll one source beyond a request that was under way. */
 export function judgeHolders(evidence: Evidence): Verdict {
   const { services, takeovers, faults } = evidence;
   const bySource = Map.groupBy(takeovers, ({ source }) => source);
@@ -40,7 +38,6 @@ export function judgeHolders(evidence: Evidence): Verdict {
   };
 }
 
-/** Milliseconds since the member that asks lost the source; 0 while it holds it; infinite where it never did. */
 function howLate(takeovers: readonly Takeover[], member: string | null, atMs: number): number {
   const present = takeovers.findLastIndex((each) => each.atMs <= atMs);
   if (takeovers[present]?.to === member) return 0;
@@ -49,7 +46,6 @@ function howLate(takeovers: readonly Takeover[], member: string | null, atMs: nu
   return next === undefined ? Number.POSITIVE_INFINITY : atMs - next.atMs;
 }
 
-/** How long it took others to notice that a member is gone. */
 function lostFor(moved: readonly Takeover[], faults: readonly FaultRecord[]): readonly number[] {
   return moved
     .filter(({ reason }) => reason === "lease-ran-out")
@@ -59,7 +55,6 @@ function lostFor(moved: readonly Takeover[], faults: readonly FaultRecord[]): re
     });
 }
 
-/** How long the new holder took to begin. */
 function begunAfter({ services }: Evidence, moved: readonly Takeover[]): readonly number[] {
   const requests = new Map(services.map((service) => [service.source, service.requests]));
   return moved.flatMap(({ source, to, atMs }) => {

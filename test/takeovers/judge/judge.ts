@@ -5,7 +5,6 @@ import { judgeEvents } from "./events.ts";
 import { judgeHolders } from "./holders.ts";
 import { judgeRequests } from "./requests.ts";
 
-/** All that a fleet promises, judged at its far ends. */
 export function judge(evidence: Evidence): Verdict {
   const verdicts = [judgeHolders, judgeEvents, judgeBuildings, judgeRequests, judgeCommands].map((each) =>
     each(evidence),

@@ -3,10 +3,8 @@ import { type Evidence, type FaultRecord, type ServiceRecord, some, spread, type
 
 const QUOTA = 20;
 const WINDOW_MS = 60_000;
-/** A source that was polled again within this did not lose its holder: it is read every 3 s. */
 const UNDISTURBED_MS = 5_000;
 
-/** The quota holds over every change of holder, as the service sees it; and nobody is left alone for long. */
 export function judgeRequests({ services, faults, soonMs }: Evidence): Verdict {
   const problems: string[] = [];
   let requests = 0;
@@ -43,10 +41,6 @@ function busiestMinute(requests: readonly LoggedRequest[]): number {
   return most;
 }
 
-/**
- * For how long each source was not polled because of each fault. What happens to a member counts from its beginning;
- * while the database is away nothing may be polled, so that counts from its return.
- */
 function silences(services: readonly ServiceRecord[], faults: readonly FaultRecord[], soonMs: number) {
   const late: string[] = [];
   const byKind = new Map<string, number[]>();
@@ -64,7 +58,6 @@ function silences(services: readonly ServiceRecord[], faults: readonly FaultReco
   return { late, table };
 }
 
-/** The longest span between two requests, or between one and an end of the span. */
 export function longestSilence(requests: readonly LoggedRequest[], fromMs: number, toMs: number): number {
   let before = fromMs;
   let longest = 0;
