@@ -9,8 +9,6 @@ import { configured, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
-/** Other sinks while the dispatcher runs. */
-
 async function commit(events: readonly Event[]): Promise<void> {
   await workshop.store.commit({ events });
   await workshop.clock.advance(1_000);
@@ -105,7 +103,7 @@ test("two file sinks with the same folder are reported as conflicting", async ()
 });
 
 describe("a removed sink while the state cannot be written", () => {
-  /** From now on no sink can be ended, until it is called; answers how often it was tried. */
+  /** Rejects every `setEnded` until `heal`. */
   function refuseEnds(): { readonly tries: () => number; readonly heal: () => void } {
     const { outbox } = workshop.store;
     const refused = vi.spyOn(outbox, "setEnded").mockRejectedValue(new Error("The disk is full."));
@@ -174,7 +172,7 @@ describe("a removed sink while the state cannot be written", () => {
     await workshop.clock.advance(60_000);
     const before = state.tries();
     await workshop.clock.advance(600_000);
-    // Every minute at most, half of it at random.
+    // One attempt per 30 to 60 s.
     expect(state.tries() - before).toBeLessThanOrEqual(20);
   });
 

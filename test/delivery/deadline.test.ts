@@ -16,11 +16,9 @@ import { scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
-/** What is slow, but within its limits, is waited for; what hangs is not. */
-
 const depth = async () => (await workshop.store.outbox.lag())[0]?.depth;
 
-/** A far end that takes one event after the other, `eachMs` for each, and says when it began with each. */
+/** A sink that takes its events one by one, each in `eachMs`, and hangs at event number `hangsAt`. */
 function steppingSink(eachMs: number, hangsAt = Number.POSITIVE_INFINITY) {
   const { clock } = workshop;
   const abortedAtMs: number[] = [];
@@ -164,7 +162,7 @@ describe("a receiver that takes 12 s for each request", () => {
       ...board,
       async open(...[told, signal]: Parameters<typeof board.open>) {
         askedMs = clock.monotonic();
-        // What has come there is carried out, whether its answer is waited for or not.
+        // The board carries out a request that has arrived, even if the caller stops waiting.
         const place = board.open(told, signal);
         await clock.sleep(12_000, signal);
         return place;

@@ -90,7 +90,7 @@ describe("delivery", () => {
     const woken = workshop.clock.woken();
     const from = workshop.clock.monotonic();
     await workshop.clock.advance(600_000);
-    // 600 looks, 120 for the lag, and every 30 s the question whether the far end was restarted.
+    // 600 checks for changes, 120 computations of the lag, and a check for a restarted server every 30 s.
     expect(workshop.clock.woken() - woken).toBeLessThan(600 + 120 + 100);
     const gaps = asked.slice(1).map((atMs, n) => atMs - (asked[n] ?? 0));
     expect(asked.filter((atMs) => atMs > from)).toHaveLength(20);
@@ -222,7 +222,7 @@ describe("delivery", () => {
     const sink = scriptedSink(async (_batch, _signal, accepted) => {
       accepted?.(1);
       accepted?.(3);
-      // What it says late or too often changes nothing.
+      // Late and excessive counts change nothing.
       accepted?.(2);
       accepted?.(9);
       await rest.promise;
@@ -231,7 +231,6 @@ describe("delivery", () => {
     await started({ a: sink });
     await commit(events);
     await workshop.clock.advance(0);
-    // As a process that begins after a kill would find it.
     const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, readOnly: true });
     expect(ids((await beside.outbox.next("a", 100)).events.map(({ event }) => event))).toEqual(ids(events.slice(3)));
     await beside.close();
@@ -306,7 +305,6 @@ describe("delivery", () => {
       sink.answer = () => ({ rejected: [] });
       await commit(values(1, 1), 10_000);
       expect(sink.writes).toHaveLength(1);
-      // As another process does: through the file, without ringing a bell of ours.
       const beside = await openStore({ folder: workshop.folder, clock: workshop.clock, lock: false });
       await beside.outbox.setEnded("a", null);
       await beside.close();

@@ -10,8 +10,6 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
-/** Sinks that make one thing of many batches: what is only in their hands is not settled. */
-
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 const GATHERED: Receipt = { rejected: [], gathered: true };
 
@@ -125,10 +123,6 @@ describe("buffered events", () => {
   });
 });
 
-/**
- * A sink that gathers, lands and fails at random, and is killed at random: what it has landed by the time that
- * everything is settled is everything, in order, and the cursor is never ahead of it.
- */
 test("a sink that buffers, writes, fails and is killed at random receives every event", async () => {
   const random = seededRandom(seed);
   const landed = new Set<number>();

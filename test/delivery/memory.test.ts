@@ -20,10 +20,7 @@ describe("the state of a sink", () => {
     }));
     await started({ a: sink });
     await commit(values(0, 2));
-    expect(await remembered()).toEqual({
-      [valueEvent(0).id]: { ticket: 1 },
-      [valueEvent(1).id]: { ticket: 1 },
-    });
+    expect(await remembered()).toEqual({ [valueEvent(0).id]: { ticket: 1 }, [valueEvent(1).id]: { ticket: 1 } });
     expect(await lag()).toMatchObject({ remembered: 2 });
     sink.answer = () => ({ rejected: [], remember: new Map([[valueEvent(0).id, null]]) });
     await commit([valueEvent(7)]);
@@ -40,11 +37,7 @@ describe("the state of a sink", () => {
   test("is written even if no event is settled; `put` is durable before the sink sends", async () => {
     const sink = scriptedSink(async () => {
       await memory().put(new Map([["intent", true]]));
-      return {
-        rejected: [],
-        kept: { from: 0, error: new Retryable("away") },
-        remember: new Map([["said", 1]]),
-      };
+      return { rejected: [], kept: { from: 0, error: new Retryable("away") }, remember: new Map([["said", 1]]) };
     });
     await started({ a: sink });
     await commit(values(0, 1));
@@ -97,7 +90,6 @@ describe("positions of a batch in the log", () => {
 });
 
 describe("a sink with ticks", () => {
-  /** Ticks every 10 s, or does what the test says. */
   function ticking(tick: () => Promise<void> | void = () => undefined) {
     const at: number[] = [];
     const sink: ScriptedSink & Sink = Object.assign(scriptedSink(), {
@@ -135,7 +127,6 @@ describe("a sink with ticks", () => {
     failure = null;
     const before = sink.opens;
     await workshop.clock.advance(6 * 60_000);
-    // A person may have changed what a connection is made of.
     expect(sink.opens).toBe(before + 1);
     expect(sink.writes.flat()).toHaveLength(1);
     expect(dispatcher.status()).toMatchObject([{ state: "idle" }]);

@@ -4,18 +4,13 @@ import { type Batch, batchOf, outcomeOf, sequenceOf } from "#src/engine/delivery
 import type { LoggedEvent, Offer } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 
-/** Events at the positions 11, 12, … of the log. */
 const logged = (count: number): readonly LoggedEvent[] =>
   Array.from({ length: count }, (_, n) => ({
     position: 11 + n,
     committedAt: "2026-11-02T06:00:00.000Z",
     event: valueEvent(n),
   }));
-const offer = (count: number): Offer => ({
-  again: false,
-  events: logged(count),
-  counted: { epoch: "e", number: 100 },
-});
+const offer = (count: number): Offer => ({ again: false, events: logged(count), counted: { epoch: "e", number: 100 } });
 const portion = (count: number): Batch => batchOf(offer(count), () => true, count);
 const AWAY = new Retryable("It is away.");
 

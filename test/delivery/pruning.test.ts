@@ -98,9 +98,5 @@ test("pruning continues with the next run after a failed run", async () => {
 describeService("pruning", async () => {
   const own = await openWorkshop();
   metrics = createMetrics();
-  return {
-    service: pruning(own),
-    quiet: () => expect(own.clock.sleepers()).toBe(0),
-    dispose: own.dispose,
-  };
+  return { service: pruning(own), quiet: () => expect(own.clock.sleepers()).toBe(0), dispose: own.dispose };
 });

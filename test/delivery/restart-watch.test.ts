@@ -5,13 +5,11 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
-/** What a far end that was restarted may have lost is sent again; in virtual time, over a store on disk. */
-
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
 
 interface MortalSink extends ScriptedSink {
-  /** Changes with each restart; null: it does not say. */
+  /** Changes with each restart; null: the server states no instance. */
   life: string | null;
   looks: number;
 }
@@ -29,14 +27,12 @@ function mortalSink(life: string | null = "1"): MortalSink {
   return sink;
 }
 
-/** Commits an event a minute. */
 async function minutes(from: number, count: number): Promise<void> {
   for (const event of values(from, count)) {
     await commit([event], MINUTE);
   }
 }
 
-/** What the sink got since it had so many events. */
 const since = (sink: ScriptedSink, count: number) => ids(sink.writes.flat().slice(count));
 
 describe("a restarted server", () => {
@@ -48,7 +44,7 @@ describe("a restarted server", () => {
     sink.life = "2";
     await workshop.clock.advance(MINUTE);
     const again = since(sink, 25);
-    // Fifteen, and what the half minute between two looks leaves open.
+    // 15 minutes, plus up to two events of the half minute between two checks.
     expect(again.length).toBeGreaterThanOrEqual(15);
     expect(again.length).toBeLessThanOrEqual(17);
     expect(again).toEqual(ids(values(25 - again.length, again.length)));
@@ -156,7 +152,7 @@ describe("a restarted server", () => {
     const first = mortalSink();
     const dispatcher = await started({ a: first });
     await minutes(0, 25);
-    // The moment of the kill: settled, and no look since.
+    // The worker is killed after the settlement and before the next check.
     await commit(values(25, 3), 10);
     await stop(dispatcher);
     const second = mortalSink("2");

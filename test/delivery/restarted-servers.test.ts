@@ -22,10 +22,6 @@ import {
 } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
-/**
- * Real servers that are killed right after they have acknowledged, and come back: they have lost it, and get it again.
- */
-
 const { influxdb, mqtt } = CATALOG;
 const COUNT = 50;
 const LONG_MS = 60_000;
@@ -34,11 +30,10 @@ const POLL = { timeout: 30_000, interval: 100 };
 interface Delivering {
   readonly store: Store;
   readonly dispatcher: Dispatcher;
-  /** Commits values and waits until the far end has acknowledged all. */
+  /** Commits values and waits until the server has acknowledged all. */
   deliver(from: number, count: number): Promise<readonly Event[]>;
 }
 
-/** A value of a tag of its own. */
 const tagged = (n: number) => valueEvent(n, String(20_000 + n));
 
 async function delivering(make: (context: ConnectorContext) => Sink | Promise<Sink>): Promise<Delivering> {
@@ -79,7 +74,6 @@ async function server(start: () => Promise<RealServer>): Promise<RealServer> {
   return started;
 }
 
-/** Killed, missed while one more event waits, and back. */
 async function killedAndBack(far: RealServer, { store }: Delivering, next: Event): Promise<void> {
   await far.kill();
   await store.commit({ events: [next] });
@@ -102,7 +96,6 @@ describe.skipIf(absent("victoria-metrics"))("VictoriaMetrics", () => {
   });
 });
 
-/** How many values it has; what is written is seen after a flush. */
 async function pointsIn(url: string): Promise<number> {
   await fetch(`${url}/internal/force_flush`);
   const response = await fetch(`${url}/api/v1/export?match[]={__name__=~"tag_value.*value"}`);
@@ -167,12 +160,12 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
     let aheadMs = 0;
     const delivery = await delivering(sinkAt(far, () => aheadMs));
     await delivery.deliver(0, 1);
-    // Ends and comes back with all it had, the session among it: what the half-hourly save does for a crash after it.
+    // The broker saves the session at its end, as the half-hourly save does before a crash.
     await far.end();
     await far.again();
     await delivery.deliver(1, COUNT);
     expect(delivery.dispatcher.notices()).toEqual([]);
-    // It has been up for a minute; the restart of a broker that has only just begun cannot be told by its uptime.
+    // A restart cannot be detected from the uptime of a broker that has just started.
     aheadMs = 60_000;
     await killedAndBack(far, delivery, tagged(COUNT + 1));
     await expect.poll(async () => (await kept(far)).size, POLL).toBe(COUNT + 2);
@@ -213,7 +206,7 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
       0,
       topics().findIndex((topic) => topic.includes("/alarm/")),
     );
-    // The two batches before it and the one that was on its way.
+    // Two complete batches and the batch in flight.
     expect(before.length).toBeGreaterThan(0);
     expect(values(before).length).toBeLessThanOrEqual(3 * 100);
   });
@@ -233,7 +226,6 @@ describe.skipIf(absent("mosquitto"))("Mosquitto", () => {
 
 const values = (topics: readonly string[]) => topics.filter((topic) => topic.endsWith("/value"));
 
-/** Topics as mosquitto_sub receives their messages, from when it is subscribed. */
 async function subscriber({ port }: RealServer): Promise<() => readonly string[]> {
   const child = spawn("mosquitto_sub", [
     "-d",
@@ -255,13 +247,12 @@ async function subscriber({ port }: RealServer): Promise<() => readonly string[]
   return () => text.split("\n").flatMap((line) => (line.startsWith("topic ") ? [line.slice(6)] : []));
 }
 
-/** Topics of values that the broker has kept. */
 async function kept({ url }: RealServer): Promise<ReadonlySet<string>> {
   const topics = new Set<string>();
   const client = await connectAsync(url, { protocolVersion: 5, reconnectPeriod: 0 });
   client.on("message", (topic) => topics.add(topic));
   await client.subscribeAsync("plenum/+/+/tag/+/value", { qos: 0 });
-  // The broker sends what it kept before it acknowledges what comes after it; with QoS 1 only the first 20 of it.
+  // The broker sends stored messages before it acknowledges this one; with QoS 1 only the first 20.
   await client.publishAsync("test/after", "", { qos: 1 });
   await client.endAsync();
   return topics;

@@ -19,11 +19,8 @@ import { type ScriptedSink, scriptedSink } from "./workshop.ts";
 
 useWorkshop();
 
-/** A receiver proves with the numbers that nothing is missing, so a number that is wrong is worse than none. */
-
 const alarm = (n: number) => sampleEvent("alarm-raised", {}, n);
 
-/** What was offered, in that order, with its number. */
 interface Offer {
   readonly id: string;
   readonly sequence: Sequence | null | undefined;
@@ -38,7 +35,7 @@ function listener(): ScriptedSink & { readonly offers: Offer[] } {
   return Object.assign(sink, { offers });
 }
 
-/** Delivers all there is, and ends; answers the numbers that were offered. */
+/** Delivers all events, stops, and returns the offers. */
 async function delivered(sink: ReturnType<typeof listener>, delivery: object = {}): Promise<readonly Offer[]> {
   const before = sink.offers.length;
   const dispatcher = workshop.dispatcher({ a: sink }, { sequence: true, batch: 10, ...delivery });
@@ -112,7 +109,6 @@ describe("the sequence numbers of a sink", () => {
 
   test("are stored together with a deferred cursor", async () => {
     const sink = Object.assign(listener(), { mayRepeat: true as const });
-    // Three batches without a transaction between them, and then one.
     await workshop.store.commit({ events: values(0, 6) });
     await delivered(sink, { batch: 2 });
     await workshop.store.commit({ events: values(6, 4) });
@@ -293,7 +289,7 @@ test("after kill -9 at random moments the file has the numbers 1, 2, 3 … witho
   expect(highest, replay).toBeGreaterThan(12);
 });
 
-/** What a kill left of the last line is no line; nothing is appended to it before it was cut off. */
+/** A kill may leave half a line at the end of a file. */
 const isWhole = (line: string) => line.endsWith("}");
 
 function workerProgram(folder: string): string {

@@ -7,7 +7,7 @@ const SCHEDULE = [5_000, 30_000];
 const away = new Retryable("It is away.");
 const refused = new Rejected("It says no.");
 
-/** Without chance: a wait is as long as it may be. */
+/** Random is 1: each wait has its full length. */
 const setbacks = (schedule?: readonly number[]) =>
   createSetbacks({ retry: RETRY, schedule: schedule as number[] | undefined }, () => 1);
 

@@ -36,10 +36,7 @@ beforeEach(async () => {
           ["9", held({ ...SITE, id: 9 }, null, AT)],
         ],
       },
-      {
-        set: documentSet("system", "main"),
-        put: [[SYSTEM.id, held(SYSTEM)]],
-      },
+      { set: documentSet("system", "main"), put: [[SYSTEM.id, held(SYSTEM)]] },
       {
         set: "tag-system/main",
         put: [
@@ -116,7 +113,6 @@ describe("a snapshot of the current state", () => {
       siteid: "1",
       subject: "site/1/tag/20007",
     });
-    // And then what happens, not what had happened.
     await commit([valueEvent(2)]);
     expect(sink.writes.at(-1)?.map(({ id }) => id)).toEqual([valueEvent(2).id]);
   });
@@ -184,20 +180,15 @@ describe("a snapshot of the current state", () => {
     const [early, late] = [scriptedSink(), scriptedSink()];
     const dispatcher = await started(early);
     await commit([valueEvent(1)], 60_000);
-    // What happens meanwhile comes all the same.
     expect(early.writes.flat().map(({ id }) => id)).toEqual([valueEvent(1).id]);
-    await workshop.store.commit({
-      documents: [{ set: documentSet("poll", "main"), put: [["alarms", POLLED]] }],
-    });
+    await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), put: [["alarms", POLLED]] }] });
     await workshop.clock.advance(3_000);
     expect(counts(early.writes.flat().slice(1))).toEqual(ALL);
     const stopped = dispatcher.stop(100);
     await workshop.clock.advance(100);
     await stopped;
     await workshop.store.commit({ documents: [{ set: documentSet("poll", "main"), remove: ["alarms"] }] });
-    await workshop.store.commit({
-      documents: [snapshotRequest("a", new Date(workshop.clock.now()).toISOString())],
-    });
+    await workshop.store.commit({ documents: [snapshotRequest("a", new Date(workshop.clock.now()).toISOString())] });
     await started(late);
     await workshop.clock.advance(9 * 60_000);
     expect(late.writes).toEqual([]);

@@ -6,7 +6,6 @@ import type { SinkLag } from "#src/engine/store/store.ts";
 import { valueEvent } from "../sample-events.ts";
 import { openWorkshop, type ScriptedSink, type Workshop } from "./workshop.ts";
 
-/** The workshop of the current test. */
 export let workshop: Workshop;
 
 /** Opens a new workshop for each test of the file that calls this. */
@@ -34,7 +33,6 @@ export async function stop(dispatcher: Dispatcher, deadlineMs = 10_000): Promise
   await stopped;
 }
 
-/** Commits events and lets time pass. */
 export async function commit(events: readonly Event[], thenMs = 0): Promise<void> {
   await workshop.store.commit({ events });
   await workshop.clock.advance(thenMs);

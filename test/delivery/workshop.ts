@@ -20,13 +20,12 @@ type Answer = (
   offer?: Offered,
 ) => Receipt | Promise<Receipt>;
 
-/** A sink whose far end does what the test says; it remembers every write, and complains when called wrongly. */
+/** A sink that answers as the test says, records its writes, and reports overlapping or late calls in `faults`. */
 export interface ScriptedSink extends Sink {
   readonly writes: Event[][];
   readonly opens: number;
   readonly closes: number;
   readonly faults: readonly string[];
-  /** How the far end answers from now on. */
   answer: Answer;
   onOpen: (signal: AbortSignal) => Promise<void>;
 }
@@ -73,34 +72,24 @@ export interface Workshop {
   readonly folder: string;
   readonly clock: VirtualClock;
   readonly store: Store;
-  /** Warnings and worse, and information, as they were logged. */
   readonly lines: { readonly level: number; readonly msg: string; readonly [field: string]: unknown }[];
   readonly metrics: Metrics;
   dispatcher(sinks: Record<string, Sink>, delivery?: Record<string, unknown>, outbox?: Outbox): Dispatcher;
-  /** Opens the store anew, as the next process does; nobody uses it meanwhile. */
   reopen(): Promise<void>;
   dispose(): Promise<void>;
 }
 
-/** As the configuration would have it: from the beginning of the log on, unless told otherwise. */
+/** Delivery from the beginning of the log, unless `delivery` says otherwise. */
 export function configured(name: string, sink: Sink, delivery: Record<string, unknown> = {}): ConfiguredSink {
-  return {
-    name,
-    connector: "scripted",
-    sink,
-    delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }),
-  };
+  return { name, connector: "scripted", sink, delivery: DeliveryConfig.parse({ from: "beginning", ...delivery }) };
 }
 
-/** Where a workshop has its store. */
 export interface Place {
-  /** Empty where there is none. */
   readonly folder: string;
-  /** Again once what was opened before is closed: then by whoever comes next. */
+  /** A second call, after the first store is closed, opens the same state again. */
   open(clock: Clock): Promise<Store>;
-  /** Somebody in real time has not answered yet. */
+  /** True while a server in real time has not answered; virtual time waits. */
   isWaiting(): boolean;
-  /** When the store is closed. */
   dispose(): Promise<void> | void;
 }
 
@@ -114,7 +103,6 @@ export function inFolder(): Place {
   };
 }
 
-/** A store on disk, virtual time, and dispatchers on top of them. */
 export async function openWorkshop(place: Place = inFolder()): Promise<Workshop> {
   const { folder, isWaiting } = place;
   const clock = createVirtualClock(Date.parse("2026-11-02T06:00:00Z"), { turns: 3, isWaiting });

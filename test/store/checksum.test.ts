@@ -2,7 +2,7 @@ import { crc32 } from "node:zlib";
 import { expect, test } from "vitest";
 import { checksumOf, checksumOfEvent } from "#src/engine/store/checksum.ts";
 
-// Another reckoning, and every row that was written before counts as damaged.
+// If the checksum changed, every stored row would count as damaged.
 test.each([
   { values: ["a", null, 1, "b"], before: "a\u0000\u00001" },
   { values: [null, "x", "b"], before: "\u0000x" },

@@ -3,7 +3,7 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { openStore } from "#src/engine/store/open.ts";
 import { valueEvent } from "../sample-events.ts";
 
-/** Commits value after value with its snapshot, and says the number of each once the commit has returned. */
+/** Commits values with a snapshot each, and prints the number of a value after its commit. */
 const [folder = "", first = "0"] = process.argv.slice(2);
 const store = await openStore({ folder, clock: systemClock });
 for (let n = Number(first); ; n += 1) {

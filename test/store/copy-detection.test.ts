@@ -6,8 +6,6 @@ import { openStore, type StoreOptions } from "#src/engine/store/open.ts";
 import type { SeenCopy } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 
-/** Tests which state is a copy that may run next to its original, and which one has only moved. */
-
 function place() {
   const base = temporaryFolder();
   onTestFinished(() => rmSync(base, { recursive: true }));
@@ -69,8 +67,5 @@ test("a state from another machine is a copy without a visible original", async 
   await opened(first);
   cpSync(first, second, { recursive: true });
   rmSync(first, { recursive: true });
-  expect(await opened(second, { machine: () => "another" })).toMatchObject({
-    isHere: false,
-    isOriginalThere: false,
-  });
+  expect(await opened(second, { machine: () => "another" })).toMatchObject({ isHere: false, isOriginalThere: false });
 });

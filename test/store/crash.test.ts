@@ -11,7 +11,6 @@ import { valueEvent } from "../sample-events.ts";
 
 interface Committer {
   readonly child: ChildProcess;
-  /** Output so far. */
   said(): readonly number[];
   until(count: number): Promise<void>;
 }
@@ -54,7 +53,7 @@ test("acknowledged commits and their documents survive kill -9, and the database
     expect(await store.describe()).not.toHaveProperty("setAside");
     const ids = new Set((await store.outbox.latest(100_000)).map(({ event }) => event.id));
     for (let n = 0; n <= last; n += 1) expect(ids.has(valueEvent(n).id), `event ${n}`).toBe(true);
-    // The kill may have hit between a commit and its word: one more may be there, event and snapshot together.
+    // A kill between a commit and its output leaves one more event and its snapshot.
     expect(await store.document("last", "n")).toBe(ids.size - 1);
     expect(ids.size - 1 - last).toBeLessThanOrEqual(1);
     await store.close();

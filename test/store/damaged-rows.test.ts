@@ -10,10 +10,7 @@ import { type SeededRandom, seededRandom } from "../commands/seeded-random.ts";
 import { replay, seed } from "../seed.ts";
 import { CLOCK, type Furnished, furnish } from "./furnished-state.ts";
 
-/**
- * One damaged byte or bit at a time, in every column of every table, and then what a worker does with the state. It
- * never crashes, believes nothing that was not written, and loses nothing without a word.
- */
+/** Flips single bits in each column of each table. The worker uses no changed data and reports each loss. */
 const ROUNDS = 4;
 /** Columns that are computed from others, or that say nothing about committed data. */
 const DERIVED = new Set(["event.written", "event.position", "log_size.written", "dead_letter.id", "gap.id"]);
@@ -31,7 +28,7 @@ afterAll(() => rmSync(base, { recursive: true }));
 interface Column {
   readonly table: string;
   readonly column: string;
-  /** SQL that picks the row number ? of the table. */
+  /** SQL condition for row number ? of the table. */
   readonly row: string;
   readonly rows: number;
 }
@@ -53,7 +50,7 @@ function columns(): readonly Column[] {
   return all.filter(({ table, column }) => !DERIVED.has(`${table}.${column}`));
 }
 
-/** Flips a bit of one value; the length of its row stays. Answers what was done; null where there is nothing to flip. */
+/** Flips a bit of one value, without changing the row's length; null when there is nothing to flip. */
 function flip(file: string, { table, column, row, rows }: Column, random: SeededRandom): string | null {
   const database = new DatabaseSync(file);
   try {
@@ -76,7 +73,7 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
     }
     return null;
   } catch (error) {
-    // The key would be a duplicate.
+    // The flipped key exists already.
     if (String(error).includes("UNIQUE")) return null;
     throw error;
   } finally {
@@ -84,7 +81,6 @@ function flip(file: string, { table, column, row, rows }: Column, random: Seeded
   }
 }
 
-/** Registers and settles as the dispatcher does at a start. */
 async function deliver(store: Store): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
   const got = new Map<string, Set<string>>();
   for (const sink of was.outstanding.keys()) await store.outbox.register(sink, "now");
@@ -140,7 +136,6 @@ async function judge(store: Store): Promise<void> {
   const letters = await store.outbox.deadLetters(undefined, 1_000);
   for (const [sink, ids] of was.outstanding) {
     const missing = [...ids].filter((id) => !got.get(sink)?.has(id));
-    // A damaged event, letter or reported mark of this sink.
     const told = letters.filter((letter) => letter.event === null && letter.sink === sink).length;
     const marks = (await store.describe()).damaged.length;
     expect(missing.length, `untold: ${missing.join(", ")} of ${sink}`).toBeLessThanOrEqual(Math.max(told, marks));

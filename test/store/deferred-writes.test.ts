@@ -5,7 +5,6 @@ import type { StateDatabase } from "#src/scale/postgres/state-database.ts";
 import { createWriter } from "#src/scale/postgres/writer.ts";
 import { createVirtualClock } from "../virtual-clock.ts";
 
-/** Commits waiting writes as a database does; `isAway` makes a commit fail. */
 function writing() {
   const clock = createVirtualClock(Date.parse("2026-11-22T06:00:00Z"));
   const commits: string[][] = [];

@@ -27,7 +27,7 @@ test(`flipped bytes anywhere in the file stop no sink, and every lost event is c
   expect(replaced + reindexed, "flips that needed a repair").toBeGreaterThan(5);
 });
 
-/** Changes one byte of an id where an index of the log has it, and not in the row. */
+/** Changes one byte of an id in an index of the log, but not in the row. */
 function flipIdInIndex(id: string): void {
   const database = new DatabaseSync(file, { readOnly: true });
   const pages = database

@@ -16,7 +16,6 @@ function temporary(): string {
   return folder;
 }
 
-/** Commits one event and a snapshot that names it, until it is refused; answers how many went in. */
 async function fill(store: Store, from: number): Promise<{ readonly committed: number; readonly error: unknown }> {
   for (let n = from; ; n += 1) {
     const event = { ...valueEvent(n), subject: "x".repeat(20_000) };

@@ -5,18 +5,15 @@ import { openDatabase } from "#src/engine/store/sqlite.ts";
 import type { Store } from "#src/engine/store/store.ts";
 import { sampleOfEveryKind, valueEvent } from "../sample-events.ts";
 
-/** A state with something in every table, and what is in it. */
 export interface Furnished {
   readonly documents: ReadonlyMap<string, ReadonlyMap<string, unknown>>;
   readonly records: readonly unknown[];
   readonly events: ReadonlyMap<string, Event>;
-  /** Ids of the events that each sink in use has still to get. */
+  /** Ids of the undelivered events of each sink in use. */
   readonly outstanding: ReadonlyMap<string, ReadonlySet<string>>;
-  /** Ids of the dead letters, by sink. */
   readonly letters: ReadonlyMap<string, ReadonlySet<string>>;
 }
 
-/** Stands still, so that nothing runs out while a test takes its time. */
 export const CLOCK: Clock = {
   now: () => Date.parse("2026-11-02T08:00:00Z"),
   monotonic: () => 0,
@@ -50,11 +47,7 @@ export async function furnish(folder: string): Promise<Furnished> {
   await outbox.resendDeadLetters("ahead", [letters[0]?.id ?? 0]);
   for (const bucket of BUCKETS) {
     for (let id = 1; id <= 3; id += 1)
-      await store.quotaStore.save(bucket, {
-        id,
-        sentAtMs: CLOCK.now() + 0.25,
-        countedByMs: CLOCK.now() + 0.5,
-      });
+      await store.quotaStore.save(bucket, { id, sentAtMs: CLOCK.now() + 0.25, countedByMs: CLOCK.now() + 0.5 });
     await store.quotaStore.saveHold(bucket, { saidAtMs: CLOCK.now(), untilMs: CLOCK.now() + 30_000 });
   }
   await outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 60_000, replayMs: 2 ** 40 });
@@ -82,7 +75,7 @@ async function settle(store: Store, sink: string, through: number, refused: read
   await store.outbox.settle(sink, { again: false, through, rejected });
 }
 
-/** A gap, without the loss that would take the events away. */
+/** Inserts the gap directly: a real loss would remove the events. */
 function addGap(folder: string): void {
   const database = openDatabase(`${folder}/plenum.db`);
   const columns = "'behind', 'age', '2026-11-02T06:00:00Z', '2026-11-02T07:00:00Z', 3, 1793599200000, 1793599200000";
@@ -90,7 +83,7 @@ function addGap(folder: string): void {
     `insert into gap (sink, reason, first_time, last_time, count, at_ms, told_ms, checksum)
      values (${columns}, row_checksum(${columns}))`,
   );
-  // All in one file, so that a test can copy it.
+  // Copy all into one file, which tests copy.
   database.exec("pragma wal_checkpoint(truncate)");
   database.close();
 }

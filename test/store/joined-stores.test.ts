@@ -7,7 +7,6 @@ import { createMemoryStore, type MemoryStore } from "../sync/memory-store.ts";
 
 const START = Date.parse("2026-11-02T12:00:00Z");
 
-/** An event of a source, `second` seconds after the start; both make its id unique. */
 function event(source: string, second: number): Event {
   return {
     id: `${source}-${second}`,
@@ -19,7 +18,7 @@ function event(source: string, second: number): Event {
   } as unknown as Event;
 }
 
-/** The states of two sources, each of which has got so many events, seconds of the same clock. */
+/** Two sources, with one event at each of these seconds of the same clock. */
 async function stage(seconds: { readonly north: readonly number[]; readonly south: readonly number[] }) {
   let nowMs = START;
   const stores = { north: createMemoryStore(() => nowMs), south: createMemoryStore(() => nowMs) };
@@ -35,7 +34,6 @@ async function stage(seconds: { readonly north: readonly number[]; readonly sout
 
 const ids = (logged: readonly { readonly event: Event }[]) => logged.map(({ event: { id } }) => id);
 
-/** The value of a key in both sources. */
 const both = async ({ north, south }: Record<"north" | "south", MemoryStore>, set: string, key: string) => [
   await north.document(set, key),
   await south.document(set, key),
@@ -64,7 +62,6 @@ describe("joinStores", () => {
     expect(await both(stores, "silence", "s1")).toEqual(["of all", "of all"]);
     expect(await both(stores, "elsewhere/west", "1")).toEqual(["of nobody", "of nobody"]);
 
-    // Documents that one source stores under the name of another do not count.
     await north.commit({ documents: [{ set: tags, put: [["2", "strange"]] }] });
     expect(await all.document(tags, "1")).toBe("of south");
     expect(await all.document(tags, "2")).toBeUndefined();
@@ -99,11 +96,7 @@ describe("joinStores", () => {
 
   test("returns the lag as the sum over the sources, with the oldest event of all sources", async () => {
     const { all, north, south } = await stage({ north: [5, 6], south: [2, 3, 4] });
-    await south.outbox.settle("broker", {
-      again: false,
-      through: 1,
-      rejected: [{ position: 1, reason: "too large" }],
-    });
+    await south.outbox.settle("broker", { again: false, through: 1, rejected: [{ position: 1, reason: "too large" }] });
     await north.outbox.setEnded("broker", "410 Gone");
     expect(await all.outbox.lag()).toEqual([
       expect.objectContaining({
@@ -171,11 +164,7 @@ describe("joinStores", () => {
     const { outbox, quotaStore } = all;
     const asked: readonly (() => Promise<unknown>)[] = [
       () => all.commit({ events: [event("north", 9)] }),
-      () =>
-        all.commit({
-          documents: [{ set: "silence", put: [["s1", 1]] }],
-          records: [{ log: "audit", body: 1 }],
-        }),
+      () => all.commit({ documents: [{ set: "silence", put: [["s1", 1]] }], records: [{ log: "audit", body: 1 }] }),
       () => all.records("audit", 0, 1),
       () => all.lastRecord("audit"),
       () => outbox.register("broker", "now"),

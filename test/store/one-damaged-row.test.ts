@@ -31,7 +31,6 @@ function open(): Promise<Store> {
   return openStore({ folder, clock: CLOCK, log });
 }
 
-/** Changes the file behind the store's back, as a disk does, and opens it again. */
 async function damage(sql: string): Promise<void> {
   await store.close();
   damageNow(sql);
@@ -97,12 +96,7 @@ describe("a damaged event", () => {
     await store.outbox.register("a", "beginning");
     await store.commit({ events: values(5) });
     damageNow(SPOIL);
-    const { gaps } = await store.outbox.prune({
-      maxBytes: 2 ** 30,
-      maxAgeMs: -1,
-      ranMs: 60_000,
-      replayMs: 1,
-    });
+    const { gaps } = await store.outbox.prune({ maxBytes: 2 ** 30, maxAgeMs: -1, ranMs: 60_000, replayMs: 1 });
     expect(gaps).toMatchObject([{ sink: "a", count: 5 }]);
   });
 });

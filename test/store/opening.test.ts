@@ -71,7 +71,7 @@ describe("opening a state", () => {
     expect(await refusal({ readOnly: true })).toMatch(/newer Plenum/);
   });
 
-  // Most programs do not set an id, so 0 is the common case.
+  // Most programs set no id: 0.
   test.each([7, 0])(
     "rejects a file of another program with application_id %i, and leaves the file unchanged",
     async (id) => {
@@ -221,7 +221,6 @@ describe("a damaged state file", () => {
 });
 
 describe("a state file that was lost after a crash", () => {
-  /** A state as a kill leaves it: everything is in the write-ahead log. */
   async function killed(): Promise<Buffer> {
     const store = await open();
     await store.commit({ events: [valueEvent(1)] });
@@ -256,7 +255,6 @@ describe("a state file that was lost after a crash", () => {
 });
 
 describe("a write-ahead log that was lost after a crash", () => {
-  /** The files as a kill leaves them, after a commit that is in the log only. */
   async function killed(): Promise<void> {
     const store = await open();
     await store.outbox.register("a", "beginning");
@@ -328,7 +326,7 @@ describe("a lock file with unexpected content", () => {
 test("commits of the worker and of operators are synced to the disk", async () => {
   const exec = vi.spyOn(DatabaseSync.prototype, "exec");
   onTestFinished(() => exec.mockRestore());
-  /** SQLite's word for how the connections that are open on the state sync: 2 is FULL; in WAL mode 1 syncs no commit. */
+  /** `pragma synchronous` of each open connection: 2 is FULL; in WAL mode 1 syncs no commit. */
   const levels = () =>
     [...new Set(exec.mock.contexts as DatabaseSync[])]
       .filter((database) => database.isOpen && database.location() === realpathSync(file))

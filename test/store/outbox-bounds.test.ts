@@ -7,7 +7,6 @@ import type { Store, Wanted } from "#src/engine/store/store.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { sampleEvent, valueEvent } from "../sample-events.ts";
 
-/** The figures of the outbox: how much an offer holds, how far back anything is remembered, when counting stops. */
 const OFFER_BYTES = 1024 ** 2;
 const DAY_MS = 86_400_000;
 const BEGIN = Date.parse("2026-11-02T06:00:00Z");
@@ -29,7 +28,6 @@ afterEach(async () => {
 
 const values = (count: number) => Array.from({ length: count }, (_, n) => valueEvent(n));
 
-/** An event whose text in the log has so many bytes. */
 function eventOf(bytes: number, n: number): Event {
   const small = { ...valueEvent(n), source: "" };
   return { ...small, source: "s".repeat(bytes - Buffer.byteLength(eventText(small))) };
@@ -149,9 +147,7 @@ describe("the lag of a sink", () => {
   });
 
   test("is counted exactly up to 2,000 events, and is an upper bound for more events", async () => {
-    await store.commit({
-      events: [...values(1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")],
-    });
+    await store.commit({ events: [...values(1_998), sampleEvent("alarm-raised"), sampleEvent("site-added")] });
     const kinds = ["tag-value", "alarm-raised"] as const;
     expect(await lag({ kinds })).toMatchObject({ depth: 1_999, exact: true });
     await store.commit({ events: [valueEvent(2_000)] });

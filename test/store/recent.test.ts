@@ -12,8 +12,6 @@ import { effortOf } from "../effort.ts";
 import { temporaryFolder } from "../real-servers.ts";
 import { TAG } from "../sample-events.ts";
 
-/** The search for the latest values of certain tags, on a file. */
-
 const START = Date.parse("2026-11-02T06:00:00Z");
 let folder: string;
 let store: Store;
@@ -39,7 +37,6 @@ function value(id: string, n: number, note = "", source = "main"): Event {
   return makeEvent({ type: "tag-value", source: sourceUri(source), subject, time, data, facts: [n] });
 }
 
-/** Changes the file behind the store's back. */
 function meddle(sql: string): void {
   const database = new DatabaseSync(join(folder, "plenum.db"));
   database.exec(sql);
@@ -86,10 +83,7 @@ test("the search for recent events reads at most the requested number of 100,000
     with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
     select 'e' || i, 'tag-value', 1, ${START}, 600, '${body}', 0 from n`);
   await store.commit({ events: [value("7", 3)] });
-  const about = {
-    source: sourceUri("main"),
-    subjects: Array.from({ length: 60 }, (_, n) => `site/1/tag/7${n || ""}`),
-  };
+  const about = { source: sourceUri("main"), subjects: Array.from({ length: 60 }, (_, n) => `site/1/tag/7${n || ""}`) };
   const search = (within: number) =>
     store.outbox.recent(about, ["tag-value", "tag-history"], { sinceMs: START, within, limit: 5_000 });
   const effort = await effortOf(async () => expect(await search(75_000)).toHaveLength(1));

@@ -26,32 +26,25 @@ afterEach(async () => {
   rmSync(base, { recursive: true });
 });
 
-/** Small events, and every tenth larger than a page. */
+/** Every tenth event is larger than a page. */
 function event(n: number): Event {
   if (n % 10 !== 0) return valueEvent(n);
   const sample = sampleEvent("tag-history", {}, n);
-  const points = Array.from({ length: 50 * ((n % 7) + 1) }, (_, at) => ({
-    time: `point ${at}`,
-    value: at / 7,
-  }));
+  const points = Array.from({ length: 50 * ((n % 7) + 1) }, (_, at) => ({ time: `point ${at}`, value: at / 7 }));
   return { ...sample, data: { ...sample.data, points } };
 }
 
 const EVENTS = Array.from({ length: 400 }, (_, n) => event(n));
 const SETTLED = 100;
 
-/** A state as it lies there after a kill: most of it in the file, the latest commits in the write-ahead log. */
+/** A state as a kill leaves it: the latest commits are in the write-ahead log only. */
 async function killed(logged = 50): Promise<string> {
   const folder = join(base, "old");
   let store = await openStore({ folder, clock: CLOCK });
   for (const sink of ["a", "b"]) await store.outbox.register(sink, "beginning");
   await store.commit({ events: EVENTS.slice(0, EVENTS.length - logged) });
   await store.outbox.settle("a", { again: false, through: SETTLED, rejected: [] });
-  await store.outbox.settle("b", {
-    again: false,
-    through: SETTLED * 2,
-    rejected: [{ position: 7, reason: "no" }],
-  });
+  await store.outbox.settle("b", { again: false, through: SETTLED * 2, rejected: [{ position: 7, reason: "no" }] });
   await store.close();
   store = await openStore({ folder, clock: CLOCK });
   for (const each of EVENTS.slice(EVENTS.length - logged)) await store.commit({ events: [each] });
@@ -61,7 +54,6 @@ async function killed(logged = 50): Promise<string> {
   return join(dead, "plenum.db");
 }
 
-/** Events that the sinks of the fresh state are offered. */
 async function offered(): Promise<readonly Event[]> {
   const all: Event[] = [];
   for (let after = 0; ; ) {
@@ -122,7 +114,7 @@ test.each([512, 1_024, 4_096, 65_536])(
     const hand = new DatabaseSync(file);
     hand.exec(`pragma journal_mode = delete; pragma page_size = ${bytes}; vacuum; pragma journal_mode = wal`);
     expect({ ...hand.prepare("pragma page_size").get() }).toEqual({ page_size: bytes });
-    // Something is in the log, and stays there, so that it says the size as well.
+    // An entry in the log, which also states the page size.
     hand.exec("pragma wal_autocheckpoint = 0; create table by_hand (n)");
     const anew = join(base, "anew.db");
     for (const end of ["", "-wal"]) cpSync(`${file}${end}`, `${anew}${end}`);
@@ -145,7 +137,7 @@ test("recovery of an empty state file returns the events of its write-ahead log"
 test("recovery of a state file ignores uncommitted events in its write-ahead log", async () => {
   const file = await killed();
   const wal = readFileSync(`${file}-wal`);
-  // The last frame of the last commit, which says that it is one, was torn off.
+  // Without the last frame, which marks the commit.
   writeFileSync(`${file}-wal`, wal.subarray(0, -1));
   expect(await salvage(join(base, "fresh"), file, CLOCK)).toMatchObject({ found: 399 });
 });

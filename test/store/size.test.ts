@@ -21,9 +21,8 @@ test("the state file stays below twice the size limit while a sink accepts no ev
   await store.close();
   const reopened = await openStore({ folder, clock: systemClock });
   onTestFinished(() => reopened.close());
-  // At rest the file is the bound, what one commit adds to it, and pages that are not full.
+  // The bound, one more commit, and half-full pages.
   expect((await reopened.describe()).bytes).toBeLessThan(2 * bounds.maxBytes);
   expect((await reopened.outbox.lag())[0]).toMatchObject({ dropped: expect.any(Number) });
-  // While it works, the write-ahead log comes on top, and it stops growing.
   expect(Math.max(...sizes.slice(6))).toBeLessThanOrEqual(Math.max(...sizes.slice(0, 6)) * 1.1);
 });

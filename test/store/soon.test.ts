@@ -35,7 +35,6 @@ const settle = (through: number, more: Partial<Settlement> = {}) =>
 const offered = async (limit = 1_000) =>
   (await store.outbox.next("sink", limit)).events.map(({ position }) => position);
 
-/** Reads the disk as a process does that starts after this one was killed. */
 async function afterKill<T>(look: (left: Store) => Promise<T>): Promise<T> {
   const left = await openStore({ folder, clock, readOnly: true });
   try {
@@ -142,7 +141,6 @@ describe("the cached tail of the log", () => {
     expect(tail.after(50, 10, 9_000)).toHaveLength(2);
     expect(tail.after(50, 1_000, 1e9)).toHaveLength(250);
 
-    // After a large event the tail starts again, and earlier events are read from the disk.
     add(301, 5_000);
     expect(tail.after(300, 10, 1e9)).toBeNull();
     add(302, 4_000);
@@ -154,12 +152,7 @@ describe("the cached tail of the log", () => {
     const tail = createTail();
     const add = (from: number, to: number) => {
       for (let position = from; position <= to; position++)
-        tail.add({
-          position,
-          committedAt: "",
-          body: JSON.stringify(valueEvent(position)),
-          characters: 600,
-        });
+        tail.add({ position, committedAt: "", body: JSON.stringify(valueEvent(position)), characters: 600 });
       tail.committed();
     };
     const behind = (position: number) => tail.after(position, 100, 1e9)?.map((row) => row.position) ?? null;
@@ -170,7 +163,7 @@ describe("the cached tail of the log", () => {
     tail.passed(10);
     expect(behind(9)).toBeNull();
     expect(behind(10)).toEqual([]);
-    // Positions have holes where an event was in the log already.
+    // Positions have gaps where an event was a repeat.
     add(13, 14);
     expect(behind(10)).toEqual([13, 14]);
     tail.removed(12);

@@ -17,7 +17,6 @@ describeStore("SQLite", async (clock) => {
     },
     async dispose() {
       await store.close();
-      // Whatever was called, no row is left that the next start would take for damaged.
       const { tables } = checkState(folder);
       rmSync(folder, { recursive: true });
       expect(tables.filter(({ damaged }) => damaged > 0)).toEqual([]);

@@ -5,14 +5,13 @@ import { createVirtualClock, type VirtualClock } from "../virtual-clock.ts";
 
 export interface DurableStore {
   readonly store: Store;
-  /** Looks at what is durable: what a process finds that starts after this one was killed. */
+  /** Opens the state as a process does that starts after this one was killed. */
   afterKill<T>(look: (left: Store) => Promise<T>): Promise<T>;
-  /** Closes and opens again, as a restart does. */
   reopen(): Promise<Store>;
   dispose(): Promise<void>;
 }
 
-/** The contract of a store that outlives its process: deferred cursor writes, of which a crash loses 100 events at most, and numbers. */
+/** Deferred cursor writes, of which a crash loses 100 events at most, and sequence numbers. */
 export function describeDurableStore(name: string, make: (clock: VirtualClock) => Promise<DurableStore>): void {
   let clock: VirtualClock;
   let subject: DurableStore;
@@ -68,7 +67,6 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
       expect((await store.outbox.next("sink", 10)).counted).toEqual(later);
       await commit(20, 1);
       expect(await subject.afterKill(async (left) => (await left.outbox.next("sink", 10)).counted)).toEqual(later);
-      // An earlier cursor that was ahead of the disk does not affect later numbers.
       const last = later && { ...later, number: later.number + 3 };
       await settle(13, { counted: last, soon: false });
       expect((await store.outbox.next("sink", 10)).counted).toEqual(last);
@@ -95,12 +93,10 @@ export function describeDurableStore(name: string, make: (clock: VirtualClock) =
           const positions = await offered(batch);
           const last = positions.at(-1);
           if (last === undefined) break;
-          // The sink has taken all of these, and the process is killed before it settles them.
           const again = await subject.afterKill(async (left) => (await left.outbox.next("sink", 1_000)).events);
           const had = again.filter(({ position }) => position <= last).length;
           expect(had).toBeLessThanOrEqual(Math.max(100, batch));
           await settle(last);
-          // Killed after it settles them: what it has settled is durable, but for the last 100.
           expect((await comesAgain()) - (700 - last)).toBeLessThanOrEqual(100);
         }
       },

@@ -9,7 +9,6 @@ export const MIXED: readonly Event[] = Array.from({ length: 300 }, (_, n) =>
   n % 100 === 99 ? [valueEvent(n), sampleEvent("alarm-raised", {}, n)] : [valueEvent(n)],
 ).flat();
 
-/** A lag says how many events a sink will still get: events that its filter leaves out do not count. */
 export function describeLag(name: string, place?: () => Place): void {
   let workshop: Workshop;
   beforeEach(async () => {

@@ -9,16 +9,15 @@ import { sampleEvent, valueEvent } from "../sample-events.ts";
 import { seed } from "../seed.ts";
 
 /**
- * The promise in its machine form, under random loads and a sink that does whatever a sink can do:
+ * Checks the delivery guarantees under random loads and faults:
  *
- * I1 delivered ⊆ committed
- * I2 committed ∖ (expired ∪ dead letters) ⊆ delivered, once the trouble has ended
- * I3 same id ⇒ same bytes
- * I4 the first deliveries of one key are in the order of commits
- * I5 with `sequence`, within an epoch the numbers are 1, 2, 3 …, each is one event's, and no event is missing between two of them but what
- *    was lost before the epoch began
+ *   I1 delivered ⊆ committed
+ *   I2 committed ∖ (expired ∪ dead letters) ⊆ delivered, once all faults have ended
+ *   I3 same id ⇒ same bytes
+ *   I4 the first deliveries of one key are in the order of commits
+ *   I5 with `sequence`: numbers 1, 2, 3 … within an epoch, one event each, and no missing event between two of them
  *
- * `runs` schedules are tried, or as many as PROMISE_RUNS says; PLENUM_SEED replays a failed one. `place` is made for each.
+ * PROMISE_RUNS sets the number of schedules; PLENUM_SEED replays a failed schedule.
  */
 export function describePromise(runs: number, place: () => Place): void {
   const schedules = Number(process.env.PROMISE_RUNS ?? runs);
@@ -73,21 +72,14 @@ async function keepsThePromise(
 ): Promise<void> {
   const workshop = await openWorkshop(place);
   const { clock } = workshop;
-  const delivery = {
-    batch: 7,
-    deadline: "20s",
-    sequence,
-    filter: { kinds: alarmsOnly ? ["alarm-*"] : [] },
-  };
+  const delivery = { batch: 7, deadline: "20s", sequence, filter: { kinds: alarmsOnly ? ["alarm-*"] : [] } };
   const wanted = (event: Event) => !alarmsOnly || event.type.startsWith("alarm-");
   const committed: Event[] = [];
-  /** What was told of gaps; the log may be made smaller by what has been delivered of it. */
   const told = new Map<string, Event>();
   const accepted: Event[] = [];
   const refused = new Set<string>();
   const sinks: ScriptedSink[] = [];
   const numbered = new Map<string, string[]>();
-  /** How many had been committed when the log was last made smaller. */
   let pruned = 0;
   let calls = 0;
   let wellBehaved = false;
@@ -164,7 +156,7 @@ async function keepsThePromise(
     const placeOf = new Map(committed.map(({ id }, place) => [id, place]));
     const latest = new Map<string, number>();
     for (const event of new Map(accepted.map((each) => [each.id, each])).values()) {
-      // What was refused and then sent again by hand, as a letter or in a replay, comes later than its time.
+      // An event that was sent again by an operator may be late.
       if (refused.has(event.id)) continue;
       const place = placeOf.get(event.id) ?? Number.POSITIVE_INFINITY;
       expect(place, "I4").toBeGreaterThanOrEqual(latest.get(orderingKey(event)) ?? 0);
@@ -186,7 +178,6 @@ async function keepsThePromise(
   }
 }
 
-/** The ids of an epoch by their numbers, as they are offered; the first has number 1. */
 function noteNumber(numbered: Map<string, string[]>, id: string, sequence: Sequence | null): void {
   if (sequence === null) return;
   const ids = numbered.get(sequence.epoch) ?? [];
@@ -202,7 +193,7 @@ function nextEvent(n: number): Event {
   return sampleEvent("alarm-raised", { subject: `site/1/alarm/${n % 2}` }, n);
 }
 
-/** What the far end does with a batch; `take` notes what it has acknowledged or at least got hold of. */
+/** `take` records the events that the server has received. */
 function answer(
   deed: Misdeed,
   batch: readonly Event[],
@@ -228,7 +219,7 @@ function answer(
     case "hang":
       return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
     case "ignore":
-      // Deaf to the abort, and then it turns out that it did accept.
+      // The server ignores the abort and accepts later.
       return new Promise((resolve) =>
         signal.addEventListener("abort", () =>
           setImmediate(() => {

@@ -4,7 +4,7 @@ import { ticksUntil } from "../effort.ts";
 
 export interface ServiceUnderTest {
   readonly service: Service;
-  /** Throws or fails an expectation when something still runs after the stop. */
+  /** Throws when something still runs after the stop. */
   quiet?(): void | Promise<void>;
   dispose?(): Promise<void>;
 }
@@ -15,8 +15,7 @@ const CALLERS = 10;
 const ROUNDS = 20;
 
 /**
- * The contract of start and stop, for every service: `make` sets one up that is not started. The stress is many
- * callers at once in every order; nothing may hang, throw, or go on after the last stop.
+ * The contract of start and stop: many callers in every order; nothing hangs, throws, or continues after the last stop.
  */
 export function describeService(name: string, make: () => Promise<ServiceUnderTest>): void {
   async function check(work: (service: Service) => Promise<unknown>): Promise<void> {

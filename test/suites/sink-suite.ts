@@ -5,40 +5,32 @@ import { systemClock } from "#src/core/runtime/clock.ts";
 import { ticksUntil } from "../effort.ts";
 import { AWKWARD_TEXTS, sampleEvent, sampleOfEveryKind, TAG, valueEvent } from "../sample-events.ts";
 
-/**
- * What every sink has to do, whatever is at its far end. A connector's test calls `describeSink` with a function
- * that sets up the far end and a sink that is not open yet; what only this connector does is tested beside it.
- */
+/** The contract of every sink. `make` returns a server and a sink that is not open yet. */
 export interface FarEnd {
   readonly sink: Sink;
-  /** What has arrived so far, in the order of arrival. May be called while more is under way. */
   received(): Promise<readonly Arrived[]>;
-  /** The far end goes away: refuses connections, is unplugged, its folder is gone. */
   breakServer?(): Promise<void>;
-  /** And comes back, with what it had acknowledged. */
   heal?(): Promise<void>;
-  /** From now on the far end takes what comes and never answers. */
+  /** From now on the server accepts connections and never answers. */
   stall?(): Promise<void>;
-  /** Frees the far end; the suite closes the sink. */
   dispose(): Promise<void>;
 }
 
 export interface Arrived {
-  /** What tells one event from another there; the event's id unless `identity` says otherwise. */
+  /** The event's id unless `identity` says otherwise. */
   readonly identity: string;
-  /** The whole CloudEvent where the far end gets it; then its content is compared too. */
+  /** The complete CloudEvent, if the server gets it. */
   readonly event?: unknown;
 }
 
 export interface SinkSuite {
   make(): Promise<FarEnd>;
-  /** What this far end cannot do by its nature; the tests that need it are then not made. */
+  /** Abilities that the server cannot have; their tests are skipped. */
   readonly without?: readonly ("breakServer" | "stall")[];
-  /** For far ends that do not keep event ids. Called with values, alarms and samples of every kind. */
+  /** For servers that do not store event ids. */
   readonly identity?: (event: Event) => string;
 }
 
-/** How long a rejection after an abort may take, in milliseconds; generous for a busy machine. */
 /** Ticks of 100 ms, of which the first passes before the abort. */
 const PROMPT_TICKS = 20;
 
@@ -55,7 +47,6 @@ export function describeSink(name: string, suite: SinkSuite): void {
   }
 
   async function arrivedInOrder(end: FarEnd, expected: readonly Event[]): Promise<void> {
-    // More may have been sent than is expected here, so that their number says nothing.
     const missing = async () => {
       const there = new Set((await end.received()).map((one) => one.identity));
       return expected.map(identity).filter((id) => !there.has(id));
@@ -196,15 +187,11 @@ export function describeSink(name: string, suite: SinkSuite): void {
   });
 }
 
-/** A signal that never aborts. */
 function never(): AbortSignal {
   return new AbortController().signal;
 }
 
-/**
- * Offers a batch as the engine does: in parts of `maxBatch`, again from `kept.from` on, and after a throw opens
- * again first. Returns the ids of what was rejected; gives up after fifty failures.
- */
+/** Offers a batch as the engine does; returns the ids of rejected events. Gives up after fifty failures. */
 async function offer(sink: Sink, events: readonly Event[]): Promise<readonly string[]> {
   const rejected: string[] = [];
   let next = 0;
@@ -227,7 +214,6 @@ async function offer(sink: Sink, events: readonly Event[]): Promise<readonly str
   return rejected;
 }
 
-/** What one write leaves unsettled. */
 async function keptOf(sink: Sink, batch: readonly Event[]): Promise<readonly Event[]> {
   try {
     const receipt = await sink.write(batch, AbortSignal.timeout(5_000));
@@ -253,7 +239,7 @@ function checkReceipt(receipt: Receipt, length: number): void {
   }
 }
 
-/** An alarm whose every free text is `text`. */
+/** An alarm with `text` in every free text. */
 function awkward(text: string, n: number): Event<"alarm-raised"> {
   const sample = sampleEvent("alarm-raised", {}, n);
   const { alarm } = sample.data;
@@ -279,7 +265,6 @@ function awkward(text: string, n: number): Event<"alarm-raised"> {
   };
 }
 
-/** Position of the first occurrence of each identity. */
 function firstOf(identities: readonly string[]): Map<string, number> {
   const first = new Map<string, number>();
   identities.forEach((id, position) => {

@@ -12,22 +12,18 @@ type Bounds = Omit<RetentionBounds, "ranMs">;
 
 export interface StoreUnderTest {
   readonly store: Store;
-  /** Closes and opens again, as a restart does; where nothing outlives the process, the same store is good enough. */
+  /** Closes and opens again, as a restart does. */
   reopen(): Promise<Store>;
   dispose(): Promise<void>;
 }
 
-/**
- * Tests every implementation of the store. `make` gets a clock whose wall time the suite moves. Tests that need a file
- * or a second process are in `opening.test.ts`, `crash.test.ts` and `full-disk.test.ts`.
- */
+/** Tests every implementation of the store. */
 export function describeStore(name: string, make: (clock: Clock) => Promise<StoreUnderTest>): void {
   let now = 0;
   let prunedMs = 0;
   const clock: Clock = {
     now: () => now,
     monotonic: () => now,
-    // Waits for nothing: time stands still, and pending waits end with the store.
     sleep: (_ms, signal) =>
       new Promise((_, reject) => {
         signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
@@ -44,7 +40,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
   });
   afterEach(() => subject.dispose());
 
-  /** Everything that a sink would be offered, settled as it goes. */
   async function drain(sink: string, limit = 100): Promise<readonly string[]> {
     const ids: string[] = [];
     for (;;) {
@@ -62,7 +57,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
     return lag;
   }
 
-  /** Prunes as a worker does that has been running all the time. */
   function prune(bounds: Bounds) {
     const ranMs = now - prunedMs;
     prunedMs = now;
@@ -91,9 +85,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
           { log: "audit", body: { step: 2 } },
         ],
       });
-      await store.commit({
-        documents: [{ set: "tag/main", put: [["2", { unit: "kWh" }]], remove: ["1", "unknown"] }],
-      });
+      await store.commit({ documents: [{ set: "tag/main", put: [["2", { unit: "kWh" }]], remove: ["1", "unknown"] }] });
       store = await subject.reopen();
       expect(await store.documents("tag/main")).toEqual(new Map([["2", { unit: "kWh" }]]));
       expect(await store.document("tag/main", "2")).toEqual({ unit: "kWh" });
@@ -127,7 +119,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
         ]),
       );
       const last = store.putDeferred("poll/main", "live", 3);
-      // Nothing else is committed: what waits is written at the end.
       store = await subject.reopen();
       await last;
       expect(await store.document("poll/main", "live")).toBe(3);
@@ -222,11 +213,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       expect(await drain("fast", 2)).toEqual(ids(events));
       const offer = await store.outbox.next("slow", 3);
       expect(offer).toMatchObject({ again: false, events: [{ event: events[0] }, {}, {}] });
-      await store.outbox.settle("slow", {
-        again: false,
-        through: offer.events[1]?.position ?? 0,
-        rejected: [],
-      });
+      await store.outbox.settle("slow", { again: false, through: offer.events[1]?.position ?? 0, rejected: [] });
       store = await subject.reopen();
       expect(await lagOf("fast")).toMatchObject({ depth: 0, oldest: null, position: lastPosition });
       expect(await lagOf("slow")).toMatchObject({ depth: 3, oldest: "2026-11-02T06:00:00.000Z" });
@@ -305,7 +292,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.register("late", "beginning");
       const { events } = await store.outbox.next("late", 10);
       expect(events.map(({ committedAt }) => Date.parse(committedAt))).toEqual((await committed()).toReversed());
-      // From there on the clock is right again.
       now = aheadMs + 10;
       await commit(values(4, 1));
       expect((await committed())[0]).toBe(now);
@@ -407,7 +393,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await store.outbox.settle("a", { again: true, through: second, rejected });
       expect(await lagOf("a")).toMatchObject({ again: 1, deadLetters: 1 });
       expect((await store.outbox.next("a", 9)).events.map(({ event }) => event.id)).toEqual([events[2]?.id]);
-      // The end of the sink brings back what was under way, and nothing that was accepted.
       await store.outbox.setEnded("a", "410 Gone");
       const left = (await store.outbox.deadLetters("a")).map(({ event, reason }) => [event?.id, reason]);
       expect(left).toEqual([
@@ -438,7 +423,6 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       const before = (await store.outbox.next("a", 1)).counted;
       await store.outbox.setEnded("a", null);
       expect(await lagOf("a")).toMatchObject({ again: 0, deadLetters: 3 });
-      // It may have missed events, so it starts a new epoch.
       const after = (await store.outbox.next("a", 1)).counted;
       expect(after === undefined).toBe(before === undefined);
       if (after !== undefined) expect(after.epoch).not.toBe(before?.epoch);
@@ -625,11 +609,7 @@ export function describeStore(name: string, make: (clock: Clock) => Promise<Stor
       await drain("fast");
       expect((await store.outbox.pressure()).pendingBytes).toBe(hundred);
       const offer = await store.outbox.next("slow", 50);
-      await store.outbox.settle("slow", {
-        again: false,
-        through: offer.events.at(-1)?.position ?? 0,
-        rejected: [],
-      });
+      await store.outbox.settle("slow", { again: false, through: offer.events.at(-1)?.position ?? 0, rejected: [] });
       const fifty = (await store.outbox.pressure()).pendingBytes;
       expect(fifty / hundred).toBeCloseTo(0.5, 1);
       expect((await prune({ ...ROOMY, maxBytes: 2 * fifty })).removed).toBeGreaterThan(0);

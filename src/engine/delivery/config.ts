@@ -4,9 +4,7 @@ import { Filter } from "./filter.ts";
 
 const Retry = z
   .strictObject({
-    first: Duration.prefault("1s").meta({
-      description: "Wait before the first retry; it doubles from then on.",
-    }),
+    first: Duration.prefault("1s").meta({ description: "Wait before the first retry; it doubles from then on." }),
     max: Duration.prefault("5m").meta({ description: "Longest wait between two retries." }),
   })
   .meta({ description: "Waits between retries; half of each is random." });
@@ -18,9 +16,12 @@ export const DeliveryConfig = z
       description:
         "Where a new sink starts: with what happens from now on, with all that is kept, or with what is believed now (inventory, active alarms, last values).",
     }),
-    batch: z.int().min(1).max(5_000).default(100).meta({
-      description: "Most events in one write, and so the most that can arrive twice after a crash.",
-    }),
+    batch: z
+      .int()
+      .min(1)
+      .max(5_000)
+      .default(100)
+      .meta({ description: "Most events in one write, and so the most that can arrive twice after a crash." }),
     retry: Retry.prefault({}),
     schedule: z.array(Duration).optional().meta({
       description:

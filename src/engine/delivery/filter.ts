@@ -35,9 +35,7 @@ export const Filter = z
     priorities: z
       .array(z.string().regex(/^[A-Z]$/, "Write a priority as one capital letter: A, B or C."))
       .default([])
-      .meta({
-        description: "Alarm priorities: A, B, C. Only alarm events have one; others pass only without this.",
-      }),
+      .meta({ description: "Alarm priorities: A, B, C. Only alarm events have one; others pass only without this." }),
     sources: z
       .array(z.string())
       .default([])

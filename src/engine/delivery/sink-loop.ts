@@ -82,10 +82,7 @@ export function createDelivery(options: {
   const offers = createOffers({ sink: name, outbox, clock, most, takesAll, urgentFirst });
   const skipped = createSkipped(clock, settle);
   const buffered = createBuffered();
-  const setbacks = {
-    urgent: createSetbacks(config, options.random),
-    others: createSetbacks(config, options.random),
-  };
+  const setbacks = { urgent: createSetbacks(config, options.random), others: createSetbacks(config, options.random) };
   const windowMs = config.replay_after_restart;
   const restarts = createRestartWatch({ name, sink, outbox, clock, windowMs, store, log, onRestart: state.onRestart });
   const snapshot = createSnapshot({ sink: name, store, picture, passes, clock, log });

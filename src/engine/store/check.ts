@@ -49,10 +49,7 @@ export function checkState(folder: string): StateReport {
   };
   const nothing = { ...common, tables: [], setAside: [] };
   if (sizeOf(file) === 0) {
-    return {
-      ...nothing,
-      trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`],
-    };
+    return { ...nothing, trouble: [`${file} is empty or gone, and ${wal} bytes of its write-ahead log are left.`] };
   }
   try {
     const database = openDatabase(file, { readOnly: true });
@@ -77,11 +74,7 @@ function checkRows(database: Database): Pick<StateReport, "trouble" | "tables" |
   const shape = schemaProblem(database);
   const trouble = shape === null ? complaints : [...complaints, shape];
   if (trouble.length > 0) return { trouble, tables: [], setAside: [] };
-  return {
-    trouble,
-    tables: CHECKED_NAMES.map((table) => rowsOf(database, table)),
-    setAside: summaryOf(database),
-  };
+  return { trouble, tables: CHECKED_NAMES.map((table) => rowsOf(database, table)), setAside: summaryOf(database) };
 }
 
 function rowsOf(database: Database, table: (typeof CHECKED_NAMES)[number]): CheckedRows {

@@ -34,21 +34,13 @@ export interface CheckedTable {
 export const CHECKED = {
   document: { columns: ["set_name", "key", "body"], part: "set_name", key: "key" },
   record: { columns: ["log", "sequence", "body"], part: "log", key: "sequence" },
-  event: {
-    columns: ["id", "kind", "telemetry", "committed_ms", "bytes", "body"],
-    part: "kind",
-    key: "id",
-  },
+  event: { columns: ["id", "kind", "telemetry", "committed_ms", "bytes", "body"], part: "kind", key: "id" },
   dead_letter: {
     columns: ["sink", "position", "at_ms", "committed_ms", "reason", "number", "epoch", "body"],
     part: "sink",
     key: "position",
   },
-  sink: {
-    columns: ["name", "position", "dropped", "ended", "counted", "epoch", "urgent"],
-    part: "name",
-    key: "''",
-  },
+  sink: { columns: ["name", "position", "dropped", "ended", "counted", "epoch", "urgent"], part: "name", key: "''" },
   again: { columns: ["sink", "position"], part: "sink", key: "position" },
   gap: {
     columns: ["sink", "reason", "first_time", "last_time", "count", "at_ms", "told_ms"],

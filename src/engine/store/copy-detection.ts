@@ -47,13 +47,7 @@ export function detectCopy(
   if (isHere && !isOriginalAt(before)) return;
   const identity = randomBytes(4).toString("hex");
   const from = { folder: before.folder, host: before.host };
-  const copy: StateCopy & { readonly file: string } = {
-    identity,
-    at: isoUtc(nowMs),
-    from,
-    isHere,
-    file: before.file,
-  };
+  const copy: StateCopy & { readonly file: string } = { identity, at: isoUtc(nowMs), from, isHere, file: before.file };
   documents.change({ set: SET, put: [[COPY, copy]] });
 }
 

@@ -65,12 +65,7 @@ export function joinStores(parts: readonly SourceStore[]): Store {
     close: async () => void (await eachStore((store) => store.close())),
     quotaStore: {
       ...{ load: refuseSeveral, save: refuseSeveral, saveDeferred: refuseSeveral, forget: refuseSeveral },
-      ...{
-        loadHold: refuseSeveral,
-        saveHold: refuseSeveral,
-        loadClock: refuseSeveral,
-        saveClock: refuseSeveral,
-      },
+      ...{ loadHold: refuseSeveral, saveHold: refuseSeveral, loadClock: refuseSeveral, saveClock: refuseSeveral },
     },
     outbox: {
       ...{ register: refuseSeveral, next: refuseSeveral, nextUrgent: refuseSeveral, settle: refuseSeveral },

@@ -135,11 +135,7 @@ async function replaceDamaged(
       { file, aside: quarantined, err: error, ...salvaged },
       `The state file was damaged. ${recoveryText(quarantined, salvaged)}`,
     );
-    return createStore(database, clock, {
-      ...opened,
-      hasLog: true,
-      setAside: { file: quarantined, salvaged },
-    });
+    return createStore(database, clock, { ...opened, hasLog: true, setAside: { file: quarantined, salvaged } });
   } catch (failure) {
     database.close();
     throw failure;

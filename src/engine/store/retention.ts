@@ -270,11 +270,7 @@ function createGaps(sql: SqlDriver, sinks: Sinks) {
   function* record(gaps: readonly StoredGap[]): Steps<void> {
     const joining = dialect.update(
       "gap",
-      {
-        first_time: "least(first_time, $4)",
-        last_time: "greatest(last_time, $5)",
-        count: "count + $6::bigint",
-      },
+      { first_time: "least(first_time, $4)", last_time: "greatest(last_time, $5)", count: "count + $6::bigint" },
       "sink = $2 and reason = $3 and told_ms is null",
     );
     for (const { sink, reason, firstTime, lastTime, count, at } of gaps) {

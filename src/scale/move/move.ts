@@ -120,12 +120,7 @@ async function moveAll(
   return database.work(async (session) => {
     // Members register one at a time with this row locked, and find everything or nothing.
     await session.query(`select digest from ${database.table("meta")} for update`);
-    const reading = readFolder({
-      ...options,
-      database: raw,
-      instead,
-      shiftMs: (await timeOf(session)) - clock.now(),
-    });
+    const reading = readFolder({ ...options, database: raw, instead, shiftMs: (await timeOf(session)) - clock.now() });
     const common = { folder: resolve(folder), to: database.name, sources: reading.sources };
     const before = await readMark(session, database, mark.id);
     if (before !== null) {
@@ -300,9 +295,7 @@ function movedElsewhere(folder: string, { to, movedAt }: MovedMark): ConfigError
 function movedAndGone(folder: string, { to, movedAt }: MovedMark): Retryable {
   return new Retryable(
     `The state in the folder ${folder} was moved to ${to} at ${movedAt}, and is not there any more.`,
-    {
-      hint: "Restore the database from its backup; what lies in the folder is as old as the move.",
-    },
+    { hint: "Restore the database from its backup; what lies in the folder is as old as the move." },
   );
 }
 

@@ -59,9 +59,7 @@ export async function openShard(database: StateDatabase, options: ShardOptions):
   }
 
   const sql = createPostgresDriver(source, query, writer, changed, changes);
-  const outbox = createOutbox({
-    ...{ sql, log, clock, changes: wakeup, isCached: isHolder },
-  });
+  const outbox = createOutbox({ ...{ sql, log, clock, changes: wakeup, isCached: isHolder } });
 
   return {
     outbox,

@@ -53,11 +53,7 @@ export function createWriter(options: WriterOptions): Writer {
 
   function fence(mark: string): Query {
     if (epoch === null) return { text: "select wait_for($1)", values: [source], name: "wait_for" };
-    return {
-      text: "select fence($1, $2::bigint, $3, $4)",
-      values: [source, epoch, last, mark],
-      name: "fence",
-    };
+    return { text: "select fence($1, $2::bigint, $3, $4)", values: [source, epoch, last, mark], name: "fence" };
   }
 
   async function sendFenced<T>(send: (first: readonly Query[]) => Promise<T>): Promise<T | null> {

@@ -15,16 +15,14 @@ import { valueEvent } from "../../sample-events.ts";
 import { CLOCK, furnish } from "../furnished-state.ts";
 
 /**
- * One flipped byte anywhere in a state file, and then what a worker does with it: every sink takes what is offered and
- * what is committed afterwards, nothing is delivered that was not committed, and what is missing has been counted.
+ * Flips one byte of a state file at a time. Every sink gets all later events, no changed event, and each loss is
+ * counted.
  */
 export interface Flips {
   readonly flips: number;
-  /** How often the file was set aside, its indexes were rebuilt, and a row was taken out of it. */
   readonly replaced: number;
   readonly reindexed: number;
   readonly quarantined: number;
-  /** Broken promises, one message each. */
   readonly broken: readonly string[];
 }
 
@@ -55,7 +53,6 @@ async function fill(folder: string): Promise<State> {
   };
 }
 
-/** Counts what the store says of damage. */
 function listening(totals: { replaced: number; reindexed: number; quarantined: number }): Log {
   return pino(
     { base: null },
@@ -69,7 +66,6 @@ function listening(totals: { replaced: number; reindexed: number; quarantined: n
   );
 }
 
-/** Kind of each page, so that rare kinds are tested too. */
 type Region = "header" | "table" | "index" | "free" | "other";
 
 function regions(file: string): ReadonlyMap<Region, readonly number[]> {
@@ -91,7 +87,7 @@ function regions(file: string): ReadonlyMap<Region, readonly number[]> {
   return found;
 }
 
-/** Flips one byte; of a header not that of the schema's version, which reads as a newer program and is refused. */
+/** Flips one byte, but not the schema version: a newer version is refused. */
 function flip(file: string, places: ReadonlyMap<Region, readonly number[]>, n: number, random: SeededRandom) {
   const kinds = [...places.keys()];
   const region = kinds[n % kinds.length] ?? "header";
@@ -108,7 +104,6 @@ function flip(file: string, places: ReadonlyMap<Region, readonly number[]>, n: n
   return `byte ${at} (${region}, page ${Math.floor(at / pageBytes) + 1}) from ${before} to ${bytes[at]}`;
 }
 
-/** Opens the state and uses it as the worker does: closed and opened again when it is damaged beyond its indexes. */
 async function used<T>(folder: string, log: Log, use: (store: Store) => Promise<T>): Promise<T> {
   for (let attempts = 3; ; attempts -= 1) {
     const store = await openStore({ folder, clock: CLOCK, log });

@@ -1,13 +1,11 @@
 import { connect, createServer, type Socket } from "node:net";
 
-/** A way to the database over TCP that ends at a chosen place, once, and is whole again afterwards. */
 export interface CuttingWay {
   readonly port: number;
-  /** Bytes that were sent to the server before its last commit. */
   bytesToCommit(): number;
-  /** Breaks the connection when so many more bytes have gone to the server. */
+  /** Breaks the connection after so many more bytes to the server. */
   cutAfter(bytes: number): void;
-  /** Lets the next commit through, and breaks the connection before the server's answer to it. */
+  /** Passes the next commit on, and breaks the connection before the reply. */
   cutAtCommit(): void;
   close(): Promise<void>;
 }
@@ -41,7 +39,6 @@ export async function startCuttingWay(databasePort: number): Promise<CuttingWay>
       }
       if (isCommitCut && chunk.includes("commit\0")) {
         isCommitCut = false;
-        // The server receives everything and its reply is dropped.
         far.removeAllListeners("data");
         far.once("data", () => client.destroy());
       }

@@ -22,7 +22,6 @@ import { CLOCK } from "../furnished-state.ts";
 import { startCuttingWay } from "./cutting-way.ts";
 import { furnishTwo, OWN, type TwoSources } from "./two-sources.ts";
 
-/** As in the state, though time passes. */
 const clock: Clock = { ...systemClock, now: CLOCK.now };
 const log = createLog({ level: "silent" });
 const SINKS = ["ahead", "behind"];
@@ -81,7 +80,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     return store;
   }
 
-  /** Ids of what a sink is offered, in order; settled as it comes. */
   async function drained({ outbox }: Store, sink: string): Promise<readonly string[]> {
     const ids: string[] = [];
     for (;;) {
@@ -93,7 +91,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     }
   }
 
-  /** All that every sink still gets is what it had not got, once, at the source whose it is. */
   async function expectDelivered(): Promise<void> {
     for (const source of ["main", "annex"]) {
       const store = await shard(source);
@@ -119,11 +116,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
 
   test("stores each source's documents at that source, and shared documents by the rule of their set", async () => {
     const moved = await move();
-    expect(moved).toMatchObject({
-      wasThere: false,
-      sources: ["main", "annex", "sold", "spare"],
-      leftBehind: [],
-    });
+    expect(moved).toMatchObject({ wasThere: false, sources: ["main", "annex", "sold", "spare"], leftBehind: [] });
     const own = (set: string, ...keys: readonly string[]) =>
       Object.fromEntries(keys.map((key) => [key, OWN[set]?.[key]]));
     const both = {
@@ -152,7 +145,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     });
     expect(await documentsOf("main")).toEqual({
       ...both,
-      // A source that is no longer configured.
       command: own("command", "over", "foreign"),
       "command-wear": own("command-wear", "main/10042"),
       "command-not-restored": own("command-not-restored", "main/10042"),
@@ -206,19 +198,15 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     };
     for (const bucket of ["annex/values", "annex/lists"])
       expect((await shiftMs(bucket)) + CLOCK.now()).toBeLessThanOrEqual(Date.now());
-    expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({
-      wallMs: CLOCK.now(),
-      sinceBootMs: 1234.5,
-    });
+    expect(await annex.quotaStore.loadClock("annex", "boot-1")).toEqual({ wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
     expect(await main.quotaStore.load("main")).toHaveLength(3);
     const hold = await main.quotaStore.loadHold("main");
     expect((hold?.untilMs ?? 0) - (hold?.saidAtMs ?? 0)).toBeCloseTo(30_000, 0);
-    // An event that is older than its bound by what the folder ran goes; one of now stays.
+    // An event older than the bound by the folder's running time is removed.
     const bounds = { maxBytes: 2 ** 30, maxAgeMs: 2 ** 40, ranMs: 1, replayMs: 30_000 };
     expect((await annex.outbox.prune(bounds)).removed).toBe(0);
   });
 
-  /** The folder's state as it lies there, after the move too. */
   async function looking(): Promise<Store> {
     const store = await openStore({ folder, clock: CLOCK, readOnly: true });
     onTestFinished(() => store.close());
@@ -239,12 +227,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
   });
 
   test("copies the complete log of records to each source, which continues its own copy", async () => {
-    const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({
-      name,
-      source,
-      sequence,
-      body,
-    });
+    const closing: MoveOptions["closing"] = (name, source, { sequence, body }) => ({ name, source, sequence, body });
     await move({ closing });
     for (const source of ["main", "annex"]) {
       const records = await (await shard(source)).records("audit", 0, 100);
@@ -260,12 +243,7 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
     let head = CHAIN_START;
     const store = await openStore({ folder, clock: CLOCK });
     const records = ["accepted", "sending", "confirmed"].map((step) => {
-      const record = chain(head, {
-        at: "2026-11-02T07:00:00.000Z",
-        commandId: "set-1",
-        step,
-        detail: { step },
-      });
+      const record = chain(head, { at: "2026-11-02T07:00:00.000Z", commandId: "set-1", step, detail: { step } });
       head = record.hash;
       return { log: "audit", body: record };
     });
@@ -291,7 +269,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       /^The state in the folder .* was moved to 127\.0\.0\.1:\d+\/postgres, schema moved\d+ at 2026-11-02T08:00:00\.000Z\.$/,
     );
     await expect(openStore({ folder, clock: CLOCK, lock: false })).rejects.toThrow("was moved to");
-    // A restored older backup is refused too.
     cpSync(join(sample, "plenum.db"), join(folder, "plenum.db"));
     await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow("was moved to");
     const elsewhere = await open(server.port, `${schema}_other`);
@@ -317,7 +294,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       const rows = await (await open()).query(`select count(*)::integer from ${schema}.event`);
       expect(rows.rows, replay).toEqual([[0]]);
     }
-    // A worker may start again, unless the connection was cut when the commit may have happened.
     if (existsSync(join(folder, MOVED_FILE))) {
       await expect(openStore({ folder, clock: CLOCK })).rejects.toThrow(
         "it is not known yet whether the move was committed",
@@ -338,7 +314,6 @@ describe.skipIf(absent("postgres"))("moving a state from a folder into a databas
       "it is not known yet whether the move was committed",
     );
     const again = await open();
-    // The way is another one, the database the same.
     await expect(move({ database: again })).rejects.toThrow("is being moved to");
     expect(await move({ database: { ...again, name: database.name } })).toMatchObject({ wasThere: true });
     await expectDelivered();

@@ -5,9 +5,8 @@ import type { Store } from "#src/engine/store/store.ts";
 import { valueEvent } from "../../sample-events.ts";
 import { CLOCK, type Furnished, furnish } from "../furnished-state.ts";
 
-/** Adds documents of `annex` and of the worker to the furnished state of `main`. */
 export interface TwoSources extends Furnished {
-  /** Ids of the events that each sink in use has still to get, by source; those of the worker with the first. */
+  /** Ids of the undelivered events of each sink in use, by source. */
   readonly bySource: ReadonlyMap<string, ReadonlyMap<string, ReadonlySet<string>>>;
   readonly end: number;
 }
@@ -15,32 +14,21 @@ export interface TwoSources extends Furnished {
 export function annexEvent(n: number): Event<"tag-value"> {
   const event = valueEvent(1000 + n);
   const source = sourceUri("annex");
-  return makeEvent({
-    ...event,
-    source,
-    siteId: 6,
-    subject: "site/6/tag/20001",
-    facts: [event.time],
-  });
+  return makeEvent({ ...event, source, siteId: 6, subject: "site/6/tag/20001", facts: [event.time] });
 }
 
 const command = (id: string, source: string) => ({ id, source, siteId: 1, tagId: "10042", value: 21 });
 
-/** The fields of a receiver's incident that decide its owner. */
 const incident = (source: string, kind: string, into: string | null = null) => ({
   ...{ kind, source, episode: `${kind} of ${source}`, into, through: 7 },
 });
 
-/** Documents of the worker itself: one or more in every set that there is. */
+/** Documents of the worker itself: one or more in every set. */
 export const OWN: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
   command: {
     open: { state: "sending", changedAt: "2026-11-02T07:00:00.000Z", command: command("open", "annex") },
     over: { state: "confirmed", changedAt: "2026-11-02T07:00:00.000Z" },
-    foreign: {
-      state: "accepted",
-      changedAt: "2026-11-02T07:00:00.000Z",
-      command: command("foreign", "sold"),
-    },
+    foreign: { state: "accepted", changedAt: "2026-11-02T07:00:00.000Z", command: command("foreign", "sold") },
   },
   "command-wear": { "main/10042": { sentAtMs: [1] }, "annex/20001": { sentAtMs: [2] } },
   "command-wear-rehearsal": { "annex/20001": { sentAtMs: [3] } },
@@ -50,10 +38,7 @@ export const OWN: Readonly<Record<string, Readonly<Record<string, unknown>>>> = 
   "command-not-restored": { "main/10042": { source: "main", commandId: "old" } },
   "command-armed": { writing: { at: "2026-11-01T08:00:00.000Z", by: "a person", damaged: 0 } },
   "command-audit": { size: { bytes: 100, through: 2 } },
-  silence: {
-    all: { id: "all", source: null, isTold: true },
-    one: { id: "one", source: "annex", isTold: false },
-  },
+  silence: { all: { id: "all", source: null, isTold: true }, one: { id: "one", source: "annex", isTold: false } },
   "sink-ended-at": { gone: { farEnd: "somewhere" } },
   "sink-life": { behind: { nowMs: 5, life: "x", seenMs: 4, points: [{ atMs: 1, position: 8 }], again: [] } },
   snapshot: { behind: { askedAt: "2026-11-02T07:00:00.000Z", part: "tag", after: "annex 20001", sent: 3 } },
@@ -75,7 +60,6 @@ function alarms(source: string, count: number) {
   return { source, site: 1, day: "2026-11-02", priority: "A", count };
 }
 
-/** A state of two sources with something in every table and in every set. */
 export async function furnishTwo(folder: string): Promise<TwoSources> {
   const furnished = await furnish(folder);
   const annex = Array.from({ length: 20 }, (_, n) => annexEvent(n));
@@ -89,16 +73,12 @@ export async function furnishTwo(folder: string): Promise<TwoSources> {
   });
   for (const event of annex) await store.commit({ events: [event] });
   for (const bucket of ["annex/values", "annex/lists"]) {
-    await store.quotaStore.save(bucket, {
-      id: 9,
-      sentAtMs: CLOCK.now() + 0.125,
-      countedByMs: CLOCK.now() + 1,
-    });
+    await store.quotaStore.save(bucket, { id: 9, sentAtMs: CLOCK.now() + 0.125, countedByMs: CLOCK.now() + 1 });
   }
   await store.quotaStore.saveClock("annex", "boot-1", { wallMs: CLOCK.now(), sinceBootMs: 1234.5 });
   const end = await lastPosition(store);
   await store.close();
-  // So that a test may copy it, and it passes for the same one at another place.
+  // A copied file must count as the original, and be complete without its log.
   const raw = openDatabase(`${folder}/plenum.db`);
   raw.exec("delete from document where set_name = 'state-file'; pragma wal_checkpoint(truncate)");
   raw.close();

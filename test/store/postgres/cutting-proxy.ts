@@ -1,22 +1,19 @@
 import { connect, createServer, type Socket } from "node:net";
 
-/** Treatment of the next packet with a commit: */
 export type Fate = "unsent" | "unanswered" | "late";
 
 export interface CuttingProxy {
   readonly port: number;
-  /** For the next commit that passes by; resolves when it has happened. */
+  /** Applies to the next commit; resolves when it has happened. */
   cut(fate: Fate): Promise<void>;
-  /** Delivers what is held back; resolves with what the server said to it, as far as it is text. */
+  /** Sends the held packet; resolves with the server's reply. */
   release(): Promise<string>;
   close(): Promise<void>;
 }
 
-/** The simple query `commit` at the end of a packet. */
 const COMMIT = Buffer.from("commit\0");
 const COMMITTED = Buffer.from("COMMIT\0");
 
-/** A proxy to a server that drops what the test selects, and nothing else. */
 export async function startCuttingProxy(serverPort: number): Promise<CuttingProxy> {
   const sockets = new Set<Socket>();
   let wanted: { readonly fate: Fate; readonly done: () => void } | null = null;

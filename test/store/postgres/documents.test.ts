@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import { createDocuments } from "#src/scale/postgres/documents.ts";
 
-/** Answers by a list of what is there, and remembers what it was asked. */
 function server(fails = false) {
   const asked: string[][] = [];
   const documents = createDocuments("main", async (_text, values = []) => {
@@ -19,7 +18,6 @@ test("documents requested at the same time need one query per set", async () => 
   expect(asked).toEqual([["value"]]);
   await Promise.all([documents.document("value", "3"), documents.document("other", "3")]);
   expect(asked).toHaveLength(3);
-  // Later is another moment, in which it may be another.
   await documents.document("value", "3");
   expect(asked).toHaveLength(4);
 });

@@ -7,7 +7,6 @@ import { programPath, type RealServer, startPostgres } from "../../real-servers.
 import { valueEvent } from "../../sample-events.ts";
 import { createRig, type Rig, SOURCE } from "./rig.ts";
 
-/** Everything that writes, each with something to write. */
 const WRITING: Readonly<Record<string, (store: Store) => Promise<unknown>>> = {
   "commit of documents": (store) => store.commit({ documents: [{ set: "a", put: [["k", 2]] }] }),
   "commit of an insert": (store) => store.commit({ documents: [{ set: "a", insert: [["new", 2]] }] }),
@@ -110,7 +109,7 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
       expect(await everything(), name).toEqual(before);
     }
     await expect(rig.shard(database, { epoch: 1 })).rejects.toThrow(Fenced);
-    // The same calls by the holder do write: none of them is refused for another reason.
+    // The same calls by the holder succeed, so no call fails for another reason.
     for (const [name, write] of Object.entries(WRITING)) {
       const holder = await rig.shard(database, { epoch });
       await expect(write(holder), name).resolves.not.toThrow();
@@ -175,7 +174,6 @@ describe.skipIf(programPath("postgres") === null)("a member that has lost a sour
       positions.push(...events.map(({ position }) => position));
       const through = positions.at(-1) ?? 0;
       if (events.length > 0) await holder.outbox.settle("sink", { again: false, through, rejected: [] });
-      // The last of them may be the operator's, of which a word comes.
       else await holder.outbox.changed(AbortSignal.timeout(2_000));
     }
     await writing;

@@ -19,7 +19,7 @@ describe.skipIf(absent("postgres"))("a database whose disk is full", () => {
     chownSync(disk, uid, gid);
     const rig = createRig(server);
     await rig.ask(`create tablespace small location '${disk}'`);
-    // A setting of the role holds for each of its sessions that comes.
+    // The setting applies to each later session of the role.
     await rig.ask("alter role postgres set default_tablespace = 'small'");
     const store = await rig.open().then(async (database) => {
       await rig.hold(1);

@@ -36,7 +36,6 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     await rig.close();
   });
 
-  /** A commit with one of everything, which would show if it were done twice. */
   const change = (n: number) => ({
     documents: [{ set: "journal", insert: [[String(n), n]] as const }],
     events: [valueEvent(n)],
@@ -154,9 +153,7 @@ describe.skipIf(programPath("postgres") === null)("a lost connection to the stat
     const cut = proxy.cut("unanswered");
     const failed = operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
     await cut;
-    await expect(failed).rejects.toMatchObject({
-      hint: expect.stringContaining("look before you repeat it"),
-    });
+    await expect(failed).rejects.toMatchObject({ hint: expect.stringContaining("look before you repeat it") });
     expect(await store.document("silence", "a")).toBe(1);
   });
 

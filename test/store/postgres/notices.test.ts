@@ -95,7 +95,6 @@ describe.skipIf(programPath("postgres") === null)(
       }
       expect(questions).toBe(before);
       await following.close();
-      // One that is closed hears of nothing more.
       const version = await holder.version("silence");
       await isListening();
       await operator.commit({ documents: [{ set: "silence", put: [["a", 1]] }] });
@@ -145,7 +144,7 @@ describe.skipIf(programPath("postgres") === null)(
       expect(told.map(({ subject }) => subject)).toEqual(unique);
       for (const text of unique) {
         expect(await holder.document("names", text), JSON.stringify(text.slice(0, 99))).toEqual({ text });
-        // `recent` takes an event of this size for a backfill.
+        // `recent` skips an event of this size.
         if (text.length > 7_000) continue;
         const about = { source: valueEvent(1).source, subjects: [text] };
         const found = await holder.outbox.recent(about, ["tag-value"], { sinceMs: 0, within: 999, limit: 9 });

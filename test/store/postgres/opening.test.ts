@@ -25,7 +25,7 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     await rig.close();
   });
 
-  /** From now on limits of real time end when the test says so. */
+  /** Replaces `AbortSignal.timeout` by limits that the test aborts. */
   function timeLimits(): readonly AbortController[] {
     const limits: AbortController[] = [];
     const spy = vi.spyOn(AbortSignal, "timeout").mockImplementation(() => {
@@ -37,18 +37,13 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     return limits;
   }
 
-  /** The one sentence of what is wrong, and whether it may pass. */
   async function refused(config: Readonly<Record<string, unknown>> = {}, migrate = true) {
     const error: unknown = await rig.open({ config, migrate }).then(
       () => null,
       (reason: unknown) => reason,
     );
     if (!(error instanceof Error)) throw new Error("It was opened.");
-    return {
-      passes: error instanceof Retryable,
-      isConfig: error instanceof ConfigError,
-      says: sentence(error),
-    };
+    return { passes: error instanceof Retryable, isConfig: error instanceof ConfigError, says: sentence(error) };
   }
 
   test("creates one schema when two processes start at once", async () => {
@@ -182,23 +177,17 @@ describe.skipIf(programPath("postgres") === null)("opening the state database", 
     // A server with this setting looks like a replica.
     const other = await startPostgres({ lines: ["fsync = off", "default_transaction_read_only = on"] });
     try {
-      const database = await rig.open({
-        config: { url: several([await freePort(), other.port, server.port]) },
-      });
+      const database = await rig.open({ config: { url: several([await freePort(), other.port, server.port]) } });
       expect((await database.describe()).server).toContain(`127.0.0.1:${server.port},`);
-      // The first hands over to the second.
       await rig.ask("alter system set default_transaction_read_only = on");
       await rig.ask("select pg_reload_conf()");
       await expect
         .poll(
           () =>
             database.query("insert into fleet_document values ('k', '1')").catch((error: unknown) => sentence(error)),
-          {
-            timeout: 5_000,
-          },
+          { timeout: 5_000 },
         )
         .toMatch(/^The server of \S+, schema \S+ has become a replica; the next one is looked for/);
-      // Its connection is used no more.
       await expect
         .poll(() =>
           database.query("select 1").then(

@@ -14,17 +14,14 @@ export const SOURCE = "main";
 
 let schemas = 0;
 
-/** A schema of its own on a server, and ways to it. */
 export interface Rig {
   readonly schema: string;
   readonly config: PostgresState;
   /** Runs a statement as the owner of the database; returns rows as arrays. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly (readonly unknown[])[]>;
   open(options?: Opening): Promise<StateDatabase>;
-  /** Gives the source this epoch and a new holder. */
   hold(epoch: number, source?: string): Promise<void>;
   shard(database: StateDatabase, as?: ShardAccess, clock?: Clock): Promise<Store>;
-  /** Closes what was opened. */
   close(): Promise<void>;
 }
 
@@ -77,7 +74,7 @@ export function urlAt(port: number, user = "postgres"): string {
   return `postgresql://${user}@127.0.0.1:${port}/postgres?sslmode=disable`;
 }
 
-/** A schema of its own. Virtual time rests for as long as the server has not answered. */
+/** A schema of its own; virtual time waits for the server's replies. */
 export function placeOn(server: RealServer): Place {
   const rig = createRig(server);
   let asked = 0;

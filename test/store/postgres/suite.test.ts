@@ -10,7 +10,7 @@ import { createRig, placeOn } from "./rig.ts";
 describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () => {
   let server: RealServer;
   beforeAll(async () => {
-    // Each test has connections of its own, and those of the tests before take a moment to end.
+    // The connections of earlier tests take a moment to end.
     server = await startPostgres({ lines: ["fsync = off", "max_connections = 60"] });
   });
   afterAll(() => server?.stop());
@@ -44,7 +44,6 @@ describe.skipIf(programPath("postgres") === null)("the state in PostgreSQL", () 
     let store = await rig.shard(database, { epoch: 1 }, clock);
     return {
       store,
-      // The shard of a reader knows nothing but what the tables hold.
       afterKill: async (look) => look(await rig.shard(database, "reader", clock)),
       async reopen() {
         await store.close();

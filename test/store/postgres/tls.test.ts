@@ -28,7 +28,6 @@ describe.skipIf(absent("postgres"))("TLS to the state database", () => {
     return rig;
   }
 
-  /** Verified unless the address says otherwise. */
   const address = (host = "127.0.0.1") => `postgresql://postgres@${host}:${server.port}/postgres`;
 
   async function refusal(config: Readonly<Record<string, unknown>>): Promise<string> {
