@@ -693,7 +693,7 @@ describe("access to the status server", () => {
       const guesses = createGuesses(clock);
       for (let n = 0; n < 3; n += 1) guesses.wrong("stubborn");
       for (let n = 0; n < 5_000; n += 1) guesses.wrong(`10.0.${n >> 8}.${n & 255}`);
-      expect(guesses.remembered()).toBe(1_000);
+      expect(guesses.countedAddresses()).toBe(1_000);
       for (let n = 0; n < 2; n += 1) guesses.wrong("stubborn");
       expect(guesses.waitMs("stubborn")).toBe(30_000);
     });

@@ -12,8 +12,6 @@ import { sleepFor } from "../../core/runtime/waiting.ts";
 import type { StatusConfig } from "./config.ts";
 import { delayedConnections, ownerOf, plainAddress } from "./connections.ts";
 
-/** Who may open the status page, and who may change something there. */
-
 /** An operator may do everything, a viewer only looks, and a scraper gets nothing but the metrics. */
 export type Role = "operator" | "viewer" | "scraper";
 
@@ -23,8 +21,7 @@ export interface Credentials {
   readonly scraper: Secret | null;
 }
 
-/** Fewest characters of a password: too long for a few guesses a second. */
-const LEAST_LENGTH = 12;
+const LEAST_PASSWORD_LENGTH = 12;
 
 /** Null without a configured password. Throws `ConfigError` when a password is missing or too short. */
 export function readCredentials(
@@ -35,8 +32,8 @@ export function readCredentials(
     const ref = config[option];
     if (ref === undefined) return null;
     const secret = readSecret(ref, environment);
-    if (secret.reveal().length >= LEAST_LENGTH) return secret;
-    throw new ConfigError(`status.${option} is shorter than ${LEAST_LENGTH} characters.`, {
+    if (secret.reveal().length >= LEAST_PASSWORD_LENGTH) return secret;
+    throw new ConfigError(`status.${option} is shorter than ${LEAST_PASSWORD_LENGTH} characters.`, {
       field: `status.${option}`,
       hint: "Make one with: openssl rand -base64 18",
     });
@@ -45,7 +42,7 @@ export function readCredentials(
   return operator && { operator, viewer: read("viewer_password"), scraper: read("metrics_token") };
 }
 
-/** Role of an Authorization header; null for none. Takes constant time. */
+/** Role of an Authorization header; null for wrong credentials. Takes constant time. */
 function roleOf(authorization: string, { operator, viewer, scraper }: Credentials): Role | null {
   const [, scheme = "", given = ""] = /^(Basic|Bearer) +([\x21-\x7e]+)$/i.exec(authorization) ?? [];
   const basic = (user: string, password: Secret) =>
@@ -61,12 +58,13 @@ function roleOf(authorization: string, { operator, viewer, scraper }: Credential
   return matching[0]?.[0] ?? null;
 }
 
-function isEqual(given: string, expected: string): boolean {
+/** Compares two secrets in constant time. */
+export function isEqual(given: string, expected: string): boolean {
   const digest = (text: string) => createHash("sha256").update(text).digest();
   return timingSafeEqual(digest(given), digest(expected));
 }
 
-/** Wrong passwords in a row that one address may try without delay. */
+/** Wrong passwords that one address may try without delay. */
 const FREE_GUESSES = 5;
 /** Time after which one wrong password is forgotten, in milliseconds: 5 at once, then two a minute. */
 const FORGET_ONE_MS = 30_000;
@@ -79,19 +77,10 @@ const LONGEST_DELAY_MS = 4_000;
 const MOST_ADDRESSES = 1_000;
 
 /**
- * Wrong passwords per address. Only time reduces the count. A right password does not: a client with an account of lower
+ * Counts wrong passwords per address. Only time reduces the count. A right password does not: a client with an account of lower
  * rank could send one.
  */
-export interface Guesses {
-  /** Milliseconds until the address may send another password; 0 when it may now. */
-  waitMs(owner: string): number;
-  /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
-  delayMs(owner: string): number;
-  wrong(owner: string): void;
-  remembered(): number;
-}
-
-export function createGuesses(clock: Pick<Clock, "monotonic">): Guesses {
+export function createGuesses(clock: Pick<Clock, "monotonic">) {
   /** Monotonic time at which all guesses of an address are forgotten. */
   const forgottenAtMs = new Map<string, number>();
 
@@ -109,15 +98,17 @@ export function createGuesses(clock: Pick<Clock, "monotonic">): Guesses {
   }
 
   return {
+    /** Milliseconds until the address may send another password; 0 when it may now. */
     waitMs,
-    delayMs: (owner) => Math.min(LONGEST_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_MS),
-    wrong(owner) {
+    /** Milliseconds by which to delay the check of a password: 0, then 1,000 to 4,000. */
+    delayMs: (owner: string) => Math.min(LONGEST_DELAY_MS, Math.ceil(waitMs(owner) / FORGET_ONE_MS) * DELAY_MS),
+    wrong(owner: string): void {
       const nowMs = clock.monotonic();
       if (!forgottenAtMs.has(owner) && forgottenAtMs.size >= MOST_ADDRESSES) makeRoom(nowMs);
       const laterMs = Math.max(nowMs, forgottenAtMs.get(owner) ?? 0) + FORGET_ONE_MS;
       forgottenAtMs.set(owner, Math.min(laterMs, nowMs + MOST_COUNTED * FORGET_ONE_MS));
     },
-    remembered: () => forgottenAtMs.size,
+    countedAddresses: () => forgottenAtMs.size,
   };
 }
 
@@ -130,7 +121,7 @@ export interface Guard {
 
 const roles = new WeakMap<Context, Role>();
 
-/** Role of an admitted request; null when no password is configured. */
+/** Role of an admitted request; null without a configured password. */
 export function roleIn(context: Context): Role | null {
   return roles.get(context) ?? null;
 }
@@ -168,7 +159,7 @@ const COMMANDS: readonly (readonly [path: string, command: string])[] = [
   ["/api/write", "plenum write"],
 ];
 
-/** Why a visitor may not post to a path; null when they may. */
+/** Reason why a visitor may not post to a path; null when the visitor may. */
 export function refusalFor(role: Role | null, path: string): string | null {
   if (role === "operator" || (role === null && path === STOP)) return null;
   if (role !== null) return "A viewer may look, and change nothing.";
@@ -180,14 +171,11 @@ export function refusalFor(role: Role | null, path: string): string | null {
 const COOKIE = "plenum-known";
 
 /**
- * Admits requests with a right password, and slows guessing down without locking anybody out.
+ * Admits requests with a right password, and slows guessing down without locking anybody out: five wrong passwords of an address
+ * are checked at once, later ones after 1 s to 4 s, one at a time for each connection. So a right password is accepted after 4 s at
+ * most, and 32 connections try 8 passwords a second at most. Wrong passwords for other paths never delay the emergency stop.
  *
- * Five wrong passwords of an address are checked at once. After them, each password from this address is checked 1 s to
- * 4 s after it arrived, one at a time for each connection. So a right one is accepted after 4 s at most, whatever else the
- * address sends, and 32 connections try 8 passwords a second at most.
- *
- * A right password sets a cookie; a browser that sends it back does not wait. The cookie opens nothing without that same
- * password. Wrong passwords for other paths never delay the emergency stop.
+ * A right password sets a cookie. A browser that sends the cookie back with the same password does not wait.
  */
 function passwordCheck({ clock, config }: Guard): (credentials: Credentials) => MiddlewareHandler {
   const guesses = createGuesses(clock);
@@ -256,7 +244,7 @@ export const sameOriginOnly: MiddlewareHandler = async (context, next) => {
 export const securityHeaders: MiddlewareHandler = async (context, next) => {
   await next();
   for (const [name, value] of Object.entries(PAGE_HEADERS)) context.header(name, value);
-  // Only assets may be cached.
+  // Assets set their own header.
   if (context.res.headers.get("cache-control") === null) context.header("cache-control", "no-store");
 };
 
@@ -269,12 +257,11 @@ export function jsonFromPage(maxSize: number, tooLong: string): MiddlewareHandle
   });
 }
 
-/** The connection of a request; an empty object in a test without one. */
+/** Empty in a test without a connection. */
 function socketOf(context: Context): { readonly remoteAddress?: string } {
   return context.env?.incoming?.socket ?? {};
 }
 
-/** Name of a visitor who is not known by name. */
 const ANONYMOUS = "the status page";
 
 /** Name of the visitor for the record, as the trusted proxy states it; otherwise `the status page`. */

@@ -10,7 +10,6 @@ import type { PageContext } from "./page-context.ts";
 import type { AlarmQuery, AlarmsQuery } from "./queries.ts";
 import { type Silenced, silencedBy } from "./silences.ts";
 
-/** An alarm that is active, or whose state is unknown. */
 export interface AlarmRow {
   readonly source: string;
   readonly alarm: Alarm;
@@ -28,47 +27,17 @@ export interface AlarmList {
   readonly rows: readonly AlarmRow[];
 }
 
-export interface AlarmBrief {
-  readonly source: string;
-  readonly id: string;
-  readonly episode: string;
-  readonly name: string;
-  readonly site: string;
-  readonly priority: string;
-  readonly state: string;
-  readonly raisedAt: string;
-  readonly endedAt: string | null;
-}
-
-/** GET /api/alarm?source&id&episode */
-export interface AlarmResponse {
-  readonly brief: AlarmBrief;
-  readonly alarm: Alarm;
-  /** Timeline by rising time: raised, acknowledged, recovering, resolved, vanished, out of scope, changed … */
-  readonly life: readonly { readonly at: string; readonly what: string; readonly words: string }[];
-  /** The only tag that has the name in the alarm; null when no tag or several have it. */
-  readonly tag: { readonly source: string; readonly id: string; readonly displayName: string } | null;
-  readonly sinks: readonly {
-    readonly sink: string;
-    readonly connector: string | null;
-    /** delivered | waiting | dead letter | not for this sink | unknown (the log no longer has its events) */
-    readonly state: string;
-    readonly words: string;
-    readonly link: string | null;
-  }[];
-  readonly episodes: readonly AlarmBrief[];
-}
+export type AlarmBrief = ReturnType<typeof briefOf>;
+export type AlarmResponse = NonNullable<Awaited<ReturnType<typeof alarmResponse>>>;
 
 type AlarmEvent = LoggedEvent & { readonly event: Event<"alarm-raised"> };
 
 const ALARM_KINDS = KINDS.filter((kind) => kind.startsWith("alarm-"));
-/** Most events of one alarm that are read, and how long they are cached, in milliseconds. */
 const MOST_EVENTS = 200;
 const EVENTS_MS = 5_000;
-/** Most dead letters of a sink that are searched. */
 const MOST_LETTERS = 500;
 
-/** True for an alarm that is active or missing from a listing. */
+/** True for an active alarm, and for one that is missing from a listing. */
 function mayBeActive({ state }: Pick<StoredAlarm, "state">): boolean {
   return state !== "resolved" && state !== "vanished";
 }
@@ -128,7 +97,7 @@ function storedBrief(source: string, stored: StoredAlarm): AlarmBrief {
   };
 }
 
-function briefOf(source: string, alarm: Alarm, episode: string, state: string): AlarmBrief {
+function briefOf(source: string, alarm: Alarm, episode: string, state: string) {
   return {
     ...{ source, id: alarm.id, episode, state },
     name: alarm.trigger.displayName,
@@ -139,7 +108,8 @@ function briefOf(source: string, alarm: Alarm, episode: string, state: string): 
   };
 }
 
-export async function alarmResponse(context: PageContext, query: AlarmQuery): Promise<AlarmResponse | null> {
+/** GET /api/alarm?source&id&episode */
+export async function alarmResponse(context: PageContext, query: AlarmQuery) {
   const { source, id } = query;
   const stored = await context.store.document<StoredAlarm>(documentSet("alarm", source), id);
   const events = await eventsOf(context, source, id, stored);
@@ -200,8 +170,8 @@ function episodesOf(source: string, newestFirst: readonly AlarmEvent[], latest: 
   return [latest, ...earlier].sort((a, b) => Date.parse(b.raisedAt) - Date.parse(a.raisedAt));
 }
 
-/** Timeline from the log. The alarm itself supplies steps that the log no longer has. */
-export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]): AlarmResponse["life"] {
+/** Timeline from the log, oldest step first. The alarm itself supplies steps that the log no longer has. */
+export function timelineOf(alarm: Alarm, newestFirst: readonly AlarmEvent[]) {
   const logged = newestFirst
     .toReversed()
     .map(({ event }) => ({ at: event.time, what: event.type.slice("alarm-".length), words: wordsOf(event) }));
@@ -249,7 +219,8 @@ function acknowledgement({ acknowledgedBy, acknowledgedMessage }: Alarm): string
   return `Acknowledged${acknowledgedBy === null ? "" : ` by ${acknowledgedBy}`}${message}`;
 }
 
-async function namedTag({ tags }: PageContext, source: string, alarm: Alarm): Promise<AlarmResponse["tag"]> {
+/** The only tag that has the name in the alarm; null when no tag or several tags have it. */
+async function namedTag({ tags }: PageContext, source: string, alarm: Alarm) {
   const all = await tags.ofSite(source, alarm.site.id);
   const found = tagOf(
     alarm,
@@ -263,7 +234,7 @@ async function deliveryBySink(
   { store, cache, live, shown }: PageContext,
   episode: string,
   newestFirst: readonly AlarmEvent[],
-): Promise<AlarmResponse["sinks"]> {
+) {
   const { sinks, wanted } = shown();
   const lags = await cache.computed("alarm lag", WATCHED_MS, () => store.outbox.lag(wanted));
   const documents = <T>(set: string) => cache.documents<T>(set, WATCHED_MS);

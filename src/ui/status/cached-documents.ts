@@ -4,30 +4,22 @@ import type { Store } from "../../engine/store/store.ts";
 /** Loads a named value at most once per `maxAgeMs`, however often it is requested. */
 export type Cache = <T>(name: string, maxAgeMs: number, load: () => Promise<T>) => Promise<T>;
 
+export type CachedDocuments = ReturnType<typeof createCachedDocuments>;
+
+/** Age limits for data that people watch, and for data that rarely changes. */
+export const WATCHED_MS = 1_000;
+export const STEADY_MS = 15_000;
+
 /**
  * Cache for the responses of all open pages: 4,000 tags take tens of milliseconds to read, and every open page asks every two
  * seconds. Returned values must not be changed.
  */
-export interface CachedDocuments {
-  /** Local changes are visible within a second, whatever the age limit, unless the set is too large. */
-  documents<T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>>;
-  /** A value that is computed from one set. `name` must not be the name of a set. */
-  computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T>;
-  readonly computed: Cache;
-}
-
-/** Age limits in milliseconds: for what people watch, and for what rarely changes. */
-export const WATCHED_MS = 1_000;
-export const STEADY_MS = 15_000;
-
-export function createCachedDocuments(
-  store: Pick<Store, "documents" | "version">,
-  clock: Pick<Clock, "monotonic">,
-): CachedDocuments {
+export function createCachedDocuments(store: Pick<Store, "documents" | "version">, clock: Pick<Clock, "monotonic">) {
   const computed = createCache(clock);
   const sizes = new Map<string, number>();
   const versions = new Map<string, number>();
 
+  /** Caches a value that is computed from one set. `name` must not be the name of a set. */
   async function computedFrom<T>(set: string, name: string, maxAgeMs: number, load: () => Promise<T>): Promise<T> {
     const version = await store.version(set);
     const isChanged = versions.has(name) && versions.get(name) !== version;
@@ -42,7 +34,8 @@ export function createCachedDocuments(
   return {
     computed,
     computedFrom,
-    documents: <T>(set: string, maxAgeMs: number) =>
+    /** Local changes are visible within a second, whatever the age limit, unless the set is too large. */
+    documents: <T>(set: string, maxAgeMs: number): Promise<ReadonlyMap<string, T>> =>
       computedFrom(set, set, maxAgeMs, async () => {
         const documents = await store.documents<T>(set);
         sizes.set(set, documents.size);
@@ -69,7 +62,6 @@ export function oncePer<K extends object, T>(compute: (input: K) => T): (input: 
   };
 }
 
-/** Most cached names; a few dozen are requested all the time. */
 const MOST_NAMES = 300;
 
 export function createCache(clock: Pick<Clock, "monotonic">): Cache {

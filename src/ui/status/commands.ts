@@ -20,7 +20,7 @@ export interface CommandRow {
 
 export type ListCommands = (query: CommandsQuery) => Promise<readonly CommandRow[]>;
 
-/** Number of records of the audit log that are read: about 500 commands. */
+/** Records of the audit log that are read: about 500 commands. */
 const RECORDS = 2_000;
 
 /** Lists commands from the audit log, which outlives the event log. */

@@ -7,7 +7,6 @@ import type { Socket } from "node:net";
  * not preparing a response: 1,100 connections that send nothing hold 150 descriptors at most, and `/healthz` answers.
  */
 
-/** Times in milliseconds: for the headers, for the whole request, and between two requests of a connection. */
 export const REQUEST_TIMES = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
@@ -16,16 +15,15 @@ export const REQUEST_TIMES = {
   connectionsCheckingInterval: 4_000,
 } satisfies ServerOptions;
 
-/** Longest silence in both directions, in milliseconds; then the connection is closed. */
 const LONGEST_SILENCE_MS = 300_000;
 
 export interface ConnectionLimits {
   readonly total: number;
-  /** Most connections of all except this machine and the proxy, so that these two always get one. */
+  /** Most connections of other clients than this machine and the proxy, so that these two always get one. */
   readonly others: number;
   /** Most connections of one address, or of one IPv6 network of 64 bits, which one client may own. */
   readonly perAddress: number;
-  /** Most connections of this machine, and of the proxy, which stand for many clients. */
+  /** Most connections of this machine, and of the proxy, which sends the requests of many clients. */
   readonly near: number;
 }
 
@@ -42,17 +40,15 @@ interface Connection {
   exchange: { readonly request: IncomingMessage; readonly response: ServerResponse } | null;
 }
 
-/** True while the worker prepares the response to a complete request. */
-function isAtWork({ exchange, socket }: Connection): boolean {
+function isPreparingResponse({ exchange, socket }: Connection): boolean {
   return exchange?.request.complete === true && !exchange.response.writableEnded && !delayedConnections.has(socket);
 }
 
-/** True while the client has not received a complete response yet. */
-function isSending({ exchange }: Connection): boolean {
+function isSendingResponse({ exchange }: Connection): boolean {
   return exchange?.response.writableEnded === true;
 }
 
-/** Keeps to the limits by closing connections. `nearAddress` is the proxy's, where there is one. */
+/** Closes connections beyond the limits. `nearAddress`: address of the proxy. */
 export function limitConnections(
   server: Server,
   nearAddress: string | null = null,
@@ -67,11 +63,12 @@ export function limitConnections(
     socket.destroy();
   }
 
-  /** Closes the oldest connection of a full group that can be closed; false when the worker is at work on all. */
+  /** Closes the oldest idle connection of a full group; false when the worker prepares responses for all of them. */
   function makeRoom(most: number, isMember: (connection: Connection) => boolean): boolean {
     const group = [...open.values()].filter(isMember);
     if (group.length < most) return true;
-    const oldest = group.find((each) => !isAtWork(each) && !isSending(each)) ?? group.find(isSending);
+    const oldest =
+      group.find((each) => !isPreparingResponse(each) && !isSendingResponse(each)) ?? group.find(isSendingResponse);
     if (oldest !== undefined) close(oldest.socket);
     return oldest !== undefined;
   }

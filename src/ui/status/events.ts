@@ -2,15 +2,7 @@ import type { AnyEvent } from "../../core/model/event.ts";
 import { counted } from "../../core/values/plural.ts";
 import type { LoggedEvent } from "../../engine/store/store.ts";
 
-export interface ShownEvent {
-  readonly position: number;
-  /** Commit time, UTC; `event.time` is when it happened. */
-  readonly time: string;
-  readonly type: string;
-  readonly gist: string;
-}
-
-export function shownEvent({ position, committedAt, event }: LoggedEvent): ShownEvent {
+export function shownEvent({ position, committedAt, event }: LoggedEvent) {
   return { position, time: committedAt, type: event.type, gist: gistOf(event as AnyEvent) };
 }
 

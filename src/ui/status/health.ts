@@ -25,7 +25,7 @@ interface NotReady {
   readonly message: string;
 }
 
-/** Time for which a sink may be blocked before the worker stops being ready, in milliseconds; see docs/operations.md. */
+/** A sink that is blocked for longer makes the worker not ready; see docs/operations.md. */
 export const SINK_BLOCKED_MS = 10 * 60_000;
 const UNBLOCKED: readonly string[] = ["idle", "delivering", "starting"];
 
@@ -106,10 +106,7 @@ function blockedSink({ name, state, since }: LiveSink, nowMs: number): readonly 
 /** Priorities of the service: a site without such alarms has the value 0, because absent means unknown. */
 const PRIORITIES = ["A", "B", "C"];
 
-/**
- * Sets the gauges that describe the present, before each scrape, to the values of the status page. An unknown number is absent,
- * which is not 0.
- */
+/** Before each scrape, sets the gauges to the values of the status page. An unknown number is absent, which is not 0. */
 export async function refreshGauges(options: {
   readonly status: Pick<Status, "health" | "sinks">;
   readonly metrics: Metrics;

@@ -4,11 +4,10 @@ import { BUCKET_MS, type Resolution, type TagLog } from "../../core/model/buildi
 import { type Event, sourceUri, subjectOf } from "../../core/model/event.ts";
 import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
-import { type Line, lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
+import { lineOf, lineOfHours, loggedInGaps } from "../plots/lines.ts";
 import { HOUR, type Hour, type Samples } from "../plots/samples.ts";
 import type { FetchHistory, PageContext } from "./page-context.ts";
 import type { PlotQuery } from "./queries.ts";
-import type { Columns } from "./sinks.ts";
 import type { TagRow } from "./tag-index.ts";
 
 /** State of filling gaps from history: idle | asked (poll again) | refused, with the reason | off. */
@@ -17,10 +16,7 @@ export interface FetchState {
   readonly why: string | null;
 }
 
-/**
- * Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart
- * deletes it.
- */
+/** Logged history that a plot requested in spare slots. It is only displayed: no event is emitted, and a restart deletes it. */
 export interface FetchedHistory {
   /** Requests a range unless it is cached or requested already; at most one request per tag. */
   request(range: HistoryRange): FetchState;
@@ -51,14 +47,14 @@ interface Series {
 }
 
 const MOST_OPEN = 3;
-/** Most cached series: 720 points each are some 12 kB. */
+/** 720 points of a series take 12 kB. */
 const MOST_CACHED = 50;
-/** Lifetime of fetched data and of a rejection, in milliseconds. */
+/** Lifetime of fetched data and of a rejection. */
 const GOOD_MS = 600_000;
-/** Longest wait for a spare slot, in milliseconds. */
+/** Longest wait for a spare slot. */
 const PATIENCE_MS = 300_000;
 const NO_SAMPLES: Samples = { times: [], values: [] };
-const WAITS: FetchState = { state: "asked", why: "It waits for a slot of the quota that nobody else needs." };
+const WAITS: FetchState = { state: "asked", why: "The request waits until the quota has a free slot." };
 
 class Impatient extends Error {}
 
@@ -72,9 +68,8 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
 
   function save(range: HistoryRange, state: Series["state"], why: string | null, values: Samples): void {
     const { fromMs, id, source } = range;
-    versions += 1;
+    const version = ++versions;
     cached.delete(keyOf(range));
-    const version = versions;
     cached.set(keyOf(range), { source, id, state, why, atMs: clock.monotonic(), fromMs, samples: values, version });
     for (const [old, series] of cached) {
       if (cached.size <= MOST_CACHED) break;
@@ -103,7 +98,6 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
     }
   }
 
-  /** Aborts when the wait for a slot was too long. */
   function patience(): AbortSignal {
     const over = new AbortController();
     clock.sleep(PATIENCE_MS, stopping.signal).then(
@@ -120,11 +114,11 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
       const { fromMs, id, resolution, source, toMs } = range;
       const open = [...cached.values()].filter((series) => series.state === "asked");
       if (open.some((series) => series.source === source && series.id === id))
-        return { state: "asked", why: "Another span of this tag is asked for." };
-      if (open.length >= MOST_OPEN) return { state: "asked", why: "Other tags are asked for first." };
+        return { state: "asked", why: "Plenum is already requesting another span of this tag." };
+      if (open.length >= MOST_OPEN) return { state: "asked", why: "Requests for other tags come first." };
       const query = { tagIds: [id], from: wholeSecond(fromMs), to: wholeSecond(toMs), resolution };
       const response = fetch(source, query, AbortSignal.any([stopping.signal, patience()]));
-      if (response === null) return { state: "off", why: "No worker follows this source." };
+      if (response === null) return { state: "off", why: "No worker reads this source." };
       save(range, "asked", null, samples(range));
       void receive(range, response);
       return WAITS;
@@ -138,7 +132,7 @@ export function createFetchedHistory(clock: Clock, fetch: FetchHistory): Fetched
 
 function reasonOf(error: unknown): string {
   if (error instanceof Impatient)
-    return "No slot of the quota was free for it within five minutes; live reads and history took them all.";
+    return "The quota had no free slot within five minutes: live reads and history used all slots.";
   return sentence(error);
 }
 
@@ -150,24 +144,14 @@ function samplesOf({ measurements }: TagLog): Samples {
   return { times: points.map(({ t }) => t), values: points.map(({ value }) => value) };
 }
 
-/** Time in the format of the service: full seconds and a `Z`. */
+/** Time in the format of the service, without milliseconds. */
 function wholeSecond(ms: number): string {
   return `${isoUtc(ms).slice(0, 19)}Z`;
 }
 
-/** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service in its spare quota. */
-export interface PlotResponse extends Columns {
-  readonly from: string;
-  readonly to: string;
-  readonly unit: string | null;
-  /** Seconds per step; without low and high the usual distance of two points. */
-  readonly stepSeconds: number;
-  /** Origin of the points: live readings, logged history, or both. */
-  readonly origin: "read" | "logged" | "both" | "none";
-  readonly history: FetchState;
-}
+export type PlotResponse = Awaited<ReturnType<typeof plotResponse>>;
 
-/** Length of each span, log that fills its gaps, and age limit of its response; times in hours and milliseconds. */
+/** `log`: resolution that fills the gaps of the span. */
 const SPANS: Readonly<
   Record<
     PlotQuery["span"],
@@ -180,21 +164,21 @@ const SPANS: Readonly<
   "30d": { hours: 720, log: "1h", byHour: true, maxAgeMs: 60_000 },
 };
 
-/** Newest events of the log that are searched, which takes a tenth of a second, and most that are used. */
+/** Newest events of the log that are searched, which takes 0.1 s. */
 const SEARCHED_EVENTS = 75_000;
 const MOST_EVENTS = 2_000;
-/** Lifetime of logged values in the cache, in milliseconds. */
 const LOGGED_MS = 60_000;
-/** Resolutions of emitted history that describe hours, finest first. */
+/** Finest first. */
 const EMITTED = ["5m", "1h"] as const satisfies readonly Resolution[];
 const HOUR_S = 3_600;
 
+/** GET /api/plot?source&tag&span; with &fetch=1, gaps are requested from the service in its spare quota. */
 export async function plotResponse(
   context: PageContext,
   fetched: FetchedHistory,
   row: TagRow,
   { fetch, span }: Pick<PlotQuery, "fetch" | "span">,
-): Promise<PlotResponse> {
+) {
   const { source, tag } = row;
   const { hours, log, maxAgeMs } = SPANS[span];
   const toMs = context.clock.now();
@@ -215,7 +199,7 @@ async function draw(
   fetched: Samples,
   fromMs: number,
   toMs: number,
-): Promise<{ readonly line: Line; readonly origin: PlotResponse["origin"] }> {
+) {
   const { source, tag } = row;
   const emitted = await Promise.all(EMITTED.map((resolution) => emittedSamples(context, row, resolution, fromMs)));
   const plots = context.plots?.tags(source) ?? null;
@@ -241,7 +225,6 @@ async function draw(
   return { line, origin: originOf(read.times.length, logged.length) };
 }
 
-/** Points of the tag in history events of the log. */
 function emittedSamples(
   { cache, store }: PageContext,
   { source, siteId, tag }: TagRow,
@@ -283,7 +266,7 @@ function hoursOf({ times, values }: Samples): readonly (readonly [begin: number,
   return [...hours];
 }
 
-function originOf(read: number, logged: number): PlotResponse["origin"] {
-  if (read > 0 && logged > 0) return "both";
-  return read > 0 ? "read" : logged > 0 ? "logged" : "none";
+function originOf(read: number, logged: number) {
+  if (read > 0) return logged > 0 ? "both" : "read";
+  return logged > 0 ? "logged" : "none";
 }

@@ -21,16 +21,13 @@ export type Pace = (lastMs: number) => number | null;
 /** Paces of a source's jobs, in display order. Jobs that are `off` are not displayed. */
 export type Paces = ReadonlyMap<string, Pace | "off">;
 
-/** Time that each job has for its first poll after a start, however old the stored poll is, in milliseconds. */
+/** Time that each job has for its first poll after a start, however old the stored poll is. */
 const FIRST_POLL_MS = 3 * 60_000;
 
 /** A moment by the wall clock and by the monotonic clock, in milliseconds. */
 export type Moment = PollTime;
 
-/**
- * Reports the jobs of a source. Ages are measured with the monotonic clock, because the wall clock may step: 2 h forward when a
- * suspended machine resumes. Only the age at the start of the worker comes from stored wall times.
- */
+/** Reports the jobs of a source. Ages use the monotonic clock: the wall clock steps when a suspended machine resumes. */
 export function jobReports(options: {
   readonly polls: ReadonlyMap<string, StoredPoll>;
   /** Last successful polls of this run; those in the store can be a minute old. */
@@ -100,8 +97,7 @@ function later(a: string | null, b: string | null): string | null {
 }
 
 /**
- * Reliability of a number: it is as good as the list in which it was counted. An unknown number is displayed as unknown, never as
- * 0.
+ * Reliability of a number that was counted in a list. An unknown number is displayed as unknown, never as 0.
  *
  * | state   | meaning                                                              |
  * | ------- | -------------------------------------------------------------------- |

@@ -8,9 +8,9 @@ import { isAlmostFull, isFull, type StateReport } from "./state-health.ts";
 const DAY_MS = 86_400_000;
 /** Days before the token's expiry from which the page warns; the event `token-expiring` comes at 30, 14, 7 and 1. */
 const TOKEN_DAYS = 14;
-/** How long the warning about a copied state is shown, in milliseconds; the original may still run elsewhere. */
+/** The warning about a copied state ends after a week; the original may still run elsewhere. */
 const COPY_MS = 7 * DAY_MS;
-/** Most objects that a warning names; `plenum status --json` has them all. */
+/** `plenum status --json` names all objects. */
 const MOST_NAMED = 5;
 
 type Notices = readonly string[];
@@ -133,7 +133,6 @@ function tokenNotices({ name, token }: SourceReport, nowMs: number): Notices {
   return [`The token of ${name} expires at ${expiry}, ${left}.`];
 }
 
-/** Warnings about the clock, and about a quota that does not suffice. */
 function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
   const { name, quota, clockSkewMs, plan, historyStarvesSince } = source;
   const foreign = quota?.buckets.find((bucket) => bucket.foreign !== null)?.foreign;
@@ -164,9 +163,8 @@ function workNotices(source: SourceReport, copy: StateReport["copy"]): Notices {
   ];
 }
 
-/** Warnings about live values that are missing from the replies or unverified. */
 function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport): Notices {
-  const reasons = (tags: SourceReport["leftOut"]) =>
+  const reasons = (tags: readonly SourceReport["leftOut"][number][]) =>
     listed(tags.map(({ id, since, reason }) => `${id} (since ${since}: ${reason})`));
   return [
     ...suddenChanges.map(({ what, siteIds, since, tags }) => {
@@ -194,7 +192,6 @@ function valueNotices({ name, suddenChanges, leftOut, typeDoubts }: SourceReport
   ];
 }
 
-/** Warnings about unreadable history and quarantined tags. */
 function backlogNotices({ name, history, setAside }: SourceReport): Notices {
   return [
     ...when(history !== null && history.unreadableCount > 0 && history, ({ unreadable, unreadableCount }) => {

@@ -90,9 +90,7 @@ export function createStatus(options: StatusOptions): Status {
   const started = live && { atMs: live.startedAtMs, monotonicMs: clock.monotonic() - clock.now() + live.startedAtMs };
   const names = options.sources.map((source) => source.name);
 
-  const ofSources = <T>(
-    report: (source: ShownSource, liveSource: LiveSource | null) => Promise<T>,
-  ): Promise<readonly T[]> =>
+  const ofSources = <T>(report: (source: ShownSource, liveSource: LiveSource | null) => Promise<T>) =>
     Promise.all(options.sources.map((source) => report(source, live?.source(source.name) ?? null)));
 
   async function sinks(): Promise<readonly SinkReport[]> {

@@ -25,8 +25,6 @@ import type { Readiness } from "./health.ts";
 import type { Status } from "./report.ts";
 import { type SilenceRoutes, silenceRoutes } from "./silences.ts";
 
-/** Files of the status page. Each is compressed at its first request, and sent again only after a change. */
-
 type Encoding = "br" | "gzip" | "identity";
 
 interface Asset {
@@ -34,16 +32,12 @@ interface Asset {
   readonly type: string;
 }
 
-interface Content {
-  readonly etag: string;
-  readonly bodies: Readonly<Record<Encoding, Uint8Array<ArrayBuffer>>>;
-}
-
 const SCRIPT = "text/javascript; charset=utf-8";
 const STYLE = "text/css; charset=utf-8";
 const TYPES: Readonly<Record<string, string>> = { ".mjs": SCRIPT, ".css": STYLE, ".svg": "image/svg+xml" };
 const PAGE = fileURLToPath(new URL("./page/", import.meta.url));
 
+/** Files of the status page by path. */
 export const ASSETS: Readonly<Record<string, Asset>> = {
   "/": { file: `${PAGE}index.html`, type: "text/html; charset=utf-8" },
   ...Object.fromEntries(
@@ -61,7 +55,8 @@ function packaged(specifier: string, type: string): Asset {
   return { file: fileURLToPath(import.meta.resolve(specifier)), type };
 }
 
-function load(file: string): Content {
+/** Compresses a file. */
+function load(file: string) {
   const identity = new Uint8Array(readFileSync(file));
   const params = { [constants.BROTLI_PARAM_SIZE_HINT]: identity.length, [constants.BROTLI_PARAM_QUALITY]: 9 };
   return {
@@ -86,7 +81,7 @@ function encodingFor(accepted: string): Encoding {
 
 function assetRoutes(app: Hono): void {
   for (const [path, { file, type }] of Object.entries(ASSETS)) {
-    let content: Content | undefined;
+    let content: ReturnType<typeof load> | undefined;
     app.get(path, (context) => {
       content ??= load(file);
       const encoding = encodingFor(context.req.header("accept-encoding") ?? "");

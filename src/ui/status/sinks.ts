@@ -3,7 +3,7 @@ import type { SinkLag, Store } from "../../engine/store/store.ts";
 import { minuteNames, type Plots } from "../plots/plots.ts";
 import { gistOf } from "./events.ts";
 
-/** State of a sink in the report. Null means unknown: the sink was never started. */
+/** State of a sink. Null is unknown: the sink was never started. */
 export interface SinkReport {
   readonly sink: string;
   readonly connector: string | null;

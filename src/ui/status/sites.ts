@@ -2,28 +2,12 @@ import type { Gateway, Site, System } from "../../core/model/building.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { documentSet } from "../../engine/store/store.ts";
 import { type Listed, type StoredTagSystems, syncSet } from "../../engine/sync/snapshot.ts";
-import { type AlarmBrief, activeAlarms } from "./alarms.ts";
+import { activeAlarms } from "./alarms.ts";
 import { STEADY_MS, WATCHED_MS } from "./cached-documents.ts";
 import type { PageContext } from "./page-context.ts";
 import type { ScopeQuery } from "./queries.ts";
-import type { TagList } from "./tag-index.ts";
 
-/** GET /api/site?source&id */
-export interface SiteResponse {
-  readonly source: string;
-  readonly id: number;
-  readonly displayName: string;
-  readonly alarms: readonly AlarmBrief[];
-  readonly gateways: readonly Pick<Gateway, "id" | "displayName" | "online">[];
-  readonly systems: readonly {
-    readonly id: string;
-    readonly displayName: string;
-    /** Null when tags of systems are not read (`inventory.tags_of_systems`) and the service states no number. */
-    readonly tags: number | null;
-  }[];
-  readonly tags: TagList["counts"];
-  readonly raised: AlarmDays;
-}
+export type SiteResponse = NonNullable<Awaited<ReturnType<typeof siteResponse>>>;
 
 /** GET /api/alarm-days?source&site: raised alarms of the last 30 UTC days. */
 export interface AlarmDays {
@@ -52,7 +36,8 @@ export async function alarmDays({ cache, clock, plots }: PageContext, scope: Sco
   return { days, byPriority: Object.fromEntries([...byPriority].sort(([a], [b]) => (a < b ? -1 : 1))) };
 }
 
-export async function siteResponse(context: PageContext, source: string, id: number): Promise<SiteResponse | null> {
+/** GET /api/site?source&id */
+export async function siteResponse(context: PageContext, source: string, id: number) {
   const { cache, store, tags } = context;
   const site = await store.document<Listed<Site>>(documentSet("site", source), String(id));
   if (site === undefined) return null;

@@ -4,15 +4,12 @@ import type { Clock } from "../../core/runtime/clock.ts";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 import { Conflict, type DamagedRows, type SeenCopy, type Store } from "../../engine/store/store.ts";
 
-/** Whether the state can be written: space on its disk, and failures of writes. */
-
 /** Size of the disk in bytes, and the bytes that our user may still write; null when unknown. */
 export interface DiskSpace {
   readonly free: number | null;
   readonly diskBytes: number | null;
 }
 
-/** The stored state: its file, its disk and its damages. */
 export interface StateReport extends DiskSpace {
   readonly file: string;
   readonly bytes: number;
@@ -34,15 +31,11 @@ const GIBIBYTE = 1024 ** 3;
 /** Free bytes below which the disk counts as full: the write-ahead log alone can take a quarter of it. */
 const FULL_BYTES = 64 * 1024 ** 2;
 
-/** False when the free space is unknown. */
 export function isFull(free: number | null): free is number {
   return free !== null && free < FULL_BYTES;
 }
 
-/**
- * True when the disk needs attention: less than 1 GiB free, or less than a tenth. 10 GiB are always enough: a worker does not
- * write as much in weeks.
- */
+/** True when less than 1 GiB or less than a tenth is free. 10 GiB are always enough: a worker does not write as much in weeks. */
 export function isAlmostFull(free: number, diskBytes: number): boolean {
   return free < Math.max(GIBIBYTE, Math.min(0.1 * diskBytes, 10 * GIBIBYTE));
 }
@@ -52,17 +45,8 @@ export interface CommitTrouble {
   readonly problem: string;
 }
 
-interface WatchedStore {
-  readonly store: Store;
-  /** The oldest failure; null after a successful write. */
-  trouble(): CommitTrouble | null;
-}
-
-/**
- * Wraps a store and records failed writes: commits, settlements and quota slots separately, because on a nearly full disk a slot of
- * 50 bytes may still fit where an event does not.
- */
-export function watchCommits(store: Store, clock: Clock): WatchedStore {
+/** Wraps a store and records failed writes by kind: on a nearly full disk a slot of 50 bytes may fit where an event does not. */
+export function watchCommits(store: Store, clock: Clock) {
   const troubles = new Map<"commit" | "settle" | "slot", CommitTrouble>();
 
   async function watch<T>(kind: "commit" | "settle" | "slot", write: () => Promise<T>): Promise<T> {
@@ -82,6 +66,7 @@ export function watchCommits(store: Store, clock: Clock): WatchedStore {
 
   const { outbox, quotaStore } = store;
   return {
+    /** The oldest failure; null after a successful write. */
     trouble: () => [...troubles.values()].toSorted((a, b) => (a.since < b.since ? -1 : 1))[0] ?? null,
     store: {
       ...store,
@@ -89,7 +74,7 @@ export function watchCommits(store: Store, clock: Clock): WatchedStore {
       putDeferred: (set, key, value) => watch("commit", () => store.putDeferred(set, key, value)),
       outbox: { ...outbox, settle: (sink, settlement) => watch("settle", () => outbox.settle(sink, settlement)) },
       quotaStore: { ...quotaStore, save: (key, slot) => watch("slot", () => quotaStore.save(key, slot)) },
-    },
+    } satisfies Store,
   };
 }
 

@@ -31,17 +31,7 @@ export interface TagRow extends IndexedTag {
   readonly class: string | null;
 }
 
-/**
- * All listed tags, searched, filtered, sorted and cut in the worker, so that 30,000 tags cost the page a hundred rows. The
- * selection may be some seconds old; returned rows are current.
- */
-export interface TagIndex {
-  list(query: TagsQuery): Promise<TagList>;
-  counts(scope: ScopeQuery): Promise<TagList["counts"]>;
-  /** Row of a tag, listed or not; null for an unknown tag. */
-  row(source: string, id: string): Promise<TagRow | null>;
-  ofSite(source: string, site: number): Promise<readonly IndexedTag[]>;
-}
+export type TagIndex = ReturnType<typeof createTagIndex>;
 
 export interface TagIndexOptions {
   readonly store: Pick<Store, "document" | "documents" | "version">;
@@ -51,12 +41,11 @@ export interface TagIndexOptions {
   readonly readingOf: (source: string, id: string) => TagReading | null;
 }
 
-/** Tolerance before a late reading counts as stale: a share of the promised age, plus milliseconds. */
+/** A late reading counts as stale after 110 % of the promised age plus 10 s: 76 s for a promised minute. */
 const GRACE_SHARE = 0.1;
 const GRACE_MS = 10_000;
 
-/** Selections whose order is cached. */
-const MOST_SELECTIONS = 20;
+const MOST_CACHED_SELECTIONS = 20;
 
 interface NamedTag extends IndexedTag {
   readonly text: string;
@@ -82,7 +71,11 @@ interface Snapshot {
   readonly selections: Map<string, Selection>;
 }
 
-export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions): TagIndex {
+/**
+ * All listed tags, searched, filtered, sorted and cut in the worker, so that 30,000 tags cost the page a hundred rows. The
+ * selection may be some seconds old; returned rows are current.
+ */
+export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOptions) {
   let names: { readonly versions: string; readonly tags: readonly NamedTag[] } | null = null;
   let last: Promise<Snapshot> | null = null;
 
@@ -142,7 +135,7 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
     const count = (choice: TagsQuery["show"]) => matching.filter(FILTERS[choice]).length;
     const counts = { all: matching.length, bad: count("bad"), stale: count("stale"), unread: count("unread") };
     const selection = { counts, tags: matching.filter(FILTERS[show]).sort(orderBy(sort)) };
-    if (selections.size >= MOST_SELECTIONS) selections.clear();
+    if (selections.size >= MOST_CACHED_SELECTIONS) selections.clear();
     selections.set(key, selection);
     return selection;
   }
@@ -161,20 +154,21 @@ export function createTagIndex({ store, clock, sources, readingOf }: TagIndexOpt
   }
 
   return {
-    async list(query) {
+    async list(query: TagsQuery): Promise<TagList> {
       const { counts, tags } = await select(query);
       const page = tags.slice(query.offset, query.offset + query.limit);
       return { total: tags.length, counts, rows: await Promise.all(page.map(({ named }) => rowOf(named))) };
     },
-    counts: async (scope) => (await select({ ...scope, show: "all", sort: "name" })).counts,
-    async row(source, id) {
+    counts: async (scope: ScopeQuery) => (await select({ ...scope, show: "all", sort: "name" })).counts,
+    /** Row of a tag, listed or not; null for an unknown tag. */
+    async row(source: string, id: string): Promise<TagRow | null> {
       const listed = await store.document<Listed<Tag>>(documentSet("tag", source), id);
       if (listed === undefined) return null;
       const { siteId, value: tag } = listed;
       const site = await store.document<Listed<Site>>(documentSet("site", source), String(siteId));
       return rowOf({ source, siteId, site: site?.value.displayName ?? null, tag });
     },
-    async ofSite(source, site) {
+    async ofSite(source: string, site: number): Promise<readonly IndexedTag[]> {
       const { tags } = await select({ source, site, show: "all", sort: "name" });
       return tags.map(({ named }) => named);
     },

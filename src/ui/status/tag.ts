@@ -1,4 +1,4 @@
-import { type Gateway, RESOLUTIONS, type System, type Tag, type TagValue } from "../../core/model/building.ts";
+import { type Gateway, RESOLUTIONS, type System, type Tag } from "../../core/model/building.ts";
 import { type Event, makeEvent, sourceUri, subjectOf } from "../../core/model/event.ts";
 import { documentSet, type Store } from "../../engine/store/store.ts";
 import { offlineGateways } from "../../engine/sync/inventory/gateways.ts";
@@ -13,41 +13,17 @@ import {
   syncSet,
 } from "../../engine/sync/snapshot.ts";
 import { tagOf } from "../../engine/views/time-series.ts";
-import { type AlarmBrief, activeAlarms } from "./alarms.ts";
+import { activeAlarms } from "./alarms.ts";
 import { WATCHED_MS } from "./cached-documents.ts";
-import type { CommandRow } from "./commands.ts";
-import type { PageContext, SinkAddress, WriteLimits } from "./page-context.ts";
+import type { PageContext } from "./page-context.ts";
 import type { TagRow } from "./tag-index.ts";
 
-/** GET /api/tag?source&id */
-export interface TagResponse extends TagRow {
-  readonly systems: readonly { readonly id: string; readonly displayName: string }[];
-  /** Name of the offline gateway that serves the tag's whole site. */
-  readonly gatewayOffline: string | null;
-  readonly lastGood: { readonly value: TagValue; readonly time: string } | null;
-  /** Target interval of its class in seconds; null when it is not read. */
-  readonly everySeconds: number | null;
-  /** Time of the next reading with the reason; or why the tag is not read. */
-  readonly next: { readonly at: string | null; readonly why: string };
-  /** State of the followed logs at the service, by resolution. */
-  readonly log: readonly TagLogState[];
-  readonly places: readonly SinkAddress[];
-  readonly alarms: readonly AlarmBrief[];
-  readonly commands: readonly CommandRow[];
-  readonly writable: WriteLimits | null;
-}
-
-interface TagLogState {
-  readonly resolution: string;
-  /** followed | no log | refused | not followed, as text. */
-  readonly state: string;
-  readonly knownUntil: string | null;
-  readonly holes: number;
-}
+export type TagResponse = NonNullable<Awaited<ReturnType<typeof tagResponse>>>;
 
 const COMMANDS = 10;
 
-export async function tagResponse(context: PageContext, source: string, id: string): Promise<TagResponse | null> {
+/** GET /api/tag?source&id */
+export async function tagResponse(context: PageContext, source: string, id: string) {
   const { live, store } = context;
   const row = await context.tags.row(source, id);
   if (row === null) return null;
@@ -74,27 +50,30 @@ export async function tagResponse(context: PageContext, source: string, id: stri
   };
 }
 
-async function systemsOf(store: Store, source: string, id: string): Promise<TagResponse["systems"]> {
+async function systemsOf(store: Store, source: string, id: string) {
   const stored = await store.document<StoredTagSystems>(syncSet("tag-system", source), id);
   const systems = await Promise.all(
     (stored?.systemIds ?? []).map((system) => store.document<Listed<System>>(documentSet("system", source), system)),
   );
-  return systems.flatMap((system) =>
-    system === undefined ? [] : [{ id: system.value.id, displayName: system.value.displayName }],
-  );
+  return systems.flatMap((system) => (system ? [{ id: system.value.id, displayName: system.value.displayName }] : []));
 }
 
+/** Name of the offline gateway that serves the tag's whole site. */
 async function offlineGateway({ cache }: PageContext, { source, siteId }: TagRow): Promise<string | null> {
   const gateways = await cache.documents<Listed<Gateway>>(documentSet("gateway", source), WATCHED_MS);
   const id = siteId === null ? undefined : offlineGateways(gateways).get(siteId);
   return id === undefined ? null : (gateways.get(id)?.value.displayName ?? id);
 }
 
+/** Read interval, time of the next reading and the reason; or why the tag is not read. */
 async function nextReading(
   { store, live }: PageContext,
   source: string,
   id: string,
-): Promise<Pick<TagResponse, "everySeconds" | "next">> {
+): Promise<{
+  readonly everySeconds: number | null;
+  readonly next: { readonly at: string | null; readonly why: string };
+}> {
   const reading = live.tag(source, id);
   if (reading !== null) {
     const { dueAt, everySeconds, reasons } = reading;
@@ -113,7 +92,7 @@ async function nextReading(
 }
 
 /** Active alarms whose name fits this tag and no other tag of the site. */
-async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: TagRow): Promise<readonly AlarmBrief[]> {
+async function alarmsOf({ cache, tags }: PageContext, { siteId, source, tag }: TagRow) {
   if (siteId === null) return [];
   const named = (await tags.ofSite(source, siteId)).map((each) => ({
     siteId: each.siteId,
@@ -137,8 +116,8 @@ function sampleEvent({ source, siteId, tag, value, quality, time }: TagRow): Eve
   });
 }
 
-/** State of the followed logs; each resolution is followed by its totals. */
-async function logStates(store: Store, source: string, id: string): Promise<readonly TagLogState[]> {
+/** State of the followed logs at the service; each resolution is followed by its totals. */
+async function logStates(store: Store, source: string, id: string) {
   const names = RESOLUTIONS.flatMap((resolution) => [resolution, `${resolution} total`]);
   const ledgers = await Promise.all(
     names.map((name) => store.document<StoredHistory>(documentSet("history", source), `${id} ${name}`)),
@@ -148,7 +127,7 @@ async function logStates(store: Store, source: string, id: string): Promise<read
   );
 }
 
-function stateOf(ledger: StoredHistory): Omit<TagLogState, "resolution"> {
+function stateOf(ledger: StoredHistory) {
   const { refusal, spans = [], state, watermark } = ledger;
   const isFetched = spans.some(({ why }) => why === "points" || why === "null");
   const words =
