@@ -24,22 +24,14 @@ export interface SourceOptions {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Log;
-  /** HTTP by default; a simulation gives its own. */
   readonly transport?: Transport;
-  /** Environment for `token: {env}`; the process's by default. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
   readonly random?: () => number;
-  /** Checks our clock against the `Date` of each reply; the client creates its own by default. */
   readonly clockDoubt?: ClockCheck;
-  /** Checks before each request whether it may leave; every request may by default. */
   readonly leaving?: Leaving;
 }
 
-/**
- * The client of the interface: one method per endpoint. A request takes this way: build the query (queries.ts), wait for a
- * slot (quota/ or list-rate-limit.ts), send it (send.ts, transport.ts), tell a response from an error (reply.ts), parse
- * the records (pages.ts, tag-values.ts, schema.ts). Nothing is retried here: jobs and commands decide about retries.
- */
+/** Creates the client of the service, one method per endpoint. It retries nothing: callers decide about retries. */
 export function createSource(options: SourceOptions): Source {
   const { name, config, limiter, clock, metrics, log, environment, leaving } = options;
   const note = (field: string, times = 1) => metrics.unknownWords.inc({ source: name, field }, times);
@@ -209,8 +201,6 @@ export function createSource(options: SourceOptions): Source {
   };
 }
 
-/** Characters of an id that the log shows. */
 const LONGEST_ID = 40;
 
-/** When the slot was free, there was nothing left to write. */
 class NothingToWrite extends Error {}

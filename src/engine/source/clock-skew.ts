@@ -21,15 +21,13 @@ interface ClockSkewOptions {
 }
 
 /**
- * Measures the difference between our clock and the service's: the median by the last `Date` headers, so that one odd or
- * cached reply changes nothing.
+ * Measures our clock against the service's by the median of the last `Date` headers, so one odd reply changes nothing.
  */
 export function createClockSkew({ clock, clockCheck, source, metrics, log }: ClockSkewOptions) {
   const differences = createLastMedian(REMEMBERED);
   let steps = 0;
   let isReported = false;
 
-  /** Drops comparisons from before the clock was set. */
   function forgetBeforeStep(): void {
     clockCheck.look();
     if (clockCheck.steps.wakeups() === steps) return;
@@ -37,7 +35,6 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
     differences.forget();
   }
 
-  /** Logs once when the clocks begin to differ and once when they agree again. */
   function report(skewMs: number): void {
     metrics.clockSkewSeconds.set({ source }, skewMs / 1_000);
     const differs = Math.abs(skewMs) > DIFFERENCE_BOUND_MS;
@@ -48,7 +45,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   }
 
   return {
-    /** A reply with this `Date` header came; `startedMs` is the monotonic time of its request. */
+    /** `startedMs`: monotonic time of the request. */
     observe(date: string | undefined, startedMs: number): void {
       const theirsMs = Date.parse(date ?? "");
       const tookMs = clock.monotonic() - startedMs;
@@ -67,11 +64,7 @@ export function createClockSkew({ clock, clockCheck, source, metrics, log }: Clo
   };
 }
 
-/**
- * A clock with the service's wall time while ours differs, for history requests: with a clock eight days ahead, eight
- * future days would be requested, answered without values, and stored as fetched. Until the first reply after a step it
- * subtracts the step.
- */
+/** Returns a clock with the service's wall time: with our clock days ahead, future days would be stored as fetched. */
 export function serviceClock(clock: Clock, skewMs: () => number | null, doubt: Pick<ClockCheck, "stepped">): Clock {
   function aheadMs(): number {
     const ms = skewMs() ?? doubt.stepped()?.byMs ?? 0;

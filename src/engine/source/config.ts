@@ -6,7 +6,6 @@ import { byteSize } from "../../core/values/byte-size.ts";
 import { zoneComplaint } from "../../core/values/time-zone.ts";
 import { TAGS_PER_REQUEST } from "./source.ts";
 
-/** Requests per minute that the interface allows to tags read, write and history (interface, Limits). */
 const REQUESTS_PER_MINUTE = 20;
 
 const BaseUrl = z.string().superRefine((text, context) => {
@@ -30,7 +29,7 @@ function addressComplaint(text: string): string {
     : "Write the address of the service as https://host or https://host/path.";
 }
 
-/** As people copy it from the interface's documents: with /api/v1 behind it, or a slash. */
+/** Removes the slash or `/api/v1` that people copy with the address. */
 function bare(address: string): string {
   return address
     .replace(/\/+$/, "")
@@ -97,7 +96,6 @@ const Quota = z.strictObject({
   }),
 });
 
-/** One monitored service: where it is, how to log in, and how much to ask of it. */
 export const SourceConfig = z
   .strictObject({
     base_url: BaseUrl.transform(bare).meta({
@@ -131,7 +129,7 @@ export const SourceConfig = z
   .superRefine((config, context) => {
     const url = URL.parse(config.base_url);
     if (url?.protocol !== "http:" || config.allow_plain_http) return;
-    // On the way to a proxy even what is meant for loopback leaves this machine.
+    // A proxy makes even a loopback address leave this machine.
     if (config.proxy === undefined && isLoopback(url.hostname)) return;
     context.addIssue({
       code: "custom",

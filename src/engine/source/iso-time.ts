@@ -1,7 +1,6 @@
 import { DateTime } from "luxon";
 import { isoUtc } from "../../core/values/iso-utc.ts";
 
-/** A time of the service: the stored text, and whether it is a valid time. */
 export interface WireTime {
   readonly text: string;
   readonly known: boolean;
@@ -19,8 +18,8 @@ const LONGEST = 200;
 const LEAP_SECOND = /^(.*T\d\d:?\d\d:?)60/;
 
 /**
- * Converts ISO 8601 into UTC with milliseconds and a trailing `Z`. A time without an offset and text that is no time stay
- * unchanged; only the latter is not `known`. A leap second `:60` becomes the first instant of the next minute.
+ * Converts ISO 8601 into UTC with milliseconds. Text without an offset or that is no time stays; only the latter is not
+ * `known`.
  */
 export function wireTime(raw: string): WireTime {
   if (PLAIN_UTC.test(raw)) return { text: `${raw.slice(0, 19)}.000Z`, known: true };
@@ -41,10 +40,7 @@ export function wireTime(raw: string): WireTime {
   return { text: isoUtc(ms), known: true };
 }
 
-/**
- * Formats our time for a history request: full seconds and a trailing `Z` (interface, GET tags/history). Null if it is
- * not an ISO 8601 time in UTC.
- */
+/** Formats a time for a history request: full seconds and a trailing `Z`. Null if it is not ISO 8601 in UTC. */
 export function requestTime(iso: string): string | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/.test(iso)) return null;
   const ms = Date.parse(iso);

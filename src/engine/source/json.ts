@@ -1,15 +1,10 @@
-/**
- * JSON from outside, read with suspicion: valid UTF-8, bounded depth, bounded numbers, and no second meaning for
- * the keys of the outermost object, because `errors` twice would let the last one hide the first. An id that is a number
- * beyond 2^53 becomes a text with its digits.
- */
+/** Untrusted JSON: bounded depth and numbers, distinct outermost keys, and ids beyond 2^53 as text. */
 export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly reason: string };
 
-/** The deepest reply of the interface has 6 levels (an alarm's site inside its attributes inside the list). */
+/** Replies of the interface have at most 6 levels. */
 const MAX_DEPTH = 32;
-/** A double needs at most 24 characters; some writers pad. */
 export const MAX_NUMBER_LENGTH = 400;
 
 /** `depth`: nesting levels around this text. */
@@ -30,7 +25,6 @@ export function parseJson(bytes: Uint8Array, depth = 0): ParsedJson {
   }
 }
 
-/** Range of a number's digits in a text. */
 interface Digits {
   readonly from: number;
   readonly to: number;
@@ -42,10 +36,7 @@ const LONG_DIGITS = 16;
 const ID_BEFORE = /"id"\s*:\s*$/;
 const NAME_LENGTH = 40;
 
-/**
- * Quotes ids above 2^53, so that they keep every digit: as numbers, two of them could become equal. All other numbers stay
- * numbers.
- */
+/** Quotes ids above 2^53, because as numbers two of them could become equal. */
 function withTextIds(text: string, ids: readonly Digits[]): string {
   if (ids.length === 0) return text;
   const parts: string[] = [];
@@ -64,7 +55,7 @@ function isLongId(text: string, { from, to }: Digits): boolean {
   return ID_BEFORE.test(text.slice(Math.max(0, from - NAME_LENGTH), from));
 }
 
-/** One pass over the text before a parser builds anything of it; finds the ids that are no exact numbers, too. */
+/** Returns why a text must not be parsed, or null; adds its ids beyond 2^53 to `longIds`. */
 function complaintAbout(text: string, longIds: Digits[], outerDepth: number): string | null {
   const outerKeys = new Set<string>();
   let depth = outerDepth;
@@ -74,7 +65,7 @@ function complaintAbout(text: string, longIds: Digits[], outerDepth: number): st
       const end = endOfString(text, at);
       if (depth === 1 && nextCode(text, end + 1) === COLON) {
         const key = text.slice(at, end + 1);
-        // An escaped spelling of a key is its own disguise; no serialiser writes these keys so.
+        // No serialiser escapes these keys, so an escape can only hide a duplicate.
         if (outerKeys.has(key) || key.includes("\\")) return `its key ${key.slice(0, 40)} is ambiguous`;
         outerKeys.add(key);
       }
@@ -96,14 +87,12 @@ function complaintAbout(text: string, longIds: Digits[], outerDepth: number): st
   return null;
 }
 
-/** Index of the closing quote, or the end of the text when there is none. */
 function endOfString(text: string, opening: number): number {
   let end = text.indexOf('"', opening + 1);
   while (end !== -1 && isEscaped(text, end)) end = text.indexOf('"', end + 1);
   return end === -1 ? text.length : end;
 }
 
-/** True after an odd number of backslashes. */
 function isEscaped(text: string, at: number): boolean {
   let before = at - 1;
   while (text.charCodeAt(before) === BACKSLASH) before--;
@@ -122,6 +111,5 @@ const BACKSLASH = 92;
 const isOpening = (code: number) => code === 91 || code === 123;
 const isClosing = (code: number) => code === 93 || code === 125;
 export const isDigit = (code: number) => code >= 48 && code <= 57;
-/** Digits and `+ - . E e`. */
 const isNumeric = (code: number) =>
   isDigit(code) || code === 43 || code === 45 || code === 46 || code === 69 || code === 101;

@@ -5,34 +5,26 @@ import { type Mark, type Moment, momentOf } from "../../core/runtime/moment.ts";
 import { createWakeup, sleepUntilWoken } from "../../core/runtime/waiting.ts";
 import type { ListRate } from "./source.ts";
 
-/**
- * `alarms`: the poll of the active alarms. `urgent`: requests that alarms depend on (other lists of alarms, sites, the token,
- * the gateways of a site with a new alarm). `tags`: the long lists of tags. `other`: the short lists (gateways, hosts, systems).
- */
+/** `urgent`: requests that alarms depend on. `tags`: the long lists of tags. `other`: gateways, hosts and systems. */
 export type ListLane = "alarms" | "urgent" | "other" | "tags";
 
 /** A minute as the service may count it, and a second for requests that travel at different speeds. */
 const WINDOW_MS = 61_000;
-/** A request that has waited for so long takes any slot, in milliseconds. */
+/** A request that has waited for so long takes any slot. */
 const PATIENCE_MS = 2 * WINDOW_MS;
-/** Refusals within this time count as one. */
 const SAME_REFUSAL_MS = 60_000;
 const RECOVER_EVERY_MS = 600_000;
 /** How long a refusal is believed to show the real limit. */
 const REMEMBER_MS = 86_400_000;
-/** Share of the rate that is for alarms and urgent lists first. */
 const URGENT_SHARE = 1 / 3;
 /** Requests a minute that only the active alarms use: a page every 30 s. */
 const FOR_ALARMS = 2;
-/** Slots of the urgent share that other lists never borrow: those of the active alarms and one for an urgent list. */
 const NEVER_LENT = FOR_ALARMS + 1;
-/** Requests of the lane `other` for each one of the lane `tags` while both wait for a slot. */
 const OTHER_PER_TAGS = 2;
-/** A list of tags leaves the next slot to the lane `other` for this long: the next short list follows the last reply. */
+/** Pause after a list of tags, so that the next short list can start first. */
 const NEXT_OTHER_MS = 1_000;
-/** The lowest rate after a refusal: the alarms, and one for the rest. What the service granted may be less. */
 const LEAST_RATE = FOR_ALARMS + 1;
-/** Refusals that say 0 s show a limit only in so many consecutive minutes. */
+/** Consecutive minutes in which refusals must say 0 s before they prove a limit. */
 const EMPTY_REFUSALS = 3;
 const NEVER = Number.NEGATIVE_INFINITY;
 const UNKNOWN = Number.POSITIVE_INFINITY;
@@ -40,7 +32,6 @@ const UNKNOWN = Number.POSITIVE_INFINITY;
 interface ListRateLimitOptions {
   readonly perMinute: number;
   readonly clock: Clock;
-  /** Creates the time stamp of a slot that each task receives; of both clocks by default. */
   readonly mark?: Mark;
 }
 
@@ -52,23 +43,18 @@ interface Start {
 export type ListRateLimit = ReturnType<typeof createListRateLimit>;
 
 /**
- * Limits the requests to lists and the token information, for which the interface states no limit ("not shown"). The
- * rate starts as configured. The refusals of one minute halve it once, at most to what the service had granted in that
- * minute; it recovers by one request per minute every ten minutes. Each lane sends one request at a time, so slow lists
- * never take all connections from the tag endpoints.
- *
- * Two requests a minute are for the active alarms alone, and a third of the rate is for alarms and urgent lists. `other`
- * and `tags` borrow all but three slots of that third, evenly over the window: of 30 a minute they use 20 at once and 27
- * in a minute. So a first inventory of many sites delays the next urgent request by less than 8 s.
+ * Limits requests to lists, for which the interface states no limit. Refusals of one minute halve the rate once, at
+ * most to what that minute granted; the rate recovers by 1 per minute every 10 minutes. Each lane sends one request at
+ * a time.
+ * Active alarms have two requests a minute of their own, urgent lists a third of the rate. `other` and `tags` borrow
+ * all but three slots of that third: of 30 a minute, 20 at once and 27 in a minute.
  */
 export function createListRateLimit({ perMinute, clock, mark = () => momentOf(clock) }: ListRateLimitOptions) {
   const oneAtATime = () => new PQueue({ concurrency: 1 });
   const queues = { alarms: oneAtATime(), urgent: oneAtATime(), other: oneAtATime(), tags: oneAtATime() };
-  /** Lanes with a request that waits for a slot. */
   const waiting = new Set<ListLane>();
   const changed = createWakeup();
   let starts: Start[] = [];
-  /** Requests of the lane `other` since the last one of the lane `tags`. */
   let othersInARow = 0;
   let lastOtherMs = NEVER;
   let lastNotAlarmsMs = NEVER;
@@ -86,15 +72,15 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.min(limit, recovered, ageMs < REMEMBER_MS ? lowered.ceiling : limit);
   }
 
-  /** When fewer than `most` of these starts are in the window. */
+  /** Returns when fewer than `most` of these starts are in the window. */
   function freeAt(among: readonly Start[], most: number, windowMs = WINDOW_MS): number {
     const blocking = among.at(-most);
     return blocking === undefined ? NEVER : blocking.atMs + windowMs;
   }
 
   /**
-   * When a request that is not urgent may start. Each borrowed slot needs a longer time with few starts: at 30 a minute
-   * the 21st start comes 7.6 s after the first, the 22nd 15.3 s after it, and the 27th 53 s after it.
+   * When `other` or `tags` may start. At 30 a minute start 21 comes 7.6 s after the first, start 22 after 15.3 s, 27
+   * after 53 s.
    */
   function borrowableAt(allowed: number): number {
     const reserve = Math.floor(allowed * URGENT_SHARE);
@@ -105,7 +91,7 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.max(...times);
   }
 
-  /** When it is the turn of this lane among `other` and `tags`; infinity until the other lane has taken a slot. */
+  /** Infinite until the other lane has taken a slot. */
   function turnAt(lane: ListLane): number {
     const isTurnOfTags = othersInARow >= OTHER_PER_TAGS;
     if (lane === "tags" && !isTurnOfTags) return waiting.has("other") ? UNKNOWN : lastOtherMs + NEXT_OTHER_MS;
@@ -127,7 +113,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     return Math.max(atMs - nowMs, isTrialPermitted ? 0 : pausedUntilMs - nowMs, 0);
   }
 
-  /** Waits for a slot, takes it and returns its time. */
   async function takeSlot(lane: ListLane, signal: AbortSignal): Promise<Moment> {
     const sinceMs = clock.monotonic();
     waiting.add(lane);
@@ -155,7 +140,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
     pausedUntilMs = Math.max(pausedUntilMs, clock.monotonic() + forMs);
   }
 
-  /** True for a refusal that says 0 s in the third consecutive minute. */
   function isRepeated(nowMs: number): boolean {
     const ageMs = nowMs - emptyRefusals.atMs;
     if (ageMs > EMPTY_REFUSALS * SAME_REFUSAL_MS) emptyRefusals = { atMs: nowMs, minutes: 1 };
@@ -164,7 +148,6 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
   }
 
   return {
-    /** Runs a task when its lane has a slot; the task receives the time of the slot. */
     run<T>(task: (slotTaken: Moment) => Promise<T>, signal: AbortSignal, lane: ListLane = "other"): Promise<T> {
       const work = async () => {
         const taken = await takeSlot(lane, signal);
@@ -180,37 +163,33 @@ export function createListRateLimit({ perMinute, clock, mark = () => momentOf(cl
       };
       return queues[lane].add(work, { signal });
     },
-    /** No request leaves for so long. */
     pause,
     release(): void {
       pausedUntilMs = NEVER;
       changed.wakeUp();
     },
-    /** Lets one request leave during a pause, as a trial; false takes the permission back. */
+    /** Lets one request leave during a pause. */
     permitTrial(isPermitted: boolean): void {
       isTrialPermitted = isPermitted;
       if (isPermitted) changed.wakeUp();
     },
-    /**
-     * A request that left at `startedMs` (monotonic) was refused with 429 and is to wait for `forMs`. `saysNow`: the
-     * service said 0 s.
-     */
+    /** `startedMs`: monotonic time at which the refused request left. `saysNow`: the service said 0 s. */
     refused(startedMs: number, forMs: number, saysNow = false): void {
       const nowMs = clock.monotonic();
       const isEvidence = !saysNow || isRepeated(nowMs);
-      // A further refusal within a minute, or of a request that was under way, says nothing new about the limit.
+      // A refusal within a minute, or of a request under way, says nothing new about the limit.
       const isNew = lowered === null || (startedMs > lowered.atMs && nowMs - lowered.atMs >= SAME_REFUSAL_MS);
       if (isEvidence && isNew) {
         const rate = rateAt(nowMs);
         const granted = starts.filter(({ atMs }) => atMs > nowMs - WINDOW_MS && atMs < startedMs).length;
         const half = Math.max(Math.min(LEAST_RATE, rate), Math.floor(rate / 2));
-        // A refusal after a few requests only shows another client, and must not slow the alarms down for a day.
+        // A refusal after a few requests shows another client and must not slow the alarms down for a day.
         const ceiling = Math.max(1, granted >= rate / 3 ? granted : perMinute);
         lowered = { atMs: nowMs, ceiling, rate: Math.min(half, ceiling) };
       }
       pause(forMs);
     },
-    /** Records the `X-RateLimit-*` headers of a reply. A limit of 0 means that there is none. */
+    /** A limit of 0 means no limit. */
     observe({ limit, remaining }: { readonly limit: number | null; readonly remaining: number | null }): void {
       if (limit === 0) return;
       if (limit !== null) statedLimit = limit;

@@ -5,7 +5,6 @@ import type { ListRateLimit } from "./list-rate-limit.ts";
 import type { Limiter } from "./quota/quota.ts";
 import { QUOTA_ENDPOINTS, type QuotaEndpoint } from "./source.ts";
 
-/** Requests that a pause holds back: all, the lists, all tag endpoints, or one endpoint with a quota of its own. */
 export type PauseScope = "everything" | "lists" | "tags" | QuotaEndpoint;
 
 interface LongWaitsOptions {
@@ -16,27 +15,23 @@ interface LongWaitsOptions {
   readonly health: (signal: AbortSignal) => Promise<Health>;
 }
 
-/** Longest pause that a limit per minute explains, in milliseconds: 60 s, rounded up, and a second. */
+/** Longest pause that a limit per minute explains: 60 s, rounded up, and a second. */
 const USUAL_MS = 62_000;
-/** How often the health check is asked meanwhile, in milliseconds. */
 const HEALTH_EVERY_MS = 60_000;
 const HEALTHY_IN_A_ROW = 2;
 
 interface Wait {
   readonly sinceMs: number;
   readonly untilMs: number;
-  /** Healthy checks in a row before a trial. */
   readonly healthyInARow: number;
 }
-/** From one trial to the next, in milliseconds; doubled with each. */
+/** Doubled with each trial. */
 const TRIAL_EVERY = { firstMs: 300_000, maxMs: 3_600_000 };
 
 /**
- * Shortens pauses of more than a minute that the service ordered (503, 429), because the order may be a mistake: 30
- * days, for example. Meanwhile the health check, which costs no quota, is requested every minute. When it says
- * "healthy" twice in a row, one request may leave as a trial, never a write. Any response to it ends the pause. If it is
- * refused, the next trial comes after 5 minutes, then 10, 20 and 40, then every hour. If the service named no time, one
- * healthy check is enough, because then the pause is our own guess.
+ * Shortens ordered pauses (503, 429) over a minute, which may be a mistake, e.g. 30 days. After two healthy checks a
+ * minute apart, one request leaves as a trial (never a write); any response ends the pause. Further trials come after
+ * 5, 10, 20 and 40 minutes, then every hour. Without a stated time one healthy check is enough.
  */
 export function createLongWaits({ clock, log, lists, limiter, health }: LongWaitsOptions) {
   const waits = new Map<PauseScope, Wait>();
@@ -93,7 +88,7 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
       });
   }
 
-  /** The service ordered a pause; `isTold`: it also said for how long. */
+  /** `isStated`: the service said how long to wait. */
   function ordered(scope: PauseScope, forMs: number, isTold = true): void {
     const tried = trials.get(scope);
     if (tried !== undefined) trials.set(scope, spaced(tried.count));
@@ -106,11 +101,10 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
 
   return {
     ordered,
-    /** A request that left at `startedMs` (monotonic) was answered, and not with an order to wait. */
     answered(scope: PauseScope, startedMs: number): void {
       for (const each of new Set<PauseScope>(["everything", scope])) {
         const wait = waits.get(each);
-        // The reply to a request that left before the order proves nothing about it.
+        // A request that left before the order proves nothing about the pause.
         if (wait !== undefined && startedMs < wait.sinceMs) continue;
         trials.delete(each);
         if (!waits.delete(each)) continue;
@@ -119,7 +113,6 @@ export function createLongWaits({ clock, log, lists, limiter, health }: LongWait
         log.info({ scope: each }, "the service answers again before the end of the pause that it ordered");
       }
     },
-    /** Finds pauses that the quota stored before a restart. */
     look(): void {
       const { heldUntilMs, buckets } = limiter.status();
       const nowMs = clock.now();

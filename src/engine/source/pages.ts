@@ -8,41 +8,36 @@ import { type DecodedReply, isRecord } from "./reply.ts";
 import type { Known, Page } from "./source.ts";
 import type { TransportReply } from "./transport.ts";
 
-/** A list and how to request and parse its pages. */
 interface ListRequest<T> {
-  /** For messages and for the learned page size, e.g. `alarms`. */
   readonly name: string;
   readonly filters: Readonly<Record<string, string>>;
   readonly pageSize: number;
   readonly read: RecordParser<T>;
-  /** Decides whether a record is left out instead of rejecting its page. The list is incomplete then. */
+  /** A list without such records is incomplete. */
   readonly leavesOut?: (record: unknown) => boolean;
-  /** True if a record without a usable id is left out and reported; otherwise its page is `Malformed`. */
+  /** False: a record without a usable id makes its page `Malformed`. */
   readonly leavesOutUnreadable?: boolean;
   readonly ask: (query: string) => Promise<ListReply>;
 }
 
 interface ListReply {
   readonly answer: DecodedReply;
-  /** Milliseconds that the request waited for our own limits; they do not count as time of the list. */
+  /** Wait for our own limits, which is no part of the list's time. */
   readonly queuedMs: number;
-  /** Returns the records of the last reply if this reply has the same bytes. */
   readonly records?: <R>(answer: DecodedReply, parse: () => readonly R[]) => readonly R[];
 }
 
 interface PagingOptions {
   readonly clock: Clock;
   readonly note: Note;
-  /** Origin of the service; a link to another origin is counted. */
   readonly origin: string;
 }
 
 const MAX_PAGES = 1_000;
 const MAX_MS = 300_000;
-/** The service's default page size, which it cannot refuse (interface, Common list parameters). */
 const DEFAULT_PAGE_SIZE = 100;
 
-/** Filters of the interface; those of a link are ignored, because they could change the list. */
+/** A link must not set these, because they could change the list. */
 const FILTERS = new Set([
   "site_id",
   "status",
@@ -55,14 +50,10 @@ const FILTERS = new Set([
 ]);
 
 /**
- * Requests the pages of a list one after the other.
- *
- * `links.next` may lack our filters, as Laravel forgets them, or name another machine. So only its parameters that say
- * where to continue are used; address, path and filters stay. A list that does not advance, changes its page size or does
- * not end is `Unwalkable`, never a short list.
+ * Requests the pages of a list. Only the position in `links.next` is used, because Laravel forgets our filters there
+ * and a link may name another machine. Throws `Unwalkable` for a list that does not end or advance.
  */
 export function createPaging({ clock, note, origin }: PagingOptions) {
-  /** Lists whose configured page size the service refused. */
   const refusedSizes = new Set<string>();
 
   async function requestFirst<T>(list: ListRequest<T>) {
@@ -82,7 +73,7 @@ export function createPaging({ clock, note, origin }: PagingOptions) {
       const first = await requestFirst(list);
       let queuedMs = first.reply.queuedMs;
       let { page, perPage, link } = parsePage(first.reply, list, 1, first.size);
-      // If the service silently uses another page size, request that size from now on.
+      // The service may use another page size without saying so.
       const size = perPage ?? first.size;
       const requested = new Set([positionKey({})]);
       for (;;) {
@@ -110,7 +101,6 @@ function unwalkable(list: { readonly name: string }, problem: string, sample = "
   return new Unwalkable(`The list of ${list.name} ${problem}.`, sample);
 }
 
-/** The service chooses the name of the field (`per page`, `query.perPage`), and only the message may name it. */
 function isAboutPageSize(error: unknown): boolean {
   if (!(error instanceof ConfigError) || error.reason !== "validation") return false;
   return /per[^a-z]*page|page[^a-z]*size/i.test(`${error.field ?? ""} ${error.message}`);
@@ -122,7 +112,6 @@ function queryOf<T>(list: ListRequest<T>, size: number, position: Position): str
   return String(new URLSearchParams({ ...position, ...list.filters, per_page: String(size) }));
 }
 
-/** The same text for the same position; page 1 is the position without parameters. */
 function positionKey(position: Position): string {
   const named = Object.entries(position).filter(([name, value]) => name !== "page" || value !== "1");
   return JSON.stringify(named.sort(([one], [other]) => (one < other ? -1 : 1)));
@@ -153,7 +142,7 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
   const lastPage = countIn(last_page);
   const next = isRecord(links) ? links.next : undefined;
   const link = typeof next === "string" && next !== "" ? next : null;
-  // Without links and counts, as PHP's empty arrays have none, a full page may have a next one.
+  // Without links and counts, a full page may have a next one.
   const mayContinue = next === undefined && lastPage === null && countIn(total) === null && rows.length >= size;
   const page: Page<T> = {
     items,
@@ -166,7 +155,6 @@ function parsePage<T>({ answer, records }: ListReply, list: ListRequest<T>, numb
   return { page, perPage: countIn(per_page), link };
 }
 
-/** Characters of an unreadable record that messages quote. */
 const QUOTED_LENGTH = 200;
 
 class UnreadableRecord {
@@ -179,7 +167,7 @@ class UnreadableRecord {
   }
 }
 
-/** The parameters of a link that say where to continue; null if it has none, which means the next number. */
+/** Null means the next page number. */
 function positionIn(link: string | null): Position | null {
   const url = link === null ? null : URL.parse(link, "http://relative.invalid");
   if (url === null) return null;
@@ -191,7 +179,7 @@ function positionIn(link: string | null): Position | null {
   return Object.keys(position).length === 0 ? null : position;
 }
 
-/** A count, also as text: some frameworks repeat `per_page` as text. */
+/** Some frameworks write `per_page` as text. */
 function countIn(value: unknown): number | null {
   const count = typeof value === "string" && /^\d{1,9}$/.test(value) ? Number(value) : value;
   return typeof count === "number" && Number.isSafeInteger(count) && count >= 0 ? count : null;
@@ -199,26 +187,19 @@ function countIn(value: unknown): number | null {
 
 interface CachedPage {
   readonly hash: string;
-  /** The response without its records. */
   readonly envelope: DecodedReply["envelope"];
   readonly records: readonly unknown[];
-  /** Unusual fields counted while the page was parsed. */
   readonly noted: readonly string[];
 }
 
-/** Half a million records at 500 a page; the page that was requested longest ago is dropped first. */
 const MOST_PAGES = 1_000;
 
 /**
- * Reuses the records of a list page when the next response has the same bytes. A list of 5,000 alarms is requested twice
- * every 30 seconds and rarely changes. Counts of unusual fields are repeated.
- *
- * The cache stores a hash, the links to the next page and references to the records. It serves only lists whose records
- * the caller stores anyway: 100 hashes and 50,000 references for 50,000 tags.
+ * Reuses the records of a page whose bytes did not change: 5,000 alarms are requested twice every 30 s. Stores a hash
+ * and references to records that the caller stores anyway.
  */
 export function createPageCache(report: Note) {
   const pages = new Map<string, CachedPage>();
-  /** Unusual fields of the page being parsed; null between two pages. */
   let noted: string[] | null = null;
 
   function store(key: string, page: CachedPage): void {
@@ -229,32 +210,28 @@ export function createPageCache(report: Note) {
   }
 
   return {
-    /** For the parsers of records. */
     note(field: string): void {
       noted?.push(field);
       report(field);
     },
 
-    /** The stored record if it is equal to a record of the response, so that comparisons by reference succeed. */
+    /** Returns the stored object of an equal record, so that comparisons by reference succeed. */
     asStored<T extends { readonly id: string | number }>(record: T | null, stored: Known<T>): T | null {
       const known = record === null ? undefined : stored(String(record.id));
       return known !== undefined && isDeepStrictEqual(record, known) ? known : record;
     },
 
-    /** One request for a page; `key` identifies its endpoint and query. */
     request(key: string) {
       let cached: CachedPage | undefined;
       let replyHash = "";
       return {
-        /** Returns the cached response if the reply has the same bytes. */
         recall(reply: TransportReply): DecodedReply | null {
-          // Masked texts depend on the known secrets.
+          // Texts are masked with the secrets known at that time.
           replyHash = `${reply.status} ${secretsKnown()} ${hash("sha256", reply.body, "base64")}`;
           const before = pages.get(key);
           cached = before?.hash === replyHash ? before : undefined;
           return cached === undefined ? null : { envelope: cached.envelope, sample: "" };
         },
-        /** The cached records, or the result of `parse`. */
         records<T>(answer: DecodedReply, parse: () => readonly T[]): readonly T[] {
           if (cached !== undefined) {
             for (const field of cached.noted) report(field);

@@ -10,16 +10,12 @@ import {
   type TagWrite,
 } from "./source.ts";
 
-/** Builds and checks the content of requests: queries, filters and writes. */
-
-/** Content of a request: given, or chosen when a slot is free. */
 interface Content<C> {
-  /** For the limiter; undefined if there is nothing to choose. */
   readonly choose: ((offer: SlotOffer) => number | null) | undefined;
   readonly chosen: () => C;
 }
 
-/** Wraps a given or a deferred choice. `check` validates the content before the request is sent. */
+/** `check` validates the content before the request is sent. */
 export function decide<T extends object, C>(requested: T | Choose<T>, check: (requested: T) => C): Content<C> {
   if (!isChoose(requested)) {
     const checked = check(requested);
@@ -40,7 +36,7 @@ export function decide<T extends object, C>(requested: T | Choose<T>, check: (re
   };
 }
 
-/** The same request; `observe` receives its content at the moment it is chosen. */
+/** Calls `observe` with the content when it is chosen. */
 export function observed<T extends object>(requested: T | Choose<T>, observe: (requested: T) => void): T | Choose<T> {
   if (!isChoose(requested)) {
     observe(requested);
@@ -57,10 +53,10 @@ function isChoose<T extends object>(requested: T | Choose<T>): requested is Choo
   return typeof requested === "function";
 }
 
-/** A request that our code must not make. The service did not refuse it, so no tag is suspected. */
+/** A request that our code must not make; no tag is suspected. */
 export class Misuse extends Error {}
 
-/** Returns the distinct ids of one request; throws `Misuse` for ids that cannot be requested together. */
+/** Throws `Misuse` for ids that cannot be requested together. */
 export function checkIds(ids: readonly string[]): string[] {
   const distinct = [...new Set(ids)];
   if (distinct.length === 0) throw new Misuse("A request needs at least one tag.");
@@ -72,7 +68,7 @@ export function checkIds(ids: readonly string[]): string[] {
   return distinct;
 }
 
-/** Throws `Rejected` unless the writes fit in one request: 1 to 20 distinct tags with finite numbers or booleans. */
+/** Throws `Rejected` unless the writes are 1 to 20 distinct tags with finite numbers or booleans. */
 export function checkWrites(writes: readonly TagWrite[]): void {
   try {
     const ids = checkIds(writes.map(({ tagId }) => tagId));
@@ -87,12 +83,11 @@ export function checkWrites(writes: readonly TagWrite[]): void {
   }
 }
 
-/** Longest `search` text (interface, Limits). */
 const LONGEST_SEARCH = 255;
 
 export type Filters = Readonly<Record<string, string | number | boolean | undefined>>;
 
-/** The filters that are set, as the interface spells them. Throws `ConfigError` for a search that is too long. */
+/** Throws `ConfigError` for a search that is too long. */
 export function filterQuery(filters: Filters): Record<string, string> {
   const query: Record<string, string> = {};
   for (const [name, value] of Object.entries(filters)) {
@@ -107,12 +102,11 @@ export function filterQuery(filters: Filters): Record<string, string> {
   return query;
 }
 
-/** Query of tags/read. */
 export function readQuery(ids: readonly string[]): string {
   return `tags=${ids.map(encodeURIComponent).join("%2C")}`;
 }
 
-/** Query of tags/history. Throws `Rejected` for an invalid range and `ConfigError` for an invalid zone. */
+/** Throws `Rejected` for an invalid range and `ConfigError` for an invalid zone. */
 export function historyQuery(query: HistoryQuery, ids: readonly string[], isTotal: boolean): string {
   const from = requestTime(query.from);
   const to = requestTime(query.to);

@@ -14,10 +14,8 @@ import { printable } from "../../core/values/printable.ts";
 import { wireTime } from "./iso-time.ts";
 import { isRecord, textOf } from "./reply.ts";
 
-/** Counts a field whose value is unusual. */
 export type Note = (field: string, times?: number) => void;
 
-/** Longer names and descriptions are cut: no screen, topic or column can hold them. */
 const LONGEST_TEXT = 10_000;
 
 /** Replaces lone surrogates, which UTF-8 cannot store, and masks secrets that the service echoes. */
@@ -25,38 +23,34 @@ export function wellFormed(text: string): string {
   return masked(text.slice(0, LONGEST_TEXT)).toWellFormed();
 }
 
-/** Text form of a record's id, a string or an integer; null for anything else. */
 function recordId(id: unknown): string | null {
   const text = Number.isSafeInteger(id) ? String(id) : id;
   return typeof text === "string" && text.length > 0 && text.length <= 255 ? wellFormed(text) : null;
 }
 
-/** A numeric id, an integer or its digits; null for anything else. */
 function numericId(id: unknown): number | null {
   if (typeof id === "string") return /^\d{1,15}$/.test(id) ? Number(id) : null;
   return Number.isSafeInteger(id) ? (id as number) : null;
 }
 
-/** True for a record whose numeric id is above 2^53, e.g. 9007199254740993, so that no number is exactly that id. */
 export function isBeyondNumbers(record: unknown): boolean {
   if (!isRecord(record)) return false;
   const { id } = record;
   return typeof id === "string" && /^\d+$/.test(id) && !Number.isSafeInteger(Number(id));
 }
 
-/** A usual time of the interface is short and contains no part of a secret, so it needs no masking. */
+/** Such a time contains no part of a secret, so it needs no masking. */
 const USUAL_TIME = /^[\d-]{10}T[\d:.]{8,12}(Z|[+-][\d:]{4,5})?$/;
 
 /**
- * Tolerant access to the fields of one record. Unknown fields are ignored. A field of the wrong type becomes the empty
- * value of the right type and is counted as `<record>.<field>`, e.g. `alarm.trigger.priority`.
+ * Tolerant access to the fields of a record: counts a field of the wrong type and returns the empty value of the right
+ * type.
  */
 class Fields {
   readonly #record: Readonly<Record<string, unknown>>;
   readonly #name: string;
   readonly #note: Note;
 
-  /** `record` that is no object has no fields. */
   constructor(record: unknown, name: string, note: Note) {
     this.#record = isRecord(record) ? record : {};
     this.#name = name;
@@ -76,7 +70,6 @@ class Fields {
         : this.#noted(field, null);
   }
 
-  /** Keeps any word, and counts one that is not among `usual`. */
   word(field: string, usual: readonly string[]): string {
     const word = this.text(field);
     if (typeof this.#record[field] === "string" && !usual.includes(this.#record[field]))
@@ -103,13 +96,12 @@ class Fields {
     return value === null ? null : (flagIn(value) ?? this.#noted(field, null));
   }
 
-  /** A time and the text as received. Text that is no time stays as it is. */
   time(field: string): { readonly text: string; readonly raw: string } {
     const value = this.#record[field];
     return typeof value === "string" ? this.#parsedTime(field, value) : this.#noted(field, { text: "", raw: "" });
   }
 
-  /** As `time`, but text that is no time becomes null: an invalid `resolved_at` must not resolve an alarm. */
+  /** Text that is no time becomes null: an invalid `resolved_at` must not resolve an alarm. */
   timeOrNull(field: string): { readonly text: string | null; readonly raw: string | null } {
     const value = this.#record[field];
     if (this.#isEmpty(field) || value === "") return { text: null, raw: null };
@@ -118,12 +110,11 @@ class Fields {
     return { text: known ? text : null, raw };
   }
 
-  /** Fields of an object inside this record; without fields if it is missing. */
   inside(field: string): Fields {
     return new Fields(this.#record[field], `${this.#name}.${field}`, this.#note);
   }
 
-  /** As `inside`, but null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
+  /** Null for an object without a numeric id, such as the empty array that PHP writes for `{}`. */
   insideOrNull(field: string): Fields | null {
     const value = this.#record[field];
     return isRecord(value) && numericId(value.id) !== null ? this.inside(field) : null;
@@ -152,8 +143,7 @@ function flagIn(value: unknown): boolean | undefined {
 }
 
 /**
- * A list as it came, or as PHP spells one: an empty one may be `{}`, and one from which something was taken out has
- * its numbers as names. Null for what is no list. A name that is no number says that it is one thing, not many.
+ * Returns a list, also as PHP writes one: `{}` if empty, and an object with numbers as names. Null for anything else.
  */
 export function listIn(value: unknown): readonly unknown[] | null {
   if (Array.isArray(value)) return value;
@@ -161,29 +151,25 @@ export function listIn(value: unknown): readonly unknown[] | null {
   return Object.keys(value).every((name) => /^(0|[1-9]\d{0,8})$/.test(name)) ? Object.values(value) : null;
 }
 
-/** A number as JSON writes it, and nothing else: not " 21.5", "21,5", "0x10", "+1", "1." or "". */
+/** A number as JSON writes it, not " 21.5", "21,5", "0x10", "+1", "1." or "". */
 const JSON_NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
-/** Characters of a value that a message shows. */
 const SHOWN = 60;
-/** Members of a list or object that a message shows. */
 const MEMBERS = 3;
 
 /**
- * A value of a tag: a number, a boolean or null (interface, Tag), or a text that is exactly a JSON number, as PHP prints
- * the decimals of a database. Undefined for everything else, which is unreadable: neither null nor absent.
+ * A number, a boolean or null, or the number in a text (PHP prints decimals as text). Undefined for unreadable values.
  */
 export function tagValueIn(raw: unknown): TagValue | undefined {
   if (raw === null || typeof raw === "boolean") return raw;
   return numberIn(raw);
 }
 
-/** A finite number, or the finite number that a text is. */
 export function numberIn(raw: unknown): number | undefined {
   const number = typeof raw === "string" && JSON_NUMBER.test(raw) ? Number(raw) : raw;
   return typeof number === "number" && Number.isFinite(number) ? number : undefined;
 }
 
-/** Describes an unreadable value with the service's own words: `the text "n/a"`. */
+/** Describes an unreadable value: `the text "n/a"`. */
 export function kindOf(raw: unknown): string {
   if (typeof raw === "number" && Number.isFinite(raw)) return String(raw);
   if (raw === undefined) return "missing";
@@ -196,27 +182,21 @@ export function kindOf(raw: unknown): string {
   return `${Array.isArray(raw) ? "the list" : "the object"} ${shown}`;
 }
 
-/** A few members are enough for a message, and a list may have a quarter of a million. */
+/** A list may have a quarter of a million members. */
 function beginningOf(raw: unknown): unknown {
   if (Array.isArray(raw)) return raw.slice(0, MEMBERS);
   return isRecord(raw) ? Object.fromEntries(Object.entries(raw).slice(0, MEMBERS)) : raw;
 }
 
-/**
- * Parses a record of the interface ("Resources and their fields") into a type of `core/model/building.ts`. Returns null
- * for a record without a usable id. Every other fault becomes the emptiest value that invents nothing: no text, not
- * acknowledged, neither online nor offline.
- */
+/** Returns null for a record without a usable id. Every other fault becomes an empty value that invents nothing. */
 export type RecordParser<T> = (record: unknown) => T | null;
 
 const STATUSES = ["active", "resolved"];
 const PRIORITIES = ["A", "B", "C"];
-/** Every ability that the interface names (Authentication). */
 const ABILITIES = ["read:alarms", "read:tags", "write:tags", "read:gateways", "read:hosts", "read:systems"];
-/** Ability of a token without a list of its own, as Laravel writes it. */
+/** Laravel's ability for everything. */
 const EVERY_ABILITY = "*";
 
-/** The parsers of all records, which count unusual fields through `note`. */
 export function recordParsers(note: Note) {
   function withAttributes<T>(name: string, parse: (id: string, attributes: Fields) => T): RecordParser<T> {
     return (record) => {
@@ -232,7 +212,7 @@ export function recordParsers(note: Note) {
 
   return {
     site,
-    /** Parser for the list of one site, or of all sites. An alarm without a site belongs to the requested site. */
+    /** An alarm without a site belongs to the requested site. */
     alarm: (siteId: number | undefined) =>
       withAttributes("alarm", (id, attributes) => parseAlarm(id, attributes, siteId)),
     tag: withAttributes("tag", parseTag),
@@ -336,7 +316,7 @@ function parseSystem(id: string, attributes: Fields): System {
   };
 }
 
-/** Returns null without readable abilities and sites: a token that seems to have lost them would stop half of the worker. */
+/** Null without readable abilities and sites: a token that seems to have lost them would stop half of the worker. */
 function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Note): TokenInfo | null {
   const token = isRecord(data) && isRecord(data.token) ? data.token : {};
   const abilities = listIn(token.abilities);
@@ -356,7 +336,7 @@ function parseTokenInfo(data: unknown, parseSite: RecordParser<Site>, note: Note
   };
 }
 
-/** Parses the body of the health check, which only informs. A body without a usable status means `unhealthy`. */
+/** A body without a usable status means `unhealthy`. */
 export function parseHealth(body: unknown, note: Note): Health {
   const status = isRecord(body) ? body.status : undefined;
   if (typeof status !== "string" || status === "" || status.length > 100) return { status: "unhealthy", time: null };

@@ -13,40 +13,27 @@ import { type ParsedJson, parseJson } from "./json.ts";
 import type { TransportReply } from "./transport.ts";
 
 export interface ReplyContext {
-  /** Endpoint for the message, e.g. `tags/history`. */
   readonly endpoint: string;
-  /** Meaning of a 404 inside the body. */
   readonly missing: "no-log" | "rejected" | "settings";
-  /** Wall time, milliseconds since 1970, for a `Retry-After` date without a `Date`. */
+  /** Wall time for a `Retry-After` date without a `Date`. */
   readonly nowMs: number;
 }
 
-/** A response: the envelope, and its first characters for failures that are found later. */
 export interface DecodedReply {
   readonly envelope: Readonly<Record<string, unknown>>;
   readonly sample: string;
 }
 
 /**
- * Returns an envelope that has `data`, or throws the failure that the reply means. Errors also arrive with HTTP 200
- * (interface, Errors).
- *
- * | Seen                                             | Becomes                                        |
- * | ------------------------------------------------ | ---------------------------------------------- |
- * | 401, 403, in the body or as HTTP status          | `ConfigError` unauthenticated, forbidden       |
- * | 429                                              | `Throttled` allowance, always with a time      |
- * | 503, whatever its body                           | `Throttled` everything, null if not stated;    |
- * |                                                  | a stated time counts only in its errors        |
- * | 422 and other 4xx in the body                    | `ConfigError` validation, naming the field     |
- * | 404 in the body: of history, about a log         | `NoLog`                                        |
- * | 404 in the body: of a tag of read, write, history | `Rejected`                                    |
- * | 404 in the body: of anything else                | `ConfigError` settings                         |
- * | 5xx                                              | `Retryable`                                    |
- * | `errors` without a status that says something    | `Retryable`                                    |
- * | a redirect, HTML, broken JSON, no `data`         | `Malformed`; never "an empty list"             |
- *
- * Of several statuses the most restrictive counts, and the HTTP status is one of them. `errors` together with `data`
- * is a failure; an empty `errors` is none.
+ * Returns an envelope that has `data`, or throws the failure; errors also arrive with HTTP 200 (interface, Errors).
+ * | Reply, by HTTP status or in the body  | Error                                              |
+ * | 401, 403; 422 and other 4xx           | `ConfigError`                                      |
+ * | 429                                   | `Throttled` allowance, always with a time          |
+ * | 503                                   | `Throttled` everything, null if no time is stated  |
+ * | 404 in the body                       | history log: `NoLog`, tag: `Rejected`, else config |
+ * | 5xx, `errors` without a status        | `Retryable`                                        |
+ * | redirect, HTML, broken JSON, no data  | `Malformed`, never an empty list                   |
+ * Of several statuses the most restrictive counts. `errors` together with `data` is a failure; empty `errors` are none.
  */
 export function decodeReply(
   reply: TransportReply,
@@ -58,7 +45,7 @@ export function decodeReply(
   if (status >= 300 && status < 400) throw redirected(reply, context, sample());
 
   if (!parsed.ok || !isRecord(parsed.value)) {
-    // Without JSON, only a status that concerns the complete service counts: a proxy's page, or maintenance.
+    // Without JSON (a proxy's page), only a status that concerns the complete service counts.
     if (status === 401 || status === 403 || status === 429 || status >= 500) {
       throw failureOf(status, [], undefined, reply, context);
     }
@@ -82,7 +69,6 @@ export function decodeReply(
   };
 }
 
-/** One entry of `errors`. */
 interface ServiceError {
   readonly status: number | null;
   readonly message: string;
@@ -118,7 +104,7 @@ function statedFailure(
   const statuses = reply.status >= 400 ? [...stated, reply.status] : stated;
   const [status = null] = statuses.toSorted((one, other) => rank(one) - rank(other));
   if (status === 404 && !stated.includes(404)) {
-    // Only the service itself can say that a log is missing; a proxy's 404 cannot.
+    // A proxy's 404 does not say that a log is missing.
     const message = `The service does not know ${context.endpoint} (HTTP 404).`;
     return new ConfigError(message, { hint: CHECK_ADDRESS });
   }
@@ -166,10 +152,7 @@ function failureOf(
   return new ConfigError(message, { reason: "validation", ...(field === undefined ? {} : { field }) });
 }
 
-/**
- * True when a 404 of history means a missing log ("message advises that all tags must have logs", interface, Errors), not
- * an unknown or hidden tag. An empty message means a missing log. An unrecognized one only costs more requests.
- */
+/** A 404 of history means a missing log unless its message is about something else ("all tags must have logs"). */
 function isAboutLog(errors: readonly ServiceError[]): boolean {
   const words = errors
     .filter(({ status }) => status === null || status === 404)
@@ -179,7 +162,6 @@ function isAboutLog(errors: readonly ServiceError[]): boolean {
   return words === "" || /\blog(s|g(ed|ing|ar|er|en|ene)?)?\b|histor/i.test(words);
 }
 
-/** Order of statuses: 401, 403, 429, 503, 422, 404, other 4xx, the rest. */
 function rank(status: number): number {
   const index = RANKED.indexOf(status);
   if (index >= 0) return index;
@@ -188,7 +170,7 @@ function rank(status: number): number {
 
 const RANKED = [401, 403, 429, 503, 422, 404];
 
-/** All messages of the service in one line, e.g. `422, from: The from field is required.`. */
+/** All messages in one line, e.g. `422, from: The from field is required.`. */
 function describe(status: number, errors: readonly ServiceError[]): string {
   const messages = errors.map(({ status: own, message, field }) =>
     [own === null || own === status ? "" : `${own}`, field === null ? "" : `${field}:`, message]
@@ -214,7 +196,7 @@ function statusIn(value: unknown): number | null {
   return typeof status === "number" && Number.isInteger(status) && status >= 100 && status <= 599 ? status : null;
 }
 
-/** Any value as one printable line. Secrets are masked before the text is cut. */
+/** Any value as one printable line. Masks secrets before cutting the text. */
 export function textOf(value: unknown): string {
   const text = typeof value === "string" ? value : value === undefined ? "" : JSON.stringify(value);
   return withoutCredentials(text.slice(0, 4000))
@@ -232,18 +214,13 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Wait after a 429 without a time: the longest window of a limit per minute (interface, Limits). */
+/** Wait after a 429 without a time. */
 const DEFAULT_SECONDS = 60;
 const LONGEST_SECONDS = 3_600;
-/**
- * A service that counts in whole seconds, `floor(opened) + 60 - floor(now)`, states up to one second too little, even 0.
- */
+/** A service that counts in whole seconds states up to one second too little, even 0. */
 const SHORTFALL_SECONDS = 1;
 
-/**
- * Milliseconds to wait after a 429, and whether the service stated 0 s. The first candidate that is a number of seconds
- * counts, rounded up and limited to 1 s and 1 h.
- */
+/** The first candidate that is a number of seconds counts, rounded up, from 1 s to 1 h. */
 function throttleWait(candidates: readonly unknown[]) {
   const seconds = candidates.map(secondsIn).find((each) => each !== null);
   if (seconds === undefined) return { waitMs: DEFAULT_SECONDS * 1000, saysNow: false };

@@ -5,40 +5,30 @@ import { isoUtc } from "../../core/values/iso-utc.ts";
 import { observed } from "./queries.ts";
 import type { Lane, QuotaEndpoint, Source } from "./source.ts";
 
-/** One tag request that has left, or was given up before it could. */
 export interface TracedRequest {
-  /** Counted from the start of the process. */
   readonly number: number;
-  /** When its result was known, UTC. */
   readonly at: string;
   readonly lane: Lane;
   readonly endpoint: QuotaEndpoint;
   readonly tagIds: readonly string[];
-  /** `ok`, the kind of the failure (src/core/errors/errors.ts), or `stopped`. */
+  /** `ok`, `stopped`, or the kind of the failure in src/core/errors/errors.ts. */
   readonly outcome: string;
-  /** Error message; null if the request succeeded. */
   readonly message: string | null;
-  /**
-   * Time from the request to the result, waiting for the quota included; if the content is chosen late, from that
-   * choice.
-   */
+  /** From the request, or from the late choice of its content, to the result. */
   readonly tookMs: number;
 }
 
-/** The last tag requests of one source, for `plenum explain`; in memory, because it explains the present. */
 export interface RequestTrace {
-  /** Oldest first. */
   latest(): readonly TracedRequest[];
 }
 
 const REMEMBERED = 200;
 
-/** Wraps a source and records its tag requests. */
 export function traced(source: Source, clock: Clock): { readonly source: Source; readonly trace: RequestTrace } {
   const requests: TracedRequest[] = [];
   let count = 0;
 
-  /** Runs `send` and records the result. `send` calls `chosen` when the tags of the request are chosen. */
+  /** `send` calls `chosen` when the tags of the request are chosen. */
   async function record<T>(
     lane: Lane,
     endpoint: QuotaEndpoint,

@@ -22,27 +22,20 @@ export type ListEndpoint = "sites" | "alarms" | "tags" | "gateways" | "hosts" | 
 
 interface Call {
   readonly endpoint: QuotaEndpoint | ListEndpoint | "me";
-  /** Returns the URL's query; called when the slot is free. */
+  /** Called when the slot is free. */
   readonly query?: () => string;
-  /** Chooses the content of a tag request when a slot is free; see `Limiter.run`. */
   readonly choose?: ((offer: SlotOffer) => number | null) | undefined;
-  /**
-   * Makes the request a POST. Called in the slot of the request, after the token was read. If it rejects, nothing is sent
-   * and the caller gets the error.
-   */
+  /** Makes the request a POST. Called in the slot, after the token was read. If it rejects, nothing is sent. */
   readonly body?: () => Promise<unknown>;
-  /** True if the response contains logged series, which may be long and are parsed in parts. */
+  /** Logged series may be long and are parsed in parts. */
   readonly isLogged?: boolean;
-  /** Lane of a list request instead of the usual one. */
   readonly lane?: ListLane | undefined;
-  /** Returns a cached response for the same bytes; null for any other. */
   readonly recall?: (reply: TransportReply) => DecodedReply | null;
 }
 
 type TagCall = Call & { readonly endpoint: QuotaEndpoint };
 type ListCall = Call & { readonly endpoint: ListEndpoint | "me" };
 
-/** The usual lane of each list. */
 const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
   alarms: "urgent",
   sites: "urgent",
@@ -55,9 +48,8 @@ const LANE_OF: Readonly<Record<ListCall["endpoint"], ListLane>> = {
 
 export interface Sent {
   readonly answer: DecodedReply;
-  /** Milliseconds from sending to the complete reply. */
+  /** From sending to the complete reply. */
   readonly latencyMs: number;
-  /** Milliseconds from the request to its sending. */
   readonly queuedMs: number;
 }
 
@@ -65,7 +57,7 @@ interface SendOptions {
   readonly name: string;
   readonly baseUrl: string;
   readonly transport: Transport;
-  /** Returns the current token; throws `ConfigError` if there is none. */
+  /** Throws `ConfigError` without a token. */
   readonly token: () => Secret;
   readonly limiter: Limiter;
   readonly lists: ListRateLimit;
@@ -78,10 +70,7 @@ interface SendOptions {
   readonly leaving: Leaving | undefined;
 }
 
-/**
- * Called right before a request leaves, with the time at which its slot was taken. Throws `LocalFailure` if the request
- * must not leave any more; its slot stays spent.
- */
+/** Called right before a request leaves; throws `LocalFailure` to stop it. The slot stays spent. */
 export type Leaving = (slotTaken: Moment) => void;
 
 const PATHS = {
@@ -106,7 +95,6 @@ const HEADERS = {
   "user-agent": USER_AGENT,
 };
 
-/** The limit of an endpoint: it learns from replies. */
 interface Limit {
   /** Requests that a refusal pauses. */
   readonly scope: () => PauseScope;
@@ -114,12 +102,12 @@ interface Limit {
   refused(startedMs: number, forMs: number, saysNow: boolean): void;
 }
 
-/** How long a health check is valid for other callers during a long pause, in milliseconds. */
+/** Validity of a health check for other callers during a long pause. */
 const HEALTH_VALID_MS = 59_000;
 
 /**
- * Sends requests: limit, token, headers, transport, decoder, measurement. Orders of the service to wait reach the limits
- * before the request frees its slot, so that no other request leaves in between.
+ * Sends requests. Orders to wait reach the limits before a request frees its slot, so no other request leaves in
+ * between.
  */
 export function createSend(options: SendOptions) {
   const { name: source, transport, token, limiter, lists, clock, metrics, log, note, leaving } = options;
@@ -173,7 +161,6 @@ export function createSend(options: SendOptions) {
     }
   }
 
-  /** True if the service refused a token that was replaced after its request left. */
   function wasReplaced(failure: Failure, sent: Secret): boolean {
     if (!(failure instanceof ConfigError && failure.reason === "unauthenticated")) return false;
     try {
@@ -204,7 +191,7 @@ export function createSend(options: SendOptions) {
     return latencyMs;
   }
 
-  /** `inSlot` runs a task in a slot of the limit. A GET may be repeated once; the repetition takes its own slot. */
+  /** A GET may be repeated once, in a slot of its own. */
   async function send(
     call: Call,
     limit: Limit,
@@ -228,7 +215,7 @@ export function createSend(options: SendOptions) {
 
   const listLimit: Limit = { scope: () => "lists", observe: lists.observe, refused: lists.refused };
 
-  /** Requests the health check. During a long pause, its two callers share one request a minute. */
+  /** During a long pause, both callers share one request a minute. */
   async function health(signal: AbortSignal): Promise<Health> {
     if (longWaits.isOn() && lastHealth !== null && clock.monotonic() - lastHealth.atMs < HEALTH_VALID_MS) {
       const known = await lastHealth.health.catch(() => null);
@@ -259,7 +246,6 @@ export function createSend(options: SendOptions) {
   }
 
   return {
-    /** Sends a request to one of the three tag endpoints, under the quota. */
     tags(call: TagCall, lane: Lane, signal: AbortSignal): Promise<Sent> {
       const { endpoint } = call;
       const limit: Limit = {
@@ -273,25 +259,21 @@ export function createSend(options: SendOptions) {
       return send(call, limit, inSlot, signal);
     },
 
-    /** Sends any other request that needs the token, at the rate of lists. */
     list(call: ListCall, signal: AbortSignal): Promise<Sent> {
       const lane = call.lane ?? LANE_OF[call.endpoint];
       return send(call, listLimit, (task) => lists.run(task, signal, lane), signal);
     },
 
-    /** Without token and limit. Every failure means `unhealthy`. */
+    /** Needs no token and no slot. Every failure means `unhealthy`. */
     health,
     close: longWaits.close,
   };
 }
 
-/**
- * The service refused a token that has been replaced since. The request is repeated at once; otherwise a token that is
- * revoked a second before its replacement would pause all requests for a minute.
- */
+/** The refused token has been replaced: the request is repeated at once, without a pause of all requests. */
 class OldToken extends Retryable {}
 
-/** The pause that is over because the service itself responded; null for none. */
+/** The pause that ends because the service itself responded; null for none. */
 function pauseEndedBy(failure: Failure, limit: Limit): PauseScope | null {
   if (failure.kind === "throttled") return failure.scope === "everything" ? null : "everything";
   return failure.kind === "retryable" || failure.kind === "malformed" ? null : limit.scope();
@@ -314,14 +296,14 @@ function wholeNumber(text: string | undefined): number | null {
   return text !== undefined && /^\s*\d{1,9}\s*$/.test(text) ? Number(text) : null;
 }
 
-/** Back-off after a 503 without a time: 30 s at first, for a short restart; at most 15 min, to notice the end. */
+/** After a 503 without a time: 30 s for a short restart, at most 15 min to notice the end. */
 const BACKOFF = { firstMs: 30_000, maxMs: 900_000 };
 
 function createMaintenance(clock: Clock, random: () => number) {
   let attempts = 0;
   let untilMs = Number.NEGATIVE_INFINITY;
   return {
-    /** Records a 503 and returns the milliseconds to wait: the stated time, or a growing one with jitter. */
+    /** Returns the milliseconds to wait: the stated time, or a growing one with jitter. */
     begin(statedMs: number | null): number {
       const nowMs = clock.monotonic();
       // Requests that were under way together report the same maintenance.
@@ -337,9 +319,8 @@ function createMaintenance(clock: Clock, random: () => number) {
 }
 
 /**
- * Returns a function that reads the access token again for every request, so that a new token works without a restart.
- * It throws `ConfigError` if there is no usable token, and `LocalFailure` while the token is being replaced. No message
- * repeats the content.
+ * Reads the token for every request, so a new one works at once. Throws `ConfigError` for an unusable token,
+ * `LocalFailure` while the file is being replaced.
  */
 export function createToken(
   from: SecretRef,
@@ -354,7 +335,6 @@ export function createToken(
       .replace(/^\uFEFF/, "")
       .trim();
     if (token === "") throw new ConfigError(`There is no access token in ${place}.`, { hint: "Put it there." });
-    // A header may contain visible ASCII only.
     if (!/^[\x21-\x7e]+$/.test(token)) {
       throw new ConfigError(`What is in ${place} is not an access token.`, {
         hint: "Put the token there and nothing else: one line, no spaces, no quotes.",

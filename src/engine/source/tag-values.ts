@@ -8,22 +8,17 @@ import type { LeftOut, ReadReply } from "./source.ts";
 
 type WireRecord = Readonly<Record<string, unknown>>;
 
-/** The records of one tag in a reply; several if the service repeats itself. */
+/** Records of one tag in a reply; several if the service repeats the tag. */
 interface Found {
   readonly tag: Tag;
   readonly records: [WireRecord, ...WireRecord[]];
 }
 
-/** Most tags that are remembered because they sent numbers as texts. */
 const TEXTS_MAX = 100_000;
 
 /**
- * Reads the values of tags from read, write and history replies.
- *
- * A value is a number, a boolean or null (interface, Tag). Null means that the gateway could not read the device, so
- * nothing else becomes null. A text that is exactly a JSON number is that number. Any other value is unreadable, for its
- * tag or bucket alone; so is a tag that one reply lists twice with different values. Records that were not requested and
- * tags that are missing are counted. `onTexts` receives each tag with numbers as texts once.
+ * Reads tag values from read, write and history replies. Other values than a number, boolean or null are unreadable,
+ * and so is a tag with two different values. `onTexts` receives each tag with numbers as texts once.
  */
 export function valueReader(tagIn: RecordParser<Tag>, note: Note, onTexts: (tagIds: readonly string[]) => void) {
   const withTexts = new Set<string>();
@@ -132,13 +127,11 @@ function listedTwice(what: string, raw: readonly unknown[]): string {
   return `The reply lists it ${raw.length} times with different ${what}: ${words}.`;
 }
 
-/** True if a value, or the value inside a total, is written as a text. */
 function hasText(raw: unknown): boolean {
   if (Array.isArray(raw)) return raw.some(hasText);
   return isRecord(raw) ? hasText(raw.value) : typeof raw === "string";
 }
 
-/** A list of measurements, parsed in parts or not; null for anything else. */
 function seriesIn(measurements: unknown): LoggedSeries | null {
   if (measurements instanceof LoggedSeries) return measurements;
   return Array.isArray(measurements) ? LoggedSeries.of(measurements) : null;
@@ -148,7 +141,7 @@ function hasSameMeasurements(series: LoggedSeries, { measurements }: WireRecord)
   return seriesIn(measurements)?.isSameAs(series) === true;
 }
 
-/** Reason why a complete log is unreadable. Only an empty list means that a log has no values. */
+/** Only an empty list means that a log has no values. */
 function brokenBecause(series: LoggedSeries | null, measurements: unknown): string {
   if (series === null) return `The measurements of the log are ${kindOf(measurements)}, and no list.`;
   return series.isBroken && series.said !== null
@@ -157,9 +150,8 @@ function brokenBecause(series: LoggedSeries | null, measurements: unknown): stri
 }
 
 /**
- * The number of a scalar reply: under `value` by the interface's text, in `measurements` by its sample. It is a number, a
- * list of one number, an object with `value`, or a list of one such object. Null if the service states none; undefined
- * for anything else, such as a complete series.
+ * Reads the number from `value` or `measurements`: a number, an object with `value`, or a list of one of these. Null if
+ * the reply states none; undefined for anything else, such as a complete series.
  */
 function totalIn(record: WireRecord): number | null | undefined {
   const totals = [record.value, record.measurements].filter((raw) => raw !== undefined).map(oneNumberIn);

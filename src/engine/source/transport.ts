@@ -10,28 +10,25 @@ import { USER_AGENT } from "../../core/runtime/version.ts";
 import { timeLimit } from "../../core/runtime/waiting.ts";
 import type { SourceConfig } from "./config.ts";
 
-/** One request to the service. No request can name another origin. */
+/** No request can name another origin. */
 export interface TransportRequest {
   readonly method: "GET" | "POST";
-  /** Path and query from the root of the origin, beginning with a slash. */
+  /** Path and query, beginning with a slash. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** Called with an open connection, right before the first byte leaves; throws if nothing may be sent any more. */
+  /** Called with an open connection, right before the first byte leaves; throws to stop the request. */
   readonly mayLeave?: () => void;
 }
 
-/** A complete reply. Header names are in lower case; several headers of one name are joined by commas. */
+/** Header names are in lower case; headers of one name are joined by commas. */
 export interface TransportReply {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly body: Uint8Array;
 }
 
-/**
- * Sends one request and returns the complete reply, whatever it means. Throws failures of `core/errors` or the signal's
- * reason. Never repeats a request and never follows a redirect.
- */
+/** Returns any complete reply. Throws failures of `core/errors` or the signal's reason. Never repeats or redirects. */
 export type Transport = (request: TransportRequest, signal: AbortSignal) => Promise<TransportReply>;
 
 export interface HttpTransport {
@@ -39,7 +36,7 @@ export interface HttpTransport {
   close(): Promise<void>;
 }
 
-/** Requests under way at once: 8 under the quota and 4 lists. With fewer, a request would wait after taking its slot. */
+/** 8 requests under the quota and 4 lists; with fewer, a request would wait after taking its slot. */
 const CONNECTIONS = 12;
 /** Idle sockets are closed before most proxies and firewalls drop them. */
 const KEEP_ALIVE_MS = 55_000;
@@ -127,7 +124,7 @@ export function createHttpTransport(config: SourceConfig, proxy: HttpProxy | nul
   };
 }
 
-/** The public authorities and those of the file. Throws `ConfigError` when the file cannot be used. */
+/** Throws `ConfigError` when the file cannot be used. */
 function authorities(path: string): string[] {
   let own: string;
   try {
@@ -146,20 +143,14 @@ function isBrokenSocket(error: unknown): boolean {
   return code === "UND_ERR_SOCKET" || code === "ECONNRESET" || code === "EPIPE";
 }
 
-/**
- * The head of these replies contains everything that counts: how long to wait (interface, Errors). The reply is valid even
- * if its body is cut, compressed or too large. Otherwise a cut 429 with `Retry-After: 40` would be retried 4 s later.
- */
+/** The head says how long to wait, so a cut, compressed or too large body does not matter. */
 const ORDERS_TO_WAIT = new Set([429, 503]);
 const NO_BODY = new Uint8Array();
 
-/** First buffer for a body without an announced length, in bytes; it grows. */
+/** Buffer for a body without a stated length; grows. */
 const UNANNOUNCED_BYTES = 65_536;
 
-/**
- * Receives one reply from undici's `dispatch`. `request` would create a stream, an iterator and their events for each
- * reply, which costs more than everything else for a reply of 4 kB.
- */
+/** Receives a reply from undici's `dispatch`: streams and events of `request` cost most of the time of a 4 kB reply. */
 function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   const { promise, resolve, reject } = Promise.withResolvers<TransportReply>();
   let controller: Dispatcher.DispatchController | null = null;
@@ -202,7 +193,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
       controller = started;
     },
     onResponseStart(_controller, statusCode, rawHeaders) {
-      // An interim reply, such as 103, precedes the one that counts.
+      // An interim reply, such as 103.
       if (statusCode < 200) return;
       status = statusCode;
       headers = flat(rawHeaders);
@@ -222,9 +213,8 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   return {
     handler,
     reply: promise,
-    /** True if the head of the reply came. */
     hasBegun: () => status !== null,
-    /** Ends the request; if it has not left, it never leaves. */
+    /** A request that has not left never leaves. */
     cut(reason: unknown): void {
       ended = { reason };
       controller?.abort(reason as Error);
@@ -233,7 +223,7 @@ function createReception(maxBytes: number, mayLeave: (() => void) | undefined) {
   };
 }
 
-/** Without encoding, the limit of the body is the limit of memory. */
+/** The limit of the body only bounds memory without compression. */
 function refuseEncoding(headers: TransportReply["headers"]): void {
   const encoding = headers["content-encoding"];
   if (encoding === undefined || /^\s*(identity)?\s*$/i.test(encoding)) return;
@@ -250,17 +240,13 @@ function flat(headers: Readonly<Record<string, string | string[] | undefined>>):
   return Object.fromEntries(entries);
 }
 
-/**
- * The server closed a kept-alive socket while a request was sent on it. A GET may be repeated at once on a new
- * connection. A POST may not: the server may have processed it.
- */
+/** The server closed a kept-alive socket. A GET may be repeated at once; a POST may have been processed. */
 export class StaleSocket extends Retryable {}
 
 const CHECK_MS = 5_000;
-/** A request without a response for so long may be lost. */
 const SLOW_MS = 5_000;
 
-/** True if a health check over a new connection, without token and quota, gets any response within 5 s. */
+/** True if a health check over a new connection gets any response within 5 s. */
 export async function reachesService(
   config: SourceConfig,
   clock: Clock,
@@ -285,8 +271,8 @@ export async function reachesService(
 }
 
 /**
- * Wraps a transport and reports whether the service responds, with any status; `null` means no response after 5 s. Of
- * requests that fail together only the first one counts.
+ * Reports whether the service responds, with any status; null after 5 s without a response. Of requests that fail
+ * together only the first counts.
  */
 export function reporting(send: Transport, reached: (isReached: boolean | null) => void, clock: Clock): Transport {
   let failedAtMs = Number.NEGATIVE_INFINITY;
@@ -313,7 +299,7 @@ export function reporting(send: Transport, reached: (isReached: boolean | null) 
   };
 }
 
-/** A request on a stale socket is repeated at once, and a failure of this machine proves nothing about the service. */
+/** A request on a stale socket is repeated, and a failure of this machine proves nothing about the service. */
 function isUnreachable(error: unknown): boolean {
   if (error instanceof StaleSocket || error instanceof LocalFailure) return false;
   return error instanceof Retryable || error instanceof ConfigError;

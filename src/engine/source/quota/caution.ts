@@ -5,25 +5,18 @@ const MARGIN_DECAY_EVERY_MS = 3 * 3_600_000;
 const REPEATED_WITHIN_MS = 30 * 60_000;
 const FIRST_LESSON_MS = 3_600_000;
 const LESSON_MS = 24 * 3_600_000;
-/** One slot may be misjudged when a packet is late; two are not. */
+/** A late packet explains one unused slot, not two. */
 const UNUSED_SLOTS = 2;
 const RATE_CUT = 2 / 3;
 const LEAST_PER_WINDOW = 2;
 const RATE_STEP_EVERY_MS = 10 * 60_000;
 
 /**
- * Slows down after refusals. The service refused a request that our count allowed: it counts in another way than by a
- * window, a packet took longer than assumed, or another client uses the token.
- *
- * - The first takes one slot away (a weighted counter bears 19 even requests, not 20) and adds a margin of 0.25 s
- *   per window to the pace. Each further one doubles the margin, up to 4 s.
- * - If two or more slots were unused, no window can have refused: the service limits the spacing (a leaky bucket).
- *   Then the full margin at once, and urgent requests keep the spacing too.
- * - One that comes within 30 minutes of the last means another client: the rate is cut by a third each time, and
- *   comes back by one request per minute every ten minutes.
- *
- * The caution lasts an hour, and a day if a refusal comes again. The margin
- * shrinks by a fifth in three clean hours.
+ * Slows down after refusals that our count does not explain.
+ * - The first refusal takes one slot and adds 0.25 s per window; each further one doubles the margin, up to 4 s.
+ * - With two slots unused, the service limits the spacing: full margin, and urgent requests keep the spacing too.
+ * - A second refusal within 30 minutes means another client: a third less, then 1 a minute more every 10 minutes.
+ * The caution lasts an hour, a day after repeated refusals. In three clean hours the margin shrinks by a fifth.
  */
 export function createCaution(limit: number) {
   let lastRefusal = Number.NEGATIVE_INFINITY;
@@ -37,7 +30,6 @@ export function createCaution(limit: number) {
 
   const most = () => (lesson === "none" ? limit : limit - 1);
 
-  /** Applies the clean time that has passed. */
   const settle = (now: number) => {
     if (lesson !== "none" && now >= lessonEnds) {
       lesson = "none";
@@ -54,7 +46,7 @@ export function createCaution(limit: number) {
   };
 
   return {
-    /** A refusal at `now` while `used` other slots were occupied. `isComplete`: no other requests can exist. */
+    /** `used`: other occupied slots. `isComplete`: no other requests can exist. */
     refused(now: number, used: number, isComplete: boolean): void {
       settle(now);
       if (perWindow < limit || now - lastRefusal < REPEATED_WITHIN_MS) {
@@ -71,40 +63,30 @@ export function createCaution(limit: number) {
       marginSettledAt = now;
       rateSettledAt = now;
     },
-    /** Limits at `now`. */
     terms(now: number) {
       settle(now);
       return {
         marginMs,
-        /** Requests per window, possibly not a whole number. */
+        /** Requests per window, possibly a fraction. */
         perWindow: Math.max(1, Math.min(most(), perWindow)),
         throttled: lesson !== "none" || perWindow < limit,
-        /** Urgent requests keep the pace as well. */
         spaced: lesson === "spacing",
-        /** Another client seems to use the token: refusals go on although everything else was tried. */
         stranger: perWindow < limit,
       };
     },
   };
 }
 
-/**
- * Notices that somebody else spends the same quota: the service's count of remaining requests is lower than our
- * own requests can explain, or refusals go on although our count allows every request.
- */
+/** Evidence that another client spends the same quota. */
 export interface OtherClientUse {
-  /** `remaining`: the service's own count says so. `refusals`: nothing else explains them. */
+  /** `remaining`: the service's count says so. `refusals`: nothing else explains them. */
   readonly evidence: "remaining" | "refusals";
-  /** The most requests in one window that were not ours; null when the service does not say. */
+  /** Requests in one window that were not ours; null when the service does not say. */
   readonly perWindow: number | null;
-  /** When it was first noticed, milliseconds since 1970. */
   readonly sinceMs: number;
 }
 
-/**
- * Counts needed before another client is reported: one odd count may precede a restart, so it must last longer than
- * two windows.
- */
+/** Counts before another client is reported: longer than two windows, because one odd count may precede a restart. */
 const SEEN_TIMES = 3;
 const SEEN_FOR_MS = 120_000;
 const REMEMBER_MS = 30 * 60_000;
@@ -127,7 +109,7 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
   const current = (now: number) => (use !== null && now - use.confirmedAt < REMEMBER_MS ? use : null);
 
   return {
-    /** The service has counted so many requests more than ours; 0 or less without another client. */
+    /** `requests`: how many more the service counted than we sent; 0 or less without another client. */
     excess(now: number, wallMs: number, requests: number): void {
       seen = seen.filter(({ at }) => now - at < REMEMBER_MS);
       if (requests <= 0) return;
@@ -136,11 +118,9 @@ export function createOtherClientWatch(windowMs: number, report: (use: OtherClie
       if (seen.length >= SEEN_TIMES && now - first >= SEEN_FOR_MS) confirm(now, wallMs, "remaining");
     },
     refusals: (now: number, wallMs: number) => confirm(now, wallMs, "refusals"),
-    /** Slots that another client seems to occupy at `now`. */
     occupied(now: number): number {
       return seen.reduce((most, { at, requests }) => (now - at < windowMs ? Math.max(most, requests) : most), 0);
     },
-    /** Evidence of the last half hour; null without any. */
     use(now: number): OtherClientUse | null {
       const known = current(now);
       return known && { evidence: known.evidence, perWindow: known.perWindow, sinceMs: known.sinceMs };

@@ -8,12 +8,10 @@ import type { OtherClientUse } from "./caution.ts";
 import { createRateLimiter, type QuotaShare, type RateLimiter } from "./rate-limiter.ts";
 import { createQuotaRecord, type PauseScope, type Slot } from "./record.ts";
 
-/** Quota of the tag endpoints, as the client uses it. */
 export interface Limiter {
   /**
-   * Runs the task once a slot is free. The slot is taken and stored before the task starts; the task gets that time,
-   * and its end marks the response. `choose` is called whenever a slot is free for its lane: null takes it, a number
-   * passes it on and calls again after at most so many milliseconds. If it throws, `run` rejects with that error.
+   * Stores the slot, then starts the task. `choose` returns null to take the slot or milliseconds to pass; its error
+   * rejects `run`.
    */
   run<T>(
     lane: Lane,
@@ -22,19 +20,12 @@ export interface Limiter {
     signal: AbortSignal,
     choose?: (offer: SlotOffer) => number | null,
   ): Promise<T>;
-  /** No request leaves before `forMs` have passed: of one allowance after a 429, of every lane after a 503. */
+  /** `allowance`: of the endpoint, after a 429. `everything`: of every lane, after a 503. */
   pause(forMs: number, scope: "allowance" | "everything", endpoint?: QuotaEndpoint): void;
-  /** Ends the pause of the allowance of an endpoint, or the pause of every lane. */
   release(of: QuotaEndpoint | "everything"): void;
-  /**
-   * Lets one request of the allowance of an endpoint leave in spite of its pause, as a trial; never a write, and never in a
-   * pause of every lane. False takes the permission back.
-   */
+  /** Lets one request other than a write leave during a pause of its allowance, never of every lane. */
   permitTrial(endpoint: QuotaEndpoint, isPermitted: boolean): void;
-  /**
-   * Records the `X-RateLimit-*` headers of a reply; null for absent ones. `sentMs`: monotonic time when the request
-   * was sent.
-   */
+  /** `sentMs`: monotonic. Null for an absent header. */
   observe(
     endpoint: QuotaEndpoint,
     headers: { readonly limit: number | null; readonly remaining: number | null },
@@ -43,59 +34,44 @@ export interface Limiter {
   status(): QuotaStatus;
 }
 
-/**
- * The quota of one source: never exceeded, hardly ever idle.
- *
- * The rate limiter starts waiting requests by lane when the spent slots allow it; the record keeps the slots over
- * restarts; caution learns from refusals. `npm run bench:quota` measures it against seven kinds of limiters.
- */
+/** Quota of one source. `npm run bench:quota` measures it against seven kinds of limiters. */
 export interface QuotaOptions {
-  /** Name of the source; part of the name in the memory and a label of the metrics. */
   readonly source: string;
   readonly clock: Clock;
   readonly store: QuotaStore;
-  /** Requests per minute; 20 is the interface's own (Limits), less leaves a share unused. */
   readonly perMinute?: number;
-  /** Share of the limit that is used at most, so that others of the same user find some left; 1 uses all of it. */
+  /** Greatest share of the limit to use; below 1, other clients of the same user get the rest. */
   readonly polite?: number;
   /** Slots that only writes may use, so that a command never waits behind polls. Each costs 1/20 of the quota. */
   readonly reserve?: number;
-  /** `auto` begins with one shared count and splits it when the service's own counts prove it separate. */
+  /** `auto` begins with one shared count and splits it when the service's counts prove it separate. */
   readonly sharing?: "shared" | "separate" | "auto";
-  /** Requests under way at once. The HTTP client needs as many connections, or a request waits after its slot began. */
+  /** Needs as many connections, otherwise a request waits after its slot began. */
   readonly concurrency?: number;
-  /** The longest believable way of a request to the service, in milliseconds (a lost packet is sent again after 3 s). */
+  /** Longest time to the service (a lost packet is sent again after 3 s). */
   readonly longestWayMs?: number;
   /**
-   * Behaviour if no record is found. `pace`: four fifths of the usual rate for one window, urgent requests included.
-   * `wait`: no request for one window. A first start looks like a lost file, so the slow rate lets a new user see
-   * values at once. After a lost file, 2 to 5 in 100 first requests are refused; a burst would cause 19 refusals each.
+   * Without a record: `pace` sends four fifths of the usual rate for one window, so a new user sees values at once;
+   * `wait` sends none. After a lost file, 2 to 5 in 100 first requests are refused.
    */
   readonly withoutRecord?: "pace" | "wait";
-  /** Creates the time stamp of a slot that each task receives; of both clocks unless given. */
   readonly mark?: Mark;
   readonly log?: Pick<Log, "warn">;
   readonly metrics?: Pick<Metrics, "quotaWaitSeconds" | "quotaSlots" | "quotaHeld">;
-  /** Somebody else seems to use the same token; told once until half an hour has passed without a sign. */
+  /** Called once per period in which another client seems to use the token. */
   readonly onForeign?: (use: OtherClientUse) => void;
 }
 
 export interface Quota extends Limiter {
-  /** Loads the stored slots; `run` does so by itself. Rejects when the store cannot be read. */
+  /** Loads the stored slots, as `run` does by itself. Rejects when the store cannot be read. */
   start(): Promise<void>;
-  /** Evidence of another client with the same token; null if there is none. */
   foreign(): OtherClientUse | null;
-  /** Applies another share of the service's limit. Spent slots and stated limits still count. */
   change(share: QuotaShare): void;
 }
 
-/** The window of the interface's limit, "20 requests per minute". */
 const WINDOW_MS = 60_000;
-/** Two clocks of ordinary quality differ by less: 12 ms in a minute. */
 const DRIFT = 200e-6;
-/** The interface's Limits. */
 const PER_MINUTE = 20;
-/** A service that says "wait 0 seconds" has rounded. */
 const LEAST_PAUSE_MS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
@@ -123,12 +99,12 @@ export function createQuota(options: QuotaOptions): Quota {
   }
   const all = () => [...new Set(limiters.values())];
 
-  /** Only writes use the reserve. */
+  /** Writes alone may use the reserve, so other endpoints have none. */
   function shareFor(endpoints: readonly QuotaEndpoint[]): QuotaShare {
     return { ...share, reserve: endpoints.includes("write") ? share.reserve : 0 };
   }
 
-  /** Creates one limiter per group of endpoints, with the spent slots and the waiting requests of its endpoints. */
+  /** Moves spent slots and waiting requests to one limiter per group. */
   function regroup(
     groups: Groups,
     slots: readonly Slot[],
@@ -185,7 +161,7 @@ export function createQuota(options: QuotaOptions): Quota {
     }
   }
 
-  /** Returns to one shared count for good: with separate counts the service would not have refused a request. */
+  /** With separate counts, the service would not have refused a request. */
   function mergeAgain(): void {
     const split = all();
     if (split.length === 1 || sharing !== "auto") return;
@@ -195,7 +171,6 @@ export function createQuota(options: QuotaOptions): Quota {
     regroup(SHARED, slots, () => refusedUntilMs, closedUntilMs);
   }
 
-  /** Stores a pause, so that the first request after a restart is not refused. */
   function storePause(scope: PauseScope, untilMs: number): void {
     record.savePause(scope, untilMs).catch((error: unknown) => {
       log?.warn({ source, err: error }, "a pause that the service ordered was not stored");
@@ -259,7 +234,7 @@ export function createQuota(options: QuotaOptions): Quota {
     },
     permitTrial: (endpoint, isPermitted) => limiterOf(endpoint).permitTrial(isPermitted),
     observe(endpoint, { limit, remaining }, sentMs) {
-      // A limit above the interface's belongs to a wider count, of which these requests are a part.
+      // A limit above the interface's counts other requests, too.
       if (limit === null || remaining === null || limit < 1 || limit > PER_MINUTE) return;
       const taken = limit - remaining;
       const limiter = limiterOf(endpoint);
@@ -289,15 +264,9 @@ function shareOf({ perMinute = PER_MINUTE, polite = 1, reserve = 0 }: Partial<Qu
 }
 
 /**
- * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. The interface does not
- * say. One shared count can never be exceeded, so only clear evidence splits it.
- *
- * One pair (a read leaves 19, the first history leaves 19 too) is not clear: the minute may have turned between
- * them, or an allowance has refilled. Three requests one after the other are, each sent after the reply to the one before:
- * endpoint A, endpoint B, A again, where A's count has risen by exactly one, so nothing was reset between, and B's count
- * is far from A's, so B is counted elsewhere. The order in which the service counted parallel requests is unknown:
- *
- *   read sent, counted 20th; the window turns; history counted 1st, and answered; the read is answered: 20
+ * Finds out from `X-RateLimit-Remaining` whether read, write and history share one count. Evidence for separate counts:
+ * endpoint A, then B, then A again, each sent after the reply before. A's count has risen by one, so no window turned
+ * between, and B's count is far from A's. Two such findings split the count.
  */
 export function createSharingEvidence() {
   type Count = {
@@ -310,10 +279,7 @@ export function createSharingEvidence() {
   let beforeLast: Count | undefined;
   let findings = 0;
   return {
-    /**
-     * A reply to a request of `endpoint`, sent at `sentMs`, states at `now` that the service has counted `taken` requests
-     * (monotonic milliseconds). Returns true when two findings agree.
-     */
+    /** `taken`: requests that the service has counted. Returns true when two findings agree. Times are monotonic. */
     separate(endpoint: QuotaEndpoint, taken: number, sentMs: number, now: number): boolean {
       const [first, middle] = [beforeLast, last];
       beforeLast = last;

@@ -10,29 +10,24 @@ interface QuotaRecordOptions {
   readonly store: QuotaStore;
   readonly source: string;
   readonly clock: Clock;
-  /** How long a slot is occupied after the service counted it, in milliseconds. */
   readonly occupiedMs: number;
-  /** The longest believable way of a request to the service, in milliseconds. */
   readonly longestWayMs: number;
   readonly mark: Mark;
 }
 
-/** A slower save is repeated with a later bound. */
 const SAVE_WITHIN_MS = 250;
-/** Smallest change of the wall clock that is a step and no slewing of a time server. */
+/** Smaller changes of the wall clock are slewing by a time server. */
 const JUMP_MS = 100;
-/** Age after which stored slots are dropped; the newest stay as proof that a record exists. */
+/** The newest older slots stay as proof of a record. */
 const KEEP_MS = 3_600_000;
 const FORGET_EVERY_REPLIES = 500;
-/** How long a slot that was recorded ahead is usable, in milliseconds. */
 const AHEAD_MS = 10_000;
 
 export type QuotaRecord = ReturnType<typeof createQuotaRecord>;
 
 /**
- * Stores the spent slots for the next process. A slot is durable before its request leaves, with the latest time at which
- * the service can count it. So after a kill at any moment the record contains at least what the service counts. Stored
- * times are wall times; where the wall clock was set, they are corrected first.
+ * Stores each slot before its request leaves, with the latest time at which the service can count it. After a kill the
+ * record contains at least what the service counts. Stored wall times are corrected where the clock was set.
  */
 export function createQuotaRecord(options: QuotaRecordOptions) {
   const { store, source, clock, occupiedMs, longestWayMs, mark } = options;
@@ -41,11 +36,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   let lastId = 0;
   let replies = 0;
   let wallOffset = clock.now() - clock.monotonic();
-  /** How far the wall clock was set between the last process and this one; 0 if unknown. */
   let setByMs = 0;
-  /** How often the wall clock was set since the start. */
   let jumps = 0;
-  /** Ids of the slots recorded ahead and times of the last requests, by endpoint. */
   const ahead = new Map<QuotaEndpoint, number>();
   const leftAtMs = new Map<QuotaEndpoint, number>();
   const usableUntilMs = new Map<number, number>();
@@ -64,12 +56,10 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     wallOffset = offset;
     if (Math.abs(byMs) <= JUMP_MS) return;
     jumps += 1;
-    // Their stored times have another meaning now.
     usableUntilMs.clear();
     await rewrite(byMs);
   };
 
-  /** Stores the slots again after the wall clock was set. */
   async function rewrite(byMs: number): Promise<void> {
     // After a kill in between, the next start takes the slots for later than they were, never for earlier.
     if (byMs < 0) await markClock();
@@ -83,10 +73,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     await store.saveClock(source, since.boot, { wallMs: clock.now(), sinceBootMs: since.ms });
   }
 
-  /**
-   * Returns by how many milliseconds the wall clock was set since the record was written, even while no process ran.
-   * Null if unknown, or after a restart of the machine.
-   */
+  /** Milliseconds by which the wall clock was set since the record was written; null if unknown or after a reboot. */
   async function setMeanwhileMs(): Promise<number | null> {
     const since = clock.sinceBoot?.() ?? null;
     const before = since === null ? undefined : await store.loadClock(source, since.boot);
@@ -94,7 +81,6 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
     return clock.now() - since.ms - (before.wallMs - before.sinceBootMs);
   }
 
-  /** True if a request follows another of its endpoint within 10 s. */
   function isFollowed({ endpoint, sentAt }: Slot): boolean {
     const before = leftAtMs.get(endpoint) ?? Number.NEGATIVE_INFINITY;
     leftAtMs.set(endpoint, Math.max(before, sentAt));
@@ -113,7 +99,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
   }
 
   return {
-    /** Stored pauses that are not over, as monotonic times. */
+    /** Returns monotonic times. */
     async loadPauses() {
       const holds = new Map<PauseScope, number>();
       for (const scope of [...QUOTA_ENDPOINTS, "everything"] as const) {
@@ -130,7 +116,6 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       const leftMs = untilMs - clock.monotonic();
       await store.saveHold(`${source}/${scope}`, { saidAtMs, untilMs: Math.ceil(saidAtMs + leftMs) });
     },
-    /** Spent slots of earlier processes, and whether there is a record at all. */
     async load() {
       const now = clock.monotonic();
       wallOffset = clock.now() - now;
@@ -141,7 +126,7 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
         for (const stored of await store.load(keyOf(endpoint))) {
           found = true;
           lastId = Math.max(lastId, stored.id);
-          // A stamp that lies in the future shows that the clock was set back; the request was sent by now.
+          // A stored time in the future shows that the clock was set back.
           const latest = now + longestWayMs + SAVE_WITHIN_MS;
           const told = stored.countedByMs + setByMs - wallOffset;
           const slot = { id: stored.id, endpoint, sentAt: now, countedBy: Math.min(told, latest) };
@@ -154,7 +139,6 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       else if (byMs === null) await markClock();
       return { slots: [...live], found };
     },
-    /** Id of the next slot; of the one recorded ahead if there is one. */
     idFor(endpoint: QuotaEndpoint): number {
       const id = ahead.get(endpoint);
       ahead.delete(endpoint);
@@ -163,8 +147,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       return lastId;
     },
     /**
-     * Makes a slot durable and sets its times as if the request left now. Returns the time of the record: a request that
-     * leaves much later may be counted after the recorded bound.
+     * Makes a slot durable and returns the time of the record: a request that leaves much later may exceed the recorded
+     * bound.
      */
     async beforeSend(slot: Slot): Promise<Moment> {
       await followWallClock();
@@ -193,9 +177,8 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
       }
     },
     /**
-     * Stores the time of the reply in the next transaction, up to seconds later. Where requests follow each other, the
-     * same transaction records the next slot ahead: a request every 3 s takes one transaction instead of two. After a
-     * kill the next start then waits for one unused slot of the 20, for a minute.
+     * Stores the reply's time in the next transaction. Busy endpoints record their next slot in the same transaction;
+     * after a kill, one unused slot of 20 is lost for a minute.
      */
     async afterReply(slot: Slot): Promise<void> {
       await followWallClock();
@@ -211,25 +194,18 @@ export function createQuotaRecord(options: QuotaRecordOptions) {
 }
 
 /**
- * The requests that may count against a window of the service, seen from both sides.
- *
- * The service counts a request somewhere between its send and its response, and forgets it one window later.
- * So a request occupies its slot from the send until `countedBy` + window, where `countedBy` is the response or
- * the send + the longest believable way, whichever is earlier. A client that never has more than N slots by this
- * measure is never refused by a sliding log of N, by a fixed window however it is aligned, or by a token bucket
- * of N: any 21 arrivals are then more than one window apart.
- *
- * All times are milliseconds of `Clock.monotonic()`.
+ * A request occupies its slot from its sending until `countedBy` + window. With at most N such slots, no sliding log,
+ * fixed window or token bucket of N refuses a request. Times are monotonic.
  */
 export interface Slot {
   readonly id: number;
   readonly endpoint: QuotaEndpoint;
   sentAt: number;
-  /** The latest moment at which the service can have counted it; infinite until it is known when it leaves. */
+  /** Latest moment at which the service can have counted the request; infinite until the request leaves. */
   countedBy: number;
 }
 
-/** Freed slots are remembered for another window, to judge what the service says it has counted. */
+/** Freed slots explain what the service says it has counted. */
 const REMEMBER_MS = 60_000;
 
 export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] = []) {
@@ -242,27 +218,25 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
       slots = slots.filter((each) => each.countedBy > oldest);
       slots.push(slot);
     },
-    /** Removes a slot whose request never left. */
     drop(slot: Slot): void {
       slots = slots.filter((each) => each !== slot);
     },
     used: (now: number) => count(slots, now - occupiedMs),
     /**
-     * By how much a count of the service, made after `since`, exceeds our own requests, by any usual way of counting. The
-     * widest is the two-window counter: of the last window it counts the share that lies within the last minute.
+     * Requests that a count made after `since` has more than ours, by the widest usual way of counting (two weighted
+     * windows).
      */
     unexplained(counted: number, since: number): number {
       if (counted <= count(slots, since - occupiedMs)) return 0;
       return Math.max(0, counted - Math.ceil(widestCount(slots, since, occupiedMs) - ROUNDING));
     },
-    /** When fewer than `allowed` slots are occupied: `now`, a later time, or infinity if that is unknown. */
+    /** Returns `now`, a later time, or infinity if that is unknown. */
     freeAt(now: number, allowed: number): number {
       if (allowed < 1) return Number.POSITIVE_INFINITY;
       if (ends.length < slots.length) ends = new Float64Array(2 * slots.length);
       let occupied = 0;
       for (const { countedBy } of slots) {
         const end = countedBy + occupiedMs;
-        // The ends are nearly sorted already.
         if (end > now) insertSorted(end, ends, occupied++);
       }
       if (occupied < allowed) return now;
@@ -273,14 +247,12 @@ export function createSpentSlots(occupiedMs: number, inherited: readonly Slot[] 
   };
 }
 
-/** Tolerance for sums of fractions. */
 const ROUNDING = 1e-9;
 
-/** The two-window count at `now`, at its highest over every possible alignment of the windows. */
+/** The highest two-window count over every possible alignment of the windows. */
 function widestCount(slots: readonly Slot[], now: number, windowMs: number): number {
   const ages = slots.map((slot) => now - slot.countedBy).filter((age) => age < 2 * windowMs);
   let highest = 0;
-  // Between these alignments the count only falls.
   for (const edge of [0, ...ages]) {
     const elapsed = edge > windowMs ? edge - windowMs : Math.max(0, edge);
     let sum = 0;

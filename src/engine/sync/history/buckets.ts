@@ -1,7 +1,7 @@
 import { DateTime, IANAZone } from "luxon";
 import type { Resolution } from "../../../core/model/building.ts";
 
-/** A range of time in milliseconds since 1970; the end is not included. */
+/** Milliseconds since 1970, without the end. */
 export interface Range {
   readonly fromMs: number;
   readonly toMs: number;
@@ -13,7 +13,6 @@ export function clip(range: Range, within: Range): readonly Range[] {
   return fromMs < toMs ? [{ fromMs, toMs }] : [];
 }
 
-/** Returns the parts of a range outside other ranges, ascending. */
 export function subtract(range: Range, taken: readonly Range[]): readonly Range[] {
   const left: Range[] = [];
   let fromMs = range.fromMs;
@@ -26,7 +25,6 @@ export function subtract(range: Range, taken: readonly Range[]): readonly Range[
   return fromMs < range.toMs ? [...left, { fromMs, toMs: range.toMs }] : left;
 }
 
-/** Returns the same times in as few ranges as possible, ascending. */
 export function mergeRanges(ranges: readonly Range[]): readonly Range[] {
   const result: Range[] = [];
   for (const range of ranges.filter((each) => each.fromMs < each.toMs).sort((a, b) => a.fromMs - b.fromMs)) {
@@ -41,7 +39,7 @@ export function totalLength(ranges: readonly Range[]): number {
   return ranges.reduce((sum, { fromMs, toMs }) => sum + toMs - fromMs, 0);
 }
 
-/** Caches a pure function of one argument: thousands of series need the same few results. Forgets all when full. */
+/** Caches a pure function; clears the cache when full. Thousands of series share few results. */
 export function cached<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => V {
   const results = new Map<K, V>();
   return (key) => {
@@ -55,14 +53,11 @@ export function cached<K, V>(compute: (key: K) => V, max = 10_000): (key: K) => 
   };
 }
 
-/** Parses a stored time: thousands of ledgers share few times and are read several times a second. */
 export const parseTime = cached((time: string) => Date.parse(time));
 
 /**
- * Which buckets a series has: their length, and the IANA zone whose rules place hours, days, weeks and months.
- *
- * The timestamp of the service is the key of a bucket. The functions below only determine which range to request and
- * whether a bucket can have closed. If a zone is irregular, the look-back corrects points that were emitted too early.
+ * Bucket length and the IANA zone of hours, days, weeks and months. The service's timestamp remains the key of a
+ * bucket.
  */
 export interface BucketRules {
   readonly resolution: Resolution;
@@ -73,7 +68,7 @@ const FIVE_MINUTES_MS = 300_000;
 const HOUR_MS = 3_600_000;
 export const DAY_MS = 24 * HOUR_MS;
 
-/** Returns the start of the bucket that contains a time. Weeks begin on Monday. */
+/** Weeks begin on Monday. */
 export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules): number {
   if (resolution === "5m") return Math.floor(atMs / FIVE_MINUTES_MS) * FIVE_MINUTES_MS;
   if (resolution === "1h") return hourStart(atMs, timeZone);
@@ -84,9 +79,8 @@ export function bucketStart(atMs: number, { resolution, timeZone }: BucketRules)
 }
 
 /**
- * Returns the end of a bucket, counted from the start that the service states: so a service is supported whose weeks
- * begin on another day, or whose days are those of another zone. For example, 23:45 in Kathmandu is 18:00 in UTC: an
- * hour that begins there ends at 19:00 in UTC.
+ * Counts from the start that the service states, as its weeks or days may differ: 18:00 UTC is 23:45 in Kathmandu, so
+ * that hour ends at 19:00 UTC.
  */
 export function bucketEnd(startMs: number, rules: BucketRules): number {
   const { resolution, timeZone } = rules;
@@ -100,7 +94,7 @@ export function bucketEnd(startMs: number, rules: BucketRules): number {
   const intoDayMs = startMs - dayStart(date, timeZone);
   // A day of another zone has 24 hours even if ours has 23.
   if (intoDayMs > 0) return Math.max(endMs + intoDayMs, startMs + next.toMillis() - date.toMillis());
-  // A date that the zone skips begins with the next one, and the date before it ends there, too.
+  // A date that the zone skips begins with the next date, and the date before it ends there, too.
   return endMs > startMs ? endMs : bucketEnd(startMs + DAY_MS, rules);
 }
 
@@ -130,7 +124,7 @@ export function bucketsIn(
   return startsOf(resolution)(timeZone)(day).reduce((sum, at) => sum + (at >= fromMs && at < toMs ? 1 : 0), 0);
 }
 
-/** Starts of the buckets of a UTC day, ascending; a week or a month begins on few days. */
+/** Starts of the buckets of a UTC day, ascending. */
 const startsOf = cached((resolution: Resolution) =>
   cached((timeZone: string) =>
     cached((day: number) => {
@@ -143,15 +137,12 @@ const startsOf = cached((resolution: Resolution) =>
   ),
 );
 
-/** Returns the number of the local date that contains a time. The next date has the next number. */
+/** Number of the local date; the next date has the next number. */
 export function localDay(atMs: number, zone: string): number {
   return Math.floor((atMs + offsetMs(atMs, zone)) / DAY_MS);
 }
 
-/**
- * Returns the time that is a length earlier; complete days are counted by the calendar. A day before Monday 00:30 is
- * Sunday 00:30, also if that Sunday had 23 or 25 hours.
- */
+/** Counts complete days by the calendar: a day before Monday 00:30 is Sunday 00:30, even if Sunday had 23 hours. */
 export function timeBefore(atMs: number, lengthMs: number, zone: string): number {
   const earlierMs = atMs - lengthMs;
   if (!Number.isFinite(earlierMs) || offsetMs(earlierMs, zone) === offsetMs(atMs, zone)) return earlierMs;
@@ -159,7 +150,7 @@ export function timeBefore(atMs: number, lengthMs: number, zone: string): number
   return DateTime.fromMillis(atMs, { zone }).minus({ days }).toMillis() - (lengthMs - days * DAY_MS);
 }
 
-/** Offset of a zone at an hour since 1970; 10,000 hours take half a megabyte. The date formatter is 100 times as slow. */
+/** The date formatter is 100 times as slow as this cache. */
 const offsetAtHour = cached((zone: string) => cached((hour: number) => exactOffsetMs(hour * HOUR_MS, zone)));
 
 function exactOffsetMs(atMs: number, zone: string): number {
@@ -173,7 +164,7 @@ function offsetMs(atMs: number, zone: string): number {
   return offset === offsetAtHour(zone)(hour + 1) ? offset : exactOffsetMs(atMs, zone);
 }
 
-/** Returns the start of a local hour, cut where the clocks change within it (Lord Howe moves by 30 minutes). */
+/** Start of a local hour, cut where the clocks change within the hour (Lord Howe moves by 30 minutes). */
 function hourStart(atMs: number, zone: string): number {
   const offset = offsetMs(atMs, zone);
   const start = Math.floor((atMs + offset) / HOUR_MS) * HOUR_MS - offset;
@@ -188,7 +179,7 @@ function nextHour(startMs: number, zone: string): number {
   return firstMinute(startMs, endMs, (ms) => offsetMs(ms, zone) !== offset);
 }
 
-/** Returns the moment at which a local date begins: midnight, or later if the zone skips midnight or the day. */
+/** Midnight, or later if the zone skips midnight or the day. */
 function dayStart(date: DateTime, zone: string): number {
   const midnight = date.toMillis();
   const guess = midnight - offsetMs(midnight - offsetMs(midnight + 12 * HOUR_MS, zone), zone);
@@ -208,7 +199,6 @@ function firstMinute(fromMs: number, toMs: number, holds: (ms: number) => boolea
   return after * 60_000;
 }
 
-/** Formats a time as the interface requires: whole seconds and a trailing Z. */
 export function rangeTime(ms: number): string {
   return `${new Date(ms).toISOString().slice(0, 19)}Z`;
 }

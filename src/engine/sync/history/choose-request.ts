@@ -12,15 +12,15 @@ import {
 } from "./ledger.ts";
 import { type BackfillRequest, concerns, followedRange, type Series } from "./series.ts";
 
-/** A request for up to 20 tags with similar ranges. The functions here choose the next request, and are pure. */
 export interface HistoryRequest {
-  /** `following`: recently closed buckets. `backfill`: the configured past. `ordered`: a request of `plenum backfill`. */
+  /**
+   * `following`: recently closed buckets. `backfill`: the configured past. `ordered`: a request of `plenum backfill`.
+   */
   readonly kind: "following" | "backfill" | "ordered" | "total";
   readonly series: readonly Series[];
-  /** Range of the complete request; each series takes its own part of it. */
   readonly range: Range;
   readonly ranges: ReadonlyMap<string, Range>;
-  /** A single series that was refused before, so that it does not spoil the requests of others. */
+  /** A refused series, requested alone so that the requests of others succeed. */
   readonly isSingle: boolean;
   readonly values: number;
   /** Repeats the unverified ends of a response that may have been cut. */
@@ -37,9 +37,9 @@ export type Candidates = readonly [Candidate, ...Candidate[]];
 
 export interface RequestLimits {
   readonly values: number;
-  /** Single series go first now; they take turns with groups. */
+  /** Single series and groups take turns. */
   readonly singleFirst: boolean;
-  /** Buckets per tag for a number of tags if the service has a limit; unlimited by default. */
+  /** Buckets per tag for a number of tags if the service has a limit. */
   readonly bucketsEach?: (tags: number) => number;
 }
 
@@ -54,7 +54,6 @@ export function nextFollowing(all: readonly Series[], nowMs: number, limits: Req
   if (group === null) return null;
   const { rules } = group[0].series;
   const { fromMs } = group[0].range;
-  // The longest part of complete buckets that the limits allow, at least one bucket.
   const mostMs = bucketStart(fromMs + mostLengthMs(group, limits), rules);
   const toMs = Math.min(Math.max(...group.map(({ range }) => range.toMs)), Math.max(bucketEnd(fromMs, rules), mostMs));
   return requestFor("following", group, { fromMs, toMs });
@@ -71,7 +70,7 @@ export function nextBackfill(all: readonly Series[], nowMs: number, limits: Requ
   return requestForPast("backfill", gaps, limits);
 }
 
-/** Returns the next request of `plenum backfill`. It precedes the configured backfill, because a person waits for it. */
+/** Precedes the configured backfill, because a person waits. */
 export function nextOrdered(
   all: readonly Series[],
   backfills: readonly BackfillRequest[],
@@ -88,13 +87,13 @@ export function nextOrdered(
   return null;
 }
 
-/** Returns the next request for totals: one period, because a reply has one number per tag. */
+/** One period per request, because a reply has one number per tag. */
 export function nextTotal(all: readonly Series[], nowMs: number, limits: RequestLimits): HistoryRequest | null {
   const due = all.flatMap((series): readonly Candidate[] => {
     const { ledger, rules } = series;
     if (!series.total || isBackingOff(ledger, nowMs)) return [];
     const fromMs = parseTime(ledger.watermark);
-    // Zone rules are slow: a period of which not even half has passed has not closed.
+    // Skip slow zone rules: a period of which not even half has passed has not closed.
     if (fromMs + BUCKET_MS[rules.resolution] / 2 > nowMs) return [];
     const toMs = bucketEnd(fromMs, rules);
     if (toMs + rules.graceMs > nowMs) return [];
@@ -112,8 +111,8 @@ function needsSingleRequest({ ledger, isSuspect }: Series): boolean {
 }
 
 /**
- * Picks the latest part that was not refused, then the latest refused one. All unreadable parts of a series are
- * requested together: 100 requests for one bucket each would take five minutes of the quota.
+ * Latest part that was not refused, else the latest refused part; unreadable parts together, as 100 requests take 5
+ * minutes.
  */
 function latestGap(series: Series, range: Range, nowMs: number): readonly Candidate[] {
   const parts: readonly OpenPart[] = openParts(series.ledger, range, nowMs);
@@ -123,7 +122,6 @@ function latestGap(series: Series, range: Range, nowMs: number): readonly Candid
   return [{ series, range: { fromMs: first.fromMs, toMs: part.toMs }, isSingle: part.isSingle || series.isSuspect }];
 }
 
-/** Returns the first 20 series with the same resolution and zone in the given order, or one that goes singly. */
 function similarSeries(
   candidates: readonly Candidate[],
   order: (a: Candidate, b: Candidate) => number,
@@ -147,10 +145,7 @@ function mostLengthMs(group: Candidates, { values, bucketsEach }: RequestLimits)
   return perTag * BUCKET_MS[group[0].series.rules.resolution];
 }
 
-/**
- * Requests the latest part of a group's gaps that the limits allow, at least one bucket. Series without a gap in that part
- * are left out, because a reply has the complete range for every tag.
- */
+/** Latest part of a group's gaps that the limits allow, at least one bucket. Leaves out series without a gap there. */
 function requestForPast(
   kind: "backfill" | "ordered",
   gaps: readonly Candidate[],
@@ -179,10 +174,7 @@ export function requestFor(kind: HistoryRequest["kind"], group: Candidates, rang
   };
 }
 
-/**
- * Returns the query of a request for some of its series. It starts one bucket early, because the interface does not say
- * whether the start is included.
- */
+/** Starts one bucket early, because the interface does not say whether the start is included. */
 export function queryFor({ kind, range }: HistoryRequest, series: readonly Series[]): HistoryQuery {
   const [first] = series;
   if (first === undefined) throw new Error("A history request is for at least one series.");

@@ -4,7 +4,6 @@ import { Duration } from "../../../core/values/duration.ts";
 import { zoneComplaint } from "../../../core/values/time-zone.ts";
 import { Selection, uniqueNames } from "../select.ts";
 
-/** One set of tags whose logged history is pulled. */
 export const HistoryClass = z.strictObject({
   name: z.string().min(1).meta({ description: "A name for logs, metrics and `plenum plan`." }),
   select: Selection.prefault({}).meta({
@@ -41,7 +40,7 @@ export const HistoryClass = z.strictObject({
 });
 export type HistoryClass = z.infer<typeof HistoryClass>;
 
-/** The history to follow. Per resolution, and for totals apart, a tag belongs to the first entry that selects it. */
+/** Per resolution, and separately for totals, a tag belongs to the first entry that selects it. */
 export const HistoryConfig = z
   .array(
     HistoryClass.refine((entry) => !entry.total || entry.resolution !== "5m", {

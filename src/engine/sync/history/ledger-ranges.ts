@@ -13,16 +13,10 @@ import {
   subtract,
 } from "./buckets.ts";
 
-/**
- * The ranges of one series: fetched or refused, and why. Pure. A fetched range stays fetched, and never grows over a time
- * that was not requested. A gap is a time without a range, or a refused range.
- */
+/** A fetched or refused range of one series. A time without a range, or with a refused range, is a gap. */
 export interface LedgerRange extends Range, Omit<StoredRange, "from" | "to"> {}
 
-/**
- * A shorter silence between two values counts as part of them, in milliseconds: many devices log every hour, and
- * every second range of a 5-minute series would be a silence.
- */
+/** A shorter silence between values counts as values: many devices log hourly, even in a 5-minute series. */
 const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "5m": 24 * BUCKET_MS["5m"],
   "1h": 24 * BUCKET_MS["1h"],
@@ -31,19 +25,18 @@ const SILENCE_MS: Readonly<Record<Resolution, number>> = {
   "1mo": 2 * BUCKET_MS["1mo"],
 };
 
-/** Most ranges of one ledger, so that the ledgers of thousands of tags fit into memory. */
+/** Bounds the memory of thousands of ledgers. */
 export const RANGES_MAX = 48;
 
 export function isFetched({ why }: Pick<LedgerRange, "why">): boolean {
   return why !== "refused";
 }
 
-/** Returns true for a range with unreadable data. It is requested again as the past; following continues after it. */
+/** An unreadable range is requested again as the past; following continues after it. */
 export function isUnreadable({ reason }: Pick<LedgerRange, "reason">): boolean {
   return reason === "unreadable";
 }
 
-/** Caches by stored ranges: thousands of ledgers are read several times a second, and few of them change. */
 function cachedBySpans<T>(compute: (stored: readonly StoredRange[]) => T): (stored: readonly StoredRange[]) => T {
   const results = new WeakMap<readonly StoredRange[], T>();
   return (stored) => {
@@ -59,7 +52,7 @@ export const rangesIn = cachedBySpans((stored): readonly LedgerRange[] =>
 
 export const fetchedIn = cachedBySpans((stored) => mergeRanges(rangesIn(stored).filter(isFetched).map(timesOf)));
 
-/** Returns the times with a response, readable or not, in as few ranges as possible, ascending. */
+/** Times with a response, readable or not, ascending. */
 export const answeredWithin = cachedBySpans((stored) =>
   mergeRanges([...fetchedIn(stored), ...rangesIn(stored).filter(isUnreadable).map(timesOf)]),
 );
@@ -72,10 +65,7 @@ export function storedRanges(ranges: readonly LedgerRange[]): readonly StoredRan
   return ranges.map(({ fromMs, toMs, ...rest }) => ({ from: isoUtc(fromMs), to: isoUtc(toMs), ...rest }));
 }
 
-/**
- * Adds what was learned about some ranges. The stronger statement wins: values, then a response without values, then
- * a statement about times that were not requested, then a refusal.
- */
+/** Adds statements about ranges. The stronger one wins: values, no values, times not requested, refusal. */
 export function withRanges(
   stored: readonly StoredRange[],
   learned: readonly LedgerRange[],
@@ -105,7 +95,7 @@ function partsOutside(range: LedgerRange, taken: readonly Range[]): readonly Led
   return subtract(range, taken).map((part) => ({ ...range, ...part }));
 }
 
-/** Returns what the response for a range states: values, and the silences before, between and after them. */
+/** Returns what a response states about a range: values, and silences before, between and after them. */
 export function answeredRanges(points: Points, range: Range, rules: BucketRules): readonly LedgerRange[] {
   const ranges: LedgerRange[] = [];
   let fromMs = range.fromMs;
@@ -154,9 +144,8 @@ function joinPair(a: LedgerRange, b: LedgerRange): LedgerRange {
 }
 
 /**
- * Returns at most 48 ranges: the shortest silences join the values next to them, then the shortest refusals are
- * dropped, which makes them gaps. Unreadable ranges are not dropped, because they would be requested at once: the two
- * nearest ones become one.
+ * Joins the shortest silences with their values, then drops the shortest refusals. Unreadable ranges would be requested
+ * at once, so the two nearest are joined instead.
  */
 function limitRanges(all: readonly LedgerRange[], resolution: Resolution): readonly LedgerRange[] {
   let ranges = all;
@@ -180,7 +169,6 @@ function limitRanges(all: readonly LedgerRange[], resolution: Resolution): reado
   return ranges;
 }
 
-/** Joins the two nearest unreadable ranges and the emitted points between them. */
 function withNearestUnreadableJoined(ranges: readonly LedgerRange[]): readonly LedgerRange[] {
   const pairs: { readonly from: number; readonly to: number; readonly joined: LedgerRange; readonly gapMs: number }[] =
     [];
@@ -207,22 +195,20 @@ function shortest(ranges: readonly LedgerRange[]): LedgerRange | undefined {
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
-/** Back-off after the first, second, third and any later refusal in a row, in milliseconds. */
+/** By number of refusals in a row. */
 export const REFUSAL_WAITS_MS = [10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS, DAY_MS] as const;
 
 export function refusalWaitMs(times: number): number {
   return REFUSAL_WAITS_MS[times - 1] ?? DAY_MS;
 }
 
-/** Returns a refusal that follows so many others in a row. */
 export function refusalAfter(timesBefore: number, said: string, nowMs: number, waitMs = refusalWaitMs): StoredRefusal {
   const times = timesBefore + 1;
   return { said, at: isoUtc(nowMs), times, againAt: isoUtc(nowMs + waitMs(times)) };
 }
 
 /**
- * Buckets of a response that could not be read. The ledger stores them as refused, and they are requested again
- * singly after 10 minutes, 1, 6 and 24 hours.
+ * Unreadable buckets of a response, stored as refused and requested again singly after 10 minutes, 1, 6 and 24 hours.
  */
 export interface Unreadable {
   readonly ranges: readonly Range[];
@@ -233,7 +219,7 @@ export function unreadableMessage(said: string): string {
   return `unreadable: ${said}`;
 }
 
-/** Returns the message of each unreadable log or total of a reply, by tag id. */
+/** By tag id. */
 export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyMap<string, string> {
   return new Map(
     reply.flatMap(({ id, unreadable }) => {
@@ -243,7 +229,7 @@ export function unreadableById(reply: readonly (TagLog | TagTotal)[]): ReadonlyM
   );
 }
 
-/** Returns null if everything in the range could be read. `isRetry`: the request was only for refused buckets. */
+/** Returns null if the complete range is readable. `isRetry`: the request was only for refused buckets. */
 export function unreadableIn(
   { unreadable }: TagLog,
   range: Range,
@@ -264,14 +250,14 @@ export function unreadableIn(
   return ranges.length === 0 ? null : { ranges, said: unreadableMessage(unreadable.said) };
 }
 
-/** Returns ascending points without those of unreadable buckets, which are emitted when the complete bucket is readable. */
+/** Points of unreadable buckets are emitted when the complete bucket is readable. */
 export function readablePoints(points: Points, unreadable: Unreadable | null): Points {
   if (unreadable === null) return points;
   const always = { fromMs: Number.NEGATIVE_INFINITY, toMs: Number.POSITIVE_INFINITY };
   return Points.joined(subtract(always, unreadable.ranges).map(({ fromMs, toMs }) => points.between(fromMs, toMs)));
 }
 
-/** Returns every answered point of a log, unreadable ones as null, to be counted; null for a completely unreadable log. */
+/** Unreadable points are null; the result is null for a completely unreadable log. */
 export function answeredPoints({ measurements, unreadable }: TagLog): Points | null {
   const points = Points.of(measurements);
   if (unreadable === undefined) return points;
@@ -282,9 +268,8 @@ export function answeredPoints({ measurements, unreadable }: TagLog): Points | n
 }
 
 /**
- * Returns the ranges that a response adds to a ledger: refusals instead of the silences of unreadable buckets.
- * Refused buckets that were not requested singly keep their retry time, and nearby buckets share it: a tag with an
- * unreadable bucket every hour is requested again once a day.
+ * Returns the ranges of a response, with refusals instead of the silences of unreadable buckets. Nearby buckets share a
+ * retry time, so an unreadable bucket every hour causes one request a day.
  */
 export function withUnreadable(
   ledger: StoredHistory,

@@ -31,8 +31,8 @@ import {
 } from "./ledger-ranges.ts";
 
 /**
- * The ledger of one series: which range to fetch next, and how responses and refusals change it. Pure. `StoredHistory` has
- * a diagram. A refused range is a gap and is requested again; only "no log" from the service counts as a response.
+ * The ledger of one series: which range to fetch next, and how responses change it. A refused range is a gap; only "no
+ * log" counts as a response.
  */
 
 export type EmittedValues = Map<number, TagValue>;
@@ -66,7 +66,7 @@ export function newLedger(rules: SeriesRules, nowMs: number): StoredHistory {
   };
 }
 
-/** The depth counts from the start of following; counted from now, it would move with each look. */
+/** The depth counts from the start of following, because from now it would move with each look. */
 function targetStart(sinceMs: number, rules: SeriesRules): number {
   return bucketStart(sinceMs - rules.backfillMs, rules);
 }
@@ -78,12 +78,12 @@ export function adaptLedger(ledger: StoredHistory, rules: SeriesRules, nowMs: nu
   return targetMs < parseTime(ledger.wished) - DAY_MS ? { ...ledger, wished: isoUtc(targetMs) } : ledger;
 }
 
-/** Returns the time before which all buckets have closed, the grace period included. */
+/** All earlier buckets have closed, the grace period included. */
 export function closedUntil(rules: SeriesRules, nowMs: number): number {
   return bucketStart(nowMs - rules.graceMs, rules);
 }
 
-/** Returns the next range of following: new closed buckets, and the latest ones again; null if none is due. */
+/** New closed buckets and the latest ones again; null if none is due. */
 export function followingRange(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -96,15 +96,14 @@ export function followingRange(
   return toMs > fromMs ? { fromMs, toMs } : null;
 }
 
-/** Returns the time from which everything up to the watermark has a response. */
+/** Start of the responses that reach up to the watermark. */
 export function fetchedSince(ledger: StoredHistory): number {
   const watermarkMs = parseTime(ledger.watermark);
   return answeredWithin(ledger.spans).find(({ toMs }) => toMs >= watermarkMs)?.fromMs ?? watermarkMs;
 }
 
 /**
- * Returns true if days are calendar days: for buckets of a day or longer, and for series fetched once a day. A fixed
- * day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
+ * By calendar, because a fixed day of 24 hours would skip a fetch that comes half a second early, or after 23 hours.
  */
 function isByCalendar({ resolution, everyMs }: SeriesRules): boolean {
   return (everyMs >= DAY_MS && Number.isFinite(everyMs)) || (resolution !== "5m" && resolution !== "1h");
@@ -120,8 +119,8 @@ function isRereadDue(at: string, days: number, rules: SeriesRules, nowMs: number
 }
 
 /**
- * Returns the start of the next following range: two buckets back each time, the last day once a day, the complete
- * look-back once a week. A reread overlaps the one before by the full look-back, so that no late data falls between.
+ * Two buckets back each time, the last day once a day, the look-back once a week. A reread overlaps the one before by
+ * the look-back, so no late data falls between.
  */
 function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number): number {
   const { dailyAt, weeklyAt } = ledger;
@@ -139,13 +138,13 @@ function lookBackStart(ledger: StoredHistory, rules: SeriesRules, nowMs: number)
 
 export interface Settled {
   readonly ledger: StoredHistory;
-  /** Points emitted for the first time; ascending, each time once. */
+  /** Emitted for the first time; ascending and distinct. */
   readonly fresh: Points;
-  /** Points emitted before with another value; ascending, each time once. */
+  /** Emitted before with another value; ascending and distinct. */
   readonly revised: Points;
 }
 
-/** Settles a fetched range of following. `learn` changes what the response states about the range. */
+/** `learn` changes what the response states about the range. */
 export function settleFollowing(
   ledger: StoredHistory,
   rules: SeriesRules,
@@ -167,8 +166,8 @@ export function settleFollowing(
   for (let at = 0; at < inside.length; at++) {
     const atMs = inside.timeMs(at);
     const endMs = bucketEnd(atMs, rules);
-    // The bucket is still open by its own timestamp, or the range ends within it and its value is that of a part: the
-    // service cuts its buckets differently. A bucket at the start of the range is accepted, so that the range advances.
+    // The service cuts its buckets differently: this one is still open, or has only a part of its values. A bucket at
+    // the start of the range is accepted, so that the range advances.
     if (endMs + rules.graceMs > nowMs || (endMs > range.toMs && atMs > fromMs)) toMs = Math.min(toMs, atMs);
     else if (!emitted.has(atMs)) fresh.copy(inside, at);
     else if (emitted.get(atMs) !== inside.value(at)) revised.copy(inside, at);
@@ -189,10 +188,7 @@ export function settleFollowing(
   return { ledger: { ...next, rememberedFrom: isoUtc(retainedFrom(next, rules)) }, fresh, revised };
 }
 
-/**
- * Settles a fetched range of the past: points that are not fetched yet are new. `learned` is what the response
- * states; a part of a longer range gets the statement of the complete response about that part.
- */
+/** Points that are not fetched yet are new. `learned`: what the response states, possibly about a longer range. */
 export function settlePast(
   ledger: StoredHistory,
   points: Points,
@@ -205,17 +201,14 @@ export function settlePast(
   return { ledger: addRanges(ledger, learned), fresh, revised: new Points() };
 }
 
-/**
- * Returns the index of the first point whose bucket ends after a time. If the service cuts its buckets differently, a
- * bucket across the border of two ranges belongs to the later range, whose query starts a bucket early.
- */
+/** Index of the first point whose bucket ends after a time: a bucket across two ranges belongs to the later range. */
 function indexByEnd(all: Points, atMs: number, rules: BucketRules): number {
   let index = all.placeOf(atMs);
   while (index > 0 && bucketEnd(all.timeMs(index - 1), rules) > atMs) index -= 1;
   return index;
 }
 
-/** Adds what was learned, and moves the watermark to the end of the range with responses. */
+/** Moves the watermark to the end of the range with responses. */
 export function addRanges(before: StoredHistory, learned: readonly LedgerRange[]): StoredHistory {
   const ledger = { ...before, spans: withRanges(before.spans, learned, before.resolution) };
   const watermarkMs = parseTime(ledger.watermark);
@@ -229,13 +222,13 @@ export function unfetched(ledger: StoredHistory, range: Range): readonly Range[]
   return subtract(range, fetchedIn(ledger.spans));
 }
 
-/** A part of a gap that may be requested now; a part that was refused is requested singly. */
+/** Part of a gap that may be requested now; singly if it was refused. */
 export interface OpenPart extends Range {
   readonly isSingle: boolean;
   readonly unreadable?: true;
 }
 
-/** Returns the parts of a range that may be requested now, ascending. Recently refused parts wait. */
+/** Recently refused parts wait. */
 export function openParts(ledger: StoredHistory, range: Range, nowMs: number): readonly OpenPart[] {
   const gaps = unfetched(ledger, range);
   const refused = rangesIn(ledger.spans).filter((span) => !isFetched(span));
@@ -251,12 +244,12 @@ export function openParts(ledger: StoredHistory, range: Range, nowMs: number): r
     .toSorted((a, b) => a.fromMs - b.fromMs);
 }
 
-/** Returns the past to fetch: from the depth of the backfill to the front of following. */
+/** From the depth of the backfill to the front of following. */
 export function targetPast(ledger: StoredHistory): Range {
   return { fromMs: Math.min(parseTime(ledger.wished), parseTime(ledger.since)), toMs: parseTime(ledger.watermark) };
 }
 
-/** Returns the time from which emitted points are stored for comparison. It never goes back. */
+/** Start of the emitted points that are stored for comparison; never goes back. */
 function retainedFrom(ledger: StoredHistory, rules: SeriesRules): number {
   let threeBack = parseTime(ledger.watermark);
   for (let i = 0; i < 3; i++) threeBack = bucketBefore(threeBack, rules);
@@ -284,7 +277,7 @@ export function recordNoLog(ledger: StoredHistory, said: string, nowMs: number):
   return { ...ledger, state: "no-log", refusal: refusalAfter(timesBefore, said, nowMs, waitMs) };
 }
 
-/** Records a refusal of following or log discovery for another reason, or an unreadable total. */
+/** For any reason except a missing log. */
 export function recordRefusal(
   ledger: StoredHistory,
   said: string,
@@ -310,7 +303,7 @@ export function isBackingOff({ refusal }: StoredHistory, nowMs: number): boolean
   return refusal !== null && parseTime(refusal.againAt) > nowMs;
 }
 
-/** A tag that had a log counts as one without a log only after two statements, ten minutes apart. */
+/** A tag that had a log needs two such statements, ten minutes apart. */
 export function hasNoLog(ledger: StoredHistory): boolean {
   return ledger.state === "no-log" && (!wasAnswered(ledger) || (ledger.refusal?.times ?? 0) > 1);
 }
@@ -320,8 +313,8 @@ function wasAnswered({ spans }: StoredHistory): boolean {
 }
 
 /**
- * Retracts statements of "no log" since a time: the site may have been out of scope, and the service also answers "no
- * log" for tags that the token does not see. Retracted ranges become gaps.
+ * Turns "no log" statements since a time into gaps: the service also answers "no log" for tags that the token does not
+ * see.
  */
 export function retractNoLog(ledger: StoredHistory, after: string, total: boolean): StoredHistory {
   const isDoubted = ({ why, at = "" }: LedgerRange) => why === "no-log" && at >= after;

@@ -17,8 +17,8 @@ export interface DiscoveryRequest {
 const FROM_OVERVIEW = "the monthly overview lists nothing so early";
 
 /**
- * Finds out which tags have a log with a query for a few monthly values, so that tags without one spoil no large request.
- * The first listed month limits the backfill.
+ * Finds tags without a log with a query for a few monthly values, so that they spoil no large request. The first listed
+ * month limits the backfill.
  */
 export function createLogDiscovery(registry: HistorySeries, isVisible: (series: Series) => boolean) {
   const testing = createGroupTesting<string>(TAGS_PER_REQUEST);
@@ -29,12 +29,12 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     if (first === undefined) return null;
     const { timeZone } = first.rules;
     const fromMs = Math.min(...series.map(registry.neededFrom), nowMs - DAY_MS);
-    // The query starts a month early, because the interface does not say whether the start is included.
+    // The interface does not say whether the start is included: begin a month early.
     const from = rangeTime(bucketBefore(fromMs, { resolution: "1mo", timeZone }));
     return { tagIds, from, to: rangeTime(nowMs), resolution: "1mo", timeZone };
   }
 
-  /** A followed series learns about its log by following, perhaps right now. */
+  /** A followed series learns about its log by following. */
   const undecided = (tagId: string) => registry.ofTag(tagId).filter(({ ledger }) => ledger.state !== "following");
 
   function provenLedger(series: Series, log: TagLog | undefined, nowMs: number): StoredHistory {
@@ -52,7 +52,6 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
 
   return {
     queryFor,
-    /** Adds visible tags whose log is neither confirmed nor refused. */
     refresh(): void {
       const waiting = new Set(testing.waiting());
       const unknown = registry
@@ -61,7 +60,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
         .map(({ located }) => located.tag.id);
       testing.add([...new Set(unknown)].filter((id) => !waiting.has(id)));
     },
-    /** Returns the next request, the same one until it is settled; null when every tag is known. */
+    /** The same request until it is settled; null when every tag is known. */
     next(nowMs: number): DiscoveryRequest | null {
       for (let group = testing.next(); group.length > 0; group = testing.next()) {
         const hidden = group.filter((id) => !registry.ofTag(id).some(isVisible));
@@ -80,7 +79,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
     settle({ query, isRetry }: DiscoveryRequest, listed: ReadonlySet<string> | null): readonly string[] {
       if (isRetry) return listed === null ? query.tagIds : [];
       if (listed === null || query.tagIds.every((id) => listed.has(id))) return testing.settle(listed !== null).bad;
-      // A response that leaves out a tag does not clear it: another tag would be found guilty in its place.
+      // A response that leaves out a tag does not clear the tag: another tag would be found guilty.
       testing.leave(new Set(query.tagIds));
       return [];
     },
@@ -99,7 +98,7 @@ export function createLogDiscovery(registry: HistorySeries, isVisible: (series: 
       const record = isNoLog ? recordNoLog : recordRefusal;
       return new Map(tagIds.flatMap(undecided).map((series) => [series, record(series.ledger, message, nowMs)]));
     },
-    /** Removes tags. The next refresh adds those that are still unknown. */
+    /** The next refresh adds tags that are still unknown. */
     forget: (tagIds: readonly string[]) => testing.leave(new Set(tagIds)),
     waiting: () => testing.waiting().length,
   };
@@ -112,26 +111,22 @@ interface Spot<T> {
   verdict: Verdict | null;
 }
 
-/** Share of bad members right after a good or a bad one, before any verdict; it counts as so many members seen. */
+/** Assumed share of bad members after a good or a bad one, worth so many members seen. */
 const PRIOR = { good: { share: 0.02, seen: 20 }, bad: { share: 0.5, seen: 1 } };
 /** A neighbour of a bad member is tested singly if it is good with less than this probability. */
 const DOUBTFUL = 0.65;
-/** Worth of a bad member found and of a member cleared, in bits of information; found by simulation. */
+/** Bits of information that a bad member found and a member cleared are worth; found by simulation. */
 const WORTH_OF_CULPRIT = 0.3;
 const WORTH_OF_CLEARED = 0.01;
 /** Known members behind the candidates that the probabilities use. */
 const LOOK_AHEAD = 60;
 
 /**
- * Finds the tags without a log ("bad" members) when one of them makes a complete request fail with 404: adaptive group
- * testing for members in the order of their hosts. Pure.
- *
- * A group with a response clears all its members. A refused group has at least one bad member: parts of it are tested
- * until one is found. The last member left of a refused group is bad without a test of its own. Neighbours of a bad
- * member are tested singly, because tags without a log come in runs (a host that logs nothing).
- *
- * Two learned shares decide all sizes: bad members right after a good one, and right after a bad one.
- * Tests per member: `npm run bench:history`.
+ * Adaptive group testing for tags without a log ("bad" members), which make a complete request fail with 404.
+ * A response clears a group. Parts of a refused group are tested until one bad member is found; the last one left is
+ * bad without a test. Neighbours of a bad member are tested singly, because bad members come in runs (hosts that log
+ * nothing). The learned shares of bad members after a good and after a bad one decide all sizes (`npm run
+ * bench:history`).
  */
 export function createGroupTesting<T>(size: number) {
   /** Unknown members, and known ones among and right before them. */
@@ -176,16 +171,15 @@ export function createGroupTesting<T>(size: number) {
   const membersOf = (spots: readonly Spot<T>[]) => spots.map(({ member }) => member);
 
   return {
-    /** Adds members to test, in their order. The caller leaves out those that wait already. */
+    /** In their order, without those that wait already. */
     add(members: readonly T[]): void {
       for (const member of members) line.push({ member, verdict: null });
     },
-    /** Returns the next group to test, the same one until it is settled; empty when every member is known. */
+    /** The same group until it is settled; empty when every member is known. */
     next(): readonly T[] {
       if (tested.length === 0) tested = choose();
       return membersOf(tested);
     },
-    /** Returns the members whose verdict follows from the test of the last group. */
     settle(answered: boolean): { readonly good: readonly T[]; readonly bad: readonly T[] } {
       const good = answered ? tested : [];
       const left = answered ? suspects.filter((spot) => !tested.includes(spot)) : tested;
@@ -199,7 +193,7 @@ export function createGroupTesting<T>(size: number) {
       return { good: membersOf(good), bad: membersOf(bad) };
     },
     waiting: () => membersOf(line.filter(({ verdict }) => verdict === null)),
-    /** Removes members. The test of a group with one of them no longer counts. */
+    /** The test of a group with one of them no longer counts. */
     leave(members: ReadonlySet<T>): void {
       line = line.filter(({ member }) => !members.has(member));
       if (![...suspects, ...tested].some(({ member }) => members.has(member))) return;
@@ -209,7 +203,7 @@ export function createGroupTesting<T>(size: number) {
   };
 }
 
-/** Returns the longest prefix that is good with a probability of about one half (Golomb's rule for run lengths). */
+/** Returns the longest prefix that is good with a probability of about one half (Golomb's rule). */
 function evenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   let count = 1;
   let before = allGood(spots.slice(0, 1));
@@ -221,7 +215,7 @@ function evenOdds<S>(spots: readonly S[], allGood: (spots: readonly S[]) => numb
   return spots.slice(0, count);
 }
 
-/** Returns the part of a bad group whose test gives most information, with a preference for single members. */
+/** Returns the part of a bad group whose test gives most information, preferring single members. */
 function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[]) => number): readonly S[] {
   const noCulprit = allGood(suspects);
   let best = suspects.slice(0, 1);
@@ -243,23 +237,22 @@ function mostInformative<S>(suspects: readonly S[], allGood: (spots: readonly S[
   return best;
 }
 
-/** Information of a test that passes with this probability, in bits. */
+/** In bits. */
 function informationOf(share: number): number {
   if (share <= 0 || share >= 1) return 0;
   return -share * Math.log2(share) - (1 - share) * Math.log2(1 - share);
 }
 
 /**
- * Returns the probability that some spots are all good, given the verdicts of the line: that of the verdicts with these
- * spots good, divided by that of the verdicts. Verdicts in a row follow a Markov chain, because bad members come in runs.
- * The spot before the first is good. `badAfter`: share of bad members after a good or a bad one.
+ * Probability that some spots are good, given the verdicts of the line: a Markov chain, because bad members come in
+ * runs. `badAfter`: share of bad members after a good or a bad one.
  */
 function probabilityOfAllGood<T>(
   line: readonly Spot<T>[],
   spots: ReadonlySet<Spot<T>>,
   badAfter: Readonly<Record<Verdict, number>>,
 ): number {
-  /** Probability that the last spot is good or bad, scaled so that both add up to 1; and the same with `spots` good. */
+  /** Probability that the last spot is good or bad, scaled to a sum of 1. */
   let [good, bad] = [1, 0];
   let [goodIf, badIf] = [1, 0];
   for (const spot of line) {

@@ -15,21 +15,16 @@ import {
   pendingOf,
 } from "./series.ts";
 
-/** Progress of the history of one source, for the status page, `plenum plan` and a progress bar. */
 export interface HistoryProgress {
   readonly resolutions: readonly ResolutionProgress[];
-  /** Tags of which it is not known yet whether they have a log. */
+  /** Tags of which it is unknown whether they have a log. */
   readonly unproven: number;
-  /** Requests until the backfill is done, at the present request size. */
+  /** At the present request size. */
   readonly requestsLeft: number;
-  /** Fetching of the past is paused. */
   readonly paused: boolean;
   /** Unfinished requests of `plenum backfill`. */
   readonly orders: readonly BackfillProgress[];
-  /**
-   * Start of the time in which following or log discovery is due and gets no request, far beyond the plan; null if it
-   * gets them.
-   */
+  /** Since when following or log discovery is due without a request, far beyond the plan. */
   readonly starving: { readonly since: string } | null;
 }
 
@@ -39,7 +34,7 @@ export interface BackfillProgress {
   readonly to: string;
   readonly resolution: Resolution;
   readonly tags: number;
-  /** Tags of the request of which it is not known yet whether they have a log. */
+  /** Tags of which it is unknown whether they have a log. */
   readonly unproven: number;
   readonly requestsLeft: number;
   /** Fetched share, 0 to 1. */
@@ -51,19 +46,16 @@ export interface ResolutionProgress {
   readonly total: boolean;
   readonly tags: number;
   readonly withoutLog: number;
-  /** Tags with a refused range, which is requested again. */
+  /** Tags with a refused range. */
   readonly refused: number;
   /** Tags without a gap from the depth of the backfill to the latest closed bucket. */
   readonly complete: number;
-  /** Earliest watermark of a followed tag, UTC; null without followed tags. */
   readonly oldestWatermark: string | null;
-  /** Past ranges that are not fetched yet. */
   readonly pendingRanges: number;
-  /** Values expected in them. */
   readonly pendingValues: number;
-  /** Requests for them, at the present request size. */
+  /** At the present request size. */
   readonly requestsLeft: number;
-  /** Fetched share of the past to fetch, 0 to 1. */
+  /** Fetched share of the past, 0 to 1. */
   readonly done: number;
 }
 
@@ -139,7 +131,6 @@ function progressOfGroup(
       ).length,
       oldestWatermark: following.map(({ ledger }) => ledger.watermark).toSorted()[0] ?? null,
       ...{ pendingRanges, pendingValues },
-      // A total is one value per tag and request.
       requestsLeft: total
         ? Math.ceil(pendingValues / TAGS_PER_REQUEST)
         : requestsFor(pendingValues, pendingRanges, valuesPerRequest),
@@ -166,7 +157,7 @@ export function setSeriesGauge(
   for (const [state, count] of Object.entries(counts)) historySeries.set({ source, state }, count);
 }
 
-/** A range of a series without emitted values, and the reason. Times are UTC; the end is not included. */
+/** Range without emitted values. Times are UTC; the end is not included. */
 export interface HistoryGap {
   readonly tagId: string;
   readonly tagName: string;
@@ -176,18 +167,14 @@ export interface HistoryGap {
   readonly from: string | null;
   readonly to: string | null;
   readonly why: HistoryGapReason;
-  /** Message of the service, its time, and the time of the next request; null without a message. */
   readonly said: string | null;
   readonly at: string | null;
   readonly againAt: string | null;
 }
 
 /**
- * Not fetched: `ordered`, part of a `plenum backfill`. `backfill`, part of the configured past. `behind`, closed
- * recently and overdue. `between`, before other emitted values, and not requested. `refused`, refused by the service.
- * `unreadable`, its response could not be read. `out-of-scope`, the token does not see the site. `not-listed`, recent
- * tag lists do not contain the tag. `unproven`, it is not known yet whether there is a log. Fetched: `no-log`, the
- * service has no log. `null`, a response without a value.
+ * `ordered`: part of a `plenum backfill`. `behind`: overdue. `between`: never requested, between emitted values.
+ * `unproven`: unknown whether there is a log. `no-log` and `null` (no value) are responses; all others are not fetched.
  */
 export type HistoryGapReason =
   | "ordered"
@@ -204,10 +191,7 @@ export type HistoryGapReason =
 
 type Statement = Pick<LedgerRange, "said" | "at" | "againAt">;
 
-/**
- * Returns every gap that the ledgers know, by tag, oldest first; with `silences`, also responses without a value.
- * Emitted values, gaps and silences together cover the complete target time. Pure.
- */
+/** Returns all known gaps by tag, oldest first; with `silences`, also responses without a value. */
 export function gapsIn(
   ledgers: readonly LedgerOf[],
   { open }: BackfillRequests,
@@ -239,10 +223,9 @@ function gapsOf(
   );
   const front = overdueFront(series, nowMs);
   const past = total ? [] : [targetPast(ledger)];
-  // Everything that is not fetched between the first and the last emitted or needed time.
   const all = mergeRanges([...fetchedIn(ledger.spans), ...requested, front, ...past]);
   let left = unfetched(ledger, { fromMs: all[0]?.fromMs ?? 0, toMs: all.at(-1)?.toMs ?? 0 });
-  /** Assigns a reason to the parts of some ranges that have none yet. */
+  /** Parts that have a reason keep it. */
   const assign = (why: HistoryGapReason, ranges: readonly Range[], statement?: Statement) => {
     for (const range of ranges) {
       for (const part of left.flatMap((gap) => clip(gap, range))) add(why, part, statement);
@@ -265,10 +248,7 @@ function gapsOf(
   return gaps.toSorted((a, b) => ((a.from ?? "") < (b.from ?? "") ? -1 : 1));
 }
 
-/**
- * Returns the closed range that following should have fetched by now: overdue by more than one fetch, or not followed
- * at all. A series that only backfill requests need has an empty one.
- */
+/** Closed range that is overdue by more than one fetch; empty for a series that only backfill requests need. */
 function overdueFront({ ledger, rules, total }: LedgerOf, nowMs: number): Range {
   const fromMs = parseTime(ledger.watermark);
   const toMs = closedUntil(rules, nowMs);

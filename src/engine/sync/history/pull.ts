@@ -20,20 +20,17 @@ import { createHistorySeries, followedSeries, type HistoryScope, type Series } f
 import { createHistorySettle, type OnLogged } from "./settle.ts";
 
 /**
- * Pulls the history of one source: follows closed buckets, reads the latest ones again for late data, and backfills the
- * past. Every bucket is emitted once. Requests wait in the quota's lane `history`; what to request is decided when a slot
- * is free that writes and live reads have let pass. If the history store is down (504), only the pull backs off.
- *
- *   stale ──refreshed──▶ looking ──series found──▶ waiting for a slot ◀────────────┐
- *     ▲                     ▲                            │ slot: a task is due     │ settled
- *     │ 60 s passed, the    └──── nothing due: pass ─────┤                         │
- *     │ scope, the classes                               ▼                         │
- *     │ or backfills changed                         in flight ──reply─────────────┤
- *     └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends `follow`
+ * Pulls the history of one source: follows closed buckets, reads the latest again for late data, and backfills the
+ * past. Every bucket is emitted once. If the history store is down (504), only the pull backs off.
+ *     stale ──refreshed──▶ looking ──series found──▶ waiting for a slot ◀────────────┐
+ *       ▲                     ▲                            │ slot: a task is due     │ settled
+ *       │ 60 s passed, the    └──── nothing due: pass ─────┤                         │
+ *       │ scope, the classes                               ▼                         │
+ *       │ or backfills changed                         in flight ──reply─────────────┤
+ *       └───────────── failed ◀────────────────────────────┴─ error: twice in a row ends `follow`
  */
 export interface HistoryPull extends Follower {
   progress(): HistoryProgress;
-  /** Uses other classes from the next request on; the ledgers stay. */
   change(next: Pick<HistoryPullOptions, "classes" | "valuesMax">): void;
 }
 
@@ -43,47 +40,41 @@ export interface HistoryPullOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics?: Pick<Metrics, "historyRefusals" | "historySeries">;
-  /** Sites that the token sees; all of them by default. */
   readonly scope?: HistoryScope;
   readonly classes: HistoryConfig;
-  /** IANA zone of the buildings, for classes without their own. */
+  /** For classes without a zone. */
   readonly timeZone: string;
-  /** Receives the requests per minute that following needs. */
   readonly demand?: Pick<HistoryDemand, "setFollowing">;
-  /** False pauses the past and log discovery while the sinks lag behind; true by default. */
+  /** False pauses the past and log discovery while the sinks lag behind. */
   readonly mayFetchPast?: () => Promise<boolean>;
-  /** Most values per request: as many as fit into the largest reply that is read. */
   readonly valuesMax: number;
   readonly onLogged?: OnLogged;
-  /** False while some tags of a site may be unknown, so that no day of it is complete; always true by default. */
+  /** False while some tags of a site may be unknown, so that no day of it is complete. */
   readonly knowsTagsOf?: (siteId: number) => boolean;
 }
 
 const REFRESH_MS = 60_000;
-/** Interval of looks for new backfill requests and lagging sinks, in milliseconds. */
 const LOOK_MS = 1_000;
-/** The same without any series: 20 idle sources would wake the worker 20 times a second. */
+/** Twenty sources without series would otherwise wake the worker 20 times a second. */
 const IDLE_LOOK_MS = 5_000;
-/** Interval at which the pull notes whether a request is due while it gets no slot, in milliseconds. */
 const NOTE_DUE_MS = 5_000;
 const IN_FLIGHT_MAX = 3;
 const FAILURES_MAX = 2;
-/** A due request starves after three times its planned interval, within these bounds, in milliseconds. */
+/** A due request starves after three times its planned interval, within these bounds. */
 const STARVING_MIN_MS = 180_000;
 const STARVING_MAX_MS = 900_000;
 const LONG_AGO = Number.NEGATIVE_INFINITY;
 
-/** Times are monotonic, in milliseconds. */
+/** Monotonic times. */
 interface PullState {
   refreshedAtMs: number;
-  /** Wake-ups of the token's scope at the last refresh. */
   scopeChanges: number;
-  /** Start of the time in which a request was due and none was sent; null when none is due. */
+  /** Since when a request is due and none was sent. */
   dueSinceMs: number | null;
   notedDueMs: number;
   isDiscovering: boolean;
   discoveredAtMs: number;
-  /** The last request was for a single series that had been refused; others go first now. */
+  /** Others go before the next single series. */
   wasSingle: boolean;
   failures: number;
   isPastPaused: boolean;
@@ -104,7 +95,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
   const perform = createHistoryRequests({
     ...{ source, clock, log, metrics, scope, registry, window, discovery, settle, short, lookMs },
   });
-  /** Wakes the lines when there are series to fetch; without any, no line waits for a slot. */
+  /** Without series, no line waits for a slot. */
   const seriesFound = createWakeup();
   const classesChanged = createWakeup();
   let isLoaded = false;
@@ -140,7 +131,6 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     await registry.endBackfills();
   }
 
-  /** Refreshes what may have changed: tags, backfill requests, whether the sinks keep up. */
   async function look(): Promise<void> {
     const hasOpenBackfills = registry.backfills().open.length > 0;
     const mayBegin = registry.all().length === 0 && (classes.length > 0 || hasOpenBackfills);
@@ -198,7 +188,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     const request =
       nextOrdered(verified, open, nowMs, requestLimits()) ?? nextBackfill(verified, nowMs, requestLimits());
     if (request === null) return null;
-    // A request with 20 tags costs one slot, too: during discovery, a smaller one waits for more tags.
+    // Any request costs one slot: during discovery, a smaller one waits for more tags.
     const isFull = request.isSingle || request.series.length === TAGS_PER_REQUEST;
     return isDiscovering && !isFull ? null : { request };
   }
@@ -217,7 +207,7 @@ export function createHistoryPull(options: HistoryPullOptions): HistoryPull {
     return forMs <= Math.min(STARVING_MAX_MS, allowedMs) ? null : { since: isoUtc(clock.now() - forMs) };
   }
 
-  /** Waits for a slot, decides what to fetch, and settles it. Throws failures that concern all series. */
+  /** Throws failures that concern all series. */
   async function pullOnce(
     kind: "series" | "totals",
     begun: () => void,

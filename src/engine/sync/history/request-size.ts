@@ -18,12 +18,9 @@ import { answeredPoints } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
 /**
- * How many values one request asks for, and what to do with responses that may have been cut at a limit of the service.
- *
- * The service states no limit, so the size is learned: doubled after two full responses until the first failure, then
- * halved between the best and the worst size until they are 3 % apart, then kept, with a try of 25 % more after every 200
- * full responses. A failure at a size that has worked is probably an outage of the history store, so the conclusion
- * before it is withdrawn. From the second such failure in a row on the size is halved each time; it grows again later.
+ * Learns how many values one request may ask for: doubles after two full responses until a failure, then halves between
+ * the best and the worst size to 3 %, then tries 25 % more every 200 full responses. A failure at a size that has
+ * worked is probably an outage; from the second in a row on the size is halved.
  */
 const FULL_ANSWERS_TO_GROW = 2;
 const FULL_ANSWERS_TO_TRY = 200;
@@ -31,13 +28,12 @@ const CLOSE_ENOUGH = 1.03;
 const TRY = 1.25;
 /** Share of the planned size from which on a response counts as full. */
 const FULL = 0.8;
-/** Failures in a row at a size that has worked, after which the size shrinks. */
 const FAILURES_TO_RETREAT = 2;
-/** First size: a day of 5-minute values of 20 tags. */
+/** A day of 5-minute values of 20 tags. */
 const FIRST = 5_760;
-/** Smallest size: an hour of 5-minute values of 20 tags. */
+/** An hour of 5-minute values of 20 tags. */
 const LEAST = 240;
-/** JSON of one value with its time and separators, bytes. */
+/** JSON of one value with its time and separators. */
 const BYTES_PER_VALUE = 64;
 
 export const INITIAL_WINDOW: StoredWindow = { good: LEAST, bad: null, doubt: null, streak: 0 };
@@ -84,11 +80,8 @@ function isRetreating({ failures = 0 }: StoredWindow): boolean {
 }
 
 /**
- * Point counts of a response that may be a limit of the service. The interface is silent on limits without an error.
- *
- * A service that once returned 2,016 points of a series does not cut at 1,000. So a response is unverified only if it has
- * as many points as any before it, of one series or in all; new sensors and gateways that were away have fewer points than
- * their neighbours. A month of 200 tags of which half end early needs 134 instead of 114 requests.
+ * Point counts of a response, which may have been cut at an unstated limit. A service that once returned 2,016 points
+ * does not cut at 1,000, so a response is unverified only if no earlier one had more points.
  */
 interface Counts {
   readonly series: number;
@@ -101,7 +94,7 @@ interface SafeCounts {
   readonly once: Counts;
 }
 
-/** Points that any service returns at once: the records of one page of a list. */
+/** One page of a list: any service returns so many points at once. */
 const GIVEN = 99;
 const NO_COUNTS: Counts = { series: 0, answer: 0 };
 export const INITIAL_COUNTS: SafeCounts = { none: { series: GIVEN, answer: GIVEN }, once: NO_COUNTS };
@@ -119,12 +112,15 @@ function withResponse({ none, once }: SafeCounts, response: Counts): SafeCounts 
   return { none: eachCount((name) => Math.max(none[name], response[name] - 1)), once };
 }
 
-/** Returns the counts of a response that may be limits, 0 for one that is none. */
+/** Counts that may be limits, 0 for one that is none. */
 export function unverified({ none }: SafeCounts, response: Counts): Counts {
   return eachCount((name) => (response[name] > none[name] ? response[name] : 0));
 }
 
-/** A response with these counts was complete. People choose limits like 500 or 4,096, so a round count needs two of them. */
+/**
+ * A response with these counts was complete. People choose limits like 500 or 4,096, so a round count needs two of
+ * them.
+ */
 export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCounts {
   const isChosen = (count: number) => count % 10 === 0 || Number.isInteger(Math.log2(count));
   const isNoLimit = (name: keyof Counts) => response[name] === once[name] || !isChosen(response[name]);
@@ -134,15 +130,15 @@ export function withEnd({ none, once }: SafeCounts, response: Counts): SafeCount
   };
 }
 
-/** A later request returned what a response with these counts left out, so larger counts no longer prove anything. */
+/** A later request returned what this response left out, so larger counts no longer prove anything. */
 function withLimit({ none }: SafeCounts, limit: Counts): SafeCounts {
   const below = (name: keyof Counts) => (limit[name] === 0 ? none[name] : Math.min(none[name], limit[name] - 1));
   return { none: eachCount(below), once: NO_COUNTS };
 }
 
 /**
- * Returns the proven limit of the service. For 20 series that end at 250 points each, it is 250 a series or 5,000 in all:
- * the count that comes again with another number of tags decides.
+ * 20 series that end at 250 points: 250 a series or 5,000 in all? The count that recurs with another number of tags
+ * decides.
  */
 export function provenLimit(before: StoredCut | null, { series, answer }: Counts, at: string): StoredCut {
   const isBoth = series > 0 && answer > 0;
@@ -154,13 +150,10 @@ export function provenLimit(before: StoredCut | null, { series, answer }: Counts
   return { series: firm.series, answer, either: false, at };
 }
 
-/** Lifetime of a proven limit, in milliseconds: late points look like one, and services change. */
+/** Late points look like a limit, and services change. */
 const LIMIT_LIFETIME_MS = 30 * DAY_MS;
 
-/**
- * Returns the buckets that a request may ask for of each tag. A reply may also have the buckets before and after the
- * range, and stays one below the limit so that a full reply is not in question.
- */
+/** Buckets to request of each tag: a reply may have two more than requested, and stays one below the limit. */
 export function bucketsEach(cut: StoredCut | null, tags: number, nowMs: number): number {
   if (cut === null || Date.parse(cut.at) + LIMIT_LIFETIME_MS < nowMs) return Number.POSITIVE_INFINITY;
   const series = cut.series ?? Number.POSITIVE_INFINITY;
@@ -175,7 +168,7 @@ export function valuesBelow(cut: StoredCut | null, nowMs: number): number {
 
 export type LearnedWindow = ReturnType<typeof createLearnedWindow>;
 
-/** Learned size of the requests to one source, stored so that it survives restarts. */
+/** Stored, so that the size survives restarts. */
 export function createLearnedWindow(store: Store, source: string, limits: WindowLimits, clock: Pick<Clock, "now">) {
   const set = syncSet("history-window", source);
   let window: StoredWindow = INITIAL_WINDOW;
@@ -210,13 +203,13 @@ interface UnverifiedEnd {
   readonly range: Range;
   readonly count: number;
   readonly isLive: boolean;
-  /** Counts of the response that may be the limit; the same object for all ends of one response. */
+  /** Counts that may be the limit; the same object for all ends of one response. */
   readonly counts: Counts;
   /** The repeated request returned too many points of other series to prove an end. */
   readonly isInconclusive: boolean;
 }
 
-/** Lifetime of the largest counts, in milliseconds: a service may introduce a limit. */
+/** A service may introduce a limit. */
 const COUNTS_LIFETIME_MS = DAY_MS;
 /** Missing buckets at the end of following that the next fetch reads again anyway. */
 const READ_AGAIN = 2;
@@ -224,14 +217,12 @@ const READ_AGAIN = 2;
 export type ShortResponses = ReturnType<typeof createShortResponses>;
 
 /**
- * Treats missing points at the ends of a response that may have been cut as a gap, and requests them again singly:
- *
- *      requested   |-------------- 2,016 --------------|
- *      response    |---- 1,000 ----|    unverified     |
- *      again                       |------ 1,016 ------|
- *
- * If there are points, the limit is learned and the gap is fetched in smaller pieces. If there are none, it is recorded as
- * answered without values. Unverified ends are only in memory: after a restart they are ordinary gaps.
+ * Treats missing points at the ends of a response that may have been cut as a gap, and requests them again singly. With
+ * points, the limit is learned and the gap fetched in smaller pieces; otherwise it is recorded as answered without
+ * values.
+ *     requested   |-------------- 2,016 --------------|
+ *     response    |---- 1,000 ----|    unverified     |
+ *     again                       |------ 1,016 ------|
  */
 export function createShortResponses(clock: Clock, window: LearnedWindow, log: Pick<Log, "warn">) {
   const endsByKey = new Map<string, readonly UnverifiedEnd[]>();
@@ -243,7 +234,6 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
     else endsByKey.set(key, ends);
   }
 
-  /** Returns the counts of a response, which prove that smaller counts are no limit. */
   function countPoints(response: readonly Points[]): Counts {
     if (clock.monotonic() - knownSinceMs > COUNTS_LIFETIME_MS) {
       known = INITIAL_COUNTS;
@@ -255,7 +245,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
     return counts;
   }
 
-  /** Evaluates a repeated request. Returns true if it found points that the first response left out. */
+  /** Returns true if a repeated request found points that the first response left out. */
   async function conclude(
     request: HistoryRequest,
     byId: ReadonlyMap<string, Points>,
@@ -299,7 +289,6 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
   }
 
   return {
-    /** Returns the request with the verified part of each range. */
     async verifiedPart(request: HistoryRequest, logs: readonly TagLog[]): Promise<HistoryRequest> {
       const byId = new Map<string, Points>();
       for (const each of logs) {
@@ -332,13 +321,12 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       return { ...request, ranges };
     },
 
-    /** Returns true if no end of a response can be cut. */
     isComplete(logs: readonly TagLog[]): boolean {
       const counts = countPoints(logs.map((each) => answeredPoints(each) ?? new Points()));
       return isNone(unverified(known, counts));
     },
 
-    /** Returns the next request for unverified ends; `past`: also of the past. */
+    /** `past`: also of the past. */
     next(free: readonly Series[], limits: RequestLimits, past: boolean): HistoryRequest | null {
       const candidates = free.flatMap((series): readonly (Candidate & { readonly isInconclusive: boolean })[] => {
         const [end] = endsByKey.get(series.key) ?? [];
@@ -370,7 +358,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
       return { ...requestFor("backfill", group, { fromMs: range.fromMs, toMs }), isRepeat: true };
     },
 
-    /** Returns true for a series with an unverified end; `live`: one of following, or only of the past. */
+    /** `live`: an end of following, or only of the past. */
     has: ({ key }: Series, live?: boolean): boolean =>
       endsByKey.get(key)?.some(({ isLive }) => live === undefined || isLive === live) ?? false,
     forget(series: readonly Series[]): void {
@@ -379,7 +367,7 @@ export function createShortResponses(clock: Clock, window: LearnedWindow, log: P
   };
 }
 
-/** Returns the parts of a range before the first and after the last point that have at least so many buckets. */
+/** Returns parts before the first and after the last point that have at least so many buckets. */
 function absentEnds(points: Points, range: Range, { rules }: Series, leastBuckets: number): readonly Range[] {
   if (points.length === 0) return [range];
   const lastMs = bucketEnd(points.timeMs(points.length - 1), rules);

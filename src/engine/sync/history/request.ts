@@ -17,14 +17,13 @@ import type { HistorySettle } from "./settle.ts";
 
 export type Task = { readonly request: HistoryRequest } | { readonly discovery: DiscoveryRequest };
 
-/** Pause of a series whose response added nothing, in milliseconds. */
+/** Pause of a series whose response added nothing. */
 const STUCK_MS = 300_000;
-/** Pause of series whose refusal has no explanation yet, in milliseconds. `GET me` is requested once a minute then. */
+/** Pause after a refusal without an explanation; `GET me` is requested once a minute then. */
 const UNCLEAR_MS = 60_000;
 /** After more refusals in a row without any response, the cause is not a single tag. */
 const HOPELESS = 4;
 const MESSAGE_MAX = 300;
-/** Ability that the token needs (interface, GET tags/history). */
 const ABILITY = "read:tags";
 const LEFT_OVER = "A group with it was refused because a log is missing, and all others of the group have one.";
 
@@ -32,12 +31,12 @@ interface Refusal {
   /** `mistake`: the service calls the request wrong. `out-of-sight`: the token does not see the site of a tag. */
   readonly reason: "no-log" | "refused" | "mistake" | "out-of-sight";
   readonly message: string;
-  /** Further requests are useless: many were refused in a row, and none got a response. */
+  /** Further requests are useless: many were refused in a row. */
   readonly isLast: boolean;
   readonly atMs: number;
 }
 
-/** A refusal without an explanation so far. It may pass. */
+/** A refusal without an explanation so far, which may pass. */
 class Unclear extends Retryable {}
 
 type Reply =
@@ -46,13 +45,11 @@ type Reply =
   | { readonly error: unknown };
 
 /**
- * One request of history from the free slot to the settled reply.
- *
- *   slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
- *                                         └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
- *
- * A refusal is no data. The service's 404 about a log (`NoLog`) is the only one that says something about a log. `GET me`
- * explains a 403: the token lost an ability, or does not see the site. A 422 is our mistake.
+ * One history request from the free slot to the settled reply.
+ *     slot free ─ decide ─▶ query ─▶ reply ─┬─ logs, totals ─▶ settle
+ *                                           └─ refused ─▶ explain ─▶ divide into halves ─▶ query …
+ * A refusal is no data; only a 404 about a log (`NoLog`) says something about a log. `GET me` explains a 403: the token
+ * lost an ability or does not see the site. A 422 is our mistake.
  */
 export function createHistoryRequests(options: {
   readonly source: Source;
@@ -65,7 +62,7 @@ export function createHistoryRequests(options: {
   readonly discovery: LogDiscovery;
   readonly settle: HistorySettle;
   readonly short: ShortResponses;
-  /** How long a slot stays unused after `decide` returned null, in milliseconds. */
+  /** Time that a slot stays unused after `decide` returned null. */
   readonly lookMs: () => number;
 }) {
   const { source, clock, log, metrics, scope, registry, window, discovery, settle, short } = options;
@@ -78,8 +75,8 @@ export function createHistoryRequests(options: {
   const firstSeriesOf = (tagIds: readonly string[]) => tagIds.flatMap((id) => registry.ofTag(id).slice(0, 1));
 
   /**
-   * Waits for a slot, calls `decide` for the task (null passes the slot on), and settles the reply. If one tag spoils a
-   * request, the other tags are requested in smaller ones. Throws failures that do not concern single tags.
+   * Performs the task that `decide` chooses when a slot is free (null passes the slot on). Throws failures that do not
+   * concern single tags.
    */
   async function perform(
     kind: "series" | "totals",
@@ -116,7 +113,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** Serves a request whose first reply is here; the parts of a division take slots of their own. */
+  /** The parts of a division take slots of their own. */
   async function serve(request: HistoryRequest, first: Reply, signal: AbortSignal): Promise<void> {
     let given: Reply | null = first;
     const fetch = async (part: readonly Series[]) => {
@@ -135,7 +132,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** Settles the reply for some of the series of a request. Throws the error of the reply. */
+  /** Throws the error of the reply. */
   async function settlePart(request: HistoryRequest, series: readonly Series[], reply: Reply): Promise<void> {
     const values = Math.round((request.values * series.length) / request.series.length);
     const part = { ...request, series, values };
@@ -160,7 +157,7 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** A record that is missing once among 20 may be in the next response; after two in a row the series pauses. */
+  /** After two responses in a row without the tag, the series pauses. */
   function mayRetryAtOnce(series: Series, isListed: boolean): boolean {
     if (isListed) {
       leftOut.delete(series.key);
@@ -179,7 +176,7 @@ export function createHistoryRequests(options: {
     if (failure.kind === "retryable" || failure.kind === "malformed" || isWrong) await window.failed(values);
   }
 
-  /** Counts and logs unreadable logs and totals, each once until it is readable again. */
+  /** Logs each series once until it is readable again. */
   function reportUnreadable(series: readonly Series[], messages: ReadonlyMap<string, string>): void {
     const now = series.filter(({ located }) => messages.has(located.tag.id));
     if (now.length > 0) metrics?.historyRefusals.inc({ source: source.name, reason: "unreadable" }, now.length);
@@ -195,8 +192,7 @@ export function createHistoryRequests(options: {
   }
 
   /**
-   * Explains an error for a group of series. Throws errors that are not about them. `first`: the refusal of a larger group;
-   * what explains it explains this one, because `GET me` is requested once a minute and a division takes nine requests.
+   * Throws errors that are not about the series. `first`: refusal of a larger group, whose explanation saves `GET me`.
    */
   async function explain(
     error: unknown,
@@ -234,14 +230,14 @@ export function createHistoryRequests(options: {
     return refusal("refused");
   }
 
-  /** Asks the service which of the series without a log have a site that the token still sees. */
+  /** Returns the series without a log whose site the token still sees. */
   async function visible(series: readonly Series[], signal: AbortSignal): Promise<readonly Series[]> {
     if (series.length === 0) return [];
     await scope.explain({ siteIds: siteIdsOf(series), ability: ABILITY, atMs: clock.monotonic() }, signal);
     return series.filter(({ located }) => scope.sees(located.siteId));
   }
 
-  /** Requests halves of a refused group until each series is settled or was refused singly. `known`: its refusal. */
+  /** Requests halves of a refused group until each series is settled or was refused singly. */
   async function divideAndSettle(
     series: readonly Series[],
     query: string,
@@ -315,7 +311,6 @@ export function createHistoryRequests(options: {
     }
   }
 
-  /** Divides a discovery group that was refused for another reason than a log. */
   async function discoverSingly(tagIds: readonly string[], refusal: Refusal, signal: AbortSignal): Promise<void> {
     discovery.forget(tagIds);
     const fetch = async (part: readonly Series[]) => {
@@ -376,7 +371,7 @@ function afterRefusal(
   return addRanges(ledger, [{ ...range, why: "no-log", said: message, at: isoUtc(nowMs) }]);
 }
 
-/** Returns true if a response added something to a ledger, so that the next request can follow at once. */
+/** True if a response added something to a ledger, so that the next request can follow at once. */
 function hasMoved(before: StoredHistory | undefined, after: StoredHistory): boolean {
   return (
     before === undefined ||
@@ -392,9 +387,9 @@ interface RefusedSingly<T = Series, R = Refusal> {
 }
 
 /**
- * Serves a group that is refused because of some of its members: requests halves, and halves of refused halves, until each
- * refused member was refused singly. One bad member of 20 costs at most nine requests. `attempt` returns null when it
- * served a part, or the refusal, or `stop`: then the group gets no verdict (null). A last refusal ends the search early.
+ * Requests halves of refused groups until each refused member was refused singly: nine requests for one bad tag of 20.
+ * `attempt` returns null for a served part, a refusal, or `stop`, which leaves the group without a verdict (null). A
+ * last refusal ends the search.
  */
 export async function divide<T, R extends { readonly isLast: boolean }>(
   group: readonly T[],

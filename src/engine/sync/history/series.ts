@@ -21,11 +21,11 @@ export interface Series {
   readonly total: boolean;
   ledger: StoredHistory;
   isBusy: boolean;
-  /** The last request failed, perhaps after its commit: the next refresh reads the ledger from the store. */
+  /** A request failed, perhaps after its commit: read the ledger from the store. */
   isUnsure: boolean;
-  /** Monotonic time before which it is not requested, because the last response added nothing. */
+  /** Monotonic; set when the last response added nothing. */
   notBeforeMs: number;
-  /** A recent request with it was refused: it is requested singly until a request succeeds. */
+  /** A recent request with this series was refused: request the series singly until one succeeds. */
   isSuspect: boolean;
 }
 
@@ -42,7 +42,7 @@ export function historyKey(tagId: string, entry: Pick<HistoryClass, "resolution"
   return `${tagId} ${entry.resolution}${entry.total ? " total" : ""}`;
 }
 
-/** All series of one source: those of the configured classes and of open backfill requests, for every known tag. */
+/** All series of one source: those of the configured classes and of open backfill requests. */
 export function createHistorySeries(options: {
   readonly store: Store;
   readonly source: string;
@@ -56,12 +56,12 @@ export function createHistorySeries(options: {
   const ledgerSet = documentSet("history", source);
   const backfillSet = syncSet("backfill", source);
   let seriesOf = wantedSeries(options.classes, options.timeZone);
-  /** Sorted by tag id, which is roughly the order of their hosts. */
+  /** Sorted by tag id, roughly the order of hosts. */
   let all: readonly Series[] = [];
   let byTag = new Map<string, Series[]>();
   let backfills: BackfillRequests = { open: [], paused: false };
   let backfillsLoadedAtMs = Number.NEGATIVE_INFINITY;
-  /** Time of the last confirmation that the token sees a site, by site id; null before it is loaded. */
+  /** When the token was last known to see a site, by site id; null before the load. */
   let seenAt: Map<number, string> | null = null;
   const unseenSites = new Set<number>();
 
@@ -101,9 +101,8 @@ export function createHistorySeries(options: {
   }
 
   /**
-   * Retracts "no log" responses for tags of sites that the token no longer sees: the service also answers "no log" for
-   * tags out of scope. Only responses after the last confirmed sight of the site are in question. Reopens backfill
-   * requests that ended on such a response.
+   * Retracts "no log" responses for tags of sites that the token no longer sees, since the last confirmed visibility,
+   * and reopens backfill requests that ended on them.
    */
   async function retractUnseen(): Promise<readonly Series[]> {
     if (seenAt === null) {
@@ -145,7 +144,7 @@ export function createHistorySeries(options: {
     return retracted;
   }
 
-  /** Returns the buckets without a log of a finished request; null while a bucket is neither fetched nor without a log. */
+  /** Returns null while a bucket is neither fetched nor without a log. */
   function withoutLogOf(request: BackfillRequest, nowMs: number): StoredBackfill["withoutLog"] | null {
     const members = all.filter((series) => concerns(request, series));
     // Before the first listing of tags there are no members, and the request is not done.
@@ -169,7 +168,7 @@ export function createHistorySeries(options: {
       if (retracted.length > 0) await refreshBackfills();
       return retracted;
     },
-    /** Reports added, paused and removed backfill requests. Reads the store at most every 4.5 s. */
+    /** Reads the store at most every 4.5 s. */
     async haveBackfillsChanged(): Promise<boolean> {
       const nowMs = clock.monotonic();
       if (nowMs - backfillsLoadedAtMs < BACKFILL_LOOK_MS) return false;
@@ -191,7 +190,6 @@ export function createHistorySeries(options: {
       for (const [order, { withoutLog }] of done) log.info({ order, withoutLog }, "a backfill is done");
       backfills = { ...backfills, open: backfills.open.filter(({ id }) => !done.has(id)) };
     },
-    /** Earliest time for which a class or a backfill request needs a series, milliseconds since 1970. */
     neededFrom: ({ ledger, located }: Series): number =>
       Math.min(
         parseTime(ledger.wished),
@@ -201,11 +199,11 @@ export function createHistorySeries(options: {
 }
 
 export interface WantedSeries extends Pick<Series, "key" | "rules" | "total"> {
-  /** The class that follows it; null if only a backfill request needs it. */
+  /** Null if only a backfill request needs the series. */
   readonly className: string | null;
 }
 
-/** Compiles the classes. Of the classes for the same series, the first that selects a tag applies. */
+/** Of the classes for the same series, the first that selects a tag applies. */
 export function wantedSeries(
   classes: HistoryConfig,
   timeZone: string,
@@ -242,7 +240,7 @@ function rulesOf(entry: HistoryClass, timeZone: string): SeriesRules {
   };
 }
 
-/** Rules of a series that only backfill requests need: no following, no reread. */
+/** No following, no reread. */
 export function backfillRules(resolution: Resolution, timeZone: string): SeriesRules {
   return { resolution, timeZone, everyMs: Number.POSITIVE_INFINITY, backfillMs: 0, graceMs: 120_000, lookBackMs: 0 };
 }
@@ -254,18 +252,17 @@ export function ledgerFor(
   nowMs: number,
 ): StoredHistory {
   const first = newLedger(rules, nowMs);
-  // Totals go forward from the depth of the backfill, period by period.
   const fresh = total && first.wished < first.since ? { ...first, watermark: first.wished } : first;
   if (before === undefined) return fresh;
   const ledger = upgradeLedger(before, total);
   const { since, spans, watermark, state, refusal } = ledger;
-  // A clock ahead of time created the ledger: a worker starts at 12:00 with its clock at 16:00. Without a new ledger,
-  // four hours of a new series would never be fetched.
+  // A clock ahead of time created the ledger: without a new one, four hours of a new series would never be fetched
+  // after a start at 12:00 with the clock at 16:00.
   const isYetToCome = spans.length === 0 && watermark === since && Date.parse(since) > nowMs;
   return isYetToCome ? { ...fresh, state, refusal } : adaptLedger(ledger, rules, nowMs);
 }
 
-/** Counts series by resolution, kind and interval, for the plan. Series that may have a log count, too. */
+/** Counts series that may have a log, too. */
 export function followedSeries(all: readonly Series[]): readonly FollowedHistory[] {
   const groups = Map.groupBy(
     all.filter(({ ledger }) => ledger.state !== "no-log"),
@@ -285,8 +282,7 @@ export interface LegacyLedger extends Omit<StoredHistory, "version" | "spans" | 
 }
 
 /**
- * Upgrades a ledger of the old format, in which a refusal could pass for a response: keeps what was followed, and
- * requests the past and the log again. Points of that past are emitted again as backfill.
+ * In the old format a refusal could pass for a response: keeps what was followed, requests the past and the log again.
  */
 export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boolean): StoredHistory {
   if (stored.version !== undefined) return stored;
@@ -304,7 +300,6 @@ export function upgradeLedger(stored: StoredHistory | LegacyLedger, total: boole
   };
 }
 
-/** A request of `plenum backfill`: a past range of some tags, in addition to what the classes follow. */
 export interface BackfillRequest {
   readonly id: string;
   readonly stored: StoredBackfill;
@@ -318,11 +313,11 @@ export interface BackfillRequests {
   readonly paused: boolean;
 }
 
-/** Done requests that stay listed, and for how long, in milliseconds. */
+/** Done requests that stay listed. */
 const DONE_RETAINED = 20;
 const DONE_RETAINED_MS = 30 * 86_400_000;
 
-/** Reads the unfinished requests. The command line writes them, and the worker completes them. */
+/** The command line writes the requests, and the worker completes them. */
 export async function loadBackfills(store: Store, source: string): Promise<BackfillRequests> {
   const [requests, pause] = await Promise.all([
     store.documents<StoredBackfill>(syncSet("backfill", source)),
@@ -346,7 +341,6 @@ export function hasEnded({ doneAt, withoutLog }: StoredBackfill): boolean {
   return doneAt !== null && withoutLog !== undefined;
 }
 
-/** Returns the ids of requests that were done long ago, so that their list stays readable. */
 function oldBackfills(requests: ReadonlyMap<string, StoredBackfill>, nowMs: number): readonly string[] {
   const done = [...requests].filter(([, stored]) => hasEnded(stored));
   const doneMs = ({ doneAt }: StoredBackfill) => parseTime(doneAt ?? "");
@@ -360,14 +354,14 @@ export function concerns(request: BackfillRequest, { total, rules, located }: Le
   return !total && rules.resolution === request.resolution && request.matches(located);
 }
 
-/** Returns the complete buckets of a request, as far as they have closed. */
+/** Complete buckets that have closed. */
 export function backfillRange({ stored }: BackfillRequest, rules: SeriesRules, nowMs: number): Range {
   const fromMs = parseTime(stored.from);
   const lastMs = bucketStart(Math.max(fromMs, parseTime(stored.to) - 1), rules);
   return { fromMs: bucketStart(fromMs, rules), toMs: Math.min(bucketEnd(lastMs, rules), closedUntil(rules, nowMs)) };
 }
 
-/** Returns the range of a request without the recent buckets that following fetches. */
+/** Without the recent buckets that following fetches. */
 export function followedRange(request: BackfillRequest, { ledger, rules }: LedgerOf, nowMs: number): Range {
   const { fromMs, toMs } = backfillRange(request, rules, nowMs);
   return { fromMs, toMs: Number.isFinite(rules.everyMs) ? Math.min(toMs, parseTime(ledger.watermark)) : toMs };

@@ -22,13 +22,13 @@ import {
 } from "./ledger-ranges.ts";
 import type { Series } from "./series.ts";
 
-/** Most points of one event. A chunk has at most 400 buckets, but a service that samples may return more points. */
+/** A chunk has at most 400 buckets, but a service that samples may return more points. */
 const POINTS_PER_EVENT = 500;
-/** Points of one transaction where a range can be cut: half a megabyte of events. */
+/** Half a megabyte of events. */
 const POINTS_PER_COMMIT = 8_000;
 /** With so many points the next part starts a new transaction. */
 const ENOUGH_FOR_COMMIT = POINTS_PER_COMMIT / 2;
-/** Points emitted later than this after the end of their bucket are backfill, in milliseconds. */
+/** Age at the end of the bucket from which points are backfill. */
 const LIVE_MS = DAY_MS;
 
 /** Receives each response of following: ascending points, also those beyond the requested range. */
@@ -49,9 +49,8 @@ interface Batch {
 export type HistorySettle = ReturnType<typeof createHistorySettle>;
 
 /**
- * Settles replies: one transaction changes the ledgers and the emitted points, and emits the events. A large reply takes
- * one transaction for about 8,000 points, at a boundary between series or ranges. After a crash, what is not committed is
- * requested again.
+ * Settles replies: one transaction changes ledgers and points and emits the events. A large reply takes one transaction
+ * per 8,000 points, at a boundary between series or ranges.
  */
 export function createHistorySettle(options: {
   readonly store: Store;
@@ -125,7 +124,7 @@ export function createHistorySettle(options: {
     batch.points += fresh.length + revised.length;
   }
 
-  /** Returns events of one chunk each, with live points and late points in separate events. */
+  /** Each event has points of one chunk, either live or late. */
   function eventsOf(series: Series, points: Points, revised: boolean, nowMs: number): readonly Event<"tag-history">[] {
     const { located, rules } = series;
     const { resolution, timeZone } = rules;
@@ -242,7 +241,7 @@ export function createHistorySettle(options: {
   };
 }
 
-/** Returns the requested series that a reply lists, with their records and ranges. */
+/** Requested series that the reply lists. */
 function recordsOf<R extends { readonly id: string }>({ series, ranges }: HistoryRequest, reply: readonly R[]) {
   const byId = new Map(reply.map((record) => [record.id, record]));
   return series.flatMap((each) => {
@@ -252,7 +251,7 @@ function recordsOf<R extends { readonly id: string }>({ series, ranges }: Histor
   });
 }
 
-/** Cuts a range into ascending parts of about one transaction each, at boundaries of chunks. */
+/** Cuts a range at boundaries of chunks into parts of about one transaction each. */
 function partsOf(points: Points, { fromMs, toMs }: Range, resolution: Resolution): readonly Range[] {
   const parts: Range[] = [];
   let beginMs = fromMs;
@@ -275,8 +274,8 @@ function clipRanges(ranges: readonly LedgerRange[], within: Range): readonly Led
 }
 
 /**
- * A series is cut into chunks of fixed UTC length. One document stores the emitted points of a chunk, and an event has
- * points of one chunk: so the same points make the same events even after the state was lost.
+ * Fixed UTC length of a chunk. An event has points of one chunk, so the same points make the same events even after the
+ * state was lost.
  */
 const CHUNK_MS: Readonly<Record<Resolution, number>> = {
   "5m": DAY_MS,

@@ -1,56 +1,46 @@
-/**
- * Tags that the planner chooses from, as columns: row n of each column is the same tag. With 50,000 tags a plan takes
- * 2.5 ms, with objects 5 ms. Times are milliseconds of the same clock as `nowMs`.
- */
+/** Tags as columns: row n of each column is the same tag. A plan of 50,000 tags takes 2.5 ms, with objects 5 ms. */
 export interface PlannedTags {
   readonly count: number;
   readonly ids: readonly string[];
-  /** The interval to keep: already stretched and backed off. */
+  /** Stretched and backed off. */
   readonly intervalMs: Float64Array;
   /** Time of the last response; `NEVER_MS` without one. */
   readonly lastMs: Float64Array;
-  /** When the tag was added; a tag without a response becomes due some time later. */
+  /** When the tag was added. */
   readonly sinceMs: Float64Array;
-  /** 1 while the tag is being read or waits for a retry: it is not chosen, but its next reading is planned for. */
+  /** 1 while the tag is being read or waits for a retry: not chosen, but its next reading is planned for. */
   readonly underWay: Uint8Array;
-  /** Tags that may delay others and share no request with them, by row in rising order; usually empty. */
+  /** Tags that may delay others and share no request with them, by row in rising order. */
   readonly isolated: ReadonlyMap<number, IsolatedTag>;
 }
 
 export interface Isolation {
   /** Only tags with the same label share a request. */
   readonly label: string;
-  /**
-   * `punctual`: read at its usual interval because it delays no other tag. `patient`: read in spare slots. Null: a
-   * slow tag.
-   */
+  /** `punctual`: at its usual interval. `patient`: in spare slots. Null: a slow tag. */
   readonly timing: "punctual" | "patient" | null;
 }
 
 export interface IsolatedTag extends Isolation {
   /**
-   * When a `patient` tag of the site was last requested; `NEVER_MS` if never. Sites take turns by this time: by age, a site
-   * that is always refused would go first for ever.
+   * Last request for a `patient` tag of the site. Sites take turns by this time, so that no refused site goes first for
+   * ever.
    */
   readonly siteRequestedMs: number;
 }
 
-/** Stands for a time that never was; finite, so that the difference of two is a number. */
+/** Finite, so that the difference of two is a number. */
 export const NEVER_MS = -Number.MAX_SAFE_INTEGER;
 
 export interface PlanRules {
-  /** Milliseconds from one request to the next that the quota leaves to live reads. */
+  /** From one request to the next that the quota leaves to live reads. */
   readonly slotMs: number;
-  /** Tags in one request. */
   readonly size: number;
-  /** Milliseconds from this decision to the response. */
+  /** From this decision to the response. */
   readonly leadMs: number;
-  /** True for a spare slot: no other lane wants it. */
+  /** True for a slot that no other lane needs. */
   readonly eager: boolean;
-  /**
-   * False right after starving tags took a slot from ordinary ones: seven labels would take seven slots in a row, 42 s
-   * with slots of 6 s, and make all others late.
-   */
+  /** False right after starving tags took a slot, so that seven labels do not take seven slots in a row. */
   readonly mayDisplace?: boolean;
 }
 
@@ -63,58 +53,46 @@ export interface Plan {
   readonly displaces?: true;
 }
 
-/** Rows of some of the tags. */
 type Rows = Uint32Array;
 
-/** Slots that the look-ahead covers, 65 minutes at 20 requests a minute: a whole round of hourly tags. */
+/** 65 minutes at 20 requests a minute: a whole round of hourly tags. */
 const HORIZON_SLOTS = 1_300;
 /**
- * Share of the coming slots that the look-ahead counts on: 780 of the 800 tags that fit into 40 slots. A tag read early
- * comes round earlier, which the count ignores. Simulated, 0.975 keeps the usual mixes up to 94 % demand free of late
- * values; of 1,050 random mixes at 88 to 97 % five had 1 to 90 values an hour late by a slot.
+ * Share of the coming slots that the plan counts on, because tags read early come round earlier. Simulated up to 94 %
+ * demand without late values.
  */
 const USABLE_SHARE = 0.975;
 /**
- * Added to that share, as a part of one request: 0.25 of 20 tags = 5, so that the next 10 slots count in full. Without it no
- * slot before a full group of short intervals is ever free; with more, simulated, some values come late.
+ * Added to that share, in requests: 0.25 of 20 tags = 5, so the next 10 slots count in full. More makes values late.
  */
 const NEAR_SHARE = 0.25;
 /** Age relative to the interval from which isolated tags may take a slot from others: 120 s for a 60 s tag. */
 const STARVING = 2;
 /** Age relative to the interval from which a tag may fill a request early: 30 s for a 60 s tag. */
 const HALF_WAY = 0.5;
-/** Extra time until a first value is due, in milliseconds: 4,000 tags take 10 minutes of the complete quota. */
+/** Extra time until a first value is due: 4,000 tags take 10 minutes of the complete quota. */
 const FIRST_ROUND_MS = 600_000;
 
-/**
- * Urgency of each tag, by row. Reused for every plan: 50,000 tags are planned twice per slot, and new objects would cost more
- * than all other work of the process.
- */
+/** By row. Reused, because new objects for 50,000 tags would cost more than all other work of the process. */
 interface Urgencies {
   /** Slots that may still be left out before the tag is late; 0 = it must go now. */
   readonly slotsLeft: Float64Array;
-  /** Slots from one reading to the next. */
   readonly periodSlots: Float64Array;
-  /** Age relative to the interval: 1 = due; infinite without a value. */
+  /** 1 = due; infinite without a value. */
   readonly age: Float64Array;
   readonly ordinary: Rows;
   readonly underWay: Rows;
 }
 let urgencies = urgenciesFor(0);
-/** Requests needed at each slot of the look-ahead; reused by every plan. */
+/** Requests needed at each slot of the look-ahead. */
 const demand = new Float64Array(HORIZON_SLOTS);
 
 /**
- * The freshness planner: chooses the tags of the next live read. Pure and deterministic.
- *
- * The quota lets one request of `size` tags leave per slot; with 20 requests a minute a slot is 3 s.
- *
- * 1. *Which tags must go now?* Suppose that this slot were left out. If in some later slot more tags are due than fit
- *    into the slots up to it (recurring tags counted each time), the excess must go now. The simplest case is a tag that
- *    would be late before the next slot.
- * 2. *Which tags fill the request?* A request costs the same with 20 tags as with one, so the rest of it goes to the
- *    largest ages relative to their intervals.
- *
+ * Chooses the tags of the next live read: `size` tags per slot, one slot every 3 s with 20 requests a minute.
+ * 1. Tags that must go now: if this slot were left out and in some later slot more tags were due than fit into the
+ * slots up to it, the excess must go now.
+ * 2. Tags that fill the request, which costs the same with 20 tags as with one: the largest ages relative to their
+ * intervals.
  * If no tag must go, the slot is left to history, or with `eager` spent on the largest relative ages.
  */
 export function planGroup(tags: PlannedTags, nowMs: number, rules: PlanRules): Plan {
@@ -161,7 +139,7 @@ function computeUrgencies(
     // Count a tag under way as if its response came now.
     const isUnderWay = underWay[row] === 1;
     const isNew = !isUnderWay && readMs === NEVER_MS;
-    // Keep this an expression of computed numbers: choosing between one and `nowMs` made V8 allocate an object for each.
+    // Keep this expression: choosing between one and `nowMs` made V8 allocate an object for each tag.
     const newMs = Math.max(0, nowMs - (sinceMs[row] as number) - FIRST_ROUND_MS);
     const ageMs = isUnderWay ? 0 : isNew ? newMs : nowMs - readMs;
     periodSlots[row] = Math.max(1, Math.floor((everyMs - leadMs) / slotMs));
@@ -170,7 +148,7 @@ function computeUrgencies(
   }
 }
 
-/** Fills in the rows of ordinary tags and returns their number. Separate functions: V8 recompiled loops in `planGroup`. */
+/** Separate functions: V8 recompiled loops in `planGroup`. */
 function findOrdinary(into: Rows, { count, underWay, isolated }: PlannedTags): number {
   const anyIsolated = isolated.size > 0;
   let found = 0;
@@ -182,7 +160,6 @@ function findOrdinary(into: Rows, { count, underWay, isolated }: PlannedTags): n
   return found;
 }
 
-/** The same for tags under way, isolated or not. */
 function findUnderWay(into: Rows, { count, underWay }: PlannedTags): number {
   let found = 0;
   for (let row = 0; row < count; row++) {
@@ -193,15 +170,15 @@ function findUnderWay(into: Rows, { count, underWay }: PlannedTags): number {
   return found;
 }
 
-/** At least `count` of the tags that have at most `slotsLeft` slots left must go in this slot. */
+/** At least `count` of the tags with at most `slotsLeft` slots left must go in this slot. */
 interface Need {
   readonly slotsLeft: number;
   readonly count: number;
 }
 
 /**
- * Numbers of tags that must go in this slot so that none is late later, with rising deadlines and counts; empty when the slot
- * can be left out. 45 tags with 2 slots left and 20 tags a request: the two other slots take 40, so 5 must go now.
+ * Numbers of tags that must go now; empty when the slot can be left out. 45 tags with 2 slots left: the other two slots
+ * take 40, so 5 must go now.
  */
 function needsByDeadline(ordinary: Rows, underWay: Rows, rules: PlanRules): readonly Need[] {
   demand.fill(0);
@@ -212,7 +189,6 @@ function needsByDeadline(ordinary: Rows, underWay: Rows, rules: PlanRules): read
   let most = 0;
   for (let slot = 0; slot < HORIZON_SLOTS && most < rules.size; slot++) {
     needed += demand[slot] as number;
-    // Without this slot there are `slot` others up to and including slot number `slot`.
     const usable = Math.min(slot, USABLE_SHARE * slot + NEAR_SHARE);
     const excess = Math.min(rules.size, Math.ceil(needed - rules.size * usable));
     if (excess <= most) continue;
@@ -239,7 +215,7 @@ function countDemand(rows: Rows): void {
   }
 }
 
-/** Ids of a request: first tags that meet the needs, then as many as fit in the order of `isBefore`. */
+/** First tags that meet the needs, then as many as fit in the order of `isBefore`. */
 function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, isBefore = order.isOlder): string[] {
   const chosen = new Set<number>();
   for (const { slotsLeft, count } of needs) {
@@ -259,9 +235,8 @@ function fill(rows: Rows, needs: readonly Need[], size: number, order: Order, is
 }
 
 /**
- * Tags without a slot left, one of each interval in turn, short intervals first: of 15 tags of 60 s and 15 of 120 s, 10 of
- * each fill a request. This splits a group that does not fit; complete, it would collide again and again, and the same tags
- * would always be late.
+ * Tags without a slot left, one of each interval in turn: of 15 tags of 60 s and 15 of 120 s, 10 of each fill a
+ * request. Complete groups would collide again and again.
  */
 function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
   const { slotsLeft, periodSlots } = urgencies;
@@ -273,21 +248,18 @@ function alternateIntervals(rows: Rows, { isOlder }: Order): readonly number[] {
     .map(({ row }) => row);
 }
 
-/**
- * True if reading the tag now instead of when it is due saves a reading up to that slot. A tag with 2 slots left and a period
- * of 20 saves one up to slot 10, none up to slot 20: by then it would have come round again.
- */
+/** True if reading the tag now saves a reading up to that slot: with 2 slots left and a period of 20, up to slot 10. */
 function relieves(row: number, slot: number): boolean {
   const left = urgencies.slotsLeft[row] as number;
   const period = urgencies.periodSlots[row] as number;
   return left <= slot && Math.floor((slot - left) / period) === Math.floor(slot / period);
 }
 
-/** True if row `a` goes before row `b`. Not a difference, which V8 would allocate for each of 50,000 tags. */
+/** Not a difference, which V8 would allocate for each of 50,000 tags. */
 type IsBefore = (a: number, b: number) => boolean;
 
 interface Order {
-  /** The largest age relative to the interval first; ties by interval and id, so that plans are repeatable. */
+  /** The largest relative age first; ties by interval and id, so that plans are repeatable. */
   readonly isOlder: IsBefore;
   /** Tags without a value, then by `earliness`; tags before half of their interval come last, by age. */
   readonly isCheaper: IsBefore;
@@ -314,9 +286,8 @@ function orderOf(ids: readonly string[]): Order {
 }
 
 /**
- * Cost of reading a tag now already: slots left / period^0.75. With 10 slots left an hourly tag (1,200 slots) has 0.05, a
- * tag of a minute (20 slots) 1.06, so the hourly one goes. The exponent, between 0 (favours short intervals) and 1 (fills
- * the next slots), was found by simulation.
+ * Cost of reading early: slots left / period^0.75 (exponent found by simulation). With 10 slots left: 0.05 for an
+ * hourly tag (1,200 slots), 1.06 for one of a minute (20).
  */
 function earlinessOf(row: number): number {
   // Square roots are the same on every machine, other powers need not be.
@@ -326,7 +297,7 @@ function earlinessOf(row: number): number {
 
 type Group = readonly (readonly [row: number, tag: IsolatedTag])[];
 
-/** The isolated group that gets this slot, with all its rows; null when the slot is for ordinary tags. */
+/** Null when the slot is for ordinary tags. */
 function chooseIsolated(
   { isolated, underWay, lastMs }: PlannedTags,
   ordinary: Rows,
@@ -386,7 +357,6 @@ function firstRows(rows: Rows, count: number, isBefore: IsBefore, fits: (row: nu
   return first;
 }
 
-/** The largest age relative to the interval; 0 without a tag. */
 function worstAge(rows: Rows): number {
   let worst = 0;
   for (let n = 0; n < rows.length; n++) worst = Math.max(worst, urgencies.age[rows[n] as number] as number);

@@ -11,7 +11,6 @@ import {
   slotsPerSlot,
 } from "./overload.ts";
 
-/** Input of the plan; `facts-for-plan.ts` collects it from the state or from the service's lists. */
 export interface PlanFacts {
   readonly source: string;
   readonly basis: "state" | "lists";
@@ -20,12 +19,12 @@ export interface PlanFacts {
   readonly tags: number;
   readonly classes: readonly ClassFacts[];
   readonly history: readonly HistoryFacts[];
-  /** Tags of which it is unknown whether they have a log; 0 by default. */
+  /** Tags of which it is unknown whether they have a log. */
   readonly toLearn?: number;
   readonly backfill: {
-    /** Requests that the past still takes, at the learned size, probes included. */
+    /** Requests of the past at the learned size, probes included. */
     readonly requestsLeft: number;
-    /** The same at the largest size. */
+    /** At the largest size. */
     readonly requestsAtBest: number;
     readonly paused: boolean;
   };
@@ -35,7 +34,6 @@ export interface PlanFacts {
 }
 
 export interface ClassFacts extends ClassDemand {
-  /** All tags, each counted as one. */
   readonly allTags: number;
   /** Greatest recent age of a value; null while no worker has measured it. */
   readonly measuredMs: number | null;
@@ -43,7 +41,6 @@ export interface ClassFacts extends ClassDemand {
 
 export interface HistoryFacts extends FollowedHistory {
   readonly name: string;
-  /** Tags of which the service says that they have no log. */
   readonly withoutLog: number;
 }
 
@@ -60,16 +57,14 @@ export interface QuotaFacts {
   readonly size: number;
 }
 
-/** Figures that limit how often active alarms can be polled. */
 export interface AlarmPolling {
   readonly alarms: number;
   readonly pages: number;
-  /** Configured time from one poll to the next, in milliseconds. */
   readonly everyMs: number;
   readonly listsPerMinute: number;
 }
 
-/** The plan for the command line, the status page and as JSON. Durations are seconds, times UTC. */
+/** Durations are seconds, times UTC. */
 export interface PlanReport {
   readonly source: string;
   readonly madeAt: string;
@@ -81,7 +76,7 @@ export interface PlanReport {
   readonly tagsNotRead: number;
   readonly quota: QuotaFacts;
   readonly lanes: readonly LanePlan[];
-  /** True if the number of requests suffices for the target intervals; each class states what was measured. */
+  /** True if the number of requests suffices for the target intervals. */
   readonly fits: boolean;
   /** Requests that the target intervals need, divided by those that can be planned; above 1 they do not fit. */
   readonly load: number;
@@ -89,12 +84,12 @@ export interface PlanReport {
   /** Time to read every tag of every class once, with all requests that polls get. */
   readonly fullSweepSeconds: number;
   readonly history: readonly (HistoryFacts & { readonly requestsPerMinute: number })[];
-  /** Learning which tags have a log; it ends, so the classes are planned without it. Null when all is known. */
+  /** Log discovery ends, so the classes are planned without it. Null when all tags are known. */
   readonly learning: { readonly tags: number; readonly requestsPerMinute: number } | null;
   readonly backfill: BackfillPlan | null;
-  /** Alternative changes that make the plan fit, the cheapest first; empty if it fits. */
+  /** Alternatives, the cheapest first; empty if the plan fits. */
   readonly changes: readonly PlanChange[];
-  /** Message if the active alarms cannot be polled as often as configured. */
+  /** Set if the active alarms cannot be polled as often as configured. */
   readonly alarms?: string;
 }
 
@@ -110,9 +105,9 @@ interface ClassPlan {
   readonly name: string;
   readonly tags: number;
   readonly wishedSeconds: number;
-  /** Greatest age of a value by plan: the target interval, stretched if the quota does not suffice. */
+  /** The target interval, stretched if the quota does not suffice. */
   readonly promisedSeconds: number;
-  /** The same if live reads get all spare requests. */
+  /** If live reads get all spare requests. */
   readonly atBestSeconds: number;
   readonly measuredSeconds: number | null;
   /** True if the measured age exceeds the target in the rounded figures; the plan may fit all the same. */
@@ -127,14 +122,14 @@ interface BackfillPlan {
   readonly paused: boolean;
   /** UTC; null while paused. */
   readonly doneAt: string | null;
-  /** The same at the largest request size. */
+  /** At the largest request size. */
   readonly requestsAtBest: number;
   readonly atBestDoneAt: string | null;
 }
 
-/** Least share of the quota for the backfill, because a waiting lane is not starved. */
+/** A waiting lane is not starved. */
 const BACKFILL_SHARE_MIN = 0.03;
-/** Time for a response and the clock check before it, as planned; a worker uses measured times. */
+/** Response and the clock check before it; a worker uses measured times. */
 const REPLY_MS = 200;
 
 export function planReport(facts: PlanFacts): PlanReport {
@@ -212,8 +207,8 @@ export function planReport(facts: PlanFacts): PlanReport {
 }
 
 /**
- * Returns a message if the pages do not fit between two polls, or null. A running poll skips the next tick: 20 pages
- * at 30 lists a minute take 40 s, so every second poll of 30 s starts.
+ * Null if the pages fit between two polls. 20 pages at 30 lists a minute take 40 s, so every second poll of 30 s
+ * starts.
  */
 function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolling): string | null {
   const neededMs = (pages / listsPerMinute) * 60_000;
@@ -222,13 +217,12 @@ function expectedInterval({ alarms, pages, everyMs, listsPerMinute }: AlarmPolli
   return `${alarms} active alarms are ${pages} pages, and ${listsPerMinute} lists a minute are allowed: expect a poll of the alarms every ${durationText(expectedMs / 1_000)} instead of every ${durationText(everyMs / 1_000)}.`;
 }
 
-/** Compares ages as rounded for the reader: two ages with the same figure are equal. */
+/** Two ages with the same figure are equal. */
 function isOlder(measuredMs: number | null, targetMs: number): boolean {
   if (measuredMs === null || measuredMs <= targetMs) return false;
   return durationText(rounded(measuredMs / 1_000)) !== durationText(targetMs / 1_000);
 }
 
-/** A change of the quota's configuration, and the requests per minute that polls get with it. */
 interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
   readonly perMinute: number;
 }
@@ -236,7 +230,6 @@ interface QuotaChange extends Pick<PlanChange, "text" | "yaml"> {
 /** Requests per minute that the interface allows. */
 const REQUESTS_MAX = 20;
 
-/** Changes that use more of the service's quota. */
 function quotaChangesOf({ perMinute, reserve, polite, size }: QuotaFacts): readonly QuotaChange[] {
   const polls = (allowed: number, share: number, reserved: number) => Math.max(1, allowed * share - reserved);
   const changes: (QuotaChange & { readonly isUseful: boolean })[] = [
@@ -266,12 +259,11 @@ function rounded(value: number, digits = 2): number {
   return Number(value.toFixed(digits));
 }
 
-/** One change of the configuration that makes the target intervals fit. */
 interface PlanChange {
   readonly text: string;
   /** Lines of the configuration, below the source. */
   readonly yaml: string;
-  /** Cost: sum over the tags of (new interval / target interval - 1); 1 for one tag read half as often. */
+  /** Sum over the tags of (new interval / target interval - 1): 1 for one tag read half as often. */
   readonly cost: number;
 }
 
@@ -289,7 +281,7 @@ export interface AdviceFacts {
 
 const FACTOR_MAX = 1_000;
 
-/** Returns alternative changes that make the target intervals fit, cheapest first; empty if they fit. Pure. */
+/** Returns alternative changes that make the target intervals fit, cheapest first; empty if they fit. */
 export function changesThatFit(facts: AdviceFacts): readonly PlanChange[] {
   const { demands, size, share, replyMs, overload } = facts;
   const demandWith = (factorOf: (each: ClassDemand) => number, perMinute = facts.perMinute) =>
@@ -335,7 +327,7 @@ function smallestInterval(fromMs: number, fits: (ms: number) => boolean): number
   return roundedUp(high);
 }
 
-/** Rounds up to 1 s below a minute, 10 s below 10 minutes, a minute below an hour, and 10 minutes beyond. */
+/** To 1 s below a minute, 10 s below 10 minutes, a minute below an hour, and 10 minutes beyond. */
 function roundedUp(ms: number): number {
   const stepMs = ms < 60_000 ? 1_000 : ms < 600_000 ? 10_000 : ms < 3_600_000 ? 60_000 : 600_000;
   return Math.ceil((ms - 1e-6) / stepMs) * stepMs;

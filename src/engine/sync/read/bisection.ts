@@ -5,7 +5,7 @@ import type { Isolation } from "../plan/group.ts";
 export interface TagIsolation extends Isolation {
   /** True if the tag itself, not only its site, is suspected of being refused. */
   readonly isSuspect?: boolean;
-  /** The tag is not requested before this time; absent unless it was refused singly. */
+  /** Absent unless the tag was refused singly. */
   readonly notBeforeMs?: number;
 }
 
@@ -22,38 +22,29 @@ interface Suspicion {
   readonly label: string;
   /** Label of the other half, if there is one. */
   readonly sibling: string | null;
-  /** First single refusal; null without one. */
   readonly firstSingleMs: number | null;
   readonly lastSingleMs: number | null;
 }
 
-/**
- * Least time between two single requests for a refused tag, in milliseconds. `GET me` is sent at most once a minute,
- * so its response is available after each of them.
- */
+/** Least time between two single requests for a refused tag: `GET me` is sent once a minute, so also between them. */
 const SECOND_LOOK_MS = 62_000;
 /** Failed requests in a row for tags of one site after which the site itself is the likely cause. */
 const SITE_FAILURES = 2;
-/** Groups that unproven suspects of a site form when the cause is not one tag: one tag leaves three at most. */
+/** Groups of unproven suspects of a site when the cause is not one tag: one tag leaves three at most. */
 const MANY_GROUPS = 4;
 
 /**
- * Finds the tags that make complete requests fail, without delaying other reads. Deterministic; times are monotonic
- * milliseconds.
- *
- * 1. A request for several sites fails: each of these sites is in doubt. Its tags share requests only with tags of the
- *    same site, at their usual intervals, until one such request succeeds. A refused site therefore costs the others
- *    one slot.
- * 2. A request for one site fails: its tags are suspects. They are read apart, in halves and in spare slots, until a
- *    group succeeds (its tags are cleared) or one tag is left. When one half succeeds, the other is divided at once
- *    because it probably contains the cause. When one half fails, the other half joins the probably clean tags.
- *    Neither proves anything.
- * 3. A tag is proven to be refused after two single refusals at least 62 s apart, if `GET me` says after each that the
- *    token may read it. A scope, a view or a service that is briefly unavailable therefore condemns no tag.
+ * Finds the tags that make complete requests fail, without delaying other reads. Times are monotonic.
+ * 1. A request for several sites fails: their tags share requests only within their site until one succeeds, at their
+ * usual intervals. So a refused site costs the others one slot.
+ * 2. A request for one site fails: its tags are suspects, read in halves in spare slots until a group succeeds or one
+ * tag is left. If one half succeeds, the other is divided at once; if one half fails, the other joins the clean tags.
+ * 3. Two single refusals at least 62 s apart prove a tag refused if `GET me` says after each that the token may read
+ * it, so a scope or service that is briefly unavailable condemns no tag.
  */
 export function createBisection(siteOf: (id: string) => number | undefined) {
   const suspicions = new Map<string, Suspicion>();
-  /** Sites in doubt: failed requests for tags of that site alone since the last success. */
+  /** Failed requests for tags of that site alone since the last success. */
   const sitesInDoubt = new Map<number | undefined, number>();
   let groups = 0;
 
@@ -76,7 +67,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     regroup(ids.slice(middle), second, first);
   }
 
-  /** The other halves of these tags, each as a list of tags. */
+  /** The other halves of these tags. */
   function siblingsOf(ids: readonly string[]): readonly (readonly string[])[] {
     const labels = new Set(ids.flatMap((id) => suspicions.get(id)?.sibling ?? []));
     return [...labels].map((label) => [...suspicions].filter(([, each]) => each.label === label).map(([id]) => id));
@@ -86,7 +77,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
     for (const rest of siblingsOf(ids)) regroup(rest, `likely clean, site ${siteOf(rest[0] ?? "")}`);
   }
 
-  /** Joins many groups of a site that succeeds again: a tag that was not refused singly is probably clean. */
+  /** A tag that was not refused singly is probably clean. */
   function joinGroups(site: number | undefined): void {
     const unproven = [...suspicions].filter(([id, each]) => each.firstSingleMs === null && siteOf(id) === site);
     if (new Set(unproven.map(([, { label }]) => label)).size < MANY_GROUPS) return;
@@ -109,7 +100,6 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
   }
 
   return {
-    /** True if any tag or site is suspected. */
     any: () => suspicions.size > 0 || sitesInDoubt.size > 0,
 
     /** `punctual`: only the site is in doubt. `patient`: the tag or its complete site is searched. */
@@ -146,7 +136,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
       if (ids.length > 1) narrow(ids, null);
     },
 
-    /** A request for these tags was refused. Returns the tag that is proven now, or null. */
+    /** Returns the tag that is proven to be refused now, or null. */
     refused(ids: readonly string[], { atMs, scopeBeforeMs, scopeAtMs, named }: RefusedRequest): string | null {
       const [only] = ids;
       if (ids.length > 1 || only === undefined) {
@@ -175,8 +165,7 @@ export function createBisection(siteOf: (id: string) => number | undefined) {
 }
 
 /**
- * `refused`: scope, ability or view (403), an unknown tag or one without a log (404). `invalid`: our request was wrong (422).
- * Null: a failure that says nothing about the tags.
+ * `refused`: scope, ability, view or log (403, 404). `invalid`: our request was wrong (422). Null: not about the tags.
  */
 export function refusalOf(failure: Failure): "refused" | "invalid" | null {
   if (failure instanceof NoLog || failure instanceof Rejected) return "refused";
@@ -185,14 +174,14 @@ export function refusalOf(failure: Failure): "refused" | "invalid" | null {
   return failure.reason === "forbidden" ? "refused" : null;
 }
 
-/** The tag that a validation error names by its index in the request: `tags.3`, `tags[3]`, `tags.3.id`. */
+/** The tag that a validation error names by its index: `tags.3`, `tags[3]`, `tags.3.id`. */
 export function namedMember(ids: readonly string[], failure: Failure): string | null {
   if (!(failure instanceof ConfigError) || failure.field === undefined) return null;
   const index = /^tags(?:\.|\[)(\d+)/.exec(failure.field)?.[1];
   return index === undefined ? null : (ids[Number(index)] ?? null);
 }
 
-/** Wait after single refusals, by their number in a row: 10 minutes, 1, 6 and 24 hours. */
+/** By number of single refusals in a row. */
 const WAITS_MS = [600_000, 3_600_000, 21_600_000, 86_400_000] as const;
 
 export function quarantineMs(times: number): number {
@@ -208,17 +197,15 @@ const LATENCIES_MIN = 5;
 const SLOW = "slow";
 
 /**
- * Finds the tags that make complete requests slow, because a request waits for its slowest gateway. Deterministic.
- *
- * Every tag of a slow request is suspected. A suspected group is read apart, in halves, until a half is fast
- * (its tags are cleared) or one tag is left (it is slow, and shares its requests with the other slow ones).
+ * Finds the tags that make complete requests slow, because a request waits for its slowest gateway. A suspected group
+ * is read in halves until a half is fast (cleared) or one tag is left (slow tags share requests).
  */
 export function createSlowTags() {
   const labels = new Map<string, string>();
   const latencies = createLastMedian(LATENCIES);
   let groups = 0;
 
-  /** Median of the latest latencies in milliseconds; 0 before the first. */
+  /** 0 before the first latency. */
   const typicalMs = () => latencies.value() ?? 0;
   function suspect(ids: readonly string[]): void {
     groups += 1;

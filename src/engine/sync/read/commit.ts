@@ -21,21 +21,20 @@ export interface ReadCommitOptions {
   readonly clock: Clock;
   readonly log: Pick<Log, "info" | "warn" | "error">;
   readonly metrics: Pick<Metrics, "tagsRead" | "freshnessPromised" | "freshnessAchieved">;
-  /** The offline gateway that all tags of a site are behind, if that is certain; the interface links no tag to a gateway. */
+  /** Null if uncertain; the interface links no tag to a gateway. */
   readonly offlineGatewayOf?: (siteId: number) => string | null;
-  /** Our clock minus the service's, milliseconds; null when unknown. */
+  /** Our clock minus the service's. */
   readonly clockSkewMs?: () => number | null;
-  /** Called with each value after its commit. */
+  /** Called after the commit. */
   readonly onRead?: (id: string, value: TagValue, atMs: number) => void;
-  /** Called when many values of a site have turned null at once. */
   readonly onSuddenNulls?: (siteId: number) => void;
   /** Shared by all sources. */
   readonly groupCommit: GroupCommit;
 }
 
-/** Stored values cached per source, about 300 bytes each; beyond this number they are read from the store. */
+/** About 300 bytes each; other values are read from the store. */
 const CACHED_MAX = 1_000;
-/** Clock skew from which the times of values are uncertain, in milliseconds. */
+/** Clock skew from which the times of values are uncertain. */
 const SKEW_MAX_MS = 300_000;
 
 /** Commits the replies of live reads, one transaction for each, and then updates the tag schedule. */
@@ -45,11 +44,10 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
   const quarantineSet = syncSet("quarantine", source.name);
   const leftOut = createLeftOutTags({ store, source: source.name, log, clock });
   const sudden = createSuddenChanges(clock, log, (id) => schedule.watched(id) !== undefined);
-  /** Stored values as of the last commit; only this module writes them. */
+  /** As of the last commit; only this module writes them. */
   const cached = new Map<string, StoredValue>();
   let lastRead: PollTime | null = null;
 
-  /** Reads stored values that are not cached. */
   async function readUncached(ids: readonly string[]): Promise<ReadonlyMap<string, StoredValue | undefined>> {
     const uncached = ids.filter((id) => !cached.has(id));
     return new Map(
@@ -62,7 +60,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
     cached.set(id, stored);
   }
 
-  /** The change of one reply, and what to do after its commit. Builds on the values that are stored now. */
+  /** Builds the change of one reply on the values that are stored now. */
   async function prepare(
     requested: readonly string[],
     values: ReadonlyMap<string, TagValue>,
@@ -118,7 +116,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
 
   return {
     leftOut,
-    /** When a reply last had a value, since the start; null before the first. */
+    /** When a reply last had a value. */
     lastRead: (): PollTime | null => lastRead,
     suddenChanges: sudden.current,
 
@@ -144,7 +142,7 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
       }
     },
 
-    /** Quarantines a tag that was proven to be refused; the wait grows with the refusals in a row. */
+    /** The wait grows with the refusals in a row. */
     async quarantine(id: string, reason: unknown): Promise<void> {
       const before = await store.document<StoredQuarantine>(quarantineSet, id);
       const times = (before?.times ?? 0) + 1;
@@ -158,23 +156,22 @@ export function createReadCommit(options: ReadCommitOptions, schedule: TagSchedu
 }
 
 /**
- * Joins the replies of several sources in one transaction, because each transaction is a disk sync, a write of every index
- * and an offer to each sink. 20 sources bring 7 replies a second: one transaction of 140 values instead of 7 of 20. The
- * replies of a single source never wait.
+ * Joins replies of several sources in one transaction, because each one is a disk sync: 20 sources bring 7 replies a
+ * second. The replies of a single source never wait.
  */
 export interface GroupCommit {
   /**
-   * Resolves when the change is durable. `change` is called just before the transaction, so that it builds on earlier
-   * commits; a transaction holds one change per source. Rejects with the error of `change` or of the transaction.
+   * Resolves when the change is durable. `change` runs just before the transaction, so that it builds on earlier
+   * commits. Rejects with the error of `change` or of the transaction.
    */
   commit(source: string, change: () => Promise<Change>, hurry: AbortSignal): Promise<void>;
 }
 
-/** Time between two transactions, in milliseconds. Values are seconds old when they are read, so a second more is fine. */
+/** Values are seconds old when they are read, so a second more is fine. */
 const COMMIT_EVERY_MS = 1_000;
-/** Wait for other replies after a pause, in milliseconds: sources started together send their requests at the same times. */
+/** Wait after a pause: sources started together send their requests at the same times. */
 const FIRST_WAIT_MS = 250;
-/** Replies in one transaction at most. 200 replies of 20 values stop the event loop for 140 ms, 20 for a fifth of that. */
+/** 200 replies of 20 values stop the event loop for 140 ms, 20 for a fifth of that. */
 const REPLIES_MAX = 20;
 
 interface WaitingChange {
@@ -187,7 +184,6 @@ interface WaitingChange {
 interface GroupCommitOptions {
   readonly store: Pick<Store, "commit">;
   readonly clock: Clock;
-  /** Number of sources that share it. */
   readonly sources: number;
 }
 

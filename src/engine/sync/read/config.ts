@@ -7,7 +7,6 @@ const select = Selection.prefault({}).meta({
   description: "Which tags; every tag when left out. The first entry of the list that selects a tag has it.",
 });
 
-/** One freshness class of the live reads: how old the value of these tags may become. */
 export const ReadClass = z
   .strictObject({
     name,
@@ -41,7 +40,7 @@ export const ReadClass = z
   });
 export type ReadClass = z.infer<typeof ReadClass>;
 
-/** The live reads. A tag belongs to the first class that selects it; a tag that none selects is not read. */
+/** A tag belongs to the first class that selects it; a tag that none selects is not read. */
 export const ReadConfig = z.array(ReadClass).superRefine(uniqueNames).meta({
   description: "Live reads: classes of tags with the age that their values may reach, specific ones first.",
 });

@@ -6,12 +6,12 @@ const FAILURES_MAX = 3;
 const REFUSALS_BEFORE_CONTROL = { idle: 3, search: 6 };
 /** Refused controls in a row that prove that no single tag is the cause. */
 const CONTROLS = 3;
-/** Refusals in a row that prove the same while no tag was ever read, so that there is no control. */
+/** The same without a control, because no tag was ever read. */
 const REFUSALS_UNREAD = 8;
 
 interface ControlState {
   readonly mode: "working" | "trying";
-  /** Each counts in a row, since the last read. */
+  /** Counts in a row since the last read. */
   readonly failures: number;
   readonly refusals: number;
   readonly controlsRefused: number;
@@ -21,7 +21,7 @@ type ControlEvent = "started" | "read" | "failed" | "failed for all" | "refused"
 
 const WORKING: ControlState = { mode: "working", failures: 0, refusals: 0, controlsRefused: 0 };
 
-/** Returns the state after an event. A refusal that proves that all tags are concerned resets the refusals to 0. */
+/** A refusal that proves that all tags are concerned resets the refusals to 0. */
 function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => boolean): ControlState {
   switch (event) {
     case "started":
@@ -47,22 +47,17 @@ function stateAfter(state: ControlState, event: ControlEvent, hasControl: () => 
 }
 
 /**
- * Detects that reads fail for a reason that concerns all tags: the service is down, the token was revoked, or every
- * request is refused.
- *
- *   working ── 3 refusals in a row ──► checking: reads control tags in spare slots ── any read ──► working
- *   checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
- *   working ── failure of token, quota or service, or 3 failures in a row ──► trying
- *
- * A control is a single tag that was read recently, each of another site if possible. A refused group of 20 proves
- * nothing: if a third of the tags is refused, nearly every group is. `pick` returns a recently read tag that is not in
- * `tried`, or undefined.
+ * Detects that reads fail for a reason that concerns all tags: the service is down or refuses every request.
+ *     working ── 3 refusals in a row ──► checking: reads control tags in spare slots ── any read ──► working
+ *     checking ── 3 controls refused ──► trying: one control tag at a time ──────────── any read ──► working
+ *     working ── failure of token, quota or service, or 3 failures in a row ──► trying
+ * A control is a single tag that was read recently, because if a third of the tags is refused, nearly every group of 20
+ * is. `pick` returns a recently read tag that is not in `tried`, or undefined.
  */
 export function createControls(pick: (tried: readonly string[]) => string | undefined) {
   let state = WORKING;
   /** Controls requested since the last read. */
   let tried: readonly string[] = [];
-  /** The control whose request is under way. */
   let underWay: readonly string[] | null = null;
   const apply = (event: ControlEvent) => {
     state = stateAfter(state, event, () => pick([]) !== undefined);
@@ -70,10 +65,10 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
 
   return {
     isTrying: () => state.mode === "trying",
-    /** True if a control may use this kind of slot. Bisection often succeeds in between, so its slots wait for more refusals. */
+    /** Bisection often succeeds in between, so its slots wait for more refusals. */
     mayUse: (slot: "idle" | "search") => state.mode === "trying" || state.refusals >= REFUSALS_BEFORE_CONTROL[slot],
     isUnderWay: () => underWay !== null,
-    /** Returns the next control; empty while one is under way or if no tag was read recently. */
+    /** Empty while a control is under way or if no tag was read recently. */
     next(): readonly string[] {
       if (underWay !== null) return [];
       const untried = pick(tried);
@@ -87,23 +82,21 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
       apply("read");
       tried = [];
     },
-    /** True for the control read while trying: it was read recently, so its failure has another cause. */
+    /** The control was read recently, so its failure has another cause. */
     isTrial: (group: readonly string[]) => state.mode === "trying" && group === underWay,
-    /** A request failed. Returns true if the failure concerns all tags. */
+    /** Returns true if the failure concerns all tags. */
     failed(failure: Failure): boolean {
       apply(mayBeOneGateway(failure) ? "failed" : "failed for all");
       return state.mode === "trying";
     },
-    /** A request was refused without an explanation by the token's scope. Returns true if all tags are concerned. */
+    /** For a refusal that the token's scope does not explain. Returns true if all tags are concerned. */
     refused(group: readonly string[]): boolean {
       apply(group === underWay ? "control refused" : "refused");
       return state.refusals === 0;
     },
-    /** The request for these tags has ended. */
     returned(group: readonly string[]): void {
       if (group === underWay) underWay = null;
     },
-    /** A new run starts: counts start from 0. */
     restart(): void {
       apply("started");
       underWay = null;
@@ -111,7 +104,7 @@ export function createControls(pick: (tried: readonly string[]) => string | unde
   };
 }
 
-/** Returns true for a failure that one gateway or one reply can cause; others concern the token, the quota or the service. */
+/** False for failures of the token, the quota or the service. */
 export function mayBeOneGateway(failure: Failure): boolean {
   return failure instanceof Retryable || failure instanceof Malformed;
 }

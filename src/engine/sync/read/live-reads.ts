@@ -15,9 +15,9 @@ import { createScheduleRefresh, EMPTY_LOOK_MS, type RefreshOptions } from "./sch
 import { createTagSchedule, type TagSchedule, type TagState } from "./tag-schedule.ts";
 
 export interface KnownTag extends TagState {
-  /** Label of the isolation; null for a tag that shares requests with all others. */
+  /** Null for a tag that shares requests with all others. */
   readonly isolation: string | null;
-  /** Why and since when the replies have no usable value of the tag; undefined while they have one. */
+  /** Why and since when the replies have no usable value of the tag. */
   readonly leftOut: StoredLeftOut | undefined;
 }
 
@@ -25,46 +25,38 @@ export interface LiveReadOptions extends ReadCommitOptions, RefreshOptions {
   readonly scope: Pick<TokenScope, "sees" | "explain" | "saidAtMs">;
 }
 
-/** The ability of the token that live reads need (interface, GET tags/read). */
 const ABILITY = "read:tags";
-/** Requests under way at once; while trying only one. */
+/** Requests under way at once. */
 const UNDER_WAY_MAX = { working: 6, trying: 1 };
-/** A response that takes longer than this, or never comes, makes its tags suspects of being slow, in milliseconds. */
+/** A slower response makes its tags suspects of being slow. */
 const SUSPICIOUS_MS = 15_000;
 /** Bisection takes spare slots, and one of 20 so that it ends even under full load. */
 const SEARCH_EVERY_SLOTS = 20;
-/** Longest wait for such a slot, in milliseconds: at 3 requests a minute 20 slots are seven minutes. */
+/** Longest wait for such a slot: at 3 requests a minute 20 slots are seven minutes. */
 const SEARCH_EVERY_MS = 120_000;
-/** Starving tags take at most every other slot that others need: 1.5 slots tolerate slots that come a little early. */
+/** Starving tags take at most every other slot that others need; 1.5 tolerates slots that come a little early. */
 const DISPLACE_EVERY_SLOTS = 1.5;
 
 export type LiveReads = ReturnType<typeof createLiveReads>;
 
 /**
- * Reads the live values of one source.
- *
- * A request waits in the quota's lane `live`. When a slot is free, `selectTags` picks up to 20 tags, or none: then
- * history gets the slot. A second request waits in the last lane, `spare`, and reads the oldest values when no other
- * lane wants the slot. Life of a request:
- *
- *   waiting ── slot free ──► sent ── reply ────► committed ──────────────► waiting
- *      ▲  └─ no tag due: pass ┘└─── failure ──► settled ─ some tags ─────► waiting
- *      │                                           └───── all tags: throw ─► trying
- *      └──────────────── a control tag is read ◄─────────────────────────────┘
- *
- * While `trying`, one request at a time reads one control tag (controls.ts). The other states allow six requests at a
- * time.
+ * Reads the live values of one source. When a slot of lane `live` is free, `selectTags` picks up to 20 tags, or none:
+ * then history gets the slot. A second request in lane `spare` reads the oldest values when no other lane needs the
+ * slot.
+ *     waiting ── slot free ──► sent ── reply ────► committed ──────────────► waiting
+ *        ▲  └─ no tag due: pass ┘└─── failure ──► settled ─ some tags ─────► waiting
+ *        │                                           └───── all tags: throw ─► trying (one request at a time,
+ *        └──────────────── a control tag is read ◄─────────────────────────────┘      otherwise up to six)
  */
 export function createLiveReads(options: LiveReadOptions) {
   const { source, clock, log, scope } = options;
   const classesChanged = createWakeup();
-  /** Slots on the monotonic clock; `owedToHistory` counts the slots that first readings took of history's share. */
+  /** Monotonic; `owedToHistory` counts the slots that first readings took of history's share. */
   const slots = {
     searchedAtMs: Number.NEGATIVE_INFINITY,
     displacedAtMs: Number.NEGATIVE_INFINITY,
     owedToHistory: 0,
   };
-  /** Ends the current run, because no class is left. */
   let stopRun: () => void = () => undefined;
   const slow = createSlowTags();
   const suspects = createBisection((id) => schedule.watched(id)?.siteId);
@@ -88,22 +80,17 @@ export function createLiveReads(options: LiveReadOptions) {
     return label === null ? null : { label, timing: single === null ? null : "patient" };
   }
 
-  /** Clears all suspicions: the cause of the failures was not a tag. */
   function clearSuspicions(): void {
     suspects.forget();
     slow.forget();
   }
 
   /**
-   * Picks up to 20 tags for the next read request, or none. In order:
-   *
+   * Picks up to 20 tags for the next read request; `[]` leaves the slot to history. In order:
    * 1. while every read fails: one control tag, to find out when the service recovers;
    * 2. in every 20th slot: a bisection group;
    * 3. tags whose target interval would be missed, e.g. a 10 s tag last read 8.9 s ago with slots 3 s apart;
-   * 4. slots that no interval needs: a control tag, a bisection group, with `eager` the oldest values, or a quarantined
-   *    tag whose wait is over.
-   *
-   * `[]` leaves the slot to history.
+   * 4. other slots: a control, a bisection group, with `eager` the oldest values, or a quarantined tag to retry.
    */
   function selectTags(eager: boolean, spacingMs: number): readonly string[] {
     const nowMs = clock.monotonic();
@@ -138,10 +125,7 @@ export function createLiveReads(options: LiveReadOptions) {
     return probe === undefined ? [] : [probe];
   }
 
-  /**
-   * True if history gets this slot although tags wait for their first reading, which no interval needs: first readings of 6,000
-   * tags take 15 minutes, and history gets its planned share of them.
-   */
+  /** First readings of 6,000 tags take 15 minutes, and history gets its planned share of these slots. */
   function leavesToHistory(group: readonly string[]): boolean {
     if (!group.every((id) => schedule.known(id)?.lastMs === null)) return false;
     const historyShare = 1 - refresh.quotaShare();
@@ -151,7 +135,7 @@ export function createLiveReads(options: LiveReadOptions) {
     return true;
   }
 
-  /** Waits for a slot, reads the tags that are due, and settles the reply. Throws a failure that concerns all tags. */
+  /** Throws a failure that concerns all tags. */
   async function readOnce(lane: Lane, begun: () => void, signal: AbortSignal, { draining, well }: RunContext) {
     let group: readonly string[] = [];
     let startedAtMs = 0;
@@ -186,7 +170,7 @@ export function createLiveReads(options: LiveReadOptions) {
     }
   }
 
-  /** Settles a failed request. Throws the failure if it concerns all tags, not only those of the request. */
+  /** Throws the failure if it concerns all tags, not only those of the request. */
   async function settleFailure(group: readonly string[], startedAtMs: number, failure: Failure, signal: AbortSignal) {
     if (failure instanceof LocalFailure) throw failure;
     const atMs = clock.monotonic();
@@ -234,7 +218,6 @@ export function createLiveReads(options: LiveReadOptions) {
       if (run.afterOutage === true) clearSuspicions();
       const ending = AbortSignal.any([draining, forced]);
       await refresh.run();
-      // Request no slot while no class is configured.
       while (!refresh.hasClasses() && !ending.aborted) await classesChanged.nextWakeup(ending);
       if (ending.aborted) return;
       const noClasses = new AbortController();
@@ -276,15 +259,15 @@ export function createLiveReads(options: LiveReadOptions) {
     /** Tags without a usable value in the replies; null before the first reply. */
     leftOut: leftOut.all,
     suddenChanges: commit.suddenChanges,
-    /** Sets the gauges of freshness, at most every millisecond per tag: with 50,000 tags every 50 s. */
+    /** At most every millisecond per tag: with 50,000 tags every 50 s. */
     showFreshness: refresh.showFreshnessIfDue,
-    /** Replaces the classes from the next request on; what was read and what is under way stays. */
+    /** From the next request on; what was read and what is under way stays. */
     change(classes: ReadConfig): void {
       refresh.changeClasses(classes);
       classesChanged.wakeUp();
       if (classes.length === 0) stopRun();
     },
-    /** Returns the state of one tag, or undefined if it is not read. */
+    /** Undefined if the tag is not read. */
     known(id: string): KnownTag | undefined {
       const state = schedule.known(id);
       return state && { ...state, isolation: isolationOf(id)?.label ?? null, leftOut: leftOut.of(id) };
@@ -301,7 +284,7 @@ function isPunctualDue({ isolated, underWay, lastMs, intervalMs }: PlannedTags, 
   return false;
 }
 
-/** Returns the group of the longest-waiting tag among the patient tags that are due; sites take turns. */
+/** The group of the longest-waiting patient tag that is due; sites take turns. */
 function bisectionGroup({ ids, isolated, underWay, lastMs, intervalMs }: PlannedTags, nowMs: number) {
   const ageOf = (row: number) => (nowMs - (lastMs[row] as number)) / (intervalMs[row] as number);
   const free = [...isolated].filter(([row]) => underWay[row] !== 1);

@@ -13,24 +13,19 @@ export interface RefreshOptions extends Pick<ReadCommitOptions, "source" | "stor
   readonly classes: ReadConfig;
   /** Requests that following history takes from the same quota. */
   readonly demand: HistoryDemand;
-  /** True while the lists are read for the first time, so that most tags may be unknown; false if absent. */
+  /** True while the lists are read for the first time, so that most tags may be unknown. */
   readonly isFirstInventory?: () => boolean;
 }
 
-/** Time between two selections of the tags from the inventory, in milliseconds. */
 const REFRESH_MS = 60_000;
-/** Time between two checks for new tags while there are none or more arrive, in milliseconds. */
 export const EMPTY_LOOK_MS = 1_000;
 /**
- * Growth of the inventory that causes a selection within the minute. 50,000 tags that arrive page by page are then selected
- * about 30 times, not 500 times.
+ * Growth that causes a selection within the minute: 50,000 tags that arrive page by page take 30 selections instead of
+ * 500.
  */
 const GROWTH = 1.25;
 
-/**
- * Keeps the tag schedule in step with the inventory, the classes and the quota, and reports overload and freshness.
- * `typicalMs`: usual time to a response.
- */
+/** Keeps the tag schedule in step with the inventory, the classes and the quota; reports overload and freshness. */
 export function createScheduleRefresh(options: RefreshOptions, schedule: TagSchedule, typicalMs: () => number) {
   const { source, store, clock, log, metrics, demand } = options;
   let { classes } = options;
@@ -39,7 +34,6 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
   const inventory = { scheduled: null as string | null, checked: null as string | null, tags: 0 };
   let refreshedAtMs = Number.NEGATIVE_INFINITY;
   let overload: Overload | null = null;
-  /** Largest overload factor in the log. */
   let loggedFactor = 1;
   let freshness = { shownAtMs: Number.NEGATIVE_INFINITY, classes: [] as readonly string[] };
 
@@ -47,9 +41,8 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     const { buckets } = source.quota();
     return buckets.find((each) => each.name.includes("read")) ?? buckets[0];
   }
-  /** Current time between two slots, which may be longer for a minute after a start. */
+  /** May be longer for a minute after a start. */
   const slotMs = () => 60_000 / Math.max(1, readBucket()?.pacedPerMinute ?? 20);
-  /** Permanent time between two slots, which plans use. */
   const lastingSlotMs = () => 60_000 / Math.max(1, readBucket()?.lastingPerMinute ?? 20);
   const quotaShare = () =>
     liveQuotaShare(60_000 / lastingSlotMs(), demand.followingPerMinute(), source.quota().buckets.length === 1);
@@ -68,7 +61,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     showFreshness();
   }
 
-  /** Refreshes when a minute is over or the inventory has grown. Returns the milliseconds until the next check. */
+  /** Returns the milliseconds until the next check. */
   async function ifDue(): Promise<number> {
     const versions = await inventoryVersions();
     const isGrowing = versions !== inventory.checked;
@@ -88,7 +81,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     return (await Promise.all(sets.map((set) => store.version(set)))).join(" ");
   }
 
-  /** Schedules the tags that a class selects; reads nothing if the inventory is unchanged. */
+  /** Reads nothing if the inventory is unchanged. */
   async function selectTags(): Promise<void> {
     const versions = await inventoryVersions();
     if (versions === inventory.scheduled) return;
@@ -118,7 +111,7 @@ export function createScheduleRefresh(options: RefreshOptions, schedule: TagSche
     for (const name of freshness.classes) {
       const figures = current.find((each) => each.name === name);
       if (figures === undefined) metrics.freshnessPromised.remove({ source: source.name, class: name });
-      // Remove the gauge of an unknown age; any number would be wrong.
+      // Any number would be wrong for an unknown age.
       if ((figures?.achievedMs ?? null) === null)
         metrics.freshnessAchieved.remove({ source: source.name, class: name });
     }

@@ -4,37 +4,30 @@ import type { StoredQuarantine, StoredValue } from "../snapshot.ts";
 import { quarantineMs, type TagIsolation } from "./bisection.ts";
 import type { WatchedTag } from "./value-event.ts";
 
-/** Facts about tags and sites that the schedule does not store itself. */
 export interface ScheduleContext {
   /** True if the site's values are missing because a gateway is offline. */
   gatewayOffline(siteId: number): boolean;
-  /** True if the token sees the site. */
   sees(siteId: number): boolean;
-  /** True if any tag is isolated. Usually false, which saves a query for each of 50,000 tags. */
+  /** Usually false, which saves a query for each of 50,000 tags. */
   anyIsolated(): boolean;
   /** Null for a tag that shares requests with all other tags. */
   isolationOf(id: string): TagIsolation | null;
 }
 
-/** Stored state that a new schedule starts from. */
 export interface StoredReads {
   readonly values: ReadonlyMap<string, StoredValue>;
   readonly quarantines: ReadonlyMap<string, StoredQuarantine>;
   readonly nowMs: number;
-  /** Monotonic time of a stored wall time. If the wall clock was stepped, the result may be far from now. */
+  /** Far from now if the wall clock was stepped. */
   toMonotonic(time: string): number;
 }
 
-/** Milliseconds. */
 export interface ClassFreshness {
   readonly name: string;
   readonly tags: number;
-  /** Greatest age of a value by the current plan. */
+  /** By the current plan. */
   readonly promisedMs: number;
-  /**
-   * Greatest recent age of a value, or the wait of a late first value. Leaves out silent, quarantined and invisible tags;
-   * null while none was read.
-   */
+  /** Greatest recent age of a value, or the wait of a late first value; null while none was read. */
   readonly achievedMs: number | null;
 }
 
@@ -55,7 +48,7 @@ interface ScheduledTag {
   underWay: boolean;
   quarantinedUntilMs: number | null;
   gatewayWasOffline: boolean;
-  /** True after a value although the list of gateways, which may be old, says offline: the value counts. */
+  /** True after a value although the list of gateways, which may be old, says offline. */
   answersOffline: boolean;
 }
 
@@ -65,33 +58,31 @@ interface SiteFacts {
   readonly inSight: boolean;
 }
 
-/** The planner's columns; rows from `count` on are unused. */
+/** Rows from `count` on are unused. */
 type Columns = { count: number } & Omit<PlannedTags, "count" | "ids" | "isolated"> & {
     readonly ids: string[];
     readonly isolated: Map<number, IsolatedTag>;
   };
 
-/** Nulls in a row from which a tag is silent: its age no longer counts for the freshness of its class. */
+/** Nulls in a row from which a tag no longer counts for the freshness of its class. */
 const SILENT_NULLS = 3;
-/** First wait after a failed single request, in milliseconds; doubles up to the tag's interval. */
+/** First wait after a failed single request; doubles up to the tag's interval. */
 const RETRY_MS = 15_000;
 
 export type TagSchedule = ReturnType<typeof createTagSchedule>;
 export type TagState = NonNullable<ReturnType<TagSchedule["known"]>>;
 
 /**
- * State of each tag while the worker runs: last read, failures, waits. Times are monotonic milliseconds; the store keeps
- * what must survive a restart. The planner's columns are updated per slot: 20 of 50,000 tags change per slot, and
- * rewriting all takes 1 ms.
+ * State of each tag while the worker runs. Times are monotonic. The columns are updated per slot: 20 of 50,000 tags
+ * change per slot, and rewriting all takes 1 ms.
  */
 export function createTagSchedule(context: ScheduleContext) {
   let tags = new Map<string, ScheduledTag>();
   let quarantined = new Set<string>();
-  /** Overload factors by class. */
   let factors: ReadonlyMap<string, number> = new Map();
   /** When a `patient` tag of a site was last requested. */
   const siteRequestedMs = new Map<number, number>();
-  /** Largest age at which a value was replaced, by class, in the current minute and the one before. */
+  /** Largest age at which a value was replaced, by class, in this minute and the one before. */
   let oldest = { now: new Map<string, number>(), before: new Map<string, number>() };
   let columns = emptyColumns(0);
   let written = { isCurrent: false, sites: new Map<number, SiteFacts>() as ReadonlyMap<number, SiteFacts> };
@@ -153,7 +144,7 @@ export function createTagSchedule(context: ScheduleContext) {
 
   function writeRow(tag: ScheduledTag, facts: SiteFacts, nowMs: number): void {
     const offline = facts.offline && !tag.answersOffline;
-    // The gateway is back, so its nulls no longer count: the tag is due at its target interval.
+    // The gateway is back, so its nulls no longer count.
     if (tag.gatewayWasOffline && !offline) tag.nulls = 0;
     tag.gatewayWasOffline = offline;
     const isWaiting = tag.retryMs > nowMs;
@@ -202,7 +193,7 @@ export function createTagSchedule(context: ScheduleContext) {
     );
 
   return {
-    /** Sets the tags to read; keeps the state of those that stay. */
+    /** Keeps the state of tags that stay. */
     watch(watchedTags: readonly WatchedTag[], stored: StoredReads): void {
       const next = new Map<string, ScheduledTag>();
       for (const watched of watchedTags) {
@@ -217,7 +208,7 @@ export function createTagSchedule(context: ScheduleContext) {
     watched: (id: string) => tags.get(id)?.watched,
     size: () => tags.size,
 
-    /** Columns for the planner, without quarantined and invisible tags. Valid until the next call. */
+    /** Without quarantined and invisible tags. Valid until the next call. */
     planned(nowMs: number): PlannedTags {
       // A response to one isolated tag changes the isolation of others.
       const anyIsolated = context.anyIsolated() || columns.isolated.size > 0;
@@ -231,7 +222,7 @@ export function createTagSchedule(context: ScheduleContext) {
       return columns;
     },
 
-    /** Returns a quarantined tag whose wait is over; it is requested singly. */
+    /** A quarantined tag whose wait is over; requested singly. */
     nextProbe(nowMs: number): string | undefined {
       return [...quarantined].find((id) => {
         const tag = tags.get(id);
@@ -241,8 +232,8 @@ export function createTagSchedule(context: ScheduleContext) {
     },
 
     /**
-     * Returns a tag that tests whether anything can be read: not in `tried`, never refused singly. Prefers another site than
-     * those of `tried`, then a tag that is not suspected, then the latest response.
+     * A tag that tests whether anything can be read: never refused singly, if possible of another site than `tried` and
+     * not suspected.
      */
     control(tried: readonly string[]): string | undefined {
       const triedSites = new Set(tried.map((id) => tags.get(id)?.watched.siteId));
@@ -267,7 +258,7 @@ export function createTagSchedule(context: ScheduleContext) {
       }
     },
 
-    /** The service responded with a value, with null, or with other tags but not this one (`absent`). */
+    /** `absent`: the service responded without this tag. */
     answered(id: string, answer: "value" | "null" | "absent", nowMs: number): void {
       change(id, (tag) => {
         const { name } = tag.watched.readClass;
@@ -286,7 +277,7 @@ export function createTagSchedule(context: ScheduleContext) {
       });
     },
 
-    /** The request failed for a reason that says nothing about its tags. Only a single request delays the retry. */
+    /** For failures that say nothing about the tags. Only a single request delays the retry. */
     failed(ids: readonly string[], nowMs: number): void {
       for (const id of ids) {
         change(id, (tag) => {
@@ -359,7 +350,7 @@ export function createTagSchedule(context: ScheduleContext) {
       return [...classes.values()];
     },
 
-    /** Starts a new minute of `freshness`; ages before the previous minute no longer count. */
+    /** For `freshness`; ages before the previous minute no longer count. */
     startMinute(): void {
       oldest = { now: new Map(), before: oldest.now };
     },
@@ -370,12 +361,12 @@ export function createTagSchedule(context: ScheduleContext) {
       const { watched, lastMs, nulls, underWay, quarantinedUntilMs } = tag;
       const facts = factsOf(watched.siteId);
       return {
-        /** `lastMs`: time of the last response; null if there was none or its time is unknown. */
+        /** `lastMs`: null if there was no response or its time is unknown. */
         ...{ watched, lastMs, nulls, underWay, quarantinedUntilMs, inSight: facts.inSight },
-        /** Time that counts as the last response if the real time is unknown. */
+        /** Counts as the last response if the real time is unknown. */
         countedMs: lastMs === null ? tag.countedMs : null,
         gatewayOffline: facts.offline && !tag.answersOffline,
-        /** Target interval; the same times the overload factor; the same with back-off. */
+        /** Target interval; with the overload factor; with back-off. */
         wishedMs: watched.readClass.every,
         stretchedMs: stretchedMsOf(tag),
         intervalMs: intervalMsOf(tag, facts),

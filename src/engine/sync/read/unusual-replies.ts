@@ -6,12 +6,10 @@ import type { Store } from "../../store/store.ts";
 import { type StoredLeftOut, syncSet } from "../snapshot.ts";
 import { quarantineMs } from "./bisection.ts";
 
-/** Tags that one log line names. */
 const LOGGED_TAGS_MAX = 20;
 /** Number of unreadable tags from which, with a third of the reply, the format of all values is the likely cause. */
 const FORMAT_TAGS = 5;
 
-/** A tag that is requested singly; monotonic milliseconds. */
 interface SingleTag {
   /** Times in a row that it was unreadable with others and readable singly. */
   times: number;
@@ -20,13 +18,9 @@ interface SingleTag {
 }
 
 /**
- * Requested tags without a usable value in a reply: the reply does not list them, or has an unreadable value. They cause no
- * event, because unknown is not bad, and their stored values stay. `status` and `explain` name them, the log says when it
- * begins and ends, and they are requested less and less often, as tags that respond with null.
- *
- * A tag that is unreadable in a reply of several tags is requested singly next, because the other tags may be the cause (a
- * tag listed twice, for example). If it is readable then, it stays single for 10 minutes, then 1, 6 and 24 hours. If not, it
- * shares requests with others again.
+ * Requested tags without a usable value in a reply. They cause no event, because unknown is not bad, and are requested
+ * less and less often. A tag that is unreadable with others is requested singly next, because another tag may be the
+ * cause; if readable then, it stays single for 10 minutes, then 1, 6 and 24 hours.
  */
 export function createLeftOutTags(options: {
   readonly store: Pick<Store, "documents">;
@@ -58,7 +52,7 @@ export function createLeftOutTags(options: {
   }
 
   return {
-    /** Prepares the documents of one reply; call `committed` after their transaction. */
+    /** Call `committed` after the transaction of the documents. */
     async change(
       requested: readonly string[],
       values: ReadonlyMap<string, unknown>,
@@ -91,11 +85,10 @@ export function createLeftOutTags(options: {
       return { documents: { set, put, remove }, committed };
     },
     of: (id: string): StoredLeftOut | undefined => all?.get(id),
-    /** All such tags; null before the first reply. */
+    /** Null before the first reply. */
     all: (): ReadonlyMap<string, StoredLeftOut> | null => all,
-    /** True if any tag is requested singly. */
     anySingle: () => singles.size > 0,
-    /** Label of a tag that is requested singly; null for all others. */
+    /** Null for tags that are not requested singly. */
     labelOf: (id: string) => (clock.monotonic() < (singles.get(id)?.untilMs ?? 0) ? `single ${id}` : null),
   };
 }
@@ -106,31 +99,29 @@ export interface JudgedReading {
   readonly id: string;
   readonly siteId: number;
   readonly isNull: boolean;
-  /** True if the reading before was a value and this one is null. */
+  /** The reading before was a value and this one is null. */
   readonly turnedNull: boolean;
-  /** True if the tag had a value before, and so has a known type. */
+  /** The tag had a value before, and so has a known type. */
   readonly wasKnown: boolean;
-  /** True for the first reading of an unverified type. */
+  /** The first reading of an unverified type. */
   readonly isNewType: boolean;
-  /** True while the type of the last value is unverified. */
   readonly isTypeInDoubt: boolean;
 }
 
 export interface SuddenChange {
   readonly what: "types" | "nulls";
   readonly siteIds: readonly number[];
-  /** UTC. */
   readonly since: string;
   /** Tags that changed and are not settled yet. */
   readonly tags: number;
 }
 
-/** Tags from which on a change is sudden; fewer change together every day, with one device. */
+/** Fewer tags change together every day, with one device. */
 const SUDDEN_TAGS = 5;
-/** Latest readings of a site that are compared: as many as one reply has. */
+/** As many as one reply has. */
 const LATEST_READINGS = 20;
 
-/** True if more than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
+/** More than a third of the known types in a reply, and 5 at least, change with it: 7 of 20, 5 of 14. */
 export function isTypeUpset(readings: readonly Pick<JudgedReading, "wasKnown" | "isNewType">[]): boolean {
   const knownTypes = readings.filter(({ wasKnown }) => wasKnown).length;
   const changed = readings.filter(({ isNewType }) => isNewType).length;
@@ -147,16 +138,15 @@ interface OpenChange {
 }
 
 /**
- * Notices that many live values change at once: a fault of the service or of a gateway is then likelier than a change of many
- * devices. Values are published all the same, because a reading is never invented and never suppressed: nulls as `bad`, a
- * reply with changed types as `uncertain`.
+ * Notices that many live values change at once, likely a fault of the service or a gateway. Values are published all
+ * the same: nulls as `bad`, changed types as `uncertain`.
  */
 export function createSuddenChanges(
   clock: Pick<Clock, "now">,
   log: Pick<Log, "info" | "warn">,
   isWatched: (id: string) => boolean,
 ) {
-  /** By site: its latest tags in the order of their readings, and whether each turned null with that reading. */
+  /** By site: its latest tags, and whether each turned null with its last reading. */
   const latest = new Map<number, Map<string, boolean>>();
   const nulls = new Map<number, OpenChange>();
   let types: OpenChange | null = null;
@@ -169,7 +159,6 @@ export function createSuddenChanges(
     change.ids.add(id);
     change.most = Math.max(change.most, change.ids.size);
   }
-  /** Removes tags that are settled or no longer read. */
   function settle({ ids }: OpenChange, readings: readonly JudgedReading[], isSettled: (one: JudgedReading) => boolean) {
     for (const reading of readings) if (isSettled(reading)) ids.delete(reading.id);
     for (const id of ids) if (!isWatched(id)) ids.delete(id);
@@ -191,7 +180,7 @@ export function createSuddenChanges(
     }
   }
 
-  /** Returns true if many of the site's latest readings turned null now: 5 of the last 20, or all if there are fewer. */
+  /** True if 5 of the site's last 20 readings turned null, or all if there are fewer. */
   function noteNulls(siteId: number, readings: readonly JudgedReading[]): boolean {
     const tags = latest.get(siteId) ?? new Map<string, boolean>();
     latest.set(siteId, tags);
@@ -223,7 +212,7 @@ export function createSuddenChanges(
   }
 
   return {
-    /** Takes the committed readings of one reply. Returns the sites of which many values have turned null. */
+    /** Returns the sites of which many values have turned null. */
     committed(readings: readonly JudgedReading[]): ReadonlySet<number> {
       noteTypes(readings);
       const bySite = Map.groupBy(readings, ({ siteId }) => siteId);

@@ -8,17 +8,14 @@ import type { LocatedTag } from "../inventory/located-tags.ts";
 import { type EmittedReading, lastEmittedOf, lastGoodOf, type StoredValue, type UnverifiedType } from "../snapshot.ts";
 import type { ReadClass } from "./config.ts";
 
-/** A tag that is read, and its class. */
 export interface WatchedTag extends LocatedTag {
   readonly readClass: ReadClass;
 }
 
 /**
- * Turns one reading into the document to store and the event to emit, if any. Pure.
- *
- * Null means that the gateway could not read the device: quality `bad`, with the last good value next to it, never 0. A value
- * of an unverified type is `uncertain`, and so is every value of a reply that is `inDoubt`. `time` is the receipt of the
- * reply, because the service states none.
+ * Turns one reading into the document to store and the event to emit, if any. Null is `bad`, with the last good value
+ * next to it; an unverified type or a reply `inDoubt` is `uncertain`. `time` is the receipt, as the service states
+ * none.
  */
 export function valueEvent(
   { tag, siteId, readClass }: WatchedTag,
@@ -59,7 +56,7 @@ export function valueEvent(
   return { stored: { ...reading, told: "this" }, event };
 }
 
-/** By default every sample, for data lakes; changes and reminders if the class asks for them. */
+/** Every sample by default, for data lakes; changes and reminders if the class asks for them. */
 function isWorthEmitting(
   readClass: ReadClass,
   reading: Pick<StoredValue, "value" | "quality" | "time" | "behindGateway">,
@@ -76,10 +73,7 @@ function isWorthEmitting(
   return reading.value !== emitted.value;
 }
 
-/**
- * Values of a reply by tag id, in any order, without tags that were not requested. A requested tag that the reply does not
- * list is missing: its value is unknown, not bad. Throws `Malformed` when the reply gives two values for one tag.
- */
+/** Leaves out tags that were not requested. Throws `Malformed` when the reply gives two values for one tag. */
 export function valuesById(requested: readonly string[], readings: readonly TagReading[]): Map<string, TagValue> {
   const wanted = new Set(requested);
   const values = new Map<string, TagValue>();
@@ -94,24 +88,20 @@ export function valuesById(requested: readonly string[], readings: readonly TagR
   return values;
 }
 
-/** Whether the type of one reading is verified. */
 interface TypeJudgement {
   /** Stored with the reading; null while the type is verified. */
   readonly doubt: UnverifiedType | null;
   /** Published with the reading; null while the type is verified. */
   readonly fact: Required<TagValueFact>["type"] | null;
-  /** True if the tag had a value before. */
+  /** The tag had a value before. */
   readonly wasKnown: boolean;
-  /** True for the first reading, after others, of an unverified type. */
+  /** The first reading, after others, of an unverified type. */
   readonly isNew: boolean;
 }
 
 /**
- * Compares the type of a reading with the known type of the tag. Pure.
- *
- * The unit decides if it can: a boolean with the unit °C is unverified as long as it lasts, a number is verified at once.
- * Without such a unit a new type is unverified for one reading: 20, true, true is good, uncertain, good, and so is
- * 20, true, 21.
+ * Compares the type of a reading with the known type of the tag. The unit decides if it can: a boolean with the unit °C
+ * is unverified. Otherwise a new type is unverified for one reading: 20, true, true is good, uncertain, good.
  */
 export function judgeType(unit: string | null, before: StoredValue | undefined, value: TagValue): TypeJudgement {
   const last = before === undefined ? null : (lastGoodOf(before)?.value ?? null);
@@ -130,7 +120,7 @@ export function judgeType(unit: string | null, before: StoredValue | undefined, 
   return { ...verified, doubt: "changed", fact: { before: known, now }, isNew: true };
 }
 
-/** The verified type of a tag with this last value; null without one. A type that the unit ruled out does not count. */
+/** Null without a verified type. A type that the unit ruled out does not count. */
 function knownType(last: TagValue, doubt: UnverifiedType | null): ValueType | null {
   if (last === null || doubt === "unit") return null;
   const type = typeOf(last);
@@ -141,10 +131,7 @@ function typeOf(value: TagScalar): ValueType {
   return typeof value === "number" ? "number" : "boolean";
 }
 
-/**
- * Units that a boolean can have, in lower case and without spaces. Of the 15 binary points and 9 boolean series that we have
- * seen none has a unit; the list is what people write into the field nevertheless.
- */
+/** Units that people write for boolean tags, in lower case and without spaces. */
 const UNITS_OF_BOOLEANS: ReadonlySet<string> = new Set([
   ...["", "-", "--", "–", "none", "nounit", "nounits", "no-units", "n/a", "ingen", "enum"],
   ...["bool", "boolean", "binary", "binær", "digital", "bit", "logic", "state", "status", "tilstand"],
